@@ -1,0 +1,1 @@
+# make demo · make test · make check · make bench · make docs · make bless

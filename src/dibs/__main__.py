@@ -1,0 +1,5 @@
+"""`python -m dibs` is `dibs`."""
+
+from dibs.cli.main import main
+
+main()

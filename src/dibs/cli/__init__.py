@@ -1,0 +1,1 @@
+"""The `dibs` command. Together with `compat` the only room that knows argv."""

@@ -1,0 +1,1 @@
+"""The seed tools' command lines, as their documents say, over the same engine."""

@@ -1,0 +1,1 @@
+"""One loop: take an event, decide, record, act, announce."""

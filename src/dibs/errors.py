@@ -1,0 +1,64 @@
+"""Every error a person may meet, in one family.
+
+A message says what could not be done, to what and why; the remedy says what to try. Only `cli/main.py`
+turns an error into words and an exit status.
+"""
+
+
+class DibsError(Exception):
+    """Something a person can understand and do something about."""
+
+    code = "error"
+    exit_status = 1
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class BadInput(DibsError):
+    """What was typed, or written in a file, cannot be meant. Nothing has changed."""
+
+    code = "bad-input"
+    exit_status = 2
+
+
+class NoGpu(DibsError):
+    """This machine has no GPU that dibs may use."""
+
+    code = "no-gpu"
+    exit_status = 2
+
+
+class NoGpuNow(DibsError):
+    """Every GPU is taken, and the caller did not want to wait."""
+
+    code = "no-gpu-now"
+    exit_status = 75
+
+
+class NotAllowed(DibsError):
+    """It belongs to somebody else."""
+
+    code = "not-allowed"
+    exit_status = 77
+
+
+class FolderInUse(DibsError):
+    """Another process works in this folder at this moment."""
+
+    code = "folder-in-use"
+    exit_status = 2
+
+
+class CannotStart(DibsError):
+    """An attempt could not be handed to its supervisor."""
+
+    code = "cannot-start"
+
+
+class StoreUnusable(DibsError):
+    """The store cannot be read or written; it was left as it is."""
+
+    code = "store-unusable"

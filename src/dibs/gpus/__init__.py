@@ -1,0 +1,1 @@
+"""What the cards say. The only room that knows vendors."""

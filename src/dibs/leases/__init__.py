@@ -1,0 +1,1 @@
+"""Claims as other programs and users see them: locked files in one shared folder."""

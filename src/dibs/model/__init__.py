@@ -1,0 +1,1 @@
+"""What exists: jobs, attempts, claims, GPUs, reasons. Pure values; nothing here touches the world."""

@@ -1,0 +1,177 @@
+"""Jobs, attempts, claims and outcomes: the words of style.md as frozen values."""
+
+import hashlib
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import NewType
+
+JobId = NewType("JobId", int)
+
+
+class State(StrEnum):
+    """Where a job stands."""
+
+    QUEUED = "queued"
+    HELD = "held"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    LOST = "lost"
+
+    @property
+    def is_over(self) -> bool:
+        return self in _OVER
+
+
+_OVER = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.TIMED_OUT, State.LOST})
+
+
+class Cause(StrEnum):
+    """Why an attempt did not succeed."""
+
+    EXIT_CODE = "exit code"
+    SIGNAL = "signal"
+    TIME_LIMIT = "time limit"
+    START_ERROR = "start error"
+    REFUSED = "refused"  # it could never run, and was told so at submit
+    STOPPED = "stopped"  # somebody asked for its end
+    LOST = "lost"  # nobody saw its end
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is executed, word for word, and how it is shown to people."""
+
+    words: tuple[str, ...]
+    shown: str
+
+    @classmethod
+    def line(cls, text: str, shell: str = "bash") -> "Command":
+        """A line for a shell: pipes, redirections, quotes and all."""
+        return cls((shell, "-c", text), text)
+
+    @classmethod
+    def exact(cls, words: Sequence[str]) -> "Command":
+        """Words that no shell touches."""
+        return cls(tuple(words), shlex.join(words))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wishes:
+    """What a job wants of the GPUs."""
+
+    num_gpus: int = 1
+    share: Fraction | None = None  # of each card; None: one slot of the pool
+    vram: int | None = None  # bytes on each card
+    only: tuple[str, ...] = ()  # it waits for one of these ids
+    prefer: tuple[str, ...] = ()  # taken first when they are free
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What somebody asks for, before it has a number."""
+
+    command: Command
+    wishes: Wishes = field(default_factory=Wishes)
+    name: str = ""
+    workdir: str = ""  # empty: the caller's folder
+    env: tuple[tuple[str, str], ...] = ()  # on top of the caller's environment
+    priority: int = 0
+    retries: int = 0
+    restartable: bool = False  # may be queued again after it was lost
+    time_limit: float | None = None  # seconds
+    grace: float = 10.0  # seconds between TERM and KILL
+
+    @property
+    def content_key(self) -> str:
+        """The identity of the work itself: the same text is the same work, wherever its line stands.
+
+        Wishes and limits are not part of it: asking for more time does not make it another job.
+        """
+        text = repr((self.command.words, self.workdir, self.env)).encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(text, digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """An attempt's hold on a share of a GPU."""
+
+    gpu: str  # the card's key
+    index: int
+    share: Fraction
+    vram: int = 0  # bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How an attempt ended. Exactly one of exit_code and signal is set, unless nobody saw the end."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    cause: Cause | None = None  # None for success
+    message: str = ""
+    seconds: float | None = None
+
+    @property
+    def state(self) -> State:
+        if self.cause is None:
+            return State.SUCCEEDED
+        return _STATE_OF.get(self.cause, State.FAILED)
+
+
+_STATE_OF = {Cause.TIME_LIMIT: State.TIMED_OUT, Cause.STOPPED: State.CANCELLED, Cause.LOST: State.LOST}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """A request with a number and a state."""
+
+    id: JobId
+    request: Request
+    state: State = State.QUEUED
+    attempts: int = 0  # begun so far
+    tries: int = 0  # counted against `retries`; a resumed run starts counting again
+    not_before: float | None = None  # seconds since the epoch; a retry waits for it
+    environment: str = ""  # the key of the captured environment
+
+    @property
+    def label(self) -> str:
+        return self.request.name or str(self.id)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One run of a job, from the claim on its GPUs to its outcome."""
+
+    job: JobId
+    number: int
+    claims: tuple[Claim, ...]
+    boot_id: str
+    opened_at: float  # seconds since the epoch
+    folder: str
+    outcome: Outcome | None = None  # None while it runs
+
+    @property
+    def key(self) -> tuple[JobId, int]:
+        return (self.job, self.number)
+
+
+def gpu_environment(claims: Sequence[Claim]) -> Mapping[str, str]:
+    """The variables by which a job knows its GPUs. A job for no GPU gets an empty list.
+
+    Integers in PCI order: several frameworks crash on UUIDs.
+    """
+    indices = [str(claim.index) for claim in claims]
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(indices),
+        "GPU": ",".join(f"cuda{index}" for index in indices),
+        "DIBS_GPUS": ",".join(indices),
+    }

@@ -1,0 +1,57 @@
+"""The GPUs a run may use, and how much of a card one job books."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dibs.errors import BadInput
+from dibs.model.gpus import Gpu
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """A GPU of the pool. An id given k times has k slots, and a job books 1/k of the card."""
+
+    gpu: Gpu
+    slots: int = 1
+
+    @property
+    def slot_share(self) -> Fraction:
+        return Fraction(1, self.slots)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pool:
+    """The cards that may be used, in order. Where there are groups, a job gets one group whole."""
+
+    cards: tuple[Card, ...]
+    groups: tuple[tuple[str, ...], ...] = ()  # keys of cards
+
+    def card(self, key: str) -> Card | None:
+        return next((card for card in self.cards if card.gpu.key == key), None)
+
+
+def parse_gpu_list(text: str) -> list[tuple[str, ...]] | None:
+    """Read `0,1,2`, `0,0,1` (slots), `0+1,2+3` (groups); None for `all` and `auto`.
+
+    One tuple per entry; an entry of several ids is a group. Ids are numbers or UUIDs.
+    """
+    if text.strip() in ("all", AUTO):
+        return None
+    entries = []
+    for entry in text.split(","):
+        ids = tuple(part.strip() for part in entry.split("+"))
+        for gpu_id in ids:
+            if not is_gpu_id(gpu_id):
+                raise BadInput(
+                    f"cannot read {gpu_id!r} as a GPU in {text!r}",
+                    remedy="name GPUs like 0,1,2 (0,0,1 for two slots on GPU 0, 0+1,2+3 for groups) or auto",
+                )
+        entries.append(ids)
+    return entries
+
+
+def is_gpu_id(text: str) -> bool:
+    """Whether it looks like a GPU's number or UUID."""
+    return (text.isascii() and text.isdigit() and len(text) <= 4) or text.startswith(("GPU-", "MIG-"))

@@ -1,0 +1,1 @@
+"""Searches over parameters: spaces that are counted and indexed, never written out."""
