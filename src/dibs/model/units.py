@@ -1,49 +1,61 @@
 """Sizes and times as people write them."""
 
-import math
 import re
 from fractions import Fraction
 
 from dibs.errors import BadInput
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
+# Every pattern bounds its digits: what people type must not become an integer of a million places.
+_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
-_DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?")
+_MINUTES = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_DAYS = re.compile(r"([0-9]{1,6})-([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?")
+_CLOCK = re.compile(r"(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-9]{1,6})")
+_SHARE = re.compile(r"[0-9]{0,9}\.?[0-9]{1,9}|[0-9]{1,9}/[0-9]{1,9}")
+_LONGEST_TIME = 100 * 365 * 86400.0  # seconds; the kernel's timers take no more than some centuries
 
 
 def parse_size(text: str) -> int:
     """Bytes. G means GiB, as people mean it for GPU memory; a bare number is GiB too."""
-    match = _SIZE.fullmatch(text)
-    if not match or float(match[1]) <= 0:
+    match = _SIZE.fullmatch(text.strip())
+    size = int(float(match[1]) * _FACTOR[match[2].upper() or "G"]) if match else 0
+    if size < 1:
         raise BadInput(f"cannot read {text!r} as a size", remedy="write it like 12G or 900M")
-    number, unit = float(match[1]), match[2].upper()
-    return int(number * _FACTOR[unit or "G"])
+    return size
 
 
 def parse_duration(text: str) -> float:
-    """Seconds, from `2h`, `1h30m`, `90s`, `01:30:00`, Slurm's `2-12` and a bare number of minutes."""
+    """Seconds, from `2h`, `1h30m`, `90s`, and as Slurm has it `45` (minutes), `90:00`, `01:30:00`, `2-12`."""
+    seconds = _seconds(text.strip())
+    if seconds is None or not 0 < seconds <= _LONGEST_TIME:
+        raise BadInput(f"cannot read {text!r} as a time", remedy="write it like 2h, 1h30m, 90s, or 45 for minutes")
+    return seconds
+
+
+def _seconds(text: str) -> float | None:
+    if _MINUTES.fullmatch(text):
+        return float(text) * 60
+    if days := _DAYS.fullmatch(text):
+        d, h, m, s = (int(part or 0) for part in days.groups())
+        return float(((d * 24 + h) * 60 + m) * 60 + s)
+    if clock := _CLOCK.fullmatch(text):
+        h, m, s = (int(part or 0) for part in clock.groups())
+        return float((h * 60 + m) * 60 + s)
+    if len(text) > 100:
+        return None
     from pytimeparse.timeparse import timeparse  # 4 ms that only those who set a limit pay
 
-    text = text.strip()
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        seconds: float | None = float(text) * 60
-    elif days := _DAYS.fullmatch(text):
-        d, h, m, s = (int(part or 0) for part in days.groups())
-        seconds = ((d * 24 + h) * 60 + m) * 60 + s
-    else:
-        seconds = timeparse(text)
-    if seconds is None or not 0 < seconds < math.inf:
-        raise BadInput(
-            f"cannot read {text!r} as a time", remedy="write it like 2h, 1h30m, 90s, or 45 for minutes"
-        )
-    return float(seconds)
+    seconds = timeparse(text)
+    return None if seconds is None else float(seconds)
 
 
 def parse_share(text: str) -> Fraction:
     """A part of one card: `0.5` or `1/3`."""
+    text = text.strip()
     try:
-        share = Fraction(text.strip())
-    except (ValueError, ZeroDivisionError):
+        # Fraction itself would spend minutes on 1e-99999999.
+        share = Fraction(text) if _SHARE.fullmatch(text) else Fraction(0)
+    except ZeroDivisionError:
         share = Fraction(0)
     if not 0 < share <= 1:
         raise BadInput(f"cannot read {text!r} as a share of a GPU", remedy="write it like 0.5 or 1/3")
@@ -64,7 +76,8 @@ def show_size(size: int | None) -> str:
         return "?"
     for unit in ("T", "G", "M", "K"):
         if size >= _FACTOR[unit]:
-            return f"{size / _FACTOR[unit]:.3g}{unit}"
+            number = size / _FACTOR[unit]
+            return f"{number:.0f}{unit}" if number >= 100 else f"{number:.3g}{unit}"
     return f"{size}B"
 
 

@@ -1,0 +1,361 @@
+"""What `dibs run` shows: the jobs' output with tags, a progress line, and one table at the end."""
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from dibs.cli import output
+from dibs.errors import DibsError
+from dibs.foreground.runner import Runner, Stop, Tally
+from dibs.model.events import Ended, Event, Refused, Started, Trouble, Waits
+from dibs.model.jobs import Job, State
+from dibs.model.units import show_duration
+from dibs.store.store import JobRow, Store
+
+_TAG_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
+_PROGRESS_EVERY = 0.1  # seconds
+_MOST_FAILURES = 20
+_MOST_SUCCESSES = 30
+_TAIL_LINES = 5
+_TAIL_BYTES = 4096
+_FAILED = (State.FAILED, State.TIMED_OUT, State.LOST, State.CANCELLED)
+
+
+class Report:
+    """A face for a person at a terminal, or for a log file."""
+
+    def __init__(
+        self, environ: Mapping[str, str], *, raw: bool = False, quiet: bool = False, single: bool = False
+    ) -> None:
+        self.follows_output = not quiet
+        self._raw = raw or single
+        self._quiet = quiet
+        self._single = single
+        self._colour = {1: output.wants_colour(environ, 1), 2: output.wants_colour(environ, 2)}
+        self._on_terminal = {1: os.isatty(1), 2: os.isatty(2)}
+        self._shows_progress = os.isatty(2) and not quiet and not single
+        self._progress = ""  # the line as it stands on the terminal now
+        self._progress_at = 0.0
+        self._mean_seconds = 0.0
+        self._ended = 0
+        self._holders: dict[int, str] = {}  # GPU -> job
+        self._reader_is_gone = False
+        self._last_wait = ""
+
+    # -- as it happens ---------------------------------------------------------------------------------
+
+    def heard(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, Started):
+                self._last_wait = ""
+                self._holders.update({claim.index: event.job.label for claim in event.attempt.claims})
+                if event.adopted:
+                    self._say(f"job {_label(event.job)} has been running since before; going on with it")
+            elif isinstance(event, Ended):
+                self._note_end(event)
+            elif isinstance(event, Refused):
+                self._say(f"job {_label(event.job)} cannot run: {event.outcome.message}", "red")
+            elif isinstance(event, Trouble):
+                self._say(event.sentence, "red")
+            elif isinstance(event, Waits):
+                self._note_wait(event)
+
+    def lines(self, job: Job, is_error: bool, data: bytes) -> None:
+        fd = 2 if is_error else 1
+        if self._on_terminal[fd] and not self._raw:
+            data = output.harmless(data)
+        if not self._raw:
+            tag = self._tag(job, fd)
+            data = b"".join(tag + line for line in data.splitlines(keepends=True))
+        self._write(fd, data)
+
+    def tick(self, runner: Runner) -> None:
+        now = time.monotonic()
+        if not self._shows_progress or now < self._progress_at:
+            return
+        self._progress_at = now + _PROGRESS_EVERY
+        self._draw(self._progress_line(runner))
+
+    def stopping(self, stop: Stop, running: int, by: Any) -> None:
+        if self._single:
+            return
+        jobs = _count(running, "job")
+        if stop is Stop.DRAIN:
+            more = f"; {jobs} run{'s' if running == 1 else ''} on to the end" if running else ""
+            again = " (Ctrl-C again ends them, a third time kills them)" if by is not None and running else ""
+            self._say(f"stopping: nothing more is started{more}{again}", "yellow")
+        elif stop is Stop.ASK:
+            self._say(f"stopping: asking {jobs} to end (Ctrl-C again kills)", "yellow")
+        else:
+            self._say(f"stopping: killing {jobs}", "yellow")
+
+    def trouble(self, error: DibsError) -> None:
+        self._say(f"{error.message}{f'; {error.remedy}' if error.remedy else ''}", "red")
+
+    # -- at the end ------------------------------------------------------------------------------------
+
+    def finish(self, store: Store, tally: Tally, resume_hint: str) -> None:
+        """One table: failures first, with the last lines of their log."""
+        self._draw("")
+        self._shows_progress = False
+        if self._single:
+            self._finish_single(tally)
+            return
+        failures = store.rows(_FAILED, _MOST_FAILURES)
+        if not self._quiet:
+            successes = store.rows((State.SUCCEEDED,), _MOST_SUCCESSES)
+            self._table([*failures, *successes])
+            hidden = tally.succeeded + tally.skipped - len(successes)
+            if hidden > 0:
+                self._say(f"… and {hidden} more succeeded")
+        for row in failures:
+            self._show_failure(row)
+        if tally.failed > len(failures):
+            self._say(f"… and {tally.failed - len(failures)} more failed")
+        parts = [f"{tally.succeeded} succeeded"]
+        if tally.skipped:
+            parts.append(f"{tally.skipped} had succeeded before")
+        parts.append(f"{tally.failed} failed")
+        if tally.left:
+            parts.append(f"{tally.left} not started")
+        colour = "red" if tally.failed or tally.errors else "yellow" if tally.left else "green"
+        if not self._quiet or tally.failed or tally.left:
+            self._say(f"{', '.join(parts)} in {show_duration(tally.seconds)}", colour)
+            if tally.failed or tally.left:
+                self._say(resume_hint)
+
+    def _finish_single(self, tally: Tally) -> None:
+        last = tally.last
+        if isinstance(last, Ended) and last.outcome.message:
+            self._say(last.outcome.message, "red")
+
+    def _table(self, rows: Sequence[JobRow]) -> None:
+        if not rows:
+            return
+        cells = [
+            (
+                output.one_line(row.job.label, 24),
+                ",".join(map(str, row.gpus)) or "-",
+                output.how_it_ended(row.outcome),
+                show_duration(row.outcome.seconds if row.outcome else None),
+                output.one_line(row.job.request.command.shown, 1000),
+            )
+            for row in rows
+        ]
+        lines = output.table(
+            ("job", "GPU", "exit", "time", "command"), cells, width=output.terminal_width(), shrink=4
+        )
+        self._say(lines[0], "bold")
+        for row, line in zip(rows, lines[1:], strict=True):
+            self._say(line, None if row.job.state is State.SUCCEEDED else "red")
+
+    def _show_failure(self, row: JobRow) -> None:
+        outcome = row.outcome
+        assert outcome is not None
+        detail = f": {outcome.message}" if outcome.message else ""
+        self._say(f"job {_label(row.job)} {_failed_how(row)}{output.one_line(detail, 500)}", "red")
+        for line in _tail(self._log_of(row)):
+            self._say(f"    {line}")
+
+    def _log_of(self, row: JobRow) -> str:
+        """The file in which the reason most likely stands."""
+        if not row.folder:
+            return ""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            with open(f"{row.folder}/spec.json") as file:
+                spec = json.load(file)
+            for path in (spec["stderr"], spec["stdout"]):
+                if os.path.getsize(path):
+                    return str(path)
+        return ""
+
+    # -- pieces ----------------------------------------------------------------------------------------
+
+    def _note_end(self, event: Ended) -> None:
+        for claim in event.attempt.claims:
+            self._holders.pop(claim.index, None)
+        self._ended += 1
+        self._mean_seconds += ((event.outcome.seconds or 0.0) - self._mean_seconds) / self._ended
+        if self._single or event.outcome.cause is None:
+            return
+        text = f"job {_label(event.job)} {_how(event)}"
+        if event.retry_at is not None:
+            text += f"; it is tried again in {show_duration(event.retry_at - time.time())}"
+        self._say(text, "red")
+
+    def _note_wait(self, event: Waits) -> None:
+        """Say why nothing starts, when somebody else is the reason. Our own jobs are on the progress line."""
+        sentence = event.reason.sentence
+        if (" of " in sentence or " is busy" in sentence or self._single) and sentence != self._last_wait:
+            self._last_wait = sentence
+            self._say(f"job {_label(event.job)} {sentence}")
+
+    def _progress_line(self, runner: Runner) -> str:
+        tally, engine = runner.tally, runner.engine
+        waiting = f"{engine.waiting}{'' if runner.input_is_over else '+'}"
+        parts = [
+            f"{tally.succeeded + tally.skipped} done",
+            f"{tally.failed} failed",
+            f"{engine.running} running",
+            f"{waiting} waiting",
+        ]
+        if self._holders:
+            parts.append(
+                " ".join(f"{gpu}:{output.one_line(job, 12)}" for gpu, job in sorted(self._holders.items()))
+            )
+        parts.append(show_duration(runner.seconds))
+        if self._ended and engine.waiting and engine.running:
+            left = self._mean_seconds * (engine.waiting / engine.running + 0.5)
+            parts.append(f"about {show_duration(left)} left")
+        return " · ".join(parts)
+
+    def _tag(self, job: Job, fd: int) -> bytes:
+        text = f"[{_label(job)}] "
+        if self._colour[fd]:
+            text = click.style(text, fg=_TAG_COLOURS[job.id % len(_TAG_COLOURS)])
+        return text.encode("utf-8", "backslashreplace")
+
+    def _say(self, text: str, style: str | None = None) -> None:
+        if self._colour[2] and style:
+            text = click.style(text, bold=True) if style == "bold" else click.style(text, fg=style)
+        self._write(2, text.encode("utf-8", "backslashreplace") + b"\n")
+
+    def _draw(self, line: str) -> None:
+        """Replace the progress line."""
+        width = output.terminal_width(2)
+        line = line if len(line) < width else line[: width - 1]
+        if line != self._progress:
+            self._put(2, b"\r\x1b[K" + (click.style(line, dim=True) if self._colour[2] else line).encode())
+            self._progress = line
+
+    def _write(self, fd: int, data: bytes) -> None:
+        """Put whole lines above the progress line."""
+        if self._progress and self._on_terminal[fd]:
+            self._put(2, b"\r\x1b[K")
+            self._put(fd, data)
+            self._progress, line = "", self._progress
+            self._draw(line)
+        else:
+            self._put(fd, data)
+
+    def _put(self, fd: int, data: bytes) -> None:
+        if self._reader_is_gone and fd == 1:
+            return
+        try:
+            while data:
+                data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            time.sleep(0.005)
+            self._put(fd, data)
+        except OSError:
+            # The pipe's reader left, or the terminal was closed: the jobs go on without being shown.
+            self._reader_is_gone = True
+
+
+class JsonReport:
+    """A face for programs: every event as one line of JSON on stdout."""
+
+    follows_output = False
+
+    def heard(self, events: Sequence[Event]) -> None:
+        lines = [json.dumps(_as_json(event)) for event in events]
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.flush()
+
+    def lines(self, job: Job, is_error: bool, data: bytes) -> None:
+        pass
+
+    def tick(self, runner: Runner) -> None:
+        pass
+
+    def stopping(self, stop: Stop, running: int, by: Any) -> None:
+        self._print({"event": "stopping", "how": stop.name.lower(), "running": running})
+
+    def trouble(self, error: DibsError) -> None:
+        self._print({"event": "trouble", "message": error.message, "remedy": error.remedy})
+
+    def finish(self, store: Store, tally: Tally, resume_hint: str) -> None:
+        self._print(
+            {
+                "event": "finished",
+                "succeeded": tally.succeeded,
+                "skipped": tally.skipped,
+                "failed": tally.failed,
+                "not_started": tally.left,
+                "seconds": round(tally.seconds, 3),
+            }
+        )
+
+    def _print(self, fields: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps({"at": round(time.time(), 3), **fields}), flush=True)
+
+
+def _as_json(event: Event) -> dict[str, Any]:
+    fields: dict[str, Any] = {"at": round(time.time(), 3), "event": type(event).__name__.lower()}
+    if isinstance(event, Trouble):
+        return {**fields, "message": event.sentence}
+    fields |= {"job": event.job.id, "name": event.job.request.name, "command": event.job.request.command.shown}
+    if isinstance(event, Started | Ended):
+        fields |= {
+            "attempt": event.attempt.number,
+            "gpus": [claim.index for claim in event.attempt.claims],
+            "folder": event.attempt.folder,
+        }
+    if isinstance(event, Started):
+        fields |= {"stdout": event.stdout, "stderr": event.stderr, "adopted": event.adopted}
+    if isinstance(event, Ended | Refused):
+        outcome = event.outcome
+        fields |= {
+            "state": str(outcome.state),
+            "exit_code": outcome.exit_code,
+            "signal": outcome.signal,
+            "cause": outcome.cause and str(outcome.cause),
+            "message": outcome.message,
+            "seconds": outcome.seconds,
+        }
+    if isinstance(event, Ended):
+        fields["retry_at"] = event.retry_at
+    if isinstance(event, Waits):
+        fields |= {"reason": event.reason.code, "sentence": event.reason.sentence}
+    return fields
+
+
+def _label(job: Job) -> str:
+    return output.one_line(job.label, 24)
+
+
+def _how(event: Ended) -> str:
+    return f"{_failed_word(event.outcome.state)} ({output.how_it_ended(event.outcome)})"
+
+
+def _failed_how(row: JobRow) -> str:
+    return f"{_failed_word(row.job.state)} ({output.how_it_ended(row.outcome)})"
+
+
+def _failed_word(state: State) -> str:
+    return {State.TIMED_OUT: "ran out of time", State.LOST: "was lost", State.CANCELLED: "was stopped"}.get(
+        state, "failed"
+    )
+
+
+def _tail(path: str) -> list[str]:
+    if not path:
+        return []
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - _TAIL_BYTES))
+        lines = output.harmless(file.read()).decode("utf-8", "replace").splitlines()
+        return [output.one_line(line, 300) for line in lines[-_TAIL_LINES:]]
+    return []
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

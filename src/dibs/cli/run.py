@@ -1,0 +1,361 @@
+"""`dibs run`: a list of commands over the GPUs of this machine, in the foreground."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dibs.cli.options import GPU_IDS, SHARE, SIZE, TIME, count
+from dibs.errors import BadInput
+from dibs.sweeps.params import split_params
+
+if TYPE_CHECKING:
+    from dibs.foreground.feed import List
+    from dibs.inputs.entry import Entry
+    from dibs.model.jobs import Request
+
+_EPILOG = """\b
+Examples:
+  dibs run -f commands.txt                 one command a line; jobs.py with yielder(); JSON lines
+  generate_commands | dibs run             a pipe, endless or not
+  dibs run -- python train.py              one command, with this terminal, when a GPU is free
+  dibs run --gpus 0,0,1 -f commands.txt    two at a time on GPU 0, one on GPU 1
+  dibs run --gpus 0+1,2+3 -f wide.txt      groups of GPUs, given whole
+  dibs run -p lr 0.1 0.01 -p bs 32 64 -- python train.py --lr {lr} --bs {bs}
+  dibs run -f commands.txt --output-dir out            results in out/job_1/, out/job_2/, ...
+  dibs run -f commands.txt --output-dir out --resume   only what has not succeeded
+
+\b
+A line may begin with wishes: [num_gpus=2 vram=18G retries=2 time=2h name=x] python train.py
+Jobs of several lines stand between a line <<< and a line >>>.
+Exit status: 0 all succeeded, 1 something failed, 2 bad usage, 75 no GPU now (--no-wait),
+130 after Ctrl-C; with -- COMMAND the command's own.
+"""
+
+
+class _RunCommand(click.Command):
+    """Takes `-p NAME VALUES...` and everything behind `--` out before click reads the options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        params, rest = split_params(args)
+        command: list[str] | None = None
+        if "--" in rest:
+            place = rest.index("--")
+            rest, command = rest[:place], rest[place + 1 :]
+        ctx.meta["params"], ctx.meta["command"] = params, command
+        return super().parse_args(ctx, rest)
+
+
+@click.command(cls=_RunCommand, epilog=_EPILOG, options_metavar="[OPTIONS] [-] [-- COMMAND...]")
+@click.argument("inputs", nargs=-1, metavar="")
+@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="A job list; may be given again.")
+@click.option("--gpus", metavar="IDS", help="The GPUs that may be used: 0,1 · 0,0,1 · 0+1,2+3 · auto.")
+@click.option("--gpus-file", metavar="FILE", help="Like --gpus, in a file that may be edited while it runs.")
+@click.option("-n", "--num-gpus", type=count(0), metavar="N", help="How many GPUs each job wants (default 1).")
+@click.option("--prefer", type=GPU_IDS, metavar="IDS", help="GPUs to take first when they are free.")
+@click.option("--only", type=GPU_IDS, metavar="IDS", help="Wait for exactly these GPUs.")
+@click.option("--share", type=SHARE, metavar="PART", help="The part of a GPU each job books: 0.5 or 1/3.")
+@click.option("--vram", type=SIZE, metavar="SIZE", help="GPU memory each job books; several fit on a card.")
+@click.option("--no-wait", is_flag=True, help="End with 75 instead of waiting when no GPU is free.")
+@click.option("--ignore-processes", is_flag=True, help="Use GPUs on which other people's processes run.")
+@click.option("-t", "--time", "time_limit", type=TIME, metavar="TIME", help="Longest time of a job: 2h, 90s.")
+@click.option("--grace", type=TIME, metavar="TIME", help="Time between TERM and KILL (default 10s).")
+@click.option(
+    "--retries", type=count(0), default=0, metavar="N", help="Try a failed job again, with growing pauses."
+)
+@click.option("--fail-fast", is_flag=True, help="End everything at the first failure.")
+@click.option("--max-failures", type=count(1), metavar="N", help="Start nothing more after N failures.")
+@click.option(
+    "--output-dir", metavar="DIR", help="Keep a folder per job: stdout, stderr, info, SUCCESS or FAILURE."
+)
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value="",
+    metavar="[RUN]",
+    help="Run only what has not succeeded: of RUN, or of --output-dir.",
+)
+@click.option("--fresh", is_flag=True, help="Start over in an --output-dir that holds an earlier run.")
+@click.option(
+    "-p", "--param", "_params", metavar="NAME VALUES...", help="Fill {NAME} in the command; again for more."
+)
+@click.option("--shuffle", is_flag=True, help="Take the parameter combinations in random order.")
+@click.option("--seed", type=count(0), metavar="N", help="Makes --shuffle the same each time.")
+@click.option("--samples", type=count(1), metavar="N", help="Only so many of the combinations.")
+@click.option("--shell", default="bash", metavar="SHELL", help="The shell for job lines (default bash).")
+@click.option("-C", "--workdir", metavar="DIR", help="Run the jobs in this folder.")
+@click.option("--raw", is_flag=True, help="Show the jobs' output without tags.")
+@click.option("-q", "--quiet", is_flag=True, help="Show failures only.")
+@click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines instead.")
+@click.pass_context
+def run(ctx: click.Context, /, **options: Any) -> int:
+    """Run commands here, each on its own GPU.
+
+    Commands come from -f files, from a pipe, or stand behind --. Each gets CUDA_VISIBLE_DEVICES for GPUs that are
+    leased for it, also against other users of this machine.
+    """
+    return _Run(options, ctx.meta["params"], ctx.meta["command"]).execute()
+
+
+class _Run:
+    """One call of `dibs run`: from options to orders."""
+
+    def __init__(self, options: dict[str, Any], params: Any, command: list[str] | None) -> None:
+        self._options = options
+        self._params = params
+        self._command = command
+        self._environ = dict(os.environ)
+        self._warnings: list[str] = []
+
+    def execute(self) -> int:
+        from dibs.cli.output import say
+        from dibs.cli.report import JsonReport, Report
+        from dibs.engine.results import InAttemptFolders, JobFolders
+        from dibs.foreground.runner import Orders, Runner
+        from dibs.foreground.runs import open_run
+        from dibs.gpus.pool import read_pool_file, resolve_pool
+        from dibs.gpus.probe import find_probe
+
+        options = self._options
+        self._check()
+        self._defaults = self._default_request()
+        resume = self._resume_name()
+        lists, single = self._inputs()
+        probe = find_probe(self._environ)
+        text = options["gpus"]
+        if options["gpus_file"]:
+            text = read_pool_file(options["gpus_file"])
+        pool = resolve_pool("auto" if text is None else text, probe, self._environ)
+        self._check_wishes(pool)
+        run = open_run(self._environ, output_dir=options["output_dir"], resume=resume, fresh=options["fresh"])
+        results = (
+            JobFolders(root=os.path.abspath(options["output_dir"]))
+            if options["output_dir"]
+            else InAttemptFolders()
+        )
+        face: Report | JsonReport
+        if options["as_json"]:
+            face = JsonReport()
+        else:
+            face = Report(self._environ, raw=options["raw"], quiet=options["quiet"], single=single is not None)
+        for warning in self._warnings:
+            say(f"dibs: {warning}")
+        if probe is None and single is None and not options["quiet"] and "DIBS_GPUS" not in self._environ:
+            names = ", ".join(str(card.gpu.index) for card in pool.cards)
+            say(f"dibs: no GPU driver found; GPU {names} taken as declared")
+        orders = Orders(
+            lists=lists,
+            single=single,
+            pool=pool,
+            gpus_file=options["gpus_file"],
+            probe=probe,
+            results=results,
+            with_list=bool(lists or single),
+            wait=not options["no_wait"],
+            fail_fast=options["fail_fast"],
+            respect_processes=not options["ignore_processes"],
+            environment=self._environ,
+            **({"max_failures": options["max_failures"]} if options["max_failures"] else {}),
+        )
+        runner = Runner(run, orders, face, self._environ)
+        tally = runner.execute()
+        face.finish(runner.engine.store, tally, self._resume_hint(run.name))
+        runner.engine.store.close()
+        if tally.errors:
+            raise tally.errors[0]
+        if single is not None:
+            return _status_of_single(tally)
+        return tally.exit_status
+
+    def _check(self) -> None:
+        """Refuse combinations that cannot be meant."""
+        options = self._options
+        for word in options["inputs"]:
+            if word != "-":
+                raise BadInput(
+                    f"cannot use {word!r} here",
+                    remedy=f"a command stands behind --, a file behind -f: dibs run -- {word}",
+                )
+        if options["gpus"] is not None and options["gpus_file"]:
+            raise BadInput("--gpus and --gpus-file were both given", remedy="one of them names the GPUs")
+        if options["gpus"] is not None and not options["gpus"].strip():
+            raise BadInput(
+                "--gpus names no GPU", remedy="name GPUs like 0,1, or leave it out for all that are free"
+            )
+        if self._params and self._command is None:
+            raise BadInput("-p fills {NAME} in a command", remedy="put the command behind --")
+        if not self._params and (options["shuffle"] or options["samples"] or options["seed"] is not None):
+            raise BadInput(
+                "--shuffle, --seed and --samples are for -p", remedy="give parameters with -p NAME VALUES"
+            )
+        if self._command is not None and not self._command:
+            raise BadInput("there is no command behind --", remedy="dibs run -- python train.py")
+        if options["fresh"] and (options["resume"] is not None or not options["output_dir"]):
+            raise BadInput("--fresh starts over in an --output-dir", remedy="give the folder, and no --resume")
+
+    def _default_request(self) -> "Request":
+        from dibs.model.jobs import Command, Request, Wishes
+
+        options = self._options
+        request = Request(
+            command=Command((), ""),
+            wishes=Wishes(
+                num_gpus=1 if options["num_gpus"] is None else options["num_gpus"],
+                share=options["share"],
+                vram=options["vram"],
+                only=options["only"] or (),
+                prefer=options["prefer"] or (),
+            ),
+            workdir=os.path.abspath(options["workdir"]) if options["workdir"] else "",
+            retries=options["retries"],
+            time_limit=options["time_limit"],
+            grace=10.0 if options["grace"] is None else options["grace"],
+        )
+        if request.workdir and not os.path.isdir(request.workdir):
+            raise BadInput(f"there is no folder {options['workdir']}", remedy="make it, or name another with -C")
+        return request
+
+    def _resume_name(self) -> str | None:
+        resume: str | None = self._options["resume"]
+        if resume == "-":  # `--resume -`: the dash is the pipe, not a run's name
+            self._options["inputs"] = (*self._options["inputs"], "-")
+            resume = ""
+        if resume is not None and not resume and not self._options["output_dir"]:
+            raise BadInput(
+                "--resume needs a run's name or an --output-dir", remedy="the run's name was printed at its end"
+            )
+        if resume and self._options["output_dir"]:
+            raise BadInput("--resume NAME and --output-dir were both given", remedy="leave out the name")
+        if resume and ("/" in resume or resume.startswith(".")):
+            raise BadInput(f"cannot use {resume!r} as a run's name", remedy="it looks like 1115-093142")
+        return resume
+
+    def _inputs(self) -> tuple[list["List"], "Request | None"]:
+        """The job lists, and the one command that keeps this terminal."""
+        from dibs.foreground.feed import List
+        from dibs.inputs.checks import environment_size
+        from dibs.inputs.sources import read_file, read_stream
+
+        options = self._options
+        size = environment_size(self._environ)
+        lists: list[List] = []
+        for path in options["files"]:
+            source = read_file(path, self._defaults, options["shell"], environment_size=size)
+            self._warnings += source.warnings
+            is_generator = path.endswith(".py")
+            is_file = os.path.isfile(path) and not is_generator
+            lists.append(List(source.entries, look_ahead=64 if is_generator else 10_000, is_quick=is_file))
+        single = None
+        if self._command is not None and self._params:
+            lists.append(List(self._points(self._command), look_ahead=256))
+        elif self._command is not None:
+            single = self._single(self._command, size)
+        wants_stdin = "-" in options["inputs"]
+        if not (wants_stdin or lists or single or options["resume"] is not None):
+            if os.isatty(0):
+                raise BadInput(
+                    "there is nothing to run",
+                    remedy="pipe commands in, or: dibs run -f FILE · dibs run -- COMMAND",
+                )
+            wants_stdin = True
+        if options["resume"] is not None and not (lists or single) and not os.isatty(0):
+            wants_stdin = wants_stdin or _has_input()
+        if wants_stdin:
+            if single is not None:
+                raise BadInput(
+                    "stdin cannot be a job list and the command's input", remedy="leave out the -, or use -f"
+                )
+            lists.append(
+                List(
+                    read_stream(sys.stdin.buffer, self._defaults, options["shell"], environment_size=size).entries,
+                    is_quick=False,
+                )
+            )
+        if single is not None and lists:
+            lists.append(List([single]))  # among others it is one of the list, without the terminal
+            single = None
+        return lists, single
+
+    def _single(self, words: Sequence[str], size: int) -> "Request":
+        from dibs.inputs.checks import check_request
+
+        request = self._with_command(words)
+        check_request(request, size)
+        return request
+
+    def _with_command(self, words: Sequence[str]) -> "Request":
+        """Words are executed as they are; a single one with blanks in it is a line for the shell."""
+        from dataclasses import replace
+
+        from dibs.model.jobs import Command
+
+        if len(words) == 1 and not os.path.exists(words[0]) and set(words[0]) & set(" \t|&;<>()$`\\\"'*?[]#~%\n"):
+            return replace(self._defaults, command=Command.line(words[0], self._options["shell"]))
+        return replace(self._defaults, command=Command.exact(words))
+
+    def _points(self, words: Sequence[str]) -> Iterator["Entry"]:
+        """One job for each combination of the parameters; checked now, made as they are wanted."""
+        from dibs.sweeps.grid import Grid
+        from dibs.sweeps.template import LineTemplate, WordsTemplate
+
+        options = self._options
+        grid = Grid.of(self._params)
+        seed = options["seed"]
+        if options["shuffle"] and seed is None:
+            seed = int.from_bytes(os.urandom(4), "big")
+            self._warnings.append(f"shuffled with --seed {seed}")
+        elif not options["shuffle"]:
+            seed = None
+        points = grid.points(seed=seed, samples=options["samples"])
+        if len(words) == 1:
+            line = LineTemplate(words[0], grid.names)
+            return (self._with_command([line.expand(point)]) for point in points)
+        template = WordsTemplate(words, grid.names)
+        return (self._with_command(template.expand(point)) for point in points)
+
+    def _check_wishes(self, pool: Any) -> None:
+        """What no line of this call could ever get is refused before anything starts."""
+        from dibs.policy.schedule import impossible
+
+        if problem := impossible(self._defaults.wishes, pool):
+            raise BadInput(
+                f"these jobs could never start: {problem}", remedy="`dibs gpus` shows the GPUs there are"
+            )
+
+    def _resume_hint(self, name: str) -> str:
+        where = (
+            f"--output-dir {self._options['output_dir']} --resume"
+            if self._options["output_dir"]
+            else f"--resume {name}"
+        )
+        return f"the same command with `{where}` runs only what has not succeeded"
+
+
+def _has_input() -> bool:
+    """Whether a list was piped in. A closed or empty stdin, as under cron, is none."""
+    import select
+    import stat
+
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    if stat.S_ISCHR(mode):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or bool(select.select([0], [], [], 0)[0])
+
+
+def _status_of_single(tally: Any) -> int:
+    """The command's own exit code; 128+n for a signal; 124 for the time limit."""
+    from dibs.model.jobs import Cause
+
+    if tally.last is None:
+        return int(tally.exit_status or 1)
+    outcome = tally.last.outcome
+    if outcome.cause is Cause.TIME_LIMIT:
+        return 124
+    if outcome.signal is not None:
+        return 128 + int(outcome.signal)
+    return 1 if outcome.exit_code is None else int(outcome.exit_code)

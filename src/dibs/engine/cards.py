@@ -1,0 +1,158 @@
+"""The books on the cards: what our attempts hold, what others hold, and what the cards themselves say."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from dibs.gpus.foreign import foreign_processes
+from dibs.leases.leases import Busy
+from dibs.leases.records import Holder
+from dibs.model.gpus import GpuReading, Reading
+from dibs.model.jobs import Attempt, Claim
+from dibs.model.pool import Pool
+from dibs.model.units import show_size
+from dibs.policy.snapshot import CardView
+
+_NOTHING = Fraction(0)
+
+
+@dataclass(slots=True)
+class _Books:
+    """One card's page."""
+
+    ours: dict[tuple[int, int], tuple[Claim, str]] = field(default_factory=dict)  # by attempt: claim, label
+    others: Busy | None = None  # who was in the way when we last tried
+    seen: GpuReading | None = None
+    unsettled: bool = False  # something left it and the card has not been asked since
+
+
+class Cards:
+    """Knows for each card of the pool what may start there. `is_ours` tells our jobs' processes."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        is_ours: Callable[[int], bool],
+        is_alive: Callable[[int], bool | None],
+        respect_processes: bool = True,
+    ) -> None:
+        self.pool = pool
+        self._is_ours = is_ours
+        self._is_alive = is_alive
+        self._respect_processes = respect_processes
+        self._books: dict[str, _Books] = {}
+        self._silent = ""  # why the cards cannot be asked, where that is so
+
+    def book(self, attempt: Attempt, label: str) -> None:
+        for claim in attempt.claims:
+            self._page(claim.gpu).ours[attempt.key] = (claim, label)
+
+    def release(self, attempt: Attempt) -> None:
+        for claim in attempt.claims:
+            page = self._page(claim.gpu)
+            page.ours.pop(attempt.key, None)
+            page.unsettled = page.seen is not None
+
+    def taken_by_others(self, claims: Iterable[Claim], busy: Busy) -> None:
+        """Somebody else was first: leave these cards alone until we look again."""
+        for claim in claims:
+            self._page(claim.gpu).others = busy
+
+    def look_again(self) -> bool:
+        """Forget what others held; say whether anything was forgotten."""
+        found = False
+        for page in self._books.values():
+            found = found or page.others is not None
+            page.others = None
+        return found
+
+    @property
+    def awaited(self) -> list[str]:
+        """The cards that others hold or wait for."""
+        return [key for key, page in self._books.items() if page.others is not None]
+
+    def saw(self, reading: Reading | None, failure: str = "") -> None:
+        """Take in what the cards say. Without an answer nothing new may start on them."""
+        self._silent = failure if reading is None else ""
+        if reading is None:
+            return
+        for seen in reading.gpus:
+            page = self._page(seen.gpu.key)
+            page.seen = seen
+            page.unsettled = False
+
+    @property
+    def are_unsettled(self) -> bool:
+        """Whether a card that was left wants to be asked before it is given away again."""
+        return self._respect_processes and any(page.unsettled for page in self._books.values())
+
+    def views(self) -> tuple[CardView, ...]:
+        return tuple(self._view(card.gpu.key) for card in self.pool.cards)
+
+    @property
+    def most_at_once(self) -> int:
+        """How many jobs could start at the most."""
+        return max(1, sum(card.slots for card in self.pool.cards))
+
+    def _view(self, key: str) -> CardView:
+        page = self._page(key)
+        card = self.pool.card(key)
+        assert card is not None
+        taken, vram = _NOTHING, 0
+        for claim, _ in page.ours.values():
+            taken += claim.share
+            vram += claim.vram
+        holders = [f"job {label}" for _, label in page.ours.values()]
+        if page.others is not None:
+            taken = Fraction(1)
+            holders += _others_in_words(page.others)
+        return CardView(
+            card=card,
+            taken=taken,
+            vram_taken=vram,
+            vram_free=self._measured_free(page) if vram else None,
+            blocked=self._blocked(page),
+            holders=tuple(holders),
+        )
+
+    def _blocked(self, page: _Books) -> str:
+        if not self._respect_processes or page.seen is None:
+            return ""
+        if self._silent:
+            return f"does not answer ({self._silent})"
+        if page.unsettled:
+            return "is being looked at"
+        foreign = foreign_processes(page.seen, self._is_ours, self._is_alive)
+        if not foreign:
+            return ""
+        names = ", ".join(
+            f"{process.user or 'somebody'}, pid {process.pid}, {show_size(process.memory)}"
+            for process in foreign[:3]
+        )
+        return f"is busy ({names})"
+
+    def _measured_free(self, page: _Books) -> int | None:
+        """Only while others of ours use the card: alone, a job may have what it booked."""
+        if page.seen is None or page.seen.memory_used is None or page.seen.gpu.memory_total is None:
+            return None
+        return page.seen.gpu.memory_total - page.seen.memory_used
+
+    def _page(self, key: str) -> _Books:
+        page = self._books.get(key)
+        if page is None:
+            page = self._books[key] = _Books()
+        return page
+
+
+def _others_in_words(busy: Busy) -> list[str]:
+    if busy.guarded_by:
+        return [busy.guarded_by]
+    words = [in_words(holder) for holder in busy.holders]
+    words += [f"{in_words(holder)}, who came first" for holder in busy.waiting]
+    return words or ["another program"]
+
+
+def in_words(holder: Holder) -> str:
+    """Who it is, for a sentence."""
+    return f"job {holder.job or '?'} of {holder.user} (pid {holder.pid or '?'})"

@@ -1,0 +1,493 @@
+"""The engine: take an event, decide, record, act, announce.
+
+`dibs run` and the seed tools' faces run it in their own process; the daemon will run the same. It never waits:
+whoever owns the loop calls `turn` when something happened, and `wake_at` tells when to call it without a cause.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dibs.backends.local import Attached, LocalBackend, free_port
+from dibs.engine.cards import Cards
+from dibs.engine.results import Results
+from dibs.engine.waiting import WaitingLine
+from dibs.errors import DibsError, StoreUnusable
+from dibs.leases.files import LeaseRefused
+from dibs.leases.leases import Busy, Lease, Leases
+from dibs.model.events import Ended, Event, Queued, Refused, Skipped, Started, Trouble, Waits
+from dibs.model.jobs import Attempt, Cause, Claim, Job, JobId, Outcome, Request, State, gpu_environment
+from dibs.model.reasons import Reason
+from dibs.policy.retry import retry_after
+from dibs.policy.schedule import booking, impossible, is_allowed, schedule
+from dibs.policy.settle import LOST, Verdict, outcome_of, settle
+from dibs.policy.snapshot import Snapshot
+from dibs.store.store import Store
+
+_LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
+_LOOK_AT_KEPT = 0.5  # seconds between two looks at a lost attempt that still holds its GPU
+_AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried again
+_MOST_FALSE_STARTS = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where this engine's files are and who it is."""
+
+    root: str  # attempts/ and environments/ live here
+    boot_id: str
+    run: str  # the run's name, for DIBS_RUN
+    umask: int
+    workdir: str  # the caller's folder
+
+
+@dataclass(slots=True)
+class _Open:
+    """An attempt that has not ended, as far as we know."""
+
+    job: Job
+    attempt: Attempt
+    lease: Lease | None = None  # until it has been handed over
+
+
+class Engine:
+    """Jobs in, events out."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        backend: LocalBackend,
+        leases: Leases,
+        cards: Cards,
+        results: Results,
+        place: Place,
+        announce: Callable[[Sequence[Event]], None],
+        ask_for_turn: Callable[[], None],
+        clock: Callable[[], float] = time.time,
+        reach: Callable[[str], None] = lambda point: None,
+        most_without_gpu: int = os.cpu_count() or 1,
+    ) -> None:
+        self.store = store
+        self.cards = cards
+        self.is_draining = False
+        self._backend = backend
+        self._leases = leases
+        self._results = results
+        self._place = place
+        self._announce = announce
+        self._ask_for_turn = ask_for_turn
+        self._clock = clock
+        self._reach = reach  # named points of the launch protocol, where tests let the engine die
+        self._most_without_gpu = most_without_gpu
+        self._waiting = WaitingLine(store.waiting)
+        self._open: dict[tuple[JobId, int], _Open] = {}
+        self._done: list[tuple[JobId, int]] = []  # let go by their shims, to be settled in the next turn
+        self._kept: set[tuple[JobId, int]] = set()  # lost, but something still holds their GPUs
+        self._attached: dict[JobId, Attached] = {}
+        self._false_starts: dict[JobId, int] = {}
+        self._events: list[Event] = []
+        self._wished_since: float | None = None
+        self._timers: dict[str, float] = {}
+        self._last_reason: tuple[JobId, Reason] | None = None
+
+    # -- what others ask of it -------------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        return len(self._open)
+
+    @property
+    def waiting(self) -> int:
+        return self._waiting.count
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs, and nothing will without a new job."""
+        return not self._open and not self._done and (self.is_draining or not self._waiting.count)
+
+    @property
+    def wake_at(self) -> float | None:
+        """When `turn` should be called though nothing happened, in seconds since the epoch."""
+        moments = [*self._timers.values()]
+        if self._waiting.next_due is not None and not self.is_draining:
+            moments.append(self._waiting.next_due)
+        return min(moments, default=None)
+
+    def open_attempts(self) -> list[tuple[Job, Attempt]]:
+        return [(one.job, one.attempt) for one in self._open.values()]
+
+    def capture(self, environment: dict[str, str]) -> str:
+        """Keep an environment for the jobs submitted under the returned key."""
+        with self.store.turn():
+            key, text = self.store.keep_environment(environment)
+        path = self._environment_path(key)
+        if not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with open(fd, "w") as file:
+                file.write(text)
+            os.replace(f"{path}.new", path)
+        return key
+
+    def submit(self, requests: Iterable[Request | tuple[Request, str]], environment: str) -> list[Job]:
+        """Accept jobs, durably, in one go. A request with a sentence is one that can never run."""
+        now = self._clock()
+        jobs: list[Job] = []
+        added: list[Job] = []
+        with self.store.turn():
+            for item in requests:
+                request, problem = item if isinstance(item, tuple) else (item, "")
+                job, is_new = self.store.submit(request, environment, now)
+                jobs.append(job)
+                problem = problem or impossible(request.wishes, self.cards.pool)
+                if problem and (is_new or job.state.is_over):
+                    self._refuse(job, problem, now)
+                elif is_new:
+                    added.append(job)
+                    self._events.append(Queued(job))
+                elif job.state is State.SUCCEEDED:
+                    self._events.append(Skipped(job))
+                elif job.state.is_over or job.state is State.HELD:
+                    added.append(self.store.queue_again(job.id, request))
+                    self._events.append(Queued(added[-1]))
+        for job in added:
+            self._waiting.add(job)
+        self._ask_for_turn()
+        return jobs
+
+    def attach(self, job: JobId, attached: Attached) -> None:
+        """Connect a job's command to the descriptors of the person who waits for it."""
+        self._attached[job] = attached
+
+    def resume(self, *, with_list: bool) -> None:
+        """Come back to a store that another engine left: settle its attempts, queue what is left.
+
+        With a list, waiting jobs are set aside until the list names them: what was struck from it stays out.
+        """
+        for job, attempt in self.store.open_attempts():
+            self._open[attempt.key] = _Open(job, attempt)
+            self.cards.book(attempt, job.label)
+            self._done.append(attempt.key)
+        with self.store.turn():
+            self.store.hold_leftovers()
+            if not with_list:
+                for leftover in self.store.leftovers():
+                    self.store.queue_again(leftover)
+        now = self._clock()
+        self._waiting.restore(
+            self.store.waiting_classes(), self.store.delayed(now), self.store.counts().get(State.QUEUED, 0)
+        )
+        self._ask_for_turn()
+
+    def drain(self) -> None:
+        """Start nothing more; what runs goes on."""
+        self.is_draining = True
+        self._leases.unwish()
+        self._timers.pop("others", None)
+        self._ask_for_turn()
+
+    def tell_all(self, word: str) -> None:
+        """Send `stop`, `kill` or `signal N` to everything that runs."""
+        for one in self._open.values():
+            self._backend.tell(one.attempt, word)
+
+    def close(self) -> None:
+        self._leases.close()
+        self._backend.close()
+
+    # -- the loop --------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Settle what ended, start what can start. One transaction, then the acts, then the news."""
+        now = self._clock()
+        for name in [name for name, at in self._timers.items() if at <= now]:
+            del self._timers[name]
+            if name == "others":
+                self.cards.look_again()
+            elif name == "kept":
+                self._done += self._kept
+        done, self._done = self._done, []
+        begun: list[_Open] = []
+        try:
+            with self.store.turn():
+                for key in done:
+                    self._settle(key, now)
+                if not self.is_draining and "trouble" not in self._timers:
+                    begun = self._begin(now)
+        except StoreUnusable as error:
+            self._take_back(begun, done, now, error)
+        else:
+            self._reach("after-intent")
+            for one in begun:
+                self._launch(one, now)
+        events, self._events = self._events, []
+        if events:
+            self._announce(events)
+
+    def _begin(self, now: float) -> list[_Open]:
+        """Decide, take the leases, record the intents. Others may be faster: then decide again without them."""
+        begun: list[_Open] = []
+        if not self._waiting.count:
+            return begun
+        while True:
+            snapshot = Snapshot(
+                cards=self.cards.views(),
+                groups=self.cards.pool.groups,
+                waiting=self._waiting.first(self.cards.most_at_once, now),
+                room_without_gpu=self._most_without_gpu - self._running_without_gpu(),
+            )
+            plan = schedule(snapshot)
+            beaten = False
+            for placement in plan.placements:
+                one = self._take(placement.job, placement.claims, now)
+                if one is None:
+                    beaten = True
+                    break
+                begun.append(one)
+            if not beaten:
+                break
+        stuck = next((job for job in snapshot.waiting if job.id in plan.reasons), None)
+        if stuck is None:
+            self._stop_wishing()
+        else:
+            self._wait_with(stuck, plan.reasons[stuck.id], now)
+        return begun
+
+    def _take(self, job: Job, claims: tuple[Claim, ...], now: float) -> _Open | None:
+        """Lease the cards and record the intent; None when somebody else was faster."""
+        number = job.attempts + 1
+        folder = f"{self._place.root}/attempts/{job.id // 1000}/{job.id}.{number}"
+        lease = None
+        if claims:
+            taken = self._lease(job, claims, folder, now)
+            if isinstance(taken, Busy):
+                self.cards.taken_by_others(claims, taken)
+                return None
+            lease = taken
+        self._reach("after-lease")
+        attempt = Attempt(
+            job=job.id,
+            number=number,
+            claims=claims,
+            boot_id=self._place.boot_id,
+            opened_at=now,
+            folder=folder,
+        )
+        self.store.open_attempt(attempt)
+        self._waiting.remove(job)
+        one = _Open(
+            replace(job, state=State.RUNNING, attempts=number, tries=job.tries + 1, not_before=None),
+            attempt,
+            lease,
+        )
+        self._open[attempt.key] = one
+        self.cards.book(attempt, job.label)
+        return one
+
+    def _lease(self, job: Job, claims: tuple[Claim, ...], folder: str, now: float) -> Lease | Busy:
+        try:
+            return self._leases.take(claims, job=job.label, folder=folder, since=self._wished_since or now)
+        except LeaseRefused as error:
+            # Somebody planted something under our names: these cards are out of reach, the others are not.
+            return Busy(guarded_by=error.message)
+
+    def _launch(self, one: _Open, now: float) -> None:
+        """Act on a recorded intent."""
+        job, attempt = one.job, one.attempt
+        attached = self._attached.pop(job.id, None)
+        lease, one.lease = one.lease, None
+        try:
+            self._results.begin(job, attempt)
+            stdout, stderr = self._results.streams(job, attempt)
+            self._backend.submit(
+                attempt,
+                self._spec(job, attempt, stdout, stderr),
+                lease.fds if lease else (),
+                lambda: self._let_go(attempt.key),
+                attached,
+            )
+            self._reach("after-launch")
+        except OSError as error:
+            # Nothing was started: the next turn finds a folder without a start and queues the job again.
+            self._trouble(f"cannot start job {job.label}: {error}", now)
+            self._let_go(attempt.key)
+        else:
+            self._events.append(Started(job, attempt, stdout, stderr))
+        finally:
+            if lease:
+                lease.close()
+
+    def _let_go(self, key: tuple[JobId, int]) -> None:
+        """A shim has let an attempt go."""
+        self._done.append(key)
+        self._ask_for_turn()
+
+    def _settle(self, key: tuple[JobId, int], now: float) -> None:
+        """Find out what became of an attempt, and record it."""
+        one = self._open.get(key)
+        if one is None:
+            return
+        attempt = one.attempt
+        facts = self._backend.observe(attempt)
+        verdict = settle(
+            is_locked=facts.is_locked,
+            has_record=facts.record is not None,
+            has_started=facts.has_started,
+            lease_is_held=facts.record is None and not facts.is_locked and self._is_held(attempt),
+            same_boot=attempt.boot_id == self._place.boot_id,
+        )
+        if verdict is Verdict.RUNNING:
+            self._adopt(one)
+        elif verdict is Verdict.KEPT:
+            self._kept.add(key)
+            self._timers["kept"] = now + _LOOK_AT_KEPT
+        elif verdict is Verdict.NEVER_RAN:
+            self._queue_again(one, now)
+        else:
+            outcome = outcome_of(facts.record) if facts.record is not None else LOST
+            self._end(one, outcome, now)
+
+    def _end(self, one: _Open, outcome: Outcome, now: float) -> None:
+        job, attempt = one.job, one.attempt
+        pause = None if self.is_draining else retry_after(job, outcome)
+        retry_at = None if pause is None else now + pause
+        self.store.end_attempt(attempt, outcome, now, retry_at)
+        self._close_attempt(one)
+        try:
+            self._results.end(job, attempt, outcome)
+        except OSError as error:
+            self._events.append(Trouble(f"cannot write the result folder of job {job.label}: {error}"))
+        if retry_at is not None:
+            self._waiting.add(replace(job, state=State.QUEUED, not_before=retry_at))
+        self._events.append(Ended(job, attempt, outcome, retry_at))
+
+    def _queue_again(self, one: _Open, now: float) -> None:
+        """It never ran. Again, but not for ever: what cannot be started five times in a row is a failure."""
+        job, attempt = one.job, one.attempt
+        count = self._false_starts[job.id] = self._false_starts.get(job.id, 0) + 1
+        if count >= _MOST_FALSE_STARTS:
+            message = "its supervisor could not be started: too many processes, or a full disk?"
+            self._end(one, Outcome(exit_code=127, cause=Cause.START_ERROR, message=message), now)
+            return
+        retry_at = None if count == 1 else now + 0.1 * 2**count
+        self.store.forget_attempt(attempt, retry_at)
+        self._close_attempt(one)
+        self._waiting.add(
+            replace(job, state=State.QUEUED, attempts=attempt.number - 1, tries=job.tries - 1, not_before=retry_at)
+        )
+
+    def _close_attempt(self, one: _Open) -> None:
+        del self._open[one.attempt.key]
+        self._kept.discard(one.attempt.key)
+        self.cards.release(one.attempt)
+
+    def _adopt(self, one: _Open) -> None:
+        """It runs: watch it. A shim that is just starting has no FIFO yet; then we look again soon."""
+        first_time = one.attempt.key not in self._kept
+        self._kept.discard(one.attempt.key)
+        gone_already = True
+
+        def when_done() -> None:
+            if gone_already:
+                self._kept.add(one.attempt.key)
+                self._timers["kept"] = self._clock() + 0.01
+            else:
+                self._let_go(one.attempt.key)
+
+        self._backend.adopt(one.attempt, when_done)
+        gone_already = False
+        if first_time:
+            stdout, stderr = self._results.streams(one.job, one.attempt)
+            self._events.append(Started(one.job, one.attempt, stdout, stderr, adopted=True))
+
+    # -- small decisions -------------------------------------------------------------------------------
+
+    def _refuse(self, job: Job, problem: str, now: float) -> None:
+        outcome = Outcome(cause=Cause.REFUSED, message=problem)
+        self.store.refuse(job.id, outcome, now)
+        self._events.append(Refused(job, outcome))
+
+    def _wait_with(self, job: Job, reason: Reason, now: float) -> None:
+        """Say why the head of the queue waits, and stand in line for cards that others hold."""
+        if (job.id, reason) != self._last_reason:
+            self._last_reason = (job.id, reason)
+            self._events.append(Waits(job, reason))
+        wishes = job.request.wishes
+        cards = [self.cards.pool.card(key) for key in self.cards.awaited]
+        claims = [
+            Claim(gpu=card.gpu.key, index=card.gpu.index, share=booking(card, wishes), vram=wishes.vram or 0)
+            for card in cards
+            if card is not None and is_allowed(card.gpu, wishes)
+        ]
+        if not claims:
+            self._stop_wishing()
+            return
+        self._wished_since = self._wished_since or now
+        self._leases.wish(claims, job=job.label, since=self._wished_since)
+        self._timers["others"] = now + _LOOK_AT_OTHERS
+
+    def _stop_wishing(self) -> None:
+        if self._wished_since is not None:
+            self._wished_since = None
+            self._leases.unwish()
+
+    def _is_held(self, attempt: Attempt) -> bool:
+        """Whether something of an attempt still has its GPU, though its shim is gone."""
+        return bool(attempt.claims) and any(holder.folder == attempt.folder for holder in self._leases.holders())
+
+    def _running_without_gpu(self) -> int:
+        return sum(not one.attempt.claims for one in self._open.values())
+
+    def _take_back(
+        self, begun: list[_Open], done: Sequence[tuple[JobId, int]], now: float, error: DibsError
+    ) -> None:
+        """The store would not have it: nothing was started, and what ended is settled in a later turn."""
+        for one in [one for one in self._open.values() if one.lease is not None]:
+            assert one.lease is not None
+            one.lease.close()
+            self._close_attempt(one)
+            self._waiting.add(
+                replace(one.job, state=State.QUEUED, attempts=one.attempt.number - 1, tries=one.job.tries - 1)
+            )
+        self._done += done
+        self._trouble(error.message, now)
+
+    def _trouble(self, sentence: str, now: float) -> None:
+        self._timers["trouble"] = now + _AFTER_TROUBLE
+        self._events.append(Trouble(sentence))
+
+    def _spec(self, job: Job, attempt: Attempt, stdout: str, stderr: str) -> dict[str, Any]:
+        request = job.request
+        env = {
+            **gpu_environment(attempt.claims),
+            "DIBS_JOB_ID": str(job.id),
+            "DIBS_JOB_NAME": request.name,
+            "DIBS_ATTEMPT": str(attempt.number),
+            "DIBS_RUN": self._place.run,
+            "DIBS_METRICS": f"{attempt.folder}/metrics",
+            # Inside a job the pool is that job's own claims: its leases are a world of their own.
+            "DIBS_LEASES": f"{attempt.folder}/leases",
+            **dict(request.env),
+        }
+        if len(attempt.claims) > 1:
+            env.setdefault("MASTER_PORT", str(free_port()))
+        return {
+            "v": 1,
+            "job": job.id,
+            "attempt": attempt.number,
+            "words": request.command.words,
+            "workdir": os.path.join(self._place.workdir, request.workdir),
+            "umask": self._place.umask,
+            "environment": self._environment_path(job.environment),
+            "env": env,
+            "stdout": stdout,
+            "stderr": stderr,
+            "time_limit": request.time_limit,
+            "grace": request.grace,
+        }
+
+    def _environment_path(self, key: str) -> str:
+        return f"{self._place.root}/environments/{key}.json"

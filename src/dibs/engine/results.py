@@ -1,0 +1,116 @@
+"""Where a job's output goes, and the folder that tells people how it went."""
+
+import contextlib
+import os
+import shlex
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from dibs.model.jobs import Attempt, Job, Outcome
+
+
+class Results(Protocol):
+    """What becomes visible of a job outside the store."""
+
+    def streams(self, job: Job, attempt: Attempt) -> tuple[str, str]:
+        """The files that take stdout and stderr."""
+        ...
+
+    def begin(self, job: Job, attempt: Attempt) -> None: ...
+
+    def end(self, job: Job, attempt: Attempt, outcome: Outcome) -> None: ...
+
+
+class InAttemptFolders:
+    """Output stays in the attempt's own folder; nothing else is written."""
+
+    def streams(self, job: Job, attempt: Attempt) -> tuple[str, str]:
+        return f"{attempt.folder}/stdout", f"{attempt.folder}/stderr"
+
+    def begin(self, job: Job, attempt: Attempt) -> None:
+        pass
+
+    def end(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+        pass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobFolders:
+    """One folder per job, named by its number: stdout, stderr, info, and SUCCESS or FAILURE at the end.
+
+    The names hold `{}` where the folder's own name goes. Numbers and never a job's name make the path: a name
+    may hold anything.
+    """
+
+    root: str
+    prefix: str = "job_"
+    first: int = 1  # the number in the first folder's name
+    stdout: str = "stdout"
+    stderr: str = "stderr"
+    info: str = "info"
+
+    def streams(self, job: Job, attempt: Attempt) -> tuple[str, str]:
+        folder, name = self._folder(job)
+        return f"{folder}/{self.stdout.format(name)}", f"{folder}/{self.stderr.format(name)}"
+
+    def begin(self, job: Job, attempt: Attempt) -> None:
+        folder, _ = self._folder(job)
+        os.makedirs(folder, exist_ok=True)
+        for marker in ("SUCCESS", "FAILURE"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{folder}/{marker}")
+        for path in self.streams(job, attempt):
+            self._set_aside(path, attempt.number - 1)
+        self._write_info(job, attempt, None)
+
+    def end(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+        folder, _ = self._folder(job)
+        self._write_info(job, attempt, outcome)
+        marker = "SUCCESS" if outcome.cause is None else "FAILURE"
+        with open(f"{folder}/{marker}", "w"):
+            pass
+
+    def _folder(self, job: Job) -> tuple[str, str]:
+        name = f"{self.prefix}{job.id - 1 + self.first}"
+        return f"{self.root}/{name}", name
+
+    def _set_aside(self, path: str, number: int) -> None:
+        """The plain name is always the latest attempt's; an earlier one's output gets its number."""
+        with contextlib.suppress(FileNotFoundError):
+            if number > 0:
+                os.rename(path, f"{path}.{number}")
+            else:
+                os.unlink(path)  # of a run that was started over
+
+    def _write_info(self, job: Job, attempt: Attempt, outcome: Outcome | None) -> None:
+        folder, name = self._folder(job)
+        lines = {
+            "job": name,
+            "name": job.request.name,
+            "command": job.request.command.shown,
+            "gpu": ",".join(str(claim.index) for claim in attempt.claims),
+            "workdir": job.request.workdir,
+            "attempt": str(attempt.number),
+            "started": _moment(attempt.opened_at),
+        }
+        if outcome is not None:
+            lines["ended"] = _moment(time.time())
+            lines["seconds"] = f"{outcome.seconds or 0:.3f}"
+            lines["exit_code"] = "" if outcome.exit_code is None else str(outcome.exit_code)
+            lines["signal"] = "" if outcome.signal is None else str(outcome.signal)
+            lines["cause"] = outcome.cause or ""
+        text = "".join(f"{key}: {_one_line(value)}\n" for key, value in lines.items())
+        path = f"{folder}/{self.info}"
+        with open(f"{path}.new", "w", errors="surrogateescape") as file:
+            file.write(text)
+        os.replace(f"{path}.new", path)
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
+
+
+def _one_line(text: str) -> str:
+    """A command of several lines is quoted, so that every line of the file is one fact."""
+    return text if text.isprintable() or not text else shlex.quote(text).replace("\n", "\\n")

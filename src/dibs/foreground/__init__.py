@@ -1,0 +1,1 @@
+"""Running a list to its end in front of a person: the engine in this process, its inputs and its stop rules."""

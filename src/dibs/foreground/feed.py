@@ -1,0 +1,99 @@
+"""Reads job lists in threads of their own, so that a slow generator or an endless pipe stops nobody."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from dibs.errors import DibsError
+from dibs.inputs.entry import BadEntry, Entry
+
+_BATCH = 500  # entries accepted in one transaction
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """A job list to be read.
+
+    `look_ahead` is how many waiting jobs are enough for now: a pipe is read on, a generator is pulled only as
+    far as there is work for it.
+    """
+
+    entries: Iterable[Entry]
+    look_ahead: int = 10_000
+    is_quick: bool = True  # a file: read in order with the other files; otherwise a thread of its own
+
+
+class Feed:
+    """Hands entries to the loop in batches. `wake` is called from a thread when there is something to take."""
+
+    def __init__(self, lists: Sequence[List], wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._entries: queue.SimpleQueue[Entry] = queue.SimpleQueue()
+        self._room = threading.Condition()
+        self._waiting = 0  # jobs in the queue, as the loop last told us, plus what we have read since
+        self._stopped = False
+        self.errors: list[DibsError] = []
+        quick = [one for one in lists if one.is_quick]
+        readers = [[one] for one in lists if not one.is_quick] + ([quick] if quick else [])
+        self._left = len(readers)
+        self._threads = [
+            threading.Thread(target=self._read, args=(reader,), name="dibs-feed", daemon=True)
+            for reader in readers
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def take(self) -> list[Entry]:
+        """The entries read so far, at most one batch."""
+        batch: list[Entry] = []
+        while len(batch) < _BATCH:
+            try:
+                batch.append(self._entries.get_nowait())
+            except queue.Empty:
+                break
+        return batch
+
+    def tell_waiting(self, waiting: int) -> None:
+        """Say how many jobs wait, so that reading goes on when there are few."""
+        with self._room:
+            self._waiting = waiting + self._entries.qsize()
+            self._room.notify_all()
+
+    @property
+    def is_over(self) -> bool:
+        """Every list has been read and taken."""
+        return self._left == 0 and self._entries.empty()
+
+    def stop(self) -> None:
+        """Read nothing more. A thread that waits for input is left behind."""
+        with self._room:
+            self._stopped = True
+            self._room.notify_all()
+
+    def _read(self, lists: Sequence[List]) -> None:
+        try:
+            for one in lists:
+                for entry in one.entries:
+                    with self._room:
+                        self._room.wait_for(lambda one=one: self._stopped or self._waiting < one.look_ahead)  # type: ignore[misc]
+                        if self._stopped:
+                            return
+                        self._waiting += 1
+                    was_empty = self._entries.empty()
+                    self._entries.put(entry)
+                    if was_empty:
+                        self._wake()
+        except DibsError as error:
+            # The jobs before it go on; the face shows the error and the run counts as failed.
+            self.errors.append(error)
+        finally:
+            self._left -= 1
+            self._wake()
+
+
+def refusal(entry: BadEntry) -> tuple[str, str]:
+    """What is shown of a bad line, and the sentence that says why it cannot run."""
+    return entry.shown, f"{entry.where}: {entry.message}" if entry.where else entry.message

@@ -1,0 +1,356 @@
+"""The loop around the engine for `dibs run` and the seed tools: feeds it, wakes it, stops it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
+
+from dibs.backends.local import Attached
+from dibs.build import Hooks, build_engine
+from dibs.engine.engine import Engine
+from dibs.engine.results import Results
+from dibs.errors import DibsError, NoGpuNow
+from dibs.foreground.feed import Feed, List, refusal
+from dibs.foreground.follow import Follower
+from dibs.foreground.runs import Run
+from dibs.foreground.terminal import Terminal, is_terminal
+from dibs.gpus.pool import read_pool_file, resolve_pool
+from dibs.gpus.probe import Probe
+from dibs.gpus.watch import Watcher
+from dibs.inputs.entry import BadEntry, Entry
+from dibs.model.events import Ended, Event, Refused, Skipped, Started, Waits
+from dibs.model.gpus import Reading
+from dibs.model.jobs import Command, Job, JobId, Request
+from dibs.model.pool import Pool
+
+_LOOK = 0.05  # seconds between two looks at the jobs' output
+_LOOK_AT_GPU_FILE = 0.5
+_NO_MORE = 2**63
+
+
+class Stop(IntEnum):
+    """How far the stopping has gone."""
+
+    NO = 0
+    DRAIN = 1  # start nothing more
+    ASK = 2  # TERM to everything
+    KILL = 3
+
+
+class Face(Protocol):
+    """Whoever shows a person what happens."""
+
+    follows_output: bool
+
+    def heard(self, events: Sequence[Event]) -> None: ...
+
+    def lines(self, job: Job, is_error: bool, data: bytes) -> None: ...
+
+    def tick(self, runner: "Runner") -> None: ...
+
+    def stopping(self, stop: Stop, running: int, by: signal.Signals | None) -> None: ...
+
+    def trouble(self, error: DibsError) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orders:
+    """Everything that was asked for."""
+
+    lists: Sequence[List] = ()
+    single: Request | None = None  # `dibs run -- COMMAND`: one job, connected to this terminal
+    pool: Pool
+    gpus_file: str | None = None
+    probe: Probe | None = None
+    results: Results
+    with_list: bool = True  # False: resume what the store knows
+    wait: bool = True
+    fail_fast: bool = False
+    max_failures: int = _NO_MORE
+    respect_processes: bool = True
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+@dataclass
+class Tally:
+    """How it went."""
+
+    succeeded: int = 0
+    skipped: int = 0
+    failed: int = 0
+    stopped_by: signal.Signals | None = None
+    left: int = 0  # jobs that were never started
+    last: Ended | Refused | None = None
+    errors: list[DibsError] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def exit_status(self) -> int:
+        if self.stopped_by is not None:
+            return 128 + self.stopped_by
+        return int(bool(self.failed or self.left or self.errors))
+
+
+class Runner:
+    """Runs orders to their end."""
+
+    def __init__(self, run: Run, orders: Orders, face: Face, environ: Mapping[str, str]) -> None:
+        self.tally = Tally()
+        self.stop_level = Stop.NO
+        self.engine: Engine
+        self._run = run
+        self._orders = orders
+        self._face = face
+        self._environ = environ
+        self._began = time.monotonic()
+        self._loop: asyncio.AbstractEventLoop
+        self._over: asyncio.Future[None]
+        self._turn_is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._follower = Follower(face.lines)
+        self._terminal: Terminal | None = None
+        self._watcher: Watcher | None = None
+        self._feed: Feed
+        self._gpus_text = ""
+        self._single: JobId | None = None
+
+    def execute(self) -> Tally:
+        """Come back when everything has ended."""
+        # The feed's threads must not make the loop wait five milliseconds for its turn.
+        sys.setswitchinterval(0.0005)
+        return asyncio.run(self._execute())
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def input_is_over(self) -> bool:
+        return self._feed.is_over
+
+    async def _execute(self) -> Tally:
+        self._loop = asyncio.get_running_loop()
+        self._over = self._loop.create_future()
+        hooks = Hooks(self._loop.add_reader, self._loop.remove_reader, self._heard, self._ask_for_turn)
+        self.engine = build_engine(
+            self._environ,
+            root=self._run.root,
+            run=self._run.name,
+            pool=self._orders.pool,
+            results=self._orders.results,
+            hooks=hooks,
+            respect_processes=self._orders.respect_processes,
+        )
+        try:
+            self._prepare()
+            await self._over
+        finally:
+            self._finish()
+        self.tally.seconds = self.seconds
+        return self.tally
+
+    def _prepare(self) -> None:
+        self._handle_signals()
+        self._key = self.engine.capture(dict(self._orders.environment))
+        self._start_watching()
+        self._feed = Feed(self._orders.lists, self._wake)
+        if self._run.is_old:
+            self.engine.resume(with_list=self._orders.with_list)
+        if self._orders.single is not None:
+            self._submit_single(self._orders.single)
+        self._feed.start()
+        self._look()
+        if self._orders.gpus_file:
+            self._look_at_gpu_file()
+        self._ask_for_turn()
+
+    def _submit_single(self, request: Request) -> None:
+        (job,) = self.engine.submit([request], self._key)
+        self._single = job.id
+        if is_terminal():
+            self._terminal = Terminal(self._loop.add_reader, self._loop.remove_reader)
+            self.engine.attach(job.id, self._terminal.attached)
+        else:
+            self.engine.attach(job.id, Attached(stdin=0))
+
+    # -- the loop --------------------------------------------------------------------------------------
+
+    def _ask_for_turn(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        self.engine.turn()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (wake_at := self.engine.wake_at) is not None:
+            self._timer = self._loop.call_later(max(0.0, wake_at - time.time()), self._ask_for_turn)
+        self._feed.tell_waiting(self.engine.waiting)
+        if self._watcher and self.engine.cards.are_unsettled:
+            self._watcher.ask(self._saw_from_thread)
+        self._check_over()
+
+    def _check_over(self) -> None:
+        no_more_input = self._feed.is_over or self.stop_level > Stop.NO
+        if no_more_input and self.engine.is_idle and not self._turn_is_due and not self._over.done():
+            self._over.set_result(None)
+
+    def _wake(self) -> None:
+        """Called by the feed's threads, which may outlive the loop."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._take_from_feed)
+
+    def _take_from_feed(self) -> None:
+        if self.stop_level > Stop.NO:
+            self._check_over()
+            return
+        while batch := self._feed.take():
+            self.engine.submit([_request(entry) for entry in batch], self._key)
+        self._check_over()
+
+    def _heard(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, Started):
+                if event.job.id == self._single and self._terminal:
+                    self._terminal.begin(event.stdout)
+                elif self._face.follows_output:
+                    self._follower.begin(event.job, event.stdout, event.stderr)
+            elif isinstance(event, Ended):
+                self._follower.end(event.job)
+                if event.retry_at is None:
+                    self._count(event)
+            elif isinstance(event, Refused):
+                self._count(event)
+            elif isinstance(event, Skipped):
+                self.tally.skipped += 1
+            elif isinstance(event, Waits) and not self._orders.wait and not self.engine.running:
+                self._give_up(
+                    NoGpuNow(f"no GPU now: the job {event.reason.sentence}", remedy="leave out --no-wait")
+                )
+        self._face.heard(events)
+
+    def _count(self, event: Ended | Refused) -> None:
+        self.tally.last = event
+        if event.outcome.cause is None:
+            self.tally.succeeded += 1
+            return
+        self.tally.failed += 1
+        if self._orders.fail_fast and self.stop_level < Stop.ASK:
+            self._stop(Stop.ASK, None)
+        elif self.tally.failed >= self._orders.max_failures and self.stop_level < Stop.DRAIN:
+            self._stop(Stop.DRAIN, None)
+
+    def _look(self) -> None:
+        """Show new output and progress, many times a second."""
+        self._follower.look()
+        self._face.tick(self)
+        self._loop.call_later(_LOOK, self._look)
+
+    # -- GPUs ------------------------------------------------------------------------------------------
+
+    def _start_watching(self) -> None:
+        if self._orders.probe is None or not self._orders.respect_processes:
+            return
+        self._watcher = Watcher(self._orders.probe)
+        self._watcher.start()
+        # Nothing starts before the first look: a busy card must not be given away in the first second.
+        self.engine.cards.saw(None, "not asked yet")
+        self._ask_the_cards()
+
+    def _ask_the_cards(self) -> None:
+        assert self._watcher is not None
+        self._watcher.ask(self._saw_from_thread)
+        self._loop.call_later(1.0, self._ask_the_cards)
+
+    def _saw_from_thread(self, reading: Reading | None) -> None:
+        self._loop.call_soon_threadsafe(self._saw, reading)
+
+    def _saw(self, reading: Reading | None) -> None:
+        assert self._watcher is not None
+        failure = self._watcher.failure.message if self._watcher.failure else "no answer from the driver"
+        self.engine.cards.saw(reading, failure)
+        self._ask_for_turn()
+
+    def _look_at_gpu_file(self) -> None:
+        """Take in what changed in the GPU file. Running jobs are left alone; a bad file changes nothing."""
+        assert self._orders.gpus_file is not None
+        self._loop.call_later(_LOOK_AT_GPU_FILE, self._look_at_gpu_file)
+        try:
+            text = read_pool_file(self._orders.gpus_file)
+            if text == self._gpus_text:
+                return
+            self._gpus_text = text
+            self.engine.cards.pool = resolve_pool(text, self._orders.probe, self._environ)
+        except DibsError as error:
+            self._face.trouble(error)
+        else:
+            self._ask_for_turn()
+
+    # -- stopping --------------------------------------------------------------------------------------
+
+    def _handle_signals(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._interrupted, number)
+        self._loop.add_signal_handler(signal.SIGUSR1, self._stop, Stop.DRAIN, None)
+        # The person may go home: a closed terminal ends neither the jobs nor the list.
+        self._loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        self._loop.add_signal_handler(signal.SIGWINCH, self._resized)
+
+    def _resized(self) -> None:
+        if self._terminal:
+            self._terminal.follow_size()
+
+    def _interrupted(self, number: signal.Signals) -> None:
+        self.tally.stopped_by = signal.Signals(number)
+        if self._single is not None and self.engine.running and self.stop_level is Stop.NO:
+            # One command: it gets the signal itself, as it would without us.
+            self._stop(Stop.DRAIN, self.tally.stopped_by)
+            self.engine.tell_all(f"signal {int(number)}")
+            return
+        self._stop(Stop(min(Stop.KILL, self.stop_level + 1)), self.tally.stopped_by)
+
+    def _stop(self, level: Stop, by: signal.Signals | None) -> None:
+        if level <= self.stop_level:
+            return
+        self.stop_level = level
+        self._feed.stop()
+        self.engine.drain()
+        if level is Stop.ASK:
+            self.engine.tell_all("stop")
+        elif level is Stop.KILL:
+            self.engine.tell_all("kill")
+        self._face.stopping(level, self.engine.running, by)
+
+    def _give_up(self, error: DibsError) -> None:
+        self.tally.errors.append(error)
+        self._stop(Stop.DRAIN, None)
+
+    def _finish(self) -> None:
+        self._feed.stop()
+        if self._watcher:
+            self._watcher.stop()
+        if self._terminal:
+            self._terminal.end()
+        self.tally.errors += self._feed.errors
+        self.tally.left = self.engine.waiting
+        self._face.tick(self)
+        self.engine.close()
+        with contextlib.suppress(ValueError):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGWINCH):
+                self._loop.remove_signal_handler(number)
+
+
+def _request(entry: Entry) -> Request | tuple[Request, str]:
+    if isinstance(entry, BadEntry):
+        shown, problem = refusal(entry)
+        return Request(command=Command.line(shown)), problem
+    return entry

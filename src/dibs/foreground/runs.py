@@ -1,0 +1,154 @@
+"""A run's folder: its store, its attempts and its lock, under the state folder or inside the output folder."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dibs import paths
+from dibs.errors import BadInput, FolderInUse
+from dibs.supervise.folder import facts
+
+_KEPT_DAYS = 30
+_INSIDE = ".dibs"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A folder that is ours until this process ends. `is_old` when an earlier process began it."""
+
+    name: str
+    root: str
+    is_old: bool
+    lock: int
+
+    @property
+    def store(self) -> str:
+        return f"{self.root}/store.db"
+
+    def close(self) -> None:
+        os.close(self.lock)
+
+
+def open_run(
+    environ: Mapping[str, str],
+    *,
+    output_dir: str | None = None,
+    resume: str | None = None,
+    fresh: bool = False,
+) -> Run:
+    """Make or come back to a run. `resume` is a run's name, empty for the one in the output folder.
+
+    Without `resume` an earlier run in the same output folder is refused, unless `fresh` throws it away: nothing
+    is run twice by accident.
+    """
+    if output_dir is not None:
+        _make_output_dir(output_dir)
+        root, name = _inside(output_dir), os.path.basename(os.path.abspath(output_dir))
+    else:
+        runs = paths.make_private(f"{paths.make_private(paths.state_folder(environ))}/runs")
+        name = resume or _new_name(runs)
+        root = f"{runs}/{name}"
+        if resume is None:
+            _forget_old_runs(runs)
+    if resume is not None and not os.path.exists(f"{root}/store.db"):
+        raise BadInput(
+            f"cannot resume {resume or output_dir!r}: there is no run of that name",
+            remedy="`ls` the folder, or leave out --resume to begin",
+        )
+    paths.make_private(root)
+    lock = _lock(root, output_dir or name)
+    is_old = os.path.exists(f"{root}/store.db")
+    if is_old and resume is None:
+        if not fresh:
+            os.close(lock)
+            raise BadInput(
+                f"{output_dir} holds an earlier run",
+                remedy="--resume goes on with it, --fresh starts over, another --output-dir leaves it alone",
+            )
+        _throw_away(root)
+        is_old = False
+    return Run(name, root, is_old, lock)
+
+
+def _inside(output_dir: str) -> str:
+    """Inside the output folder, so that they are moved and removed together; elsewhere where locks fail."""
+    if not paths.network_file_system(output_dir):
+        return f"{os.path.abspath(output_dir)}/{_INSIDE}"
+    name = hashlib.blake2b(os.fsencode(os.path.realpath(output_dir)), digest_size=8).hexdigest()
+    return f"{paths.make_private(paths.local_folder())}/outputs/{name}"
+
+
+def _make_output_dir(output_dir: str) -> None:
+    probe = f"{output_dir}/.dibs-probe"
+    try:
+        os.makedirs(output_dir, exist_ok=True)
+        with open(probe, "wb", buffering=0) as file:
+            file.write(b"x" * 4096)  # a full disk can still make an empty file
+    except OSError as error:
+        raise BadInput(
+            f"cannot write to the output folder {output_dir}: {error.strerror}",
+            remedy="choose another with --output-dir, or free some space",
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(probe)
+
+
+def _lock(root: str, shown: str) -> int:
+    """One process works in a run's folder at a time. The descriptor is never inherited."""
+    lock = os.open(f"{root}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+        os.close(lock)
+        raise FolderInUse(
+            f"{shown} belongs to a dibs run that is still there (pid {holder or '?'})",
+            remedy="wait for it, stop it, or choose another --output-dir",
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+    return lock
+
+
+def _new_name(runs: str) -> str:
+    """`1115-093142`: short enough to type, sorted by time."""
+    stem = time.strftime("%m%d-%H%M%S")
+    for number in range(1000):
+        name = stem if number == 0 else f"{stem}-{number + 1}"
+        try:
+            os.mkdir(f"{runs}/{name}", 0o700)
+        except FileExistsError:
+            continue
+        return name
+    raise FolderInUse(f"cannot name a new run in {runs}", remedy="try again")
+
+
+def _throw_away(root: str) -> None:
+    for name in os.listdir(root):
+        if name != "lock":
+            path = f"{root}/{name}"
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def _forget_old_runs(runs: str) -> None:
+    """Remove what nobody came back to for a month, and nothing that is still at work."""
+    limit = time.time() - _KEPT_DAYS * 86400
+    with os.scandir(runs) as found:
+        old = [entry.path for entry in found if entry.is_dir() and entry.stat().st_mtime < limit]
+    for path in old:
+        with contextlib.suppress(FolderInUse, OSError):
+            lock = _lock(path, path)
+            if not _has_running(path):
+                shutil.rmtree(path)
+            os.close(lock)
+
+
+def _has_running(root: str) -> bool:
+    """Whether a shim of a dead `dibs run` is still at work here."""
+    return any("exit" in files and facts(folder).is_locked for folder, _, files in os.walk(f"{root}/attempts"))

@@ -1,0 +1,103 @@
+"""A terminal for one command: it gets a pty, we relay bytes and the window's size.
+
+Ctrl-C, colours, prompts and full-screen programs work as without dibs. When we die, the shim goes on reading the
+pty, so that the command neither blocks nor loses its output.
+"""
+
+import contextlib
+import fcntl
+import os
+import pty
+import signal
+import termios
+import tty
+from collections.abc import Callable
+from typing import Any
+
+from dibs.backends.local import Attached
+
+_CHUNK = 65536
+
+
+class Terminal:
+    """Our terminal and the command's pty, tied together while it runs."""
+
+    def __init__(self, add_reader: Callable[..., Any], remove_reader: Callable[[int], Any]) -> None:
+        self._add_reader = add_reader
+        self._remove_reader = remove_reader
+        self._master, slave = pty.openpty()
+        lifeline_for_shim, self._lifeline = os.pipe()  # the shim sees its end when we are gone
+        self.attached = Attached(terminal=(self._master, slave, lifeline_for_shim))
+        self._slave, self._lifeline_for_shim = slave, lifeline_for_shim
+        self._saved: list[Any] | None = None
+        self._log = -1
+        self.follow_size()
+
+    def begin(self, log: str) -> None:
+        """The command has been handed over: type to it, show what it writes, and keep that in its log."""
+        os.close(self._slave)
+        os.close(self._lifeline_for_shim)
+        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        with contextlib.suppress(termios.error):
+            self._saved = termios.tcgetattr(0)
+            tty.setraw(0)
+        os.set_blocking(self._master, False)
+        self._add_reader(self._master, self._show)
+        self._add_reader(0, self._type)
+
+    def follow_size(self) -> None:
+        """Give the pty the size of our window."""
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self._master, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, b"\0" * 8))
+
+    def end(self) -> None:
+        """Show the rest and give our terminal back as it was."""
+        if self._log < 0:
+            return
+        self._show()
+        self._remove_reader(self._master)
+        self._remove_reader(0)
+        if self._saved is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(0, termios.TCSADRAIN, self._saved)
+        os.close(self._master)
+        os.close(self._lifeline)
+        os.close(self._log)
+        self._log = -1
+
+    def _show(self) -> None:
+        try:
+            while data := os.read(self._master, _CHUNK):
+                os.write(self._log, data)
+                _write_all(1, data)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._remove_reader(self._master)  # EIO: every process of the command has closed it
+
+    def _type(self) -> None:
+        try:
+            data = os.read(0, _CHUNK)
+        except OSError:
+            data = b""
+        if not data:
+            self._remove_reader(0)  # our own terminal is gone; the command goes on
+            return
+        with contextlib.suppress(OSError):
+            _write_all(self._master, data)
+
+
+def is_terminal() -> bool:
+    """Whether a person sits at both ends."""
+    return os.isatty(0) and os.isatty(1)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            # Rare: a paste larger than the pty's buffer. Waiting a moment loses nothing.
+            signal.sigtimedwait([], 0.005)
+        except OSError:
+            return

@@ -1,0 +1,127 @@
+"""Asking a probe without ever waiting too long: a sick card can block its driver for minutes."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from dibs.gpus.probe import Probe, ProbeFailed
+from dibs.model.gpus import Reading
+
+PATIENCE = 10.0  # seconds; a driver without persistence mode has to wake its cards first
+
+Answer = TypeVar("Answer")
+Callback = Callable[[Reading | None], None]
+
+
+class Watcher:
+    """Looks at the cards again and again, in threads of its own.
+
+    `latest` is the last good reading, `failure` why the newest look gave none. Callbacks come from a thread,
+    with the watcher's lock held: hand the reading over (`loop.call_soon_threadsafe`) and return. After `stop`
+    none comes any more.
+    """
+
+    def __init__(self, probe: Probe, *, interval: float = 1.0, deadline: float = 5.0) -> None:
+        self.latest: Reading | None = None
+        self.failure: ProbeFailed | None = None
+        self._probe = probe
+        self._interval = interval
+        self._deadline = deadline
+        self._asks: list[_Ask] = []  # oldest first
+        self._change = threading.Condition()
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Begin with the first look at once."""
+        for name, work in (("dibs-gpu-reader", self._read_on), ("dibs-gpu-deadline", self._give_up_on)):
+            threading.Thread(target=work, name=name, daemon=True).start()
+
+    def ask(self, callback: Callback) -> None:
+        """Call back with a reading that began after this moment, or with None at the deadline or a failure.
+
+        All who ask before a read begins share it.
+        """
+        with self._change:
+            if self._stopped.is_set():
+                return
+            self._asks.append(_Ask(at=time.monotonic(), callback=callback))
+            self._change.notify_all()
+
+    def is_stale(self, now: datetime) -> bool:
+        """Whether `latest` says nothing about now: it is missing, too old, or the newest look failed."""
+        if self.latest is None or self.failure is not None:
+            return True
+        # A reading from the future is no better: the clock was set back, and its age is unknown.
+        return abs(now - self.latest.at) > timedelta(seconds=self._interval + self._deadline)
+
+    def stop(self) -> None:
+        """Let the threads end by themselves. Nobody waits for one that hangs in the driver."""
+        with self._change:
+            self._stopped.set()
+            self._asks.clear()
+            self._change.notify_all()
+
+    def _read_on(self) -> None:
+        while not self._stopped.is_set():
+            begun = time.monotonic()
+            reading, failure = self._look()
+            with self._change:
+                self.latest, self.failure = reading or self.latest, failure
+                self._answer_asked_before(begun, reading)
+                self._change.wait_for(lambda: self._asks or self._stopped.is_set(), timeout=self._interval)
+
+    def _look(self) -> tuple[Reading | None, ProbeFailed | None]:
+        try:
+            return self._probe.read(), None
+        except ProbeFailed as failure:
+            return None, failure
+
+    def _give_up_on(self) -> None:
+        # It looks now and then instead of waiting for each ask: asks are frequent, hanging cards are rare.
+        while not self._stopped.wait(self._deadline / 4):
+            with self._change:
+                self._answer_asked_before(time.monotonic() - self._deadline, None)
+
+    def _answer_asked_before(self, moment: float, reading: Reading | None) -> None:
+        asked, self._asks = (
+            [ask for ask in self._asks if ask.at <= moment],
+            [ask for ask in self._asks if ask.at > moment],
+        )
+        for ask in asked:
+            ask.callback(reading)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ask:
+    at: float  # time.monotonic
+    callback: Callback
+
+
+def answer_within(question: Callable[[], Answer], seconds: float = PATIENCE) -> Answer:
+    """What the question answers; ProbeFailed when it does not come back in time.
+
+    For those who cannot go on without an answer. The thread that hangs is left behind.
+    """
+    answers: list[Answer] = []
+    errors: list[BaseException] = []
+
+    def put_it() -> None:
+        try:
+            answers.append(question())
+        except BaseException as error:  # raised below, in the thread of who asked
+            errors.append(error)
+
+    thread = threading.Thread(target=put_it, name="dibs-gpu-question", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise ProbeFailed(
+            f"cannot ask the driver for its GPUs: no answer within {seconds:g} seconds",
+            remedy="a sick card may block it: see whether `nvidia-smi` answers, and what `dmesg` says",
+        )
+    return answers[0]

@@ -1,0 +1,78 @@
+"""What the kernel would refuse at the start of a command, said before anything starts."""
+
+import os
+from collections.abc import Mapping
+
+from dibs.errors import BadInput
+from dibs.model.jobs import Request
+
+LONGEST_ARGUMENT = 131_071  # bytes: Linux's MAX_ARG_STRLEN less the NUL that ends it
+_POINTER = 8  # bytes that the kernel counts for every word and variable
+_MOST_OF_THE_STACK = 6 * 1024**2  # bytes: the kernel takes no more, however large the stack may grow
+_OURS = 8192  # bytes kept free for the variables that dibs adds
+
+
+def check_request(request: Request, environment_size: int = 0) -> None:
+    """Raise BadInput for a request that could never start.
+
+    `environment_size` is what `environment_size()` says of the environment the job will inherit.
+    """
+    words = request.command.words
+    # A line for a shell is `bash -c TEXT`: what matters is whether the text is empty, not the words.
+    if not words or not words[0] or not request.command.shown.strip():
+        raise BadInput("the command is empty", remedy="write the command to run")
+    size = environment_size + _OURS
+    for word in words:
+        size += _checked_size(word, "the command")
+    for key, value in request.env:
+        size += _checked_size(f"{key}={value}", f"the variable {key}")
+    if size > (largest := _largest_start()):
+        raise BadInput(
+            f"the command and its environment have {size} bytes, this machine starts at most {largest}",
+            remedy="put the long part into a file",
+        )
+    check_text(request.name, "the name")
+    check_text(request.workdir, "the folder")
+
+
+def check_text(text: str, what: str) -> None:
+    """Raise BadInput for text that no program can be given: a NUL byte, or half a character."""
+    if "\0" in text:
+        raise BadInput(f"{what} contains a NUL byte", remedy="no program can be given one; take it out")
+    _encoded(text, what)
+
+
+def environment_size(environment: Mapping[str, str]) -> int:
+    """The bytes an inherited environment takes of the kernel's limit."""
+    return sum(_size(f"{key}={value}", "the environment") for key, value in environment.items())
+
+
+def _checked_size(word: str, what: str) -> int:
+    check_text(word, what)
+    size = _size(word, what)
+    if size - _POINTER - 1 > LONGEST_ARGUMENT:
+        raise BadInput(
+            f"{what} has {size - _POINTER - 1} bytes, Linux takes at most {LONGEST_ARGUMENT} in one piece",
+            remedy="put it into a script and run that",
+        )
+    return size
+
+
+def _size(word: str, what: str) -> int:
+    return len(_encoded(word, what)) + 1 + _POINTER
+
+
+def _encoded(text: str, what: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        # JSON can spell half of a surrogate pair, "\ud800", which is no byte at all.
+        raise BadInput(
+            f"{what} contains {text[error.start]!r}, which is half a character",
+            remedy="write the whole character",
+        ) from error
+
+
+def _largest_start() -> int:
+    limit = os.sysconf("SC_ARG_MAX")
+    return min(limit, _MOST_OF_THE_STACK) if limit > 0 else _MOST_OF_THE_STACK

@@ -1,0 +1,83 @@
+"""A file that somebody named with -f, read by the reader that fits it."""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from dibs.inputs.entry import Entry
+from dibs.inputs.files import open_input
+from dibs.inputs.generator import load_generator
+from dibs.inputs.lines import parse_lines, text_lines
+from dibs.inputs.sbatch import is_script, read_script
+from dibs.model.jobs import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where jobs come from. `entries` is read as jobs are wanted; `warnings` are known at once."""
+
+    name: str
+    entries: Iterator[Entry]
+    warnings: tuple[str, ...] = ()
+
+
+def read_file(path: str, defaults: Request, shell: str = "bash", *, environment_size: int = 0) -> Source:
+    """Open a job file now and read it later.
+
+    `.py` is a file with a `yielder()`, `#!` makes a script that is one job, everything else is lines. What
+    cannot be read raises BadInput here, before any job has started.
+    """
+    if path.endswith(".py"):
+        jobs = load_generator(path, defaults, shell, environment_size=environment_size)
+        return Source(path, jobs)
+    if _is_fifo(path):
+        # Opening one waits for its writer; that wait belongs to the reader, not to the start of the run.
+        lines = _lines_of_fifo(path)
+    else:
+        stream = open_input(path)
+        if is_script(_first_bytes(stream)):
+            stream.close()
+            script = read_script(path, defaults, environment_size=environment_size)
+            return Source(path, iter([script.request]), script.warnings)
+        lines = _lines_of(stream)
+    return Source(path, parse_lines(lines, defaults, shell, name=path, environment_size=environment_size))
+
+
+def read_stream(
+    stream: BinaryIO,
+    defaults: Request,
+    shell: str = "bash",
+    *,
+    name: str = "stdin",
+    environment_size: int = 0,
+) -> Source:
+    """The job list of an open stream, such as standard input. It stays open."""
+    entries = parse_lines(text_lines(stream), defaults, shell, name=name, environment_size=environment_size)
+    return Source(name, entries)
+
+
+def _is_fifo(path: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode) and os.access(path, os.R_OK)
+    except (OSError, ValueError):
+        return False
+
+
+def _first_bytes(stream: BinaryIO) -> bytes:
+    """The beginning of a regular file, left unread. A device may have nothing yet, and is not asked."""
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        return b""
+    start = stream.read(2)
+    stream.seek(0)
+    return start
+
+
+def _lines_of(stream: BinaryIO) -> Iterator[str]:
+    with stream:
+        yield from text_lines(stream)
+
+
+def _lines_of_fifo(path: str) -> Iterator[str]:
+    yield from _lines_of(open_input(path))

@@ -1,0 +1,138 @@
+"""Which folder the leases of this machine live in."""
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+
+from dibs.leases.files import LeaseRefused
+from dibs.leases.who import user_name
+
+ADMIN_FOLDER = "/var/lib/dibs/leases"
+# /dev/shm is not among them: it is cleaned when a user logs out, and with it the locks of their jobs.
+SHARED_FOLDERS = ("/run/lock", "/var/lock", "/var/tmp", "/tmp")
+MOUNTS = "/proc/self/mountinfo"
+
+# A lock taken here would not be seen, or not be inherited, on the other machines that mount it.
+_NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "fuse.sshfs",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "fuse.glusterfs",
+    "afs",
+}
+
+
+def lease_folder(
+    environ: Mapping[str, str],
+    *,
+    admin: str = ADMIN_FOLDER,
+    shared: Sequence[str] = SHARED_FOLDERS,
+    mounts: str = MOUNTS,
+) -> str:
+    """The folder that all users of this machine agree on, or the one that `DIBS_LEASES` names.
+
+    Whoever uses another folder does not see our claims, so a bad choice is refused and never replaced by
+    the next best one.
+    """
+    if chosen := environ.get("DIBS_LEASES"):
+        chosen = os.path.abspath(chosen)
+        _make(chosen)
+        _check(chosen, mounts)
+        return chosen
+    if os.path.lexists(admin):
+        _check(admin, mounts)
+        return admin
+    for folder in shared:
+        if _is_shared(folder) and _file_system(folder, mounts) not in _NETWORK:
+            return folder
+    raise LeaseRefused(
+        f"cannot find a folder for leases: none of {', '.join(shared)} is sticky and belongs to root",
+        remedy=f"ask an admin for `mkdir -p -m 1777 {admin}`, or set DIBS_LEASES to a folder of your own",
+    )
+
+
+def _make(folder: str) -> None:
+    """Make the folder and its parents for us alone, whatever the umask."""
+    if os.path.lexists(folder):
+        return
+    _make(os.path.dirname(folder))
+    try:
+        os.mkdir(folder, 0o700)
+        os.chmod(folder, 0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise LeaseRefused(
+            f"cannot make the lease folder {folder}: {error.strerror}",
+            remedy="set DIBS_LEASES to a folder that you may write to",
+        ) from error
+
+
+def _check(folder: str, mounts: str) -> None:
+    """Refuse a folder in which others could remove our locks, or where locks mean nothing."""
+    try:
+        seen = os.stat(folder)
+    except OSError as error:
+        raise LeaseRefused(
+            f"cannot use the lease folder {folder}: {error.strerror}",
+            remedy="set DIBS_LEASES to a folder of your own",
+        ) from error
+    owner = user_name(seen.st_uid) or f"uid {seen.st_uid}"
+    if not stat.S_ISDIR(seen.st_mode):
+        raise LeaseRefused(
+            f"cannot use {folder} for leases: it is not a folder, and belongs to {owner}",
+            remedy="set DIBS_LEASES to a folder of your own",
+        )
+    if seen.st_uid != os.geteuid() and not (seen.st_uid == 0 and seen.st_mode & stat.S_ISVTX):
+        raise LeaseRefused(
+            f"cannot use {folder} for leases: it belongs to {owner}, who could remove our locks",
+            remedy="use a folder of your own, or one that belongs to root and is sticky (mode 1777)",
+        )
+    if seen.st_mode & stat.S_IWOTH and not seen.st_mode & stat.S_ISVTX:
+        raise LeaseRefused(
+            f"cannot use {folder} for leases: everybody may remove files in it (it belongs to {owner})",
+            remedy=f"`chmod 1777 {folder}` to share it, `chmod 700 {folder}` to keep it",
+        )
+    kind = _file_system(folder, mounts)
+    if kind in _NETWORK:
+        raise LeaseRefused(
+            f"cannot use {folder} for leases: it is on {kind}, where a job does not inherit a lock",
+            remedy="set DIBS_LEASES to a folder on a local disk, for example /var/tmp/dibs-leases",
+        )
+
+
+def _is_shared(folder: str) -> bool:
+    """Whether everybody may write here, and nobody but root may remove what others wrote."""
+    try:
+        seen = os.stat(folder)
+    except OSError:
+        return False
+    wanted = stat.S_ISVTX | stat.S_IWOTH
+    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == 0 and seen.st_mode & wanted == wanted
+
+
+def _file_system(folder: str, mounts: str) -> str:
+    """The type of the file system under a folder, `ext4` or `nfs4`; empty where the kernel does not tell.
+
+    By the id of the mount, not by its path: mounts may lie on top of each other.
+    """
+    handle = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    try:
+        with open(f"/proc/self/fdinfo/{handle}") as lines:
+            mount = next((line.split()[1] for line in lines if line.startswith("mnt_id:")), "")
+        with open(mounts, errors="surrogateescape") as lines:
+            for line in lines:
+                place, _, source = line.partition(" - ")
+                if place.split(" ", 1)[0] == mount:
+                    return source.split(" ", 1)[0]
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+    return ""

@@ -1,0 +1,86 @@
+"""The pool that `schedule -i` sets for all users of the host."""
+
+import json
+import math
+import os
+import re
+import stat
+from dataclasses import dataclass
+
+from dibs.leases.files import MODE, SAFE, cannot_use, cannot_write
+
+_NAME = re.compile(r"dibs-pool-(0|[1-9][0-9]{0,9})")
+_MOST = 4096  # GPUs
+_LONGEST = 65536  # bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostPool:
+    """How many GPUs the host has for us, and which of them nobody should use."""
+
+    count: int
+    unavailable: tuple[int, ...] = ()
+    at: float = 0.0  # when somebody said so, seconds since the epoch
+
+
+def read_host_pool(folder: str) -> HostPool | None:
+    """The pool that was set last, by anybody; None where nobody has.
+
+    Last by the time at which the file appeared, which the kernel writes: the file itself could claim to be
+    from the year 9999 and would stay in force for ever.
+    """
+    found = []
+    for name in os.listdir(folder):
+        if match := _NAME.fullmatch(name):
+            read = _read(f"{folder}/{name}", owner=int(match[1]))
+            if read:
+                found.append(read)
+    return max(found, key=lambda read: (read[0], read[1].at))[1] if found else None
+
+
+def write_host_pool(folder: str, pool: HostPool) -> None:
+    """Put this pool in force."""
+    path = f"{folder}/dibs-pool-{os.geteuid()}"
+    temporary = f"{folder}/.dibs-pool-{os.geteuid()}-{os.urandom(8).hex()}"
+    record = json.dumps({"count": pool.count, "unavailable": pool.unavailable, "at": pool.at}).encode()
+    try:
+        opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE, MODE)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    try:
+        os.fchmod(opened, MODE)
+        with os.fdopen(opened, "wb") as file:
+            file.write(record)
+            file.flush()
+            os.fsync(opened)
+        os.rename(temporary, path)
+    except OSError as error:
+        os.unlink(temporary)
+        raise cannot_use(path, error) from error
+
+
+def _read(path: str, *, owner: int) -> tuple[int, HostPool] | None:
+    """When it appeared, and what it says; None for a file that is planted, broken or not ours to read."""
+    try:
+        opened = os.open(path, os.O_RDONLY | SAFE)
+    except OSError:
+        return None
+    try:
+        seen = os.fstat(opened)
+        if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1 or seen.st_uid != owner:
+            return None
+        pool = _decode(os.pread(opened, _LONGEST, 0))
+    finally:
+        os.close(opened)
+    return (seen.st_ctime_ns, pool) if pool else None
+
+
+def _decode(record: bytes) -> HostPool | None:
+    try:
+        fields = json.loads(record)
+        count, unavailable, at = fields["count"], tuple(fields["unavailable"]), float(fields["at"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
+    if not math.isfinite(at) or not all(type(one) is int and 0 <= one <= _MOST for one in (count, *unavailable)):
+        return None
+    return HostPool(count=count, unavailable=unavailable, at=at)

@@ -1,0 +1,67 @@
+"""What happened, told once. Faces turn these into lines, tables and JSON."""
+
+from dataclasses import dataclass
+
+from dibs.model.jobs import Attempt, Job, Outcome
+from dibs.model.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A job was accepted."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A job of a resumed run has succeeded before."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A job can never run."""
+
+    job: Job
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An attempt was handed to its supervisor."""
+
+    job: Job
+    attempt: Attempt
+    stdout: str
+    stderr: str
+    adopted: bool = False  # it was running already when we came
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt is over and its GPUs are free."""
+
+    job: Job
+    attempt: Attempt
+    outcome: Outcome
+    retry_at: float | None  # seconds since the epoch; None: the job is over
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The head of the queue cannot start now."""
+
+    job: Job
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something is in our way that may pass: a full disk, a card that does not answer."""
+
+    sentence: str
+
+
+Event = Queued | Skipped | Refused | Started | Ended | Waits | Trouble

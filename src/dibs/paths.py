@@ -1,0 +1,105 @@
+"""Where things live: the state folder, the runs in it, and what kind of disk a folder is on."""
+
+import os
+import stat
+from collections.abc import Mapping
+
+from dibs.errors import DibsError
+
+MOUNTS = "/proc/self/mountinfo"
+
+# A lock taken here would not be seen, or not be inherited, on the other machines that mount it.
+_NETWORK = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "lustre", "gpfs", "beegfs", "ceph", "fuse.glusterfs", "afs")
+)
+
+
+class FolderRefused(DibsError):
+    """A folder that cannot hold what must be safe in it."""
+
+    code = "folder-refused"
+    exit_status = 2
+
+
+def state_folder(environ: Mapping[str, str]) -> str:
+    """Our folder for stores, attempts and logs, on a disk where locks work."""
+    if chosen := environ.get("DIBS_STATE"):
+        return os.path.abspath(chosen)
+    if base := environ.get("XDG_STATE_HOME") or _home_state(environ):
+        folder = os.path.join(base, "dibs")
+        if not network_file_system(folder):
+            return folder
+    return local_folder()
+
+
+def local_folder() -> str:
+    """Where locks and stores go when the home folder is on the network, or there is none."""
+    return f"/var/tmp/dibs-{os.getuid()}"
+
+
+def make_private(folder: str) -> str:
+    """Make a folder that nobody else can look into; refuse one that somebody else made."""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        seen = os.stat(folder)
+    except OSError as error:
+        raise FolderRefused(
+            f"cannot make the folder {folder}: {error.strerror}",
+            remedy="set DIBS_STATE to a folder that you may write to",
+        ) from error
+    if seen.st_uid != os.geteuid():
+        raise FolderRefused(
+            f"cannot use {folder}: it belongs to uid {seen.st_uid}",
+            remedy="set DIBS_STATE to a folder of your own",
+        )
+    if stat.S_IMODE(seen.st_mode) & 0o077:
+        os.chmod(folder, 0o700)
+    return folder
+
+
+def network_file_system(folder: str, mounts: str = MOUNTS) -> str:
+    """`nfs4` or the like where a folder (or the nearest parent that exists) is on the network, else empty."""
+    kind = file_system(_nearest(folder), mounts)
+    return kind if kind in _NETWORK else ""
+
+
+def file_system(folder: str, mounts: str = MOUNTS) -> str:
+    """The type of the file system under a folder, `ext4` or `nfs4`; empty where the kernel does not tell.
+
+    By the id of the mount, not by its path: mounts may lie on top of each other.
+    """
+    handle = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    try:
+        with open(f"/proc/self/fdinfo/{handle}") as lines:
+            mount = next((line.split()[1] for line in lines if line.startswith("mnt_id:")), "")
+        with open(mounts, errors="surrogateescape") as lines:
+            for line in lines:
+                place, _, source = line.partition(" - ")
+                if place.split(" ", 1)[0] == mount:
+                    return source.split(" ", 1)[0]
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+    return ""
+
+
+def boot_id() -> str:
+    """Which run of the machine this is."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
+
+
+def _home_state(environ: Mapping[str, str]) -> str:
+    home = environ.get("HOME", "")
+    return f"{home}/.local/state" if home and os.access(home, os.W_OK) else ""
+
+
+def _nearest(folder: str) -> str:
+    folder = os.path.abspath(folder)
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return folder

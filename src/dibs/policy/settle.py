@@ -1,0 +1,54 @@
+"""What became of an attempt, from what its folder says. The table of the launch protocol, as one function."""
+
+from enum import Enum
+from typing import Any
+
+from dibs.model.jobs import Cause, Outcome
+
+
+class Verdict(Enum):
+    RUNNING = "running"  # its shim lives: adopt it
+    OVER = "over"  # its exit record is whole
+    KEPT = "kept"  # nobody will see its end, but something of it still holds the GPU
+    LOST = "lost"
+    NEVER_RAN = "never ran"  # nothing was started: it may be queued again
+
+
+def settle(
+    *, is_locked: bool, has_record: bool, has_started: bool, lease_is_held: bool, same_boot: bool
+) -> Verdict:
+    """Lock first, records second: a record counts only once its writer is gone."""
+    if is_locked:
+        return Verdict.RUNNING
+    if has_record:
+        return Verdict.OVER
+    if lease_is_held:
+        return Verdict.KEPT
+    if not same_boot or has_started:
+        # After a power cut `started` may be missing though the command ran: it was never synced.
+        return Verdict.LOST
+    return Verdict.NEVER_RAN
+
+
+def outcome_of(record: dict[str, Any]) -> Outcome:
+    """How the attempt ended, from its exit record."""
+    code, signal, by = record.get("code"), record.get("signal"), record.get("by", "")
+    message = str(record.get("message", ""))
+    cause: Cause | None
+    if by == "start":
+        cause = Cause.START_ERROR
+        code = code if code is not None else 127
+    elif by == "time":
+        cause = Cause.TIME_LIMIT
+    elif by == "stop":
+        cause = Cause.STOPPED
+    elif signal is not None:
+        cause = Cause.SIGNAL
+    elif code != 0:
+        cause = Cause.EXIT_CODE
+    else:
+        cause = None
+    return Outcome(exit_code=code, signal=signal, cause=cause, message=message, seconds=record.get("seconds"))
+
+
+LOST = Outcome(cause=Cause.LOST, message="nobody saw its end: its supervisor was killed or the machine stopped")

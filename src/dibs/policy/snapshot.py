@@ -1,0 +1,57 @@
+"""What the policy looks at: everything it may know, as plain values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from dibs.model.jobs import Claim, Job, JobId
+from dibs.model.pool import Card
+from dibs.model.reasons import Reason
+
+WHOLE = Fraction(1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CardView:
+    """A card of the pool as it stands now."""
+
+    card: Card
+    taken: Fraction = Fraction(0)  # by our attempts and by other programs
+    vram_taken: int = 0
+    vram_free: int | None = None  # what the card itself says, where it can be asked
+    blocked: str = ""  # why nothing may start here, whatever is free
+    holders: tuple[str, ...] = ()  # who has it, in words: "job 3", "job 7 of alice (pid 4711)"
+
+    @property
+    def free(self) -> Fraction:
+        return WHOLE - self.taken
+
+    @property
+    def label(self) -> str:
+        return f"GPU {self.card.gpu.index}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """The machine and the head of the queue at one moment."""
+
+    cards: tuple[CardView, ...]
+    groups: tuple[tuple[str, ...], ...] = ()
+    waiting: Sequence[Job] = ()  # in order: who comes first stands first
+    room_without_gpu: int = 0  # how many more jobs may run that want no GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A job and the claims it gets."""
+
+    job: Job
+    claims: tuple[Claim, ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What the policy wants done next, and why the others wait."""
+
+    placements: list[Placement] = field(default_factory=list)
+    reasons: dict[JobId, Reason] = field(default_factory=dict)

@@ -1,0 +1,327 @@
+"""The store: one SQLite file, one connection, one transaction per turn of the loop."""
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib import resources
+
+from dibs.errors import FolderInUse, StoreUnusable
+from dibs.model.jobs import Attempt, Cause, Claim, Job, JobId, Outcome, Request, State
+from dibs.store.codec import decode_request, encode_request, encode_wishes
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as the tables at the end of a run show it."""
+
+    job: Job
+    outcome: Outcome | None
+    gpus: tuple[int, ...]
+    folder: str  # of the last attempt; empty when there was none
+
+
+class Store:
+    """Remembers jobs and attempts. Durable once `turn()` has ended without an error."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._environments: dict[str, str] = {}
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, cached_statements=64)
+            self._db.execute("pragma locking_mode = exclusive")
+            self._db.execute("pragma journal_mode = wal")
+            # FULL, not NORMAL: what was acknowledged must survive a power cut.
+            self._db.execute("pragma synchronous = full")
+            self._db.execute("pragma temp_store = file")
+            self._migrate()
+            self._db.execute(
+                "create temp table seen (content_key text primary key, times integer not null) without rowid"
+            )
+        except sqlite3.DatabaseError as error:
+            raise _unusable(path, error) from error
+        os.chmod(path, 0o600)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Everything recorded inside becomes durable together at its end, or not at all."""
+        try:
+            self._db.execute("begin immediate")
+            yield
+            self._db.execute("commit")
+        except sqlite3.DatabaseError as error:
+            self._roll_back()
+            raise _unusable(self.path, error) from error
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def close(self) -> None:
+        self._db.close()
+
+    # -- jobs ------------------------------------------------------------------------------------------
+
+    def keep_environment(self, environment: Mapping[str, str]) -> tuple[str, str]:
+        """Remember an environment once per content; return its key and its text."""
+        text = json.dumps(dict(environment), sort_keys=True)
+        key = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        if key not in self._environments:
+            self._db.execute("insert or ignore into environments values (?, ?)", (key, text))
+            self._environments[key] = text
+        return key, text
+
+    def submit(self, request: Request, environment: str, now: float) -> tuple[Job, bool]:
+        """Add a job, or find the one that the same text stood for before; say whether it is new.
+
+        The k-th line with the same text is the k-th job with that text: an inserted line shifts nothing.
+        """
+        key = request.content_key
+        (occurrence,) = self._db.execute(
+            "insert into seen values (?, 1) on conflict do update set times = times + 1 returning times",
+            (key,),
+        ).fetchone()
+        if occurrence > 1 or self._has_history:
+            row = self._db.execute(
+                f"select {_JOB} from jobs where content_key = ? and occurrence = ?", (key, occurrence)
+            ).fetchone()
+            if row is not None:
+                return _job(row), False
+        cursor = self._db.execute(
+            "insert into jobs (content_key, occurrence, request, class, environment, priority, state, queued_at)"
+            " values (?, ?, ?, ?, ?, ?, 'queued', ?)",
+            (
+                key,
+                occurrence,
+                encode_request(request),
+                encode_wishes(request.wishes),
+                environment,
+                request.priority,
+                now,
+            ),
+        )
+        return Job(id=JobId(cursor.lastrowid or 0), request=request, environment=environment), True
+
+    def hold_leftovers(self) -> None:
+        """Set aside what an earlier run left waiting, until its list names it again."""
+        self._db.execute("update jobs set state = 'held' where state = 'queued'")
+
+    def leftovers(self) -> list[JobId]:
+        """What has not succeeded and is not running, in order."""
+        rows = self._db.execute(
+            "select id from jobs where state in ('failed', 'cancelled', 'timed_out', 'lost', 'held') order by id"
+        )
+        return [JobId(number) for (number,) in rows]
+
+    def queue_again(self, job: JobId, request: Request | None = None) -> Job:
+        """Put a job back into the queue with a fresh count of tries, perhaps with changed wishes."""
+        if request is not None:
+            self._db.execute(
+                "update jobs set request = ?, class = ?, priority = ? where id = ?",
+                (encode_request(request), encode_wishes(request.wishes), request.priority, job),
+            )
+        self._db.execute(
+            "update jobs set state = 'queued', tries = 0, not_before = null, ended_at = null, exit_code = null,"
+            " signal = null, cause = null, message = '' where id = ?",
+            (job,),
+        )
+        return self.job(job)
+
+    def job(self, job: JobId) -> Job:
+        return _job(self._db.execute(f"select {_JOB} from jobs where id = ?", (job,)).fetchone())
+
+    def waiting_classes(self) -> list[str]:
+        """The different wishes of waiting jobs, without reading the jobs: one index seek for each class."""
+        rows = self._db.execute(
+            "with recursive c (class) as ("
+            " select min(class) from jobs where state = 'queued'"
+            " union all"
+            " select (select min(class) from jobs where state = 'queued' and class > c.class)"
+            " from c where c.class is not null)"
+            " select class from c where class is not null"
+        )
+        return [name for (name,) in rows]
+
+    def waiting(self, wishes: str, now: float, limit: int) -> list[Job]:
+        """The first jobs of a class that may start now: by priority, then by age."""
+        rows = self._db.execute(
+            f"select {_JOB} from jobs where class = ? and state = 'queued'"
+            " and (not_before is null or not_before <= ?) order by priority desc, id limit ?",
+            (wishes, now, limit),
+        )
+        return [_job(row) for row in rows]
+
+    def delayed(self, now: float) -> list[Job]:
+        """Waiting jobs whose moment has not come."""
+        rows = self._db.execute(f"select {_JOB} from jobs where state = 'queued' and not_before > ?", (now,))
+        return [_job(row) for row in rows]
+
+    def counts(self) -> dict[State, int]:
+        rows = self._db.execute("select state, count(*) from jobs group by state")
+        return {State(state): count for state, count in rows}
+
+    def rows(self, states: Iterable[State], limit: int) -> list[JobRow]:
+        """Jobs in these states with the GPUs and folder of their last attempt, oldest first."""
+        names = [str(state) for state in states]
+        rows = self._db.execute(
+            f"select {_JOB}, exit_code, signal, cause, message, seconds,"
+            " (select group_concat(gpu_index) from claims where job = jobs.id and attempt = jobs.attempts),"
+            " (select folder from attempts where job = jobs.id and number = jobs.attempts)"
+            f" from jobs where state in ({','.join('?' * len(names))}) order by id limit ?",
+            (*names, limit),
+        )
+        return [_job_row(row) for row in rows]
+
+    # -- attempts --------------------------------------------------------------------------------------
+
+    def open_attempt(self, attempt: Attempt) -> None:
+        """Record the intent: from now on this job may have been started."""
+        self._db.execute(
+            "insert into attempts (job, number, boot_id, folder, opened_at) values (?, ?, ?, ?, ?)",
+            (attempt.job, attempt.number, attempt.boot_id, attempt.folder, attempt.opened_at),
+        )
+        if attempt.claims:
+            self._db.executemany(
+                "insert into claims values (?, ?, ?, ?, ?, ?)",
+                [
+                    (attempt.job, attempt.number, claim.gpu, claim.index, str(claim.share), claim.vram)
+                    for claim in attempt.claims
+                ],
+            )
+        self._db.execute(
+            "update jobs set state = 'running', attempts = ?, tries = tries + 1, not_before = null where id = ?",
+            (attempt.number, attempt.job),
+        )
+
+    def end_attempt(self, attempt: Attempt, outcome: Outcome, now: float, retry_at: float | None) -> None:
+        """Record how an attempt ended, and whether its job is over or queued again."""
+        values = (outcome.exit_code, outcome.signal, outcome.cause, _text(outcome.message), outcome.seconds)
+        self._db.execute(
+            "update attempts set ended_at = ?, exit_code = ?, signal = ?, cause = ?, message = ?, seconds = ?"
+            " where job = ? and number = ?",
+            (now, *values, attempt.job, attempt.number),
+        )
+        state = outcome.state if retry_at is None else State.QUEUED
+        self._db.execute(
+            "update jobs set state = ?, not_before = ?, ended_at = ?, exit_code = ?, signal = ?, cause = ?,"
+            " message = ?, seconds = ? where id = ?",
+            (state, retry_at, now if retry_at is None else None, *values, attempt.job),
+        )
+
+    def forget_attempt(self, attempt: Attempt, retry_at: float | None) -> None:
+        """It never ran: the job waits again, and the try does not count."""
+        self._db.execute("delete from claims where job = ? and attempt = ?", attempt.key)
+        self._db.execute("delete from attempts where job = ? and number = ?", attempt.key)
+        self._db.execute(
+            "update jobs set state = 'queued', tries = tries - 1, not_before = ? where id = ?",
+            (retry_at, attempt.job),
+        )
+
+    def refuse(self, job: JobId, outcome: Outcome, now: float) -> None:
+        """End a job that can never run."""
+        self._db.execute(
+            "update jobs set state = ?, ended_at = ?, cause = ?, message = ? where id = ?",
+            (outcome.state, now, outcome.cause, _text(outcome.message), job),
+        )
+
+    def open_attempts(self) -> list[tuple[Job, Attempt]]:
+        """Attempts whose end nobody has recorded yet."""
+        rows = self._db.execute(
+            "select job, number, boot_id, folder, opened_at from attempts where ended_at is null order by job"
+        ).fetchall()
+        return [
+            (
+                self.job(JobId(job)),
+                Attempt(
+                    job=JobId(job),
+                    number=number,
+                    boot_id=boot_id,
+                    folder=folder,
+                    opened_at=opened_at,
+                    claims=self._claims(job, number),
+                ),
+            )
+            for job, number, boot_id, folder, opened_at in rows
+        ]
+
+    def _claims(self, job: int, attempt: int) -> tuple[Claim, ...]:
+        rows = self._db.execute(
+            "select gpu, gpu_index, share, vram from claims where job = ? and attempt = ? order by gpu_index",
+            (job, attempt),
+        )
+        return tuple(
+            Claim(gpu=gpu, index=index, share=Fraction(share), vram=vram) for gpu, index, share, vram in rows
+        )
+
+    # -- the file --------------------------------------------------------------------------------------
+
+    def _migrate(self) -> None:
+        files = sorted(
+            (
+                file
+                for file in (resources.files("dibs.store") / "migrations").iterdir()
+                if file.name.endswith(".sql")
+            ),
+            key=lambda file: file.name,
+        )
+        (version,) = self._db.execute("pragma user_version").fetchone()
+        if version > len(files):
+            raise StoreUnusable(
+                f"cannot open {self.path}: it was written by a newer dibs"
+                f" (schema {version}, this one knows {len(files)})",
+                remedy="use that version again; the store was left as it is",
+            )
+        for number, file in enumerate(files[version:], version + 1):
+            self._db.executescript(f"begin; {file.read_text()}; pragma user_version = {number}; commit;")
+        self._has_history = self._db.execute("select 1 from jobs limit 1").fetchone() is not None
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("rollback")
+
+
+_JOB = "id, request, state, attempts, tries, not_before, environment"
+
+
+def _job(row: tuple[int, str, str, int, int, float | None, str]) -> Job:
+    number, request, state, attempts, tries, not_before, environment = row
+    return Job(
+        id=JobId(number),
+        request=decode_request(request),
+        state=State(state),
+        attempts=attempts,
+        tries=tries,
+        not_before=not_before,
+        environment=environment,
+    )
+
+
+def _job_row(row: tuple) -> JobRow:  # type: ignore[type-arg]
+    job = _job(row[:7])
+    exit_code, signal, cause, message, seconds, gpus, folder = row[7:]
+    outcome = None
+    if job.state.is_over:
+        outcome = Outcome(
+            exit_code=exit_code,
+            signal=signal,
+            cause=Cause(cause) if cause else None,
+            message=message,
+            seconds=seconds,
+        )
+    return JobRow(job, outcome, tuple(int(i) for i in gpus.split(",")) if gpus else (), folder or "")
+
+
+def _text(text: str) -> str:
+    """Messages may name files whose names are no UTF-8; SQLite wants text."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _unusable(path: str, error: sqlite3.DatabaseError) -> StoreUnusable | FolderInUse:
+    if "locked" in str(error):
+        return FolderInUse(f"cannot open {path}: another dibs works with it", remedy="wait for it to end")
+    return StoreUnusable(
+        f"cannot use {path}: {error}", remedy="check the disk (`df -h`); the file was left as it is"
+    )

@@ -1,0 +1,127 @@
+"""The engine's side of the zygote and its shims: hands an attempt over and tells when it is done."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dibs.supervise.shim import DONE
+
+_START = "import sys; sys.path.append(sys.argv[2]); from dibs.supervise.zygote import main; main(int(sys.argv[1]))"
+
+# Waits for a descriptor to become readable; the same shape as asyncio's add_reader and remove_reader.
+AddReader = Callable[..., Any]
+RemoveReader = Callable[[int], Any]
+
+
+class Launcher:
+    """Keeps idle shims for the next attempts; starts a zygote when one is needed, replaces one that died."""
+
+    def __init__(self, add_reader: AddReader, remove_reader: RemoveReader) -> None:
+        self._add_reader = add_reader
+        self._remove_reader = remove_reader
+        self._zygote: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._idle: list[socket.socket] = []
+        self._busy: dict[socket.socket, Callable[[], None]] = {}
+
+    def warm_up(self) -> None:
+        """Start the zygote now, so that the first job does not wait for it."""
+        if self._zygote is None:
+            self._start_zygote()
+
+    def hand_over(
+        self,
+        folder: str,
+        fds: Sequence[int],
+        when_done: Callable[[], None],
+        *,
+        stdin: bool = False,
+        terminal: bool = False,
+    ) -> None:
+        """Give an attempt and its locked descriptors to a shim; the caller closes its copies afterwards.
+
+        `when_done` is called when the shim has let the attempt go, whether it ended or the shim was killed:
+        the folder tells which.
+        """
+        message = json.dumps({"folder": folder, "stdin": stdin, "terminal": terminal}).encode()
+        while True:
+            shim = self._idle.pop() if self._idle else self._new_shim()
+            try:
+                socket.send_fds(shim, [message], list(fds))
+            except OSError:
+                self._forget(shim)  # killed while it was idle
+                continue
+            self._busy[shim] = when_done
+            return
+
+    def close(self) -> None:
+        """Let everybody go: shims end after their attempt, the zygote after its last shim."""
+        for shim in [*self._idle, *self._busy]:
+            self._forget(shim)
+        self._idle.clear()
+        self._busy.clear()
+        self._leave_zygote()
+
+    def _new_shim(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.warm_up()
+            assert self._zygote is not None
+            try:
+                socket.send_fds(self._zygote, [b"+"], [theirs.fileno()])
+            except OSError:
+                self._leave_zygote()
+                self._start_zygote()
+                socket.send_fds(self._zygote, [b"+"], [theirs.fileno()])
+        self._add_reader(ours.fileno(), self._heard, ours)
+        return ours
+
+    def _heard(self, shim: socket.socket) -> None:
+        try:
+            answer = shim.recv(16)
+        except OSError:
+            answer = b""
+        if answer == DONE:
+            self._idle.append(shim)
+        else:
+            self._forget(shim)
+            if shim in self._idle:
+                self._idle.remove(shim)
+        if when_done := self._busy.pop(shim, None):
+            when_done()
+
+    def _forget(self, shim: socket.socket) -> None:
+        if shim.fileno() >= 0:
+            self._remove_reader(shim.fileno())
+            shim.close()
+
+    def _start_zygote(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        root = str(Path(__file__).resolve().parents[2])
+        with theirs:
+            # Isolated and without site: nothing of the user's environment may reach the supervisor.
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, str(theirs.fileno()), root],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+                env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+            )
+        self._zygote = ours
+
+    def _leave_zygote(self) -> None:
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+        if self._process is not None:
+            self._process.poll()
+            self._process.returncode = 0  # not waited for: it may have shims to stay with
+            self._process = None

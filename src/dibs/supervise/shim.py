@@ -1,0 +1,326 @@
+"""The shim: a process that starts one command at a time, waits for it and writes down how it ended.
+
+It is forked by the zygote, outlives everybody else, and what it runs is found again from a folder alone:
+
+    spec.json   what to run; written by the engine
+    exit        the exit record (records.py); locked for as long as a shim looks after the attempt
+    started     made with O_EXCL: the fence against a second start of the same attempt
+    control     a FIFO: `stop`, `kill`, `signal N`, one a line; it has a reader while a shim is there
+
+After an attempt it waits for the next one, because forking an interpreter for every job costs more than the
+job's own start. It still looks after one attempt at a time: whoever kills it harms no other.
+
+Standard library only, everything imported at the top: the package may be deleted while we run.
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from dibs.supervise import records, tree
+
+MOST_DESCRIPTORS = 250  # the kernel passes at most 253 at once
+DONE = b"."
+
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+# What Python changed in this process must not reach the command.
+_RESET_SIGNALS = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD]
+# How often we look for orphans that ended, and for limits after the machine slept.
+_HEARTBEAT = 5.0
+_environments: dict[str, dict[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """The descriptors that came with an attempt."""
+
+    exit: int  # locked
+    stdin: int | None = None
+    terminal: tuple[int, int, int] | None = None  # pty master, pty slave, pipe that ends with the front
+    leases: tuple[int, ...] = ()  # locked; the command inherits them
+
+
+def serve(channel: socket.socket) -> None:
+    """Run attempts one after another until the engine is gone.
+
+    A message is `{"folder", "stdin", "terminal"}` with the descriptors in the order of `Handed`; the answer is
+    one byte, after every lock has been let go.
+    """
+    os.setsid()
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    while True:
+        message, fds, _, _ = socket.recv_fds(channel, 65536, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        if not message:
+            return
+        wanted = json.loads(message)
+        exit_record, *rest = fds
+        stdin = rest.pop(0) if wanted["stdin"] else None
+        terminal = (rest.pop(0), rest.pop(0), rest.pop(0)) if wanted["terminal"] else None
+        try:
+            run(wanted["folder"], Handed(exit_record, stdin, terminal, tuple(rest)))
+        except Exception:
+            # A bug of ours is a start error of this attempt, with its traceback, and never a silent loss.
+            _write_record(exit_record, {"v": 1, "by": "start", "message": traceback.format_exc()[-600:]})
+            tree.end_children()
+        # Closing, never LOCK_UN. The record's lock goes first: a free GPU means that the outcome is known.
+        for fd in fds:
+            os.close(fd)
+        try:
+            channel.send(DONE)
+        except OSError:
+            return  # the engine is gone; a new one will find the record
+
+
+def run(folder: str, handed: Handed) -> None:
+    """Run one attempt to its end. Returns when nothing below this process is left."""
+    with open(f"{folder}/spec.json", "rb") as file:
+        spec: dict[str, Any] = json.loads(file.read())
+    try:
+        started = os.open(f"{folder}/started", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return  # somebody ran this attempt before us
+    os.mkfifo(f"{folder}/control", 0o600)
+    # Both ways, so that an engine that goes away is no hang-up.
+    control = os.open(f"{folder}/control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    began, clock = time.time(), _boottime()
+    try:
+        pid = _start(spec, handed)
+    except OSError as error:
+        message = _start_error(spec, error)
+        _note(spec, message)
+        record = {"v": 1, "by": "start", "message": message, "began": began, "ended": time.time()}
+    else:
+        os.write(started, b'{"pid":%d,"shim":%d,"at":%.3f}\n' % (pid, os.getpid(), began))
+        record = {"v": 1, "began": began, "message": "", **_wait(pid, spec, handed, control, clock)}
+    record["seconds"] = _boottime() - clock
+    _write_record(handed.exit, record)
+    # The record comes first: if the stragglers cannot be killed, the outcome is known all the same.
+    tree.end_children()
+    os.close(started)
+    os.close(control)
+    os.chdir("/")  # pin nobody's folder while we are idle
+
+
+def _start(spec: dict[str, Any], handed: Handed) -> int:
+    """Start the command in a session of its own; `kill 0` in a job must not reach us."""
+    environment = {**_environment(spec["environment"]), **spec["env"]}
+    os.umask(spec["umask"])
+    try:
+        os.chdir(spec["workdir"])
+    except OSError as error:
+        raise OSError(error.errno, f"cannot enter its folder: {os.strerror(error.errno or 0)}") from error
+    for lease in handed.leases:
+        os.set_inheritable(lease, True)
+    os.putenv("PATH", environment.get("PATH", os.defpath))  # where posix_spawnp looks is ours, not the command's
+    opened: list[int] = []
+    try:
+        return os.posix_spawnp(
+            spec["words"][0],
+            spec["words"],
+            environment,
+            file_actions=_streams(spec, handed, opened),
+            setsid=True,
+            setsigdef=_RESET_SIGNALS,
+        )
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def _environment(path: str) -> dict[str, str]:
+    """A captured environment, read once."""
+    if path not in _environments:
+        if len(_environments) > 8:
+            _environments.clear()
+        with open(path, "rb") as file:
+            _environments[path] = json.loads(file.read())
+    return _environments[path]
+
+
+def _streams(spec: dict[str, Any], handed: Handed, opened: list[int]) -> list[Any]:
+    if handed.terminal:
+        # The first terminal that a session leader opens becomes its controlling terminal.
+        slave = os.ttyname(handed.terminal[1])
+        return [
+            (os.POSIX_SPAWN_OPEN, 0, slave, os.O_RDWR, 0),
+            (os.POSIX_SPAWN_DUP2, 0, 1),
+            (os.POSIX_SPAWN_DUP2, 0, 2),
+        ]
+    first = 0 if handed.stdin is None else handed.stdin  # our own is /dev/null
+    out = _open_log(spec["stdout"])
+    opened.append(out)
+    err = out
+    if spec["stderr"] != spec["stdout"]:
+        err = _open_log(spec["stderr"])
+        opened.append(err)
+    return [
+        (os.POSIX_SPAWN_DUP2, first, 0),
+        (os.POSIX_SPAWN_DUP2, out, 1),
+        (os.POSIX_SPAWN_DUP2, err, 2),
+    ]
+
+
+def _open_log(path: str) -> int:
+    # Appending, so that a log that somebody truncates goes on at its new end.
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
+def _wait(pid: int, spec: dict[str, Any], handed: Handed, control: int, clock: float) -> dict[str, Any]:
+    """Wait for the command, obey the control FIFO and the time limit; return how it ended."""
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    heartbeat = _HEARTBEAT
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        pidfd = -1
+        heartbeat = 0.02  # no pidfd here (an old kernel, a strict container): look often instead
+    else:
+        poll.register(pidfd, select.POLLIN)
+    if handed.terminal:
+        poll.register(handed.terminal[2], 0)  # hang-up is always reported
+    stopping = _Stopping(grace=spec["grace"])
+    if spec["time_limit"] is not None:
+        stopping.limit = clock + spec["time_limit"]
+    while True:
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if ended:
+            break
+        _reap_orphans(pid)
+        for fd, events in poll.poll(stopping.timeout(heartbeat) * 1000):
+            if fd == control:
+                stopping.obey(os.read(fd, 4096))
+            elif handed.terminal and fd == handed.terminal[2]:
+                poll.unregister(fd)
+                poll.register(handed.terminal[0], select.POLLIN)
+            elif handed.terminal and fd == handed.terminal[0]:
+                _drain_terminal(fd, spec["stdout"])
+                if not events & select.POLLIN:
+                    poll.unregister(fd)  # the command closed its terminal; a hang-up would wake us for ever
+        stopping.act()
+    if pidfd >= 0:
+        os.close(pidfd)
+    if handed.terminal and _front_is_gone(handed.terminal[2]):
+        _drain_terminal(handed.terminal[0], spec["stdout"])
+    code = os.waitstatus_to_exitcode(status)
+    return {
+        "code": code if code >= 0 else None,
+        "signal": -code if code < 0 else None,
+        "core": os.WCOREDUMP(status),
+        "by": stopping.by,
+        "ended": time.time(),
+        "cpu": usage.ru_utime + usage.ru_stime,
+        "maxrss": usage.ru_maxrss * 1024,
+    }
+
+
+class _Stopping:
+    """When and how the command is asked to end: ask, wait the grace, insist."""
+
+    def __init__(self, grace: float) -> None:
+        self.grace = grace
+        self.by = ""  # who wanted the end: "", "stop" or "time"
+        self.limit: float | None = None  # on CLOCK_BOOTTIME, so that a sleeping laptop counts
+        self._insist_at: float | None = None
+
+    def obey(self, commands: bytes) -> None:
+        for word in commands.decode("ascii", "replace").splitlines():
+            if word == "stop":
+                self._ask("stop")
+            elif word == "kill":
+                self.by = self.by or "stop"
+                self._insist_at = _boottime()
+            elif word.startswith("signal "):
+                tree.signal_tree(os.getpid(), int(word[7:]))
+
+    def act(self) -> None:
+        now = _boottime()
+        if self.limit is not None and now >= self.limit:
+            self.limit = None
+            self._ask("time")
+        if self._insist_at is not None and now >= self._insist_at:
+            tree.signal_tree(os.getpid(), signal.SIGKILL)
+            self._insist_at = now + 0.1  # again: a child may have been forked in between
+
+    def timeout(self, longest: float) -> float:
+        soon = [at for at in (self.limit, self._insist_at) if at is not None]
+        return max(0.0, min([longest, *(at - _boottime() for at in soon)]))
+
+    def _ask(self, by: str) -> None:
+        self.by = self.by or by
+        if self._insist_at is None:
+            tree.signal_tree(os.getpid(), signal.SIGTERM)
+            tree.signal_tree(os.getpid(), signal.SIGCONT)  # a stopped process would not hear it
+            self._insist_at = _boottime() + self.grace
+
+
+def _boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _reap_orphans(pid: int) -> None:
+    """Collect ended children other than the command itself, whose status `wait4` must still see."""
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if found is None or found.si_pid == pid:
+            return
+        os.waitpid(found.si_pid, os.WNOHANG)
+
+
+def _front_is_gone(lifeline: int) -> bool:
+    check = select.poll()
+    check.register(lifeline, 0)
+    return bool(check.poll(0))
+
+
+def _drain_terminal(master: int, log: str) -> None:
+    """Nobody watches the terminal any more: keep the command going and its output in the log."""
+    os.set_blocking(master, False)
+    out = _open_log(log)
+    try:
+        while data := os.read(master, 65536):
+            os.write(out, data)
+    except OSError:
+        pass  # EAGAIN: nothing more now; EIO: the other side is closed
+    finally:
+        os.close(out)
+
+
+def _start_error(spec: dict[str, Any], error: OSError) -> str:
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    if error.strerror and error.strerror.startswith("cannot enter"):
+        return f"{error.strerror}: {spec['workdir']}"
+    what = error.filename or spec["words"][0]
+    return f"cannot start {what}: {reason}"
+
+
+def _note(spec: dict[str, Any], message: str) -> None:
+    """Say in the job's own log why it did not start."""
+    try:
+        with open(spec["stderr"], "a", errors="surrogateescape") as file:
+            file.write(f"dibs: {message}\n")
+    except OSError:
+        pass  # the log itself may be what could not be opened
+
+
+def _write_record(fd: int, record: dict[str, Any]) -> None:
+    data = records.encode(record)
+    while True:
+        try:
+            os.pwrite(fd, data, 0)
+            os.fdatasync(fd)
+            return
+        except OSError:
+            # Only a copy-on-write file system can be too full for an overwrite. The lock stays ours meanwhile.
+            time.sleep(0.5)

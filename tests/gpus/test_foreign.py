@@ -1,0 +1,153 @@
+"""Processes that hold a card without asking dibs."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dibs.gpus import foreign
+from dibs.gpus.foreign import dibs_job_of, foreign_processes, pid_is_alive
+from dibs.model.gpus import Gpu, GpuProcess, GpuReading
+
+NO_SUCH_PID = 2**22 + 1  # above the kernel's highest
+
+
+def a_card_with(*processes):
+    return GpuReading(gpu=Gpu(key="GPU-a", index=0), processes=processes)
+
+
+def a_process(pid, user="ann", kind="compute"):
+    return GpuProcess(pid=pid, user=user, memory=None, kind=kind)
+
+
+def test_a_compute_process_that_is_not_ours_is_foreign():
+    ours, other = a_process(10), a_process(20)
+
+    found = foreign_processes(a_card_with(ours, other), lambda pid: pid == 10, lambda _pid: True)
+
+    assert found == (other,)
+
+
+def test_who_only_draws_is_not_foreign():
+    screen = a_process(10, user="root", kind="graphics")
+
+    found = foreign_processes(a_card_with(screen), lambda _pid: False, lambda _pid: True)
+
+    assert found == ()
+
+
+def test_a_card_that_was_only_declared_has_nobody_foreign():
+    card = a_card_with()
+
+    found = foreign_processes(card, lambda _pid: False, lambda _pid: True)
+
+    assert found == ()
+
+
+@pytest.mark.parametrize(
+    ("user", "alive", "counts"),
+    [
+        ("ann", True, True),
+        ("ann", False, False),
+        ("ann", None, False),  # in our sight when the card was read, and gone since
+        (None, True, True),  # hidden in /proc, but the kernel knows it
+        (None, False, False),
+        (None, None, True),  # in another container: the reading is all we have
+    ],
+)
+def test_only_who_may_still_be_alive_counts(user, alive, counts):
+    process = a_process(10, user=user)
+
+    found = foreign_processes(a_card_with(process), lambda _pid: False, lambda _pid: alive)
+
+    assert found == ((process,) if counts else ())
+
+
+@pytest.mark.parametrize("pid", [os.getpid(), 1])
+def test_a_running_process_is_alive_whoever_owns_it(pid):
+    alive = pid_is_alive(pid)
+
+    assert alive is True
+
+
+def test_a_process_with_brackets_and_blanks_in_its_name_is_alive():
+    rename = "open('/proc/self/comm', 'w').write('a) Z (b'); print(flush=True); input()"
+    child = subprocess.Popen([sys.executable, "-c", rename], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child.stdout.readline()
+
+    alive = pid_is_alive(child.pid)
+
+    child.communicate(b"\n", timeout=20)
+    assert alive is True
+
+
+def test_a_zombie_is_not_alive():
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    alive = pid_is_alive(child.pid)
+
+    child.wait()
+    assert alive is False
+
+
+@pytest.mark.parametrize(("sees_every_pid", "answer"), [(True, False), (False, None)])
+def test_a_missing_pid_is_gone_only_where_every_pid_can_be_seen(monkeypatch, sees_every_pid, answer):
+    monkeypatch.setattr(foreign, "_sees_every_pid", lambda: sees_every_pid)
+
+    alive = pid_is_alive(NO_SUCH_PID)
+
+    assert alive is answer
+
+
+@pytest.mark.parametrize("pid", [0, -1, 2**40])
+def test_a_number_that_is_no_pid_is_unknown(monkeypatch, pid):
+    monkeypatch.setattr(foreign, "_sees_every_pid", lambda: False)
+
+    alive = pid_is_alive(pid)
+
+    assert alive is None
+
+
+@pytest.fixture
+def sleeping_with():
+    """Starts processes with the given variables and ends them after the test."""
+    children = []
+
+    def start(**variables):
+        child = subprocess.Popen(["cat"], env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        children.append(child)
+        # Its environment is to be read once `cat` itself runs, and that is when it answers.
+        child.stdin.write(b"awake?\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        return child.pid
+
+    yield start
+    for child in children:
+        child.communicate()
+
+
+@pytest.mark.parametrize(
+    ("variables", "job"),
+    [
+        ({"DIBS_JOB_ID": "17", "DIBS_RUN": "brave-otter"}, "brave-otter/17"),
+        ({"DIBS_JOB_ID": "17"}, "17"),
+        ({"DIBS_RUN": "brave-otter"}, None),
+        ({"DIBS_JOB_ID": ""}, None),
+        ({}, None),
+    ],
+)
+def test_a_process_of_ours_tells_its_job(sleeping_with, variables, job):
+    pid = sleeping_with(**variables, PATH=os.environ["PATH"])
+
+    answer = dibs_job_of(pid)
+
+    assert answer == job
+
+
+def test_a_process_that_is_not_there_has_no_job():
+    job = dibs_job_of(NO_SUCH_PID)
+
+    assert job is None

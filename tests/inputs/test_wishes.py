@@ -1,0 +1,75 @@
+"""The wish words mean the same from Python, from JSON and from a prefix."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dibs.errors import BadInput
+from dibs.inputs.wishes import WORDS, apply_wishes
+from dibs.model.jobs import Command, Request
+
+DEFAULTS = Request(command=Command.exact(["true"]), env=(("A", "old"), ("B", "b")))
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ({"num_gpus": "2"}, {"num_gpus": 2}),
+        ({"vram": "18"}, {"vram": 18}),
+        ({"vram": "18G"}, {"vram": 18}),
+        ({"share": "0.25"}, {"share": 0.25}),
+        ({"share": "1/3"}, {"share": Fraction(1, 3)}),
+        ({"time": "45"}, {"time": 45}),
+        ({"time": "45m"}, {"time": 45}),
+        ({"only": "0,1"}, {"only": [0, "1"]}),
+        ({"prefer": "3"}, {"prefer": 3}),
+        ({"priority": "-2"}, {"priority": -2}),
+        ({"restartable": "yes"}, {"restartable": True}),
+        ({"env": {"N": "1"}}, {"env": {"N": 1}}),
+    ],
+)
+def test_text_and_numbers_mean_the_same(text, number):
+    assert apply_wishes(DEFAULTS, text) == apply_wishes(DEFAULTS, number) != DEFAULTS
+
+
+def test_variables_are_laid_over_those_of_the_defaults():
+    job = apply_wishes(DEFAULTS, {"env": {"A": "new", "C": "c"}})
+
+    assert dict(job.env) == {"A": "new", "B": "b", "C": "c"}
+
+
+@given(st.dictionaries(st.sampled_from(WORDS) | st.text(), ANYTHING, max_size=4))
+def test_anything_else_is_refused_in_one_sentence(mapping):
+    try:
+        job = apply_wishes(DEFAULTS, mapping)
+    except BadInput as refusal:
+        assert refusal.remedy
+        assert len(refusal.message) < 300
+    else:
+        assert set(mapping) <= set(WORDS)
+        assert job.wishes.num_gpus >= 0
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("num-gpus", "num_gpus"),
+        ("gpus", "num_gpus"),
+        ("retry", "retries"),
+        ("cmd", "command"),
+        ("colour", "dibs knows"),
+    ],
+)
+def test_a_word_that_is_nearly_right_is_answered_with_the_right_one(word, near):
+    with pytest.raises(BadInput) as refusal:
+        apply_wishes(DEFAULTS, {word: "1"})
+
+    assert near in refusal.value.remedy

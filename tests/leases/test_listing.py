@@ -1,0 +1,82 @@
+"""What is in the folder, and when to look again."""
+
+import os
+
+from dibs.leases import guards
+from dibs.leases.guards import Guards, close_all
+from dibs.leases.listing import Entry, Listing
+
+
+def make(folder, *names):
+    for name in names:
+        with open(f"{folder}/{name}", "w"):
+            pass
+
+
+def test_files_are_found_by_gpu_in_the_order_of_their_slots(folder):
+    make(folder, "dibs-claim-index-1-1000-10", "dibs-claim-index-1-1000-2", "dibs-wish-GPU-a:b.c-0-0")
+
+    found = Listing(folder).files()
+
+    assert found == {
+        ("claim", "index-1"): [
+            Entry("dibs-claim-index-1-1000-2", 1000, 2),
+            Entry("dibs-claim-index-1-1000-10", 1000, 10),
+        ],
+        ("wish", "GPU-a:b.c"): [Entry("dibs-wish-GPU-a:b.c-0-0", 0, 0)],
+    }
+
+
+def test_names_that_we_never_write_are_not_ours(folder):
+    make(
+        folder,
+        "dibs-claim-x-1-64",
+        "dibs-claim-x-01-0",
+        "dibs-claim-x-1-00",
+        "dibs-claim-é-1-1",
+        "dibs-claim--1-1",
+    )
+    make(folder, "dibs-claim-x-1-1\n", "xdibs-claim-x-1-1", "dibs-guard-x", "dibs-claim-x-99999999999-1")
+
+    found = Listing(folder).files()
+
+    assert found == {}
+
+
+def test_a_file_made_within_the_same_tick_of_the_clock_is_seen(folder):
+    listing = Listing(folder)
+    assert listing.files() == {}
+    before = os.stat(folder)
+
+    make(folder, "dibs-claim-index-0-0-0")
+    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))  # what a coarse clock would have said
+
+    assert list(listing.files()) == [("claim", "index-0")]
+
+
+def test_a_file_made_long_after_the_last_change_is_seen(folder):
+    listing = Listing(folder)
+    os.utime(folder, (1000, 1000))
+    assert listing.files() == listing.files() == {}
+
+    make(folder, "dibs-claim-index-0-0-0")
+
+    assert list(listing.files()) == [("claim", "index-0")]
+
+
+def test_a_guard_that_is_replaced_while_we_lock_it_is_locked_anew(folder, monkeypatch):
+    path = f"{folder}/dibs-guard-index-0"
+    really_lock = guards.lock
+
+    def lock_too_late(opened):
+        monkeypatch.setattr(guards, "lock", really_lock)
+        os.unlink(path)
+        make(folder, "dibs-guard-index-0")
+        return really_lock(opened)
+
+    monkeypatch.setattr(guards, "lock", lock_too_late)
+
+    held = Guards(folder, patience=1.0).hold(["index-0"])
+
+    assert isinstance(held, list) and os.path.samestat(os.fstat(held[0]), os.stat(path))
+    close_all(held)

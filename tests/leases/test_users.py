@@ -1,0 +1,156 @@
+"""Several users of one machine, hostile ones too."""
+
+import fcntl
+import os
+import time
+
+from dibs.leases.leases import Lease
+from leases.claims import NOON, a_claim, busy, some_leases, took
+from leases.processes import STRANGER, needs_root, start
+
+
+@needs_root
+def test_another_user_is_told_who_has_the_card(folder):
+    lines = []
+
+    def ask(parent):
+        parent.hear()
+        leases = some_leases(folder)
+        parent.say(repr([(one.user, one.uid, one.pid, one.job) for one in busy(leases).holders]))
+        parent.hear()
+        lease = took(leases, a_claim(share="1/2"))
+        parent.say("took")
+        parent.hear()
+        lease.close()
+
+    stranger = start(ask, uid=STRANGER)
+    leases = some_leases(folder)
+    lease = took(leases, job="of root")
+    stranger.say("ask")
+    lines.append(stranger.hear())
+    lease.close()
+    stranger.say("take")
+    lines.append(stranger.hear())
+    found = busy(leases)
+
+    assert lines == [repr([("root", 0, os.getpid(), "of root")]), "took"]
+    assert [(one.user, one.uid, one.pid) for one in found.holders] == [("nobody", STRANGER, stranger.pid)]
+    assert stranger.end() == 0
+
+
+@needs_root
+def test_the_folder_works_for_whoever_came_second(folder):
+    def use(parent):
+        leases = some_leases(folder)
+        took(leases).close()
+        leases.wish([a_claim()], job="x", since=NOON)
+        leases.close()
+
+    before = os.umask(0o077)
+    ends = [start(use, uid=uid).end() for uid in (STRANGER, 12345, 0)]
+    os.umask(before)
+
+    assert ends == [0, 0, 0]
+    assert len(os.listdir(folder)) == 7
+
+
+@needs_root
+def test_an_older_wish_of_another_user_goes_first(folder):
+    def wait(parent):
+        leases = some_leases(folder)
+        leases.wish([a_claim()], job="waits", since=NOON)
+        parent.say("waiting")
+        parent.hear()
+
+    waiter = start(wait, uid=STRANGER)
+    assert waiter.hear() == "waiting"
+
+    found = busy(some_leases(folder), since=NOON + 1)
+
+    assert [(one.user, one.job) for one in found.waiting] == [("nobody", "waits")]
+    assert waiter.end() == 0
+
+
+def lock_for_ever(path):
+    """What a hostile user can do: open for reading, lock, stay."""
+
+    def act(parent):
+        fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX)
+        parent.say("locked")
+        parent.hear()
+
+    return act
+
+
+@needs_root
+def test_a_hostile_guard_costs_one_deadline_and_the_others_go_on(folder):
+    leases = some_leases(folder, patience=0.3)
+    took(leases).close()
+    hostile = start(lock_for_ever(f"{folder}/dibs-guard-index-0"), uid=STRANGER)
+    hostile.hear()
+
+    begin = time.monotonic()
+    found = busy(leases)
+    waited = time.monotonic() - begin
+    for _ in range(100):
+        busy(leases)
+    leases.wish([a_claim()], job="x", since=NOON)
+    waited_later = time.monotonic() - begin - waited
+
+    assert found.guarded_by == f"process {hostile.pid} of nobody keeps {folder}/dibs-guard-index-0 locked"
+    assert 0.3 <= waited < 2 and waited_later < 0.3 * 100
+    took(leases, a_claim("index-1")).close()
+    hostile.kill()
+    took(leases).close()
+
+
+@needs_root
+def test_the_holders_are_seen_past_a_hostile_guard(folder):
+    leases = some_leases(folder, patience=0.1)
+    took(leases).close()
+    hostile = start(lock_for_ever(f"{folder}/dibs-guard-index-0"), uid=STRANGER)
+    holder = start(lock_for_ever(f"{folder}/dibs-claim-index-0-0-0"))
+    assert hostile.hear() == holder.hear() == "locked"
+
+    found = leases.holders()
+
+    assert [one.pid for one in found] == [holder.pid]
+    hostile.kill()
+    holder.kill()
+
+
+@needs_root
+def test_who_locks_the_claim_of_another_is_shown_as_who_they_are(folder):
+    leases = some_leases(folder)
+    took(leases, job="over long ago").close()
+    hostile = start(lock_for_ever(f"{folder}/dibs-claim-index-0-0-0"), uid=STRANGER)
+    hostile.hear()
+
+    (found,) = leases.holders()
+
+    assert (found.user, found.uid, found.pid, found.job) == ("nobody", STRANGER, hostile.pid, "")
+    assert isinstance(took(leases, a_claim("index-1")), Lease)
+    hostile.kill()
+
+
+@needs_root
+def test_a_claim_cannot_pass_for_that_of_another_user(folder):
+    def pretend(parent):
+        leases = some_leases(folder)
+        lease = took(leases)
+        os.pwrite(
+            lease.fds[0],
+            b'{"user": "root", "uid": 0, "pid": 1, "job": "\\u001b[2J", "since": 1, "share": "1", "vram": 0, '
+            b'"folder": ""}' + b" " * 200,
+            0,
+        )
+        parent.say("locked")
+        parent.hear()
+
+    liar = start(pretend, uid=STRANGER)
+    liar.hear()
+
+    (found,) = busy(some_leases(folder)).holders
+
+    assert (found.user, found.uid, found.job) == ("nobody", STRANGER, r"\x1b[2J")
+    assert liar.end() == 0

@@ -1,0 +1,97 @@
+"""Sizes, times and shares as people write them."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dibs.errors import BadInput
+from dibs.model.units import parse_count, parse_duration, parse_share, parse_size, show_duration, show_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("12G", 12 * 2**30), ("12", 12 * 2**30), ("1.5 GiB", 3 * 2**29), ("900m", 900 * 2**20), ("64kB", 2**16)],
+)
+def test_sizes_are_in_powers_of_1024_and_bare_numbers_are_gib(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2h", 7200),
+        ("1h30m", 5400),
+        ("90s", 90),
+        ("45", 2700),
+        ("0.5", 30),
+        ("1:30", 90),
+        ("90:00", 5400),
+        ("120:00", 7200),
+        ("01:30:00", 5400),
+        ("2-12", 216000),
+        ("1-2:3:4", 93784),
+    ],
+)
+def test_times_are_as_people_and_slurm_write_them(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+def test_shares_are_decimal_or_broken():
+    assert [parse_share(text) for text in ("0.5", ".5", "1", "1/3")] == [
+        Fraction(1, 2),
+        Fraction(1, 2),
+        1,
+        Fraction(1, 3),
+    ]
+
+
+@pytest.mark.parametrize("parse", [parse_size, parse_duration, parse_share])
+@pytest.mark.parametrize(
+    "text", ["", "0", "-1", "nan", "inf", "1e300", "1e-99999999", "9" * 5000, "x", "٣", "1/0"]
+)
+def test_what_cannot_be_meant_is_refused_at_once(parse, text):
+    with pytest.raises(BadInput) as refusal:
+        parse(text)
+
+    assert refusal.value.remedy
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "1e3", "0", "9999999", "٣", "true"])
+def test_a_count_is_plain_digits(text):
+    with pytest.raises(BadInput):
+        parse_count(text, "a count", least=1)
+
+
+@given(st.text(alphabet="0123456789.-:/ hmsdGMKwe", max_size=40))
+def test_no_text_makes_a_reader_fall(text):
+    for parse in (parse_size, parse_duration, parse_share):
+        try:
+            assert parse(text) > 0
+        except BadInput as refusal:
+            assert refusal.remedy
+
+
+@given(st.integers(0, 2**50))
+def test_a_size_is_shown_in_a_few_letters(size):
+    shown = show_size(size)
+
+    assert len(shown) <= 5
+    assert "e" not in shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, "?"),
+        (0.04, "0.0s"),
+        (9.96, "10s"),
+        (59.7, "1m00s"),
+        (185, "3m05s"),
+        (7620, "2h07m"),
+        (273600, "3d04h"),
+    ],
+)
+def test_a_time_is_shown_in_two_units(seconds, shown):
+    assert show_duration(seconds) == shown
