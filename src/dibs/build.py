@@ -50,7 +50,7 @@ def build_engine(
     os.umask(umask)
     return Engine(
         store=Store(f"{root}/store.db"),
-        backend=LocalBackend(hooks.add_reader, hooks.remove_reader),
+        backend=LocalBackend(root, hooks.add_reader, hooks.remove_reader),
         leases=build_leases(environ),
         cards=Cards(
             pool,

@@ -1,6 +1,5 @@
 """This machine as a place where attempts run: a shim for each, watched through its channel or its FIFO."""
 
-import contextlib
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dibs.model.jobs import Attempt
-from dibs.supervise import folder
+from dibs.supervise import folder, records
 from dibs.supervise.folder import Facts
 from dibs.supervise.launcher import AddReader, Launcher, RemoveReader
 
@@ -28,12 +27,15 @@ class Attached:
 class LocalBackend:
     """Starts attempts here and tells when a shim has let one go. What became of it, `observe` tells."""
 
-    def __init__(self, add_reader: AddReader, remove_reader: RemoveReader) -> None:
+    def __init__(self, root: str, add_reader: AddReader, remove_reader: RemoveReader) -> None:
+        self._control = f"{root}/control"
         self._launcher = Launcher(add_reader, remove_reader)
         self._add_reader = add_reader
         self._remove_reader = remove_reader
+        self._told: dict[tuple[int, int], Facts] = {}  # what shims said at the end, until somebody asks
 
     def warm_up(self) -> None:
+        os.makedirs(self._control, mode=0o700, exist_ok=True)
         self._launcher.warm_up()
 
     def submit(
@@ -44,19 +46,25 @@ class LocalBackend:
         when_done: Callable[[], None],
         attached: Attached | None = None,
     ) -> None:
-        """Hand an attempt to a shim. Raises OSError when its folder cannot be made: then nothing was started."""
+        """Hand an attempt to a shim. Raises OSError when its folder cannot be made: nothing was started then."""
         attached = attached or Attached()
-        exit_record = folder.prepare(attempt.folder, spec)
+        record = folder.prepare(attempt.folder, spec)
+
+        def done(content: bytes | None) -> None:
+            if content is not None and (found := records.decode(content)) is not None:
+                self._told[attempt.key] = Facts(is_locked=False, record=found, has_started=True)
+            when_done()
+
         try:
             self._launcher.hand_over(
-                attempt.folder,
-                [exit_record, *attached.fds, *leases],
-                when_done,
+                self._control,
+                [record, *attached.fds, *leases],
+                done,
                 stdin=attached.stdin is not None,
                 terminal=attached.terminal is not None,
             )
         finally:
-            os.close(exit_record)
+            os.close(record)
 
     def adopt(self, attempt: Attempt, when_done: Callable[[], None]) -> None:
         """Watch an attempt that another engine started."""
@@ -74,25 +82,15 @@ class LocalBackend:
         self._add_reader(fd, gone)
 
     def observe(self, attempt: Attempt) -> Facts:
-        return folder.facts(attempt.folder)
+        """What became of an attempt: what its shim told us, or what stands in its folder."""
+        return self._told.pop(attempt.key, None) or folder.facts(attempt.folder)
 
     def tell(self, attempt: Attempt, word: str) -> None:
         """Send `stop`, `kill` or `signal N` to an attempt; nothing happens when it is over."""
-        tell(attempt.folder, word)
+        folder.tell(attempt.folder, word)
 
     def close(self) -> None:
         self._launcher.close()
-
-
-def tell(attempt_folder: str, word: str) -> bool:
-    """Send a word to whatever shim looks after this folder; False when none does."""
-    fd = folder.watch(attempt_folder)
-    if fd is None:
-        return False
-    with contextlib.suppress(OSError):
-        os.write(fd, word.encode() + b"\n")
-    os.close(fd)
-    return True
 
 
 def free_port() -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from dibs.cli import output
+from dibs.engine.results import Results
 from dibs.errors import DibsError
 from dibs.foreground.runner import Runner, Stop, Tally
 from dibs.model.events import Ended, Event, Refused, Started, Trouble, Waits
@@ -100,7 +101,7 @@ class Report:
 
     # -- at the end ------------------------------------------------------------------------------------
 
-    def finish(self, store: Store, tally: Tally, resume_hint: str) -> None:
+    def finish(self, store: Store, results: Results, tally: Tally, resume_hint: str) -> None:
         """One table: failures first, with the last lines of their log."""
         self._draw("")
         self._shows_progress = False
@@ -115,7 +116,7 @@ class Report:
             if hidden > 0:
                 self._say(f"… and {hidden} more succeeded")
         for row in failures:
-            self._show_failure(row)
+            self._show_failure(row, results)
         if tally.failed > len(failures):
             self._say(f"… and {tally.failed - len(failures)} more failed")
         parts = [f"{tally.succeeded} succeeded"]
@@ -155,25 +156,13 @@ class Report:
         for row, line in zip(rows, lines[1:], strict=True):
             self._say(line, None if row.job.state is State.SUCCEEDED else "red")
 
-    def _show_failure(self, row: JobRow) -> None:
+    def _show_failure(self, row: JobRow, results: Results) -> None:
         outcome = row.outcome
         assert outcome is not None
         detail = f": {outcome.message}" if outcome.message else ""
         self._say(f"job {_label(row.job)} {_failed_how(row)}{output.one_line(detail, 500)}", "red")
-        for line in _tail(self._log_of(row)):
+        for line in _tail(_log_of(row, results)):
             self._say(f"    {line}")
-
-    def _log_of(self, row: JobRow) -> str:
-        """The file in which the reason most likely stands."""
-        if not row.folder:
-            return ""
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            with open(f"{row.folder}/spec.json") as file:
-                spec = json.load(file)
-            for path in (spec["stderr"], spec["stdout"]):
-                if os.path.getsize(path):
-                    return str(path)
-        return ""
 
     # -- pieces ----------------------------------------------------------------------------------------
 
@@ -281,7 +270,7 @@ class JsonReport:
     def trouble(self, error: DibsError) -> None:
         self._print({"event": "trouble", "message": error.message, "remedy": error.remedy})
 
-    def finish(self, store: Store, tally: Tally, resume_hint: str) -> None:
+    def finish(self, store: Store, results: Results, tally: Tally, resume_hint: str) -> None:
         self._print(
             {
                 "event": "finished",
@@ -344,6 +333,15 @@ def _failed_word(state: State) -> str:
     return {State.TIMED_OUT: "ran out of time", State.LOST: "was lost", State.CANCELLED: "was stopped"}.get(
         state, "failed"
     )
+
+
+def _log_of(row: JobRow, results: Results) -> str:
+    """The file in which the reason most likely stands: stderr, or stdout where that is empty."""
+    for path in reversed(results.streams(row.job, row.folder)):
+        with contextlib.suppress(OSError):
+            if os.path.getsize(path):
+                return path
+    return ""
 
 
 def _tail(path: str) -> list[str]:

@@ -161,7 +161,7 @@ class _Run:
         )
         runner = Runner(run, orders, face, self._environ)
         tally = runner.execute()
-        face.finish(runner.engine.store, tally, self._resume_hint(run.name))
+        face.finish(runner.engine.store, results, tally, self._resume_hint(run.name))
         runner.engine.store.close()
         if tally.errors:
             raise tally.errors[0]

@@ -49,7 +49,7 @@ class _Open:
 
     job: Job
     attempt: Attempt
-    lease: Lease | None = None  # until it has been handed over
+    lease: Lease | None = None  # our copy of its locks, for the next job; None when another engine took them
 
 
 class Engine:
@@ -86,6 +86,7 @@ class Engine:
         self._open: dict[tuple[JobId, int], _Open] = {}
         self._done: list[tuple[JobId, int]] = []  # let go by their shims, to be settled in the next turn
         self._kept: set[tuple[JobId, int]] = set()  # lost, but something still holds their GPUs
+        self._spare: dict[tuple[Claim, ...], list[Lease]] = {}  # of attempts that ended in this turn
         self._attached: dict[JobId, Attached] = {}
         self._false_starts: dict[JobId, int] = {}
         self._events: list[Event] = []
@@ -167,19 +168,17 @@ class Engine:
 
         With a list, waiting jobs are set aside until the list names them: what was struck from it stays out.
         """
-        for job, attempt in self.store.open_attempts():
-            self._open[attempt.key] = _Open(job, attempt)
-            self.cards.book(attempt, job.label)
-            self._done.append(attempt.key)
+        now = self._clock()
         with self.store.turn():
+            for job, attempt in self.store.open_attempts():
+                self._open[attempt.key] = _Open(job, attempt)
+                self.cards.book(attempt, job.label)
+                self._settle(attempt.key, now)
             self.store.hold_leftovers()
             if not with_list:
                 for leftover in self.store.leftovers():
                     self.store.queue_again(leftover)
-        now = self._clock()
-        self._waiting.restore(
-            self.store.waiting_classes(), self.store.delayed(now), self.store.counts().get(State.QUEUED, 0)
-        )
+        self._load_waiting()
         self._ask_for_turn()
 
     def drain(self) -> None:
@@ -193,6 +192,10 @@ class Engine:
         """Send `stop`, `kill` or `signal N` to everything that runs."""
         for one in self._open.values():
             self._backend.tell(one.attempt, word)
+
+    def warm_up(self) -> None:
+        """Get ready to start jobs, so that the first one does not wait for it."""
+        self._backend.warm_up()
 
     def close(self) -> None:
         self._leases.close()
@@ -210,20 +213,23 @@ class Engine:
             elif name == "kept":
                 self._done += self._kept
         done, self._done = self._done, []
-        begun: list[_Open] = []
+        before = dict(self._open)
         try:
             with self.store.turn():
                 for key in done:
                     self._settle(key, now)
-                if not self.is_draining and "trouble" not in self._timers:
-                    begun = self._begin(now)
+                begun = [] if self.is_draining or "trouble" in self._timers else self._begin(now)
+                self._let_go_of_spares()
         except StoreUnusable as error:
-            self._take_back(begun, done, now, error)
+            self._go_back_to(before, done, now, error)
         else:
             self._reach("after-intent")
             for one in begun:
                 self._launch(one, now)
         events, self._events = self._events, []
+        for event in events:
+            if isinstance(event, Ended):
+                self._show_result(event)
         if events:
             self._announce(events)
 
@@ -288,8 +294,14 @@ class Engine:
         return one
 
     def _lease(self, job: Job, claims: tuple[Claim, ...], folder: str, now: float) -> Lease | Busy:
+        since = self._wished_since or now
         try:
-            return self._leases.take(claims, job=job.label, folder=folder, since=self._wished_since or now)
+            if spare := self._spare.get(claims):
+                lease = spare.pop()
+                if self._leases.renew(lease, claims, job=job.label, folder=folder, since=since):
+                    return lease
+                lease.close()
+            return self._leases.take(claims, job=job.label, folder=folder, since=since)
         except LeaseRefused as error:
             # Somebody planted something under our names: these cards are out of reach, the others are not.
             return Busy(guarded_by=error.message)
@@ -298,14 +310,13 @@ class Engine:
         """Act on a recorded intent."""
         job, attempt = one.job, one.attempt
         attached = self._attached.pop(job.id, None)
-        lease, one.lease = one.lease, None
         try:
             self._results.begin(job, attempt)
-            stdout, stderr = self._results.streams(job, attempt)
+            stdout, stderr = self._results.streams(job, attempt.folder)
             self._backend.submit(
                 attempt,
                 self._spec(job, attempt, stdout, stderr),
-                lease.fds if lease else (),
+                one.lease.fds if one.lease else (),
                 lambda: self._let_go(attempt.key),
                 attached,
             )
@@ -316,9 +327,6 @@ class Engine:
             self._let_go(attempt.key)
         else:
             self._events.append(Started(job, attempt, stdout, stderr))
-        finally:
-            if lease:
-                lease.close()
 
     def _let_go(self, key: tuple[JobId, int]) -> None:
         """A shim has let an attempt go."""
@@ -332,22 +340,31 @@ class Engine:
             return
         attempt = one.attempt
         facts = self._backend.observe(attempt)
+        if facts.exit_record is None and one.lease is not None:
+            one.lease.close()  # ours must not look like its command's hold on the GPU
+            one.lease = None
         verdict = settle(
             is_locked=facts.is_locked,
-            has_record=facts.record is not None,
+            has_record=facts.exit_record is not None,
             has_started=facts.has_started,
-            lease_is_held=facts.record is None and not facts.is_locked and self._is_held(attempt),
+            lease_is_held=facts.exit_record is None and not facts.is_locked and self._is_held(attempt),
             same_boot=attempt.boot_id == self._place.boot_id,
         )
         if verdict is Verdict.RUNNING:
             self._adopt(one)
         elif verdict is Verdict.KEPT:
+            if key not in self._kept:
+                self._events.append(
+                    Trouble(
+                        f"the supervisor of job {one.job.label} is gone; its GPU is kept until its processes end"
+                    )
+                )
             self._kept.add(key)
             self._timers["kept"] = now + _LOOK_AT_KEPT
         elif verdict is Verdict.NEVER_RAN:
             self._queue_again(one, now)
         else:
-            outcome = outcome_of(facts.record) if facts.record is not None else LOST
+            outcome = outcome_of(facts.exit_record) if facts.exit_record is not None else LOST
             self._end(one, outcome, now)
 
     def _end(self, one: _Open, outcome: Outcome, now: float) -> None:
@@ -356,10 +373,6 @@ class Engine:
         retry_at = None if pause is None else now + pause
         self.store.end_attempt(attempt, outcome, now, retry_at)
         self._close_attempt(one)
-        try:
-            self._results.end(job, attempt, outcome)
-        except OSError as error:
-            self._events.append(Trouble(f"cannot write the result folder of job {job.label}: {error}"))
         if retry_at is not None:
             self._waiting.add(replace(job, state=State.QUEUED, not_before=retry_at))
         self._events.append(Ended(job, attempt, outcome, retry_at))
@@ -383,6 +396,15 @@ class Engine:
         del self._open[one.attempt.key]
         self._kept.discard(one.attempt.key)
         self.cards.release(one.attempt)
+        if one.lease is not None:
+            self._spare.setdefault(one.attempt.claims, []).append(one.lease)
+
+    def _let_go_of_spares(self) -> None:
+        """A GPU that no job of ours takes over at once is free for everybody."""
+        for leases in self._spare.values():
+            for lease in leases:
+                lease.close()
+        self._spare.clear()
 
     def _adopt(self, one: _Open) -> None:
         """It runs: watch it. A shim that is just starting has no FIFO yet; then we look again soon."""
@@ -400,7 +422,7 @@ class Engine:
         self._backend.adopt(one.attempt, when_done)
         gone_already = False
         if first_time:
-            stdout, stderr = self._results.streams(one.job, one.attempt)
+            stdout, stderr = self._results.streams(one.job, one.attempt.folder)
             self._events.append(Started(one.job, one.attempt, stdout, stderr, adopted=True))
 
     # -- small decisions -------------------------------------------------------------------------------
@@ -441,19 +463,41 @@ class Engine:
     def _running_without_gpu(self) -> int:
         return sum(not one.attempt.claims for one in self._open.values())
 
-    def _take_back(
-        self, begun: list[_Open], done: Sequence[tuple[JobId, int]], now: float, error: DibsError
+    def _go_back_to(
+        self,
+        before: dict[tuple[JobId, int], _Open],
+        done: Sequence[tuple[JobId, int]],
+        now: float,
+        error: DibsError,
     ) -> None:
-        """The store would not have it: nothing was started, and what ended is settled in a later turn."""
-        for one in [one for one in self._open.values() if one.lease is not None]:
-            assert one.lease is not None
-            one.lease.close()
-            self._close_attempt(one)
-            self._waiting.add(
-                replace(one.job, state=State.QUEUED, attempts=one.attempt.number - 1, tries=one.job.tries - 1)
-            )
+        """The store would not have it. Nothing was started, nobody was told; the disk's truth is ours again."""
+        for key in self._open.keys() - before.keys():
+            if lease := self._open[key].lease:
+                lease.close()
+        self._let_go_of_spares()
+        for one in [*self._open.values()]:
+            self.cards.release(one.attempt)
+        self._open = before
+        for one in before.values():
+            self.cards.book(one.attempt, one.job.label)
         self._done += done
+        self._events.clear()
+        self._load_waiting()
         self._trouble(error.message, now)
+
+    def _load_waiting(self) -> None:
+        self._waiting = WaitingLine(self.store.waiting)
+        self._waiting.restore(
+            self.store.waiting_classes(),
+            self.store.delayed(self._clock()),
+            self.store.counts().get(State.QUEUED, 0),
+        )
+
+    def _show_result(self, event: Ended) -> None:
+        try:
+            self._results.end(event.job, event.attempt, event.outcome)
+        except OSError as error:
+            self._events.append(Trouble(f"cannot write the result folder of job {event.job.label}: {error}"))
 
     def _trouble(self, sentence: str, now: float) -> None:
         self._timers["trouble"] = now + _AFTER_TROUBLE

@@ -13,8 +13,8 @@ from dibs.model.jobs import Attempt, Job, Outcome
 class Results(Protocol):
     """What becomes visible of a job outside the store."""
 
-    def streams(self, job: Job, attempt: Attempt) -> tuple[str, str]:
-        """The files that take stdout and stderr."""
+    def streams(self, job: Job, folder: str) -> tuple[str, str]:
+        """The files that take stdout and stderr; `folder` is the attempt's."""
         ...
 
     def begin(self, job: Job, attempt: Attempt) -> None: ...
@@ -25,8 +25,8 @@ class Results(Protocol):
 class InAttemptFolders:
     """Output stays in the attempt's own folder; nothing else is written."""
 
-    def streams(self, job: Job, attempt: Attempt) -> tuple[str, str]:
-        return f"{attempt.folder}/stdout", f"{attempt.folder}/stderr"
+    def streams(self, job: Job, folder: str) -> tuple[str, str]:
+        return f"{folder}/stdout", f"{folder}/stderr"
 
     def begin(self, job: Job, attempt: Attempt) -> None:
         pass
@@ -50,7 +50,7 @@ class JobFolders:
     stderr: str = "stderr"
     info: str = "info"
 
-    def streams(self, job: Job, attempt: Attempt) -> tuple[str, str]:
+    def streams(self, job: Job, folder: str) -> tuple[str, str]:
         folder, name = self._folder(job)
         return f"{folder}/{self.stdout.format(name)}", f"{folder}/{self.stderr.format(name)}"
 
@@ -60,7 +60,7 @@ class JobFolders:
         for marker in ("SUCCESS", "FAILURE"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{folder}/{marker}")
-        for path in self.streams(job, attempt):
+        for path in self.streams(job, attempt.folder):
             self._set_aside(path, attempt.number - 1)
         self._write_info(job, attempt, None)
 

@@ -15,7 +15,7 @@ from dibs.backends.local import Attached
 from dibs.build import Hooks, build_engine
 from dibs.engine.engine import Engine
 from dibs.engine.results import Results
-from dibs.errors import DibsError, NoGpuNow
+from dibs.errors import DibsError, NoGpuNow, StoreUnusable
 from dibs.foreground.feed import Feed, List, refusal
 from dibs.foreground.follow import Follower
 from dibs.foreground.runs import Run
@@ -31,6 +31,7 @@ from dibs.model.pool import Pool
 
 _LOOK = 0.05  # seconds between two looks at the jobs' output
 _LOOK_AT_GPU_FILE = 0.5
+_AFTER_TROUBLE = 2.0
 _NO_MORE = 2**63
 
 
@@ -118,6 +119,7 @@ class Runner:
         self._watcher: Watcher | None = None
         self._feed: Feed
         self._gpus_text = ""
+        self._refused_batch: list[Entry] = []  # entries that the store could not take yet
         self._single: JobId | None = None
 
     def execute(self) -> Tally:
@@ -157,6 +159,7 @@ class Runner:
 
     def _prepare(self) -> None:
         self._handle_signals()
+        self.engine.warm_up()
         self._key = self.engine.capture(dict(self._orders.environment))
         self._start_watching()
         self._feed = Feed(self._orders.lists, self._wake)
@@ -200,7 +203,7 @@ class Runner:
         self._check_over()
 
     def _check_over(self) -> None:
-        no_more_input = self._feed.is_over or self.stop_level > Stop.NO
+        no_more_input = (self._feed.is_over and not self._refused_batch) or self.stop_level > Stop.NO
         if no_more_input and self.engine.is_idle and not self._turn_is_due and not self._over.done():
             self._over.set_result(None)
 
@@ -213,8 +216,15 @@ class Runner:
         if self.stop_level > Stop.NO:
             self._check_over()
             return
-        while batch := self._feed.take():
-            self.engine.submit([_request(entry) for entry in batch], self._key)
+        while batch := self._refused_batch or self._feed.take():
+            self._refused_batch = batch
+            try:
+                self.engine.submit([_request(entry) for entry in batch], self._key)
+            except StoreUnusable as error:
+                self._face.trouble(error)
+                self._loop.call_later(_AFTER_TROUBLE, self._take_from_feed)
+                return
+            self._refused_batch = []
         self._check_over()
 
     def _heard(self, events: Sequence[Event]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dibs import paths
 from dibs.errors import BadInput, FolderInUse
-from dibs.supervise.folder import facts
+from dibs.supervise.folder import RECORD, facts
 
 _KEPT_DAYS = 30
 _INSIDE = ".dibs"
@@ -151,4 +151,4 @@ def _forget_old_runs(runs: str) -> None:
 
 def _has_running(root: str) -> bool:
     """Whether a shim of a dead `dibs run` is still at work here."""
-    return any("exit" in files and facts(folder).is_locked for folder, _, files in os.walk(f"{root}/attempts"))
+    return any(RECORD in files and facts(folder).is_locked for folder, _, files in os.walk(f"{root}/attempts"))

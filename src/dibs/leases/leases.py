@@ -94,6 +94,28 @@ class Leases:
             waiting=tuple(named(wish) for _, earlier in busy for wish in earlier),
         )
 
+    def renew(self, lease: Lease, claims: Sequence[Claim], *, job: str, folder: str, since: float) -> bool:
+        """Give a lease that we still hold to another job of ours; False when somebody has waited for longer.
+
+        Its locks were never free in between, so nobody's claim has to be looked at.
+        """
+        files = self._listing.files()
+        for claim in claims:
+            if ("wish", claim.gpu) not in files:
+                continue
+            guards = self._guards.hold([claim.gpu])
+            if isinstance(guards, str):
+                return False
+            try:
+                if any(wish.since < since for wish in self._others_wishes(files, claim.gpu)):
+                    return False
+            finally:
+                close_all(guards)
+        now = time.time()
+        for fd, claim in zip(lease.fds, claims, strict=True):
+            write(self._folder, fd, self._record(claim, job=job, folder=folder, since=now))
+        return True
+
     def wish(self, claims: Sequence[Claim], *, job: str, since: float) -> None:
         """Leave a locked wish for each of these GPUs, or renew it; earlier wishes for others end.
 

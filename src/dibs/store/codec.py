@@ -1,10 +1,10 @@
-"""Requests as JSON text and back. Plain ASCII, so that bytes which are no UTF-8 survive exactly."""
+"""Requests and claims as JSON text and back. Plain ASCII, so that bytes which are no UTF-8 survive exactly."""
 
 import json
 from fractions import Fraction
 from typing import Any
 
-from dibs.model.jobs import Command, Request, Wishes
+from dibs.model.jobs import Claim, Command, Request, Wishes
 
 _PLAIN = Request(command=Command((), ""))
 
@@ -46,6 +46,17 @@ def encode_wishes(wishes: Wishes) -> str:
     if wishes.prefer:
         body["prefer"] = wishes.prefer
     return json.dumps(body, separators=(",", ":")) if body else "{}"
+
+
+def encode_claims(claims: tuple[Claim, ...]) -> str:
+    return json.dumps([(claim.gpu, claim.index, str(claim.share), claim.vram) for claim in claims])
+
+
+def decode_claims(text: str) -> tuple[Claim, ...]:
+    return tuple(
+        Claim(gpu=gpu, index=index, share=Fraction(share), vram=vram)
+        for gpu, index, share, vram in json.loads(text)
+    )
 
 
 def _decode_wishes(body: dict[str, Any]) -> Wishes:

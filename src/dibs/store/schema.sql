@@ -30,6 +30,7 @@ create table jobs (
 );
 
 create index jobs_waiting on jobs (class, priority desc, id) where state = 'queued';
+create index jobs_running on jobs (id) where state = 'running';
 create index jobs_unsuccessful on jobs (state, id) where state in ('failed', 'cancelled', 'timed_out', 'lost', 'held');
 
 -- One run of a job. Open while ended_at is null.
@@ -38,6 +39,7 @@ create table attempts (
   number    integer not null,
   boot_id   text    not null,  -- of the machine's run in which it was started
   folder    text    not null,
+  claims    text    not null,  -- its hold on GPUs: a JSON list
   opened_at real    not null,
   ended_at  real,
   exit_code integer,
@@ -46,17 +48,4 @@ create table attempts (
   message   text    not null default '',
   seconds   real,
   primary key (job, number)
-) without rowid;
-
-create index attempts_open on attempts (job) where ended_at is null;
-
--- An attempt's hold on a share of a GPU.
-create table claims (
-  job       integer not null,
-  attempt   integer not null,
-  gpu       text    not null,
-  gpu_index integer not null,
-  share     text    not null,  -- an exact fraction: 1/3
-  vram      integer not null,
-  primary key (job, attempt, gpu)
 ) without rowid;

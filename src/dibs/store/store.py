@@ -7,12 +7,11 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from importlib import resources
 
 from dibs.errors import FolderInUse, StoreUnusable
-from dibs.model.jobs import Attempt, Cause, Claim, Job, JobId, Outcome, Request, State
-from dibs.store.codec import decode_request, encode_request, encode_wishes
+from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Request, State
+from dibs.store.codec import decode_claims, decode_request, encode_claims, encode_request, encode_wishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,7 @@ class Store:
             # FULL, not NORMAL: what was acknowledged must survive a power cut.
             self._db.execute("pragma synchronous = full")
             self._db.execute("pragma temp_store = file")
+            self._db.execute("pragma wal_autocheckpoint = 4000")  # pages: 16 MB, a checkpoint is two more syncs
             self._migrate()
             self._db.execute(
                 "create temp table seen (content_key text primary key, times integer not null) without rowid"
@@ -168,7 +168,7 @@ class Store:
         names = [str(state) for state in states]
         rows = self._db.execute(
             f"select {_JOB}, exit_code, signal, cause, message, seconds,"
-            " (select group_concat(gpu_index) from claims where job = jobs.id and attempt = jobs.attempts),"
+            " (select claims from attempts where job = jobs.id and number = jobs.attempts),"
             " (select folder from attempts where job = jobs.id and number = jobs.attempts)"
             f" from jobs where state in ({','.join('?' * len(names))}) order by id limit ?",
             (*names, limit),
@@ -180,17 +180,16 @@ class Store:
     def open_attempt(self, attempt: Attempt) -> None:
         """Record the intent: from now on this job may have been started."""
         self._db.execute(
-            "insert into attempts (job, number, boot_id, folder, opened_at) values (?, ?, ?, ?, ?)",
-            (attempt.job, attempt.number, attempt.boot_id, attempt.folder, attempt.opened_at),
+            "insert into attempts (job, number, boot_id, folder, claims, opened_at) values (?, ?, ?, ?, ?, ?)",
+            (
+                attempt.job,
+                attempt.number,
+                attempt.boot_id,
+                attempt.folder,
+                encode_claims(attempt.claims),
+                attempt.opened_at,
+            ),
         )
-        if attempt.claims:
-            self._db.executemany(
-                "insert into claims values (?, ?, ?, ?, ?, ?)",
-                [
-                    (attempt.job, attempt.number, claim.gpu, claim.index, str(claim.share), claim.vram)
-                    for claim in attempt.claims
-                ],
-            )
         self._db.execute(
             "update jobs set state = 'running', attempts = ?, tries = tries + 1, not_before = null where id = ?",
             (attempt.number, attempt.job),
@@ -213,7 +212,6 @@ class Store:
 
     def forget_attempt(self, attempt: Attempt, retry_at: float | None) -> None:
         """It never ran: the job waits again, and the try does not count."""
-        self._db.execute("delete from claims where job = ? and attempt = ?", attempt.key)
         self._db.execute("delete from attempts where job = ? and number = ?", attempt.key)
         self._db.execute(
             "update jobs set state = 'queued', tries = tries - 1, not_before = ? where id = ?",
@@ -230,31 +228,23 @@ class Store:
     def open_attempts(self) -> list[tuple[Job, Attempt]]:
         """Attempts whose end nobody has recorded yet."""
         rows = self._db.execute(
-            "select job, number, boot_id, folder, opened_at from attempts where ended_at is null order by job"
-        ).fetchall()
+            f"select {_JOB}, number, boot_id, folder, claims, opened_at"
+            " from jobs join attempts on job = id and number = attempts where state = 'running' order by id"
+        )
         return [
             (
-                self.job(JobId(job)),
+                _job(row[:7]),
                 Attempt(
-                    job=JobId(job),
-                    number=number,
-                    boot_id=boot_id,
-                    folder=folder,
-                    opened_at=opened_at,
-                    claims=self._claims(job, number),
+                    job=JobId(row[0]),
+                    number=row[7],
+                    boot_id=row[8],
+                    folder=row[9],
+                    claims=decode_claims(row[10]),
+                    opened_at=row[11],
                 ),
             )
-            for job, number, boot_id, folder, opened_at in rows
+            for row in rows
         ]
-
-    def _claims(self, job: int, attempt: int) -> tuple[Claim, ...]:
-        rows = self._db.execute(
-            "select gpu, gpu_index, share, vram from claims where job = ? and attempt = ? order by gpu_index",
-            (job, attempt),
-        )
-        return tuple(
-            Claim(gpu=gpu, index=index, share=Fraction(share), vram=vram) for gpu, index, share, vram in rows
-        )
 
     # -- the file --------------------------------------------------------------------------------------
 
@@ -301,7 +291,7 @@ def _job(row: tuple[int, str, str, int, int, float | None, str]) -> Job:
 
 def _job_row(row: tuple) -> JobRow:  # type: ignore[type-arg]
     job = _job(row[:7])
-    exit_code, signal, cause, message, seconds, gpus, folder = row[7:]
+    exit_code, signal, cause, message, seconds, claims, folder = row[7:]
     outcome = None
     if job.state.is_over:
         outcome = Outcome(
@@ -311,7 +301,7 @@ def _job_row(row: tuple) -> JobRow:  # type: ignore[type-arg]
             message=message,
             seconds=seconds,
         )
-    return JobRow(job, outcome, tuple(int(i) for i in gpus.split(",")) if gpus else (), folder or "")
+    return JobRow(job, outcome, tuple(claim.index for claim in decode_claims(claims or "[]")), folder or "")
 
 
 def _text(text: str) -> str:

@@ -1,75 +1,86 @@
 """An attempt's folder: made by the engine, filled by the shim, read by whoever comes back."""
 
+import contextlib
 import fcntl
-import json
 import os
 from dataclasses import dataclass
 from typing import Any
 
 from dibs.supervise import records
 
+RECORD = "record"
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a folder says about its attempt. Read in this order: the lock first, the records second."""
+    """What a folder says about its attempt."""
 
-    is_locked: bool
-    record: dict[str, Any] | None
-    has_started: bool
+    is_locked: bool  # a shim looks after it
+    record: dict[str, Any] | None  # None where nothing whole was written
+    has_started: bool  # the fence was passed; the command may have run
+
+    @property
+    def exit_record(self) -> dict[str, Any] | None:
+        """How it ended, once nobody can change it any more."""
+        if self.is_locked or self.record is None or self.record.get("state") != "ended":
+            return None
+        return self.record
 
 
 def prepare(folder: str, spec: dict[str, Any]) -> int:
-    """Make the folder with its spec; return the exit record, allocated and locked, for the shim."""
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    spec_file = os.open(f"{folder}/spec.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    """Make the folder and its record; return the record's descriptor, locked, for the shim."""
     try:
-        os.write(spec_file, json.dumps(spec).encode())
-    finally:
-        os.close(spec_file)
-    exit_record = os.open(f"{folder}/exit", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.mkdir(folder, 0o700)
+    except (FileNotFoundError, FileExistsError):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    fd = os.open(f"{folder}/{RECORD}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        # A full disk can lose neither the exit code nor, with it, the GPU.
-        os.posix_fallocate(exit_record, 0, records.SIZE)
-        fcntl.flock(exit_record, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Written, not only made longer: a full disk can lose neither the exit code nor, with it, the GPU.
+        content = records.blank(spec)
+        if os.pwrite(fd, content, 0) != len(content):
+            raise OSError(28, "No space left on device", folder)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(exit_record)
+        os.close(fd)
         raise
-    return exit_record
+    return fd
 
 
 def facts(folder: str) -> Facts:
-    """Look at an attempt without disturbing it."""
+    """Look at an attempt without disturbing it: the lock first, the record second."""
     try:
-        fd = os.open(f"{folder}/exit", os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(f"{folder}/{RECORD}", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return Facts(is_locked=False, record=None, has_started=False)
     try:
+        is_locked = False
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return Facts(is_locked=True, record=None, has_started=True)
-        record = records.decode(os.pread(fd, records.SIZE, 0))
-        return Facts(
-            is_locked=False,
-            record=record,
-            has_started=record is not None or os.path.exists(f"{folder}/started"),
-        )
+            is_locked = True
+        content = os.pread(fd, records.SIZE, 0)
     finally:
         os.close(fd)
+    return Facts(is_locked, records.decode(content), bool(content) and not records.is_blank(content))
 
 
 def watch(folder: str) -> int | None:
-    """The writing end of a running shim's FIFO; None when nobody reads it any more."""
+    """The writing end of the FIFO of the shim that runs this attempt; None when there is none."""
+    found = facts(folder)
+    if not found.is_locked or found.record is None:
+        return None
     try:
-        return os.open(f"{folder}/control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.open(found.record["control"], os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
 
 
-def pid_of(folder: str) -> int | None:
-    """The command's process id, for people to look at. Signals go through the shim."""
-    try:
-        with open(f"{folder}/started", "rb") as file:
-            return int(json.loads(file.read())["pid"])
-    except (OSError, ValueError, KeyError):
-        return None
+def tell(folder: str, word: str) -> bool:
+    """Send `stop`, `kill` or `signal N` to whoever looks after this folder; False when nobody does."""
+    fd = watch(folder)
+    if fd is None:
+        return False
+    with contextlib.suppress(OSError):
+        os.write(fd, f"{word} {os.path.basename(folder)}\n".encode())
+    os.close(fd)
+    return True

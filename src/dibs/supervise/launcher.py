@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dibs.supervise.shim import DONE
-
 _START = "import sys; sys.path.append(sys.argv[2]); from dibs.supervise.zygote import main; main(int(sys.argv[1]))"
 
 # Waits for a descriptor to become readable; the same shape as asyncio's add_reader and remove_reader.
 AddReader = Callable[..., Any]
 RemoveReader = Callable[[int], Any]
+# Called with the record as the shim left it, or None when the shim was killed: then the folder tells.
+WhenDone = Callable[[bytes | None], None]
 
 
 class Launcher:
@@ -27,7 +27,7 @@ class Launcher:
         self._zygote: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._idle: list[socket.socket] = []
-        self._busy: dict[socket.socket, Callable[[], None]] = {}
+        self._busy: dict[socket.socket, WhenDone] = {}
 
     def warm_up(self) -> None:
         """Start the zygote now, so that the first job does not wait for it."""
@@ -36,19 +36,18 @@ class Launcher:
 
     def hand_over(
         self,
-        folder: str,
+        control: str,
         fds: Sequence[int],
-        when_done: Callable[[], None],
+        when_done: WhenDone,
         *,
         stdin: bool = False,
         terminal: bool = False,
     ) -> None:
-        """Give an attempt and its locked descriptors to a shim; the caller closes its copies afterwards.
+        """Give an attempt's locked descriptors to a shim; the caller closes its copies afterwards.
 
-        `when_done` is called when the shim has let the attempt go, whether it ended or the shim was killed:
-        the folder tells which.
+        `control` is the folder for the shims' FIFOs. `when_done` is called when the shim has let the attempt go.
         """
-        message = json.dumps({"folder": folder, "stdin": stdin, "terminal": terminal}).encode()
+        message = json.dumps({"control": control, "stdin": stdin, "terminal": terminal}).encode()
         while True:
             shim = self._idle.pop() if self._idle else self._new_shim()
             try:
@@ -83,17 +82,17 @@ class Launcher:
 
     def _heard(self, shim: socket.socket) -> None:
         try:
-            answer = shim.recv(16)
+            answer = shim.recv(4096)
         except OSError:
             answer = b""
-        if answer == DONE:
+        if answer:
             self._idle.append(shim)
         else:
             self._forget(shim)
             if shim in self._idle:
                 self._idle.remove(shim)
         if when_done := self._busy.pop(shim, None):
-            when_done()
+            when_done(answer or None)
 
     def _forget(self, shim: socket.socket) -> None:
         if shim.fileno() >= 0:

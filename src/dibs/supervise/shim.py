@@ -1,18 +1,16 @@
 """The shim: a process that starts one command at a time, waits for it and writes down how it ended.
 
-It is forked by the zygote, outlives everybody else, and what it runs is found again from a folder alone:
+It is forked by the zygote and outlives everybody else. What it does is found again from the attempt's folder:
+`record` (records.py) says what to run, that it runs and how it ended, and is locked while a shim looks after it.
+It names a FIFO that takes `stop`, `kill` and `signal N`, each followed by the attempt it is meant for.
 
-    spec.json   what to run; written by the engine
-    exit        the exit record (records.py); locked for as long as a shim looks after the attempt
-    started     made with O_EXCL: the fence against a second start of the same attempt
-    control     a FIFO: `stop`, `kill`, `signal N`, one a line; it has a reader while a shim is there
-
-After an attempt it waits for the next one, because forking an interpreter for every job costs more than the
+After an attempt the shim waits for the next one, because forking an interpreter for every job costs more than the
 job's own start. It still looks after one attempt at a time: whoever kills it harms no other.
 
 Standard library only, everything imported at the top: the package may be deleted while we run.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -21,13 +19,13 @@ import signal
 import socket
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from dibs.supervise import records, tree
 
 MOST_DESCRIPTORS = 250  # the kernel passes at most 253 at once
-DONE = b"."
 
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,83 +33,124 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _RESET_SIGNALS = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD]
 # How often we look for orphans that ended, and for limits after the machine slept.
 _HEARTBEAT = 5.0
-_environments: dict[str, dict[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Handed:
     """The descriptors that came with an attempt."""
 
-    exit: int  # locked
+    record: int  # locked
     stdin: int | None = None
     terminal: tuple[int, int, int] | None = None  # pty master, pty slave, pipe that ends with the front
     leases: tuple[int, ...] = ()  # locked; the command inherits them
 
 
-def serve(channel: socket.socket) -> None:
-    """Run attempts one after another until the engine is gone.
+class Shim:
+    """Runs attempts one after another until the engine is gone."""
 
-    A message is `{"folder", "stdin", "terminal"}` with the descriptors in the order of `Handed`; the answer is
-    one byte, after every lock has been let go.
-    """
-    os.setsid()
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    while True:
-        message, fds, _, _ = socket.recv_fds(channel, 65536, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
-        if not message:
-            return
-        wanted = json.loads(message)
-        exit_record, *rest = fds
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._control = -1
+        self._control_path = ""
+        self._environments: dict[str, dict[bytes, bytes]] = {}
+
+    def serve(self) -> None:
+        """A message is `{"control", "stdin", "terminal"}` with the descriptors in the order of `Handed`.
+
+        The answer is the record as it stands at the end, sent after every lock has been let go.
+        """
+        os.setsid()
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        while True:
+            message, fds, _, _ = socket.recv_fds(self._channel, 4096, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            if not message:
+                break
+            record, *others = fds
+            answer = self._serve_one(json.loads(message), fds)
+            # Closing, never LOCK_UN, which would free the locks of others too.
+            for fd in others:
+                os.close(fd)
+            try:
+                self._channel.send(answer)
+            except OSError:
+                # The engine is gone. It would have synced the outcome into its store before anybody heard of it;
+                # now this record is all there is until a new one comes.
+                _sync(record)
+                break
+            finally:
+                os.close(record)
+        if self._control_path:
+            with contextlib.suppress(OSError):
+                os.unlink(self._control_path)
+
+    def _serve_one(self, wanted: dict[str, Any], fds: list[int]) -> bytes:
+        record, *rest = fds
         stdin = rest.pop(0) if wanted["stdin"] else None
         terminal = (rest.pop(0), rest.pop(0), rest.pop(0)) if wanted["terminal"] else None
+        handed = Handed(record, stdin, terminal, tuple(rest))
         try:
-            run(wanted["folder"], Handed(exit_record, stdin, terminal, tuple(rest)))
+            if self._control < 0:
+                self._open_control(wanted["control"])
+            return self._run(handed)
         except Exception:
             # A bug of ours is a start error of this attempt, with its traceback, and never a silent loss.
-            _write_record(exit_record, {"v": 1, "by": "start", "message": traceback.format_exc()[-600:]})
             tree.end_children()
-        # Closing, never LOCK_UN. The record's lock goes first: a free GPU means that the outcome is known.
-        for fd in fds:
-            os.close(fd)
+            return _write_record(
+                record, {"v": 1, "state": "ended", "by": "start", "message": traceback.format_exc()}
+            )
+
+    def _open_control(self, folder: str) -> None:
+        self._control_path = f"{folder}/{os.getpid()}-{os.urandom(4).hex()}"
+        os.mkfifo(self._control_path, 0o600)
+        # Both ways, so that a writer who goes away is no hang-up.
+        self._control = os.open(self._control_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _run(self, handed: Handed) -> bytes:
+        """Run one attempt to its end. Returns when nothing below this process is left."""
+        content = os.pread(handed.record, os.fstat(handed.record).st_size, 0)
+        if not records.is_blank(content):
+            return b"!"  # somebody ran this attempt before us
+        spec: dict[str, Any] = json.loads(content[records.SIZE :])
+        record = {
+            "v": 1,
+            "state": "starting",
+            "shim": os.getpid(),
+            "control": self._control_path,
+            "began": time.time(),
+        }
+        # The fence against a second start. Only a kill -9 must not undo it, so it is not synced.
+        os.pwrite(handed.record, records.encode(record), 0)
+        clock = _boottime()
         try:
-            channel.send(DONE)
-        except OSError:
-            return  # the engine is gone; a new one will find the record
+            pid = _start(spec, handed, self._environment(spec["environment"]))
+        except OSError as error:
+            message = _start_error(spec, error)
+            _note(spec, message)
+            record |= {"by": "start", "message": message, "ended": time.time()}
+        else:
+            record |= {"state": "running", "pid": pid}
+            os.pwrite(handed.record, records.encode(record), 0)
+            record |= _wait(pid, spec, handed, self._control, clock)
+        record |= {"state": "ended", "seconds": _boottime() - clock}
+        written = _write_record(handed.record, record)
+        # The record comes first: if the stragglers cannot be killed, the outcome is known all the same.
+        tree.end_children()
+        os.chdir("/")  # pin nobody's folder while we are idle
+        return written
+
+    def _environment(self, path: str) -> dict[bytes, bytes]:
+        """A captured environment, read once. As bytes, which need no encoding at every start."""
+        if path not in self._environments:
+            if len(self._environments) > 8:
+                self._environments.clear()
+            with open(path, "rb") as file:
+                self._environments[path] = _encoded(json.loads(file.read()))
+        return self._environments[path]
 
 
-def run(folder: str, handed: Handed) -> None:
-    """Run one attempt to its end. Returns when nothing below this process is left."""
-    with open(f"{folder}/spec.json", "rb") as file:
-        spec: dict[str, Any] = json.loads(file.read())
-    try:
-        started = os.open(f"{folder}/started", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return  # somebody ran this attempt before us
-    os.mkfifo(f"{folder}/control", 0o600)
-    # Both ways, so that an engine that goes away is no hang-up.
-    control = os.open(f"{folder}/control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    began, clock = time.time(), _boottime()
-    try:
-        pid = _start(spec, handed)
-    except OSError as error:
-        message = _start_error(spec, error)
-        _note(spec, message)
-        record = {"v": 1, "by": "start", "message": message, "began": began, "ended": time.time()}
-    else:
-        os.write(started, b'{"pid":%d,"shim":%d,"at":%.3f}\n' % (pid, os.getpid(), began))
-        record = {"v": 1, "began": began, "message": "", **_wait(pid, spec, handed, control, clock)}
-    record["seconds"] = _boottime() - clock
-    _write_record(handed.exit, record)
-    # The record comes first: if the stragglers cannot be killed, the outcome is known all the same.
-    tree.end_children()
-    os.close(started)
-    os.close(control)
-    os.chdir("/")  # pin nobody's folder while we are idle
-
-
-def _start(spec: dict[str, Any], handed: Handed) -> int:
+def _start(spec: dict[str, Any], handed: Handed, inherited: dict[bytes, bytes]) -> int:
     """Start the command in a session of its own; `kill 0` in a job must not reach us."""
-    environment = {**_environment(spec["environment"]), **spec["env"]}
+    environment = inherited | _encoded(spec["env"])
     os.umask(spec["umask"])
     try:
         os.chdir(spec["workdir"])
@@ -119,7 +158,7 @@ def _start(spec: dict[str, Any], handed: Handed) -> int:
         raise OSError(error.errno, f"cannot enter its folder: {os.strerror(error.errno or 0)}") from error
     for lease in handed.leases:
         os.set_inheritable(lease, True)
-    os.putenv("PATH", environment.get("PATH", os.defpath))  # where posix_spawnp looks is ours, not the command's
+    os.putenv(b"PATH", environment.get(b"PATH", os.defpath.encode()))  # posix_spawnp looks in ours
     opened: list[int] = []
     try:
         return os.posix_spawnp(
@@ -133,16 +172,6 @@ def _start(spec: dict[str, Any], handed: Handed) -> int:
     finally:
         for fd in opened:
             os.close(fd)
-
-
-def _environment(path: str) -> dict[str, str]:
-    """A captured environment, read once."""
-    if path not in _environments:
-        if len(_environments) > 8:
-            _environments.clear()
-        with open(path, "rb") as file:
-            _environments[path] = json.loads(file.read())
-    return _environments[path]
 
 
 def _streams(spec: dict[str, Any], handed: Handed, opened: list[int]) -> list[Any]:
@@ -187,7 +216,7 @@ def _wait(pid: int, spec: dict[str, Any], handed: Handed, control: int, clock: f
         poll.register(pidfd, select.POLLIN)
     if handed.terminal:
         poll.register(handed.terminal[2], 0)  # hang-up is always reported
-    stopping = _Stopping(grace=spec["grace"])
+    stopping = _Stopping(grace=spec["grace"], attempt=f"{spec['job']}.{spec['attempt']}")
     if spec["time_limit"] is not None:
         stopping.limit = clock + spec["time_limit"]
     while True:
@@ -225,14 +254,18 @@ def _wait(pid: int, spec: dict[str, Any], handed: Handed, control: int, clock: f
 class _Stopping:
     """When and how the command is asked to end: ask, wait the grace, insist."""
 
-    def __init__(self, grace: float) -> None:
+    def __init__(self, grace: float, attempt: str) -> None:
         self.grace = grace
+        self._attempt = attempt
         self.by = ""  # who wanted the end: "", "stop" or "time"
         self.limit: float | None = None  # on CLOCK_BOOTTIME, so that a sleeping laptop counts
         self._insist_at: float | None = None
 
     def obey(self, commands: bytes) -> None:
-        for word in commands.decode("ascii", "replace").splitlines():
+        for line in commands.decode("ascii", "replace").splitlines():
+            word, _, attempt = line.rpartition(" ")
+            if attempt != self._attempt:
+                continue  # meant for one that is over
             if word == "stop":
                 self._ask("stop")
             elif word == "kill":
@@ -314,13 +347,28 @@ def _note(spec: dict[str, Any], message: str) -> None:
         pass  # the log itself may be what could not be opened
 
 
-def _write_record(fd: int, record: dict[str, Any]) -> None:
+def _write_record(fd: int, record: dict[str, Any]) -> bytes:
     data = records.encode(record)
+    _insist(lambda: os.pwrite(fd, data, 0))
+    return data
+
+
+def _sync(fd: int) -> None:
+    _insist(lambda: os.fdatasync(fd))
+
+
+def _insist(act: Callable[[], Any]) -> None:
+    """Only a copy-on-write file system can be too full for an overwrite. The lock stays ours meanwhile."""
     while True:
         try:
-            os.pwrite(fd, data, 0)
-            os.fdatasync(fd)
+            act()
             return
         except OSError:
-            # Only a copy-on-write file system can be too full for an overwrite. The lock stays ours meanwhile.
             time.sleep(0.5)
+
+
+def _encoded(variables: dict[str, str]) -> dict[bytes, bytes]:
+    return {
+        name.encode("utf-8", "surrogateescape"): value.encode("utf-8", "surrogateescape")
+        for name, value in variables.items()
+    }

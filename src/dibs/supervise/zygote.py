@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 
-from dibs.supervise import shim
+from dibs.supervise.shim import Shim
 
 
 def main(channel_fd: int) -> None:
@@ -42,7 +42,7 @@ def _fork(shim_fd: int, channel: socket.socket) -> None:
         try:
             channel.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            shim.serve(socket.socket(fileno=shim_fd))
+            Shim(socket.socket(fileno=shim_fd)).serve()
         finally:
             os._exit(0)
     os.close(shim_fd)

@@ -26,6 +26,7 @@ create table jobs (
 );
 
 create index jobs_waiting on jobs (class, priority desc, id) where state = 'queued';
+create index jobs_running on jobs (id) where state = 'running';
 create index jobs_unsuccessful on jobs (state, id) where state in ('failed', 'cancelled', 'timed_out', 'lost', 'held');
 
 create table attempts (
@@ -33,6 +34,7 @@ create table attempts (
   number    integer not null,
   boot_id   text    not null,
   folder    text    not null,
+  claims    text    not null,
   opened_at real    not null,
   ended_at  real,
   exit_code integer,
@@ -41,16 +43,4 @@ create table attempts (
   message   text    not null default '',
   seconds   real,
   primary key (job, number)
-) without rowid;
-
-create index attempts_open on attempts (job) where ended_at is null;
-
-create table claims (
-  job       integer not null,
-  attempt   integer not null,
-  gpu       text    not null,
-  gpu_index integer not null,
-  share     text    not null,
-  vram      integer not null,
-  primary key (job, attempt, gpu)
 ) without rowid;
