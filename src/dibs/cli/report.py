@@ -15,7 +15,8 @@ from dibs.engine.results import Results
 from dibs.errors import DibsError
 from dibs.foreground.runner import Runner, Stop, Tally
 from dibs.model.events import Ended, Event, Refused, Started, Trouble, Waits
-from dibs.model.jobs import Job, State
+from dibs.model.jobs import Cause, Job, State
+from dibs.model.pool import Pool
 from dibs.model.units import show_duration
 from dibs.store.store import JobRow, Store
 
@@ -48,6 +49,13 @@ class Report:
         self._holders: dict[int, str] = {}  # GPU -> job
         self._reader_is_gone = False
         self._last_wait = ""
+
+    def begin(self, run: str, pool: Pool, driver: bool) -> None:
+        """Say once where it runs and by which name it can be resumed."""
+        if self._quiet or self._single:
+            return
+        indices = ", ".join(str(card.gpu.index) for card in pool.cards)
+        self._say(f"run {run} on GPU {indices}{'' if driver else ' (as declared: there is no GPU driver here)'}")
 
     # -- as it happens ---------------------------------------------------------------------------------
 
@@ -109,16 +117,14 @@ class Report:
             self._finish_single(tally)
             return
         failures = store.rows(_FAILED, _MOST_FAILURES)
-        if not self._quiet:
-            successes = store.rows((State.SUCCEEDED,), _MOST_SUCCESSES)
-            self._table([*failures, *successes])
-            hidden = tally.succeeded + tally.skipped - len(successes)
-            if hidden > 0:
-                self._say(f"… and {hidden} more succeeded")
-        for row in failures:
-            self._show_failure(row, results)
-        if tally.failed > len(failures):
-            self._say(f"… and {tally.failed - len(failures)} more failed")
+        successes = [] if self._quiet else store.rows((State.SUCCEEDED,), _MOST_SUCCESSES)
+        self._table([*failures, *successes], results)
+        for shown, total, word in (
+            (len(failures), tally.failed, "failed"),
+            (len(successes), 0 if self._quiet else tally.succeeded + tally.skipped, "succeeded"),
+        ):
+            if total > shown:
+                self._say(f"… and {total - shown} more {word}")
         parts = [f"{tally.succeeded} succeeded"]
         if tally.skipped:
             parts.append(f"{tally.skipped} had succeeded before")
@@ -133,10 +139,12 @@ class Report:
 
     def _finish_single(self, tally: Tally) -> None:
         last = tally.last
-        if isinstance(last, Ended) and last.outcome.message:
-            self._say(last.outcome.message, "red")
+        if isinstance(last, Refused):
+            self._say(f"dibs: it cannot run: {last.outcome.message}", "red")
+        elif isinstance(last, Ended) and last.outcome.cause in (Cause.TIME_LIMIT, Cause.LOST):
+            self._say(f"dibs: it {_how(last)}", "red")
 
-    def _table(self, rows: Sequence[JobRow]) -> None:
+    def _table(self, rows: Sequence[JobRow], results: Results) -> None:
         if not rows:
             return
         cells = [
@@ -154,15 +162,10 @@ class Report:
         )
         self._say(lines[0], "bold")
         for row, line in zip(rows, lines[1:], strict=True):
-            self._say(line, None if row.job.state is State.SUCCEEDED else "red")
-
-    def _show_failure(self, row: JobRow, results: Results) -> None:
-        outcome = row.outcome
-        assert outcome is not None
-        detail = f": {outcome.message}" if outcome.message else ""
-        self._say(f"job {_label(row.job)} {_failed_how(row)}{output.one_line(detail, 500)}", "red")
-        for line in _tail(_log_of(row, results)):
-            self._say(f"    {line}")
+            failed = row.job.state is not State.SUCCEEDED
+            self._say(line, "red" if failed else None)
+            for detail in _details(row, results) if failed else ():
+                self._say(f"    {detail}")
 
     # -- pieces ----------------------------------------------------------------------------------------
 
@@ -183,7 +186,7 @@ class Report:
         sentence = event.reason.sentence
         if (" of " in sentence or " is busy" in sentence or self._single) and sentence != self._last_wait:
             self._last_wait = sentence
-            self._say(f"job {_label(event.job)} {sentence}")
+            self._say(f"dibs: {sentence}" if self._single else f"job {_label(event.job)} {sentence}")
 
     def _progress_line(self, runner: Runner) -> str:
         tally, engine = runner.tally, runner.engine
@@ -251,6 +254,9 @@ class JsonReport:
     """A face for programs: every event as one line of JSON on stdout."""
 
     follows_output = False
+
+    def begin(self, run: str, pool: Pool, driver: bool) -> None:
+        self._print({"event": "run", "run": run, "gpus": [card.gpu.index for card in pool.cards]})
 
     def heard(self, events: Sequence[Event]) -> None:
         lines = [json.dumps(_as_json(event)) for event in events]
@@ -325,8 +331,11 @@ def _how(event: Ended) -> str:
     return f"{_failed_word(event.outcome.state)} ({output.how_it_ended(event.outcome)})"
 
 
-def _failed_how(row: JobRow) -> str:
-    return f"{_failed_word(row.job.state)} ({output.how_it_ended(row.outcome)})"
+def _details(row: JobRow, results: Results) -> list[str]:
+    """Why a job failed, as far as we know: our own sentence, or the last lines of its log."""
+    if row.outcome is not None and row.outcome.message:
+        return [output.one_line(row.outcome.message, 500)]
+    return _tail(_log_of(row, results))
 
 
 def _failed_word(state: State) -> str:

@@ -1,6 +1,7 @@
 """`dibs run`: a list of commands over the GPUs of this machine, in the foreground."""
 
 import os
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -142,9 +143,7 @@ class _Run:
             face = Report(self._environ, raw=options["raw"], quiet=options["quiet"], single=single is not None)
         for warning in self._warnings:
             say(f"dibs: {warning}")
-        if probe is None and single is None and not options["quiet"] and "DIBS_GPUS" not in self._environ:
-            names = ", ".join(str(card.gpu.index) for card in pool.cards)
-            say(f"dibs: no GPU driver found; GPU {names} taken as declared")
+        face.begin(run.name, pool, probe is not None)
         orders = Orders(
             lists=lists,
             single=single,
@@ -152,7 +151,6 @@ class _Run:
             gpus_file=options["gpus_file"],
             probe=probe,
             results=results,
-            with_list=bool(lists or single),
             wait=not options["no_wait"],
             fail_fast=options["fail_fast"],
             respect_processes=not options["ignore_processes"],
@@ -260,8 +258,8 @@ class _Run:
                     remedy="pipe commands in, or: dibs run -f FILE · dibs run -- COMMAND",
                 )
             wants_stdin = True
-        if options["resume"] is not None and not (lists or single) and not os.isatty(0):
-            wants_stdin = wants_stdin or _has_input()
+        if options["resume"] is not None and not (lists or single):
+            wants_stdin = wants_stdin or _is_piped()
         if wants_stdin:
             if single is not None:
                 raise BadInput(
@@ -333,18 +331,12 @@ class _Run:
         return f"the same command with `{where}` runs only what has not succeeded"
 
 
-def _has_input() -> bool:
-    """Whether a list was piped in. A closed or empty stdin, as under cron, is none."""
-    import select
-    import stat
-
+def _is_piped() -> bool:
+    """Whether a list may come in on stdin: not from a terminal, nor from /dev/null as under cron."""
     try:
-        mode = os.fstat(0).st_mode
+        return not stat.S_ISCHR(os.fstat(0).st_mode)
     except OSError:
         return False
-    if stat.S_ISCHR(mode):
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or bool(select.select([0], [], [], 0)[0])
 
 
 def _status_of_single(tally: Any) -> int:

@@ -163,10 +163,10 @@ class Engine:
         """Connect a job's command to the descriptors of the person who waits for it."""
         self._attached[job] = attached
 
-    def resume(self, *, with_list: bool) -> None:
-        """Come back to a store that another engine left: settle its attempts, queue what is left.
+    def resume(self) -> None:
+        """Come back to a store that another engine left, and settle its attempts.
 
-        With a list, waiting jobs are set aside until the list names them: what was struck from it stays out.
+        What waited is set aside until a list names it again: what was struck from the list stays out.
         """
         now = self._clock()
         with self.store.turn():
@@ -175,9 +175,14 @@ class Engine:
                 self.cards.book(attempt, job.label)
                 self._settle(attempt.key, now)
             self.store.hold_leftovers()
-            if not with_list:
-                for leftover in self.store.leftovers():
-                    self.store.queue_again(leftover)
+        self._load_waiting()
+        self._ask_for_turn()
+
+    def queue_leftovers(self) -> None:
+        """Queue again whatever has not succeeded."""
+        with self.store.turn():
+            for leftover in self.store.leftovers():
+                self.store.queue_again(leftover)
         self._load_waiting()
         self._ask_for_turn()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -70,7 +71,6 @@ class Orders:
     gpus_file: str | None = None
     probe: Probe | None = None
     results: Results
-    with_list: bool = True  # False: resume what the store knows
     wait: bool = True
     fail_fast: bool = False
     max_failures: int = _NO_MORE
@@ -114,11 +114,12 @@ class Runner:
         self._over: asyncio.Future[None]
         self._turn_is_due = False
         self._timer: asyncio.TimerHandle | None = None
-        self._follower = Follower(face.lines)
+        self._follower = Follower(face.lines, whole_lines=orders.single is None)
         self._terminal: Terminal | None = None
         self._watcher: Watcher | None = None
         self._feed: Feed
         self._gpus_text = ""
+        self._has_list = orders.single is not None
         self._refused_batch: list[Entry] = []  # entries that the store could not take yet
         self._single: JobId | None = None
 
@@ -126,6 +127,9 @@ class Runner:
         """Come back when everything has ended."""
         # The feed's threads must not make the loop wait five milliseconds for its turn.
         sys.setswitchinterval(0.0005)
+        # What was loaded until here stays: the collector need not walk over it again and again.
+        gc.freeze()
+        gc.set_threshold(50_000)
         return asyncio.run(self._execute())
 
     @property
@@ -164,10 +168,11 @@ class Runner:
         self._start_watching()
         self._feed = Feed(self._orders.lists, self._wake)
         if self._run.is_old:
-            self.engine.resume(with_list=self._orders.with_list)
+            self.engine.resume()
         if self._orders.single is not None:
             self._submit_single(self._orders.single)
         self._feed.start()
+        self._resume_without_list()
         self._look()
         if self._orders.gpus_file:
             self._look_at_gpu_file()
@@ -204,7 +209,8 @@ class Runner:
 
     def _check_over(self) -> None:
         no_more_input = (self._feed.is_over and not self._refused_batch) or self.stop_level > Stop.NO
-        if no_more_input and self.engine.is_idle and not self._turn_is_due and not self._over.done():
+        is_quiet = self.engine.is_idle and self._follower.is_idle and not self._turn_is_due
+        if no_more_input and is_quiet and not self._over.done():
             self._over.set_result(None)
 
     def _wake(self) -> None:
@@ -225,7 +231,15 @@ class Runner:
                 self._loop.call_later(_AFTER_TROUBLE, self._take_from_feed)
                 return
             self._refused_batch = []
+            self._has_list = True
+        self._resume_without_list()
         self._check_over()
+
+    def _resume_without_list(self) -> None:
+        """An old run that is given no list goes on with what its store knows."""
+        if self._run.is_old and not self._has_list and self._feed.is_over and not self._feed.errors:
+            self._has_list = True
+            self.engine.queue_leftovers()
 
     def _heard(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -261,7 +275,10 @@ class Runner:
 
     def _look(self) -> None:
         """Show new output and progress, many times a second."""
+        was_idle = self._follower.is_idle
         self._follower.look()
+        if not was_idle:
+            self._check_over()
         self._face.tick(self)
         self._loop.call_later(_LOOK, self._look)
 

@@ -6,26 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from dibs.leases.files import LeaseRefused
 from dibs.leases.who import user_name
+from dibs.paths import MOUNTS, network_file_system
 
 ADMIN_FOLDER = "/var/lib/dibs/leases"
 # /dev/shm is not among them: it is cleaned when a user logs out, and with it the locks of their jobs.
 SHARED_FOLDERS = ("/run/lock", "/var/lock", "/var/tmp", "/tmp")
-MOUNTS = "/proc/self/mountinfo"
-
-# A lock taken here would not be seen, or not be inherited, on the other machines that mount it.
-_NETWORK = {
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "fuse.sshfs",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "ceph",
-    "fuse.glusterfs",
-    "afs",
-}
 
 
 def lease_folder(
@@ -49,7 +34,7 @@ def lease_folder(
         _check(admin, mounts)
         return admin
     for folder in shared:
-        if _is_shared(folder) and _file_system(folder, mounts) not in _NETWORK:
+        if _is_shared(folder) and not network_file_system(folder, mounts):
             return folder
     raise LeaseRefused(
         f"cannot find a folder for leases: none of {', '.join(shared)} is sticky and belongs to root",
@@ -99,8 +84,7 @@ def _check(folder: str, mounts: str) -> None:
             f"cannot use {folder} for leases: everybody may remove files in it (it belongs to {owner})",
             remedy=f"`chmod 1777 {folder}` to share it, `chmod 700 {folder}` to keep it",
         )
-    kind = _file_system(folder, mounts)
-    if kind in _NETWORK:
+    if kind := network_file_system(folder, mounts):
         raise LeaseRefused(
             f"cannot use {folder} for leases: it is on {kind}, where a job does not inherit a lock",
             remedy="set DIBS_LEASES to a folder on a local disk, for example /var/tmp/dibs-leases",
@@ -115,24 +99,3 @@ def _is_shared(folder: str) -> bool:
         return False
     wanted = stat.S_ISVTX | stat.S_IWOTH
     return stat.S_ISDIR(seen.st_mode) and seen.st_uid == 0 and seen.st_mode & wanted == wanted
-
-
-def _file_system(folder: str, mounts: str) -> str:
-    """The type of the file system under a folder, `ext4` or `nfs4`; empty where the kernel does not tell.
-
-    By the id of the mount, not by its path: mounts may lie on top of each other.
-    """
-    handle = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-    try:
-        with open(f"/proc/self/fdinfo/{handle}") as lines:
-            mount = next((line.split()[1] for line in lines if line.startswith("mnt_id:")), "")
-        with open(mounts, errors="surrogateescape") as lines:
-            for line in lines:
-                place, _, source = line.partition(" - ")
-                if place.split(" ", 1)[0] == mount:
-                    return source.split(" ", 1)[0]
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
-    return ""

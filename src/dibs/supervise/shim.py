@@ -52,6 +52,8 @@ class Shim:
         self._channel = channel
         self._control = -1
         self._control_path = ""
+        self._facts: dict[str, Any] = {}
+        self._starting = b""
         self._environments: dict[str, dict[bytes, bytes]] = {}
 
     def serve(self) -> None:
@@ -104,6 +106,8 @@ class Shim:
         os.mkfifo(self._control_path, 0o600)
         # Both ways, so that a writer who goes away is no hang-up.
         self._control = os.open(self._control_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._facts = {"v": 1, "shim": os.getpid(), "control": self._control_path, "message": ""}
+        self._starting = records.encode(self._facts | {"state": "starting"})
 
     def _run(self, handed: Handed) -> bytes:
         """Run one attempt to its end. Returns when nothing below this process is left."""
@@ -111,15 +115,9 @@ class Shim:
         if not records.is_blank(content):
             return b"!"  # somebody ran this attempt before us
         spec: dict[str, Any] = json.loads(content[records.SIZE :])
-        record = {
-            "v": 1,
-            "state": "starting",
-            "shim": os.getpid(),
-            "control": self._control_path,
-            "began": time.time(),
-        }
         # The fence against a second start. Only a kill -9 must not undo it, so it is not synced.
-        os.pwrite(handed.record, records.encode(record), 0)
+        os.pwrite(handed.record, self._starting, 0)
+        record: dict[str, Any] = self._facts | {"began": time.time()}
         clock = _boottime()
         try:
             pid = _start(spec, handed, self._environment(spec["environment"]))
@@ -220,11 +218,12 @@ def _wait(pid: int, spec: dict[str, Any], handed: Handed, control: int, clock: f
     if spec["time_limit"] is not None:
         stopping.limit = clock + spec["time_limit"]
     while True:
+        ready = poll.poll(stopping.timeout(heartbeat) * 1000)
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         if ended:
             break
         _reap_orphans(pid)
-        for fd, events in poll.poll(stopping.timeout(heartbeat) * 1000):
+        for fd, events in ready:
             if fd == control:
                 stopping.obey(os.read(fd, 4096))
             elif handed.terminal and fd == handed.terminal[2]:
