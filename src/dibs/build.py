@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from dibs import paths
 from dibs.backends.local import LocalBackend
 from dibs.engine.cards import Cards
-from dibs.engine.engine import Engine, Place
+from dibs.engine.engine import Engine
+from dibs.engine.place import Place
 from dibs.engine.results import Results
 from dibs.gpus.foreign import dibs_job_of, pid_is_alive
 from dibs.leases.folder import lease_folder

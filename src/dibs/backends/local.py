@@ -66,12 +66,11 @@ class LocalBackend:
         finally:
             os.close(record)
 
-    def adopt(self, attempt: Attempt, when_done: Callable[[], None]) -> None:
-        """Watch an attempt that another engine started."""
+    def adopt(self, attempt: Attempt, when_done: Callable[[], None]) -> bool:
+        """Watch an attempt that another engine started; False when it cannot be watched (yet)."""
         fd = folder.watch(attempt.folder)
         if fd is None:
-            when_done()
-            return
+            return False
 
         def gone() -> None:
             self._remove_reader(fd)
@@ -80,6 +79,7 @@ class LocalBackend:
 
         # A FIFO's writing end is never readable; it reports an error once its reader is gone.
         self._add_reader(fd, gone)
+        return True
 
     def observe(self, attempt: Attempt) -> Facts:
         """What became of an attempt: what its shim told us, or what stands in its folder."""

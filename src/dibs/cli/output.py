@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -59,7 +58,7 @@ def terminal_width(fd: int = 2) -> int:
     try:
         return max(20, os.get_terminal_size(fd).columns)
     except OSError:
-        return shutil.get_terminal_size().columns
+        return 80
 
 
 def how_it_ended(outcome: Outcome | None) -> str:

@@ -22,6 +22,7 @@ from dibs.store.store import JobRow, Store
 
 _TAG_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 _PROGRESS_EVERY = 0.1  # seconds
+_PATIENCE = 0.5  # seconds that a job may wait before we say why
 _MOST_FAILURES = 20
 _MOST_SUCCESSES = 30
 _TAIL_LINES = 5
@@ -35,7 +36,7 @@ class Report:
     def __init__(
         self, environ: Mapping[str, str], *, raw: bool = False, quiet: bool = False, single: bool = False
     ) -> None:
-        self.follows_output = not quiet
+        self.follows_output = single or not quiet
         self._raw = raw or single
         self._quiet = quiet
         self._single = single
@@ -48,7 +49,8 @@ class Report:
         self._ended = 0
         self._holders: dict[int, str] = {}  # GPU -> job
         self._reader_is_gone = False
-        self._last_wait = ""
+        self._wait: tuple[str, float] | None = None  # why the head of the queue waits, and since when
+        self._said_wait = ""
 
     def begin(self, run: str, pool: Pool, driver: bool) -> None:
         """Say once where it runs and by which name it can be resumed."""
@@ -62,7 +64,7 @@ class Report:
     def heard(self, events: Sequence[Event]) -> None:
         for event in events:
             if isinstance(event, Started):
-                self._last_wait = ""
+                self._wait = None
                 self._holders.update({claim.index: event.job.label for claim in event.attempt.claims})
                 if event.adopted:
                     self._say(f"job {_label(event.job)} has been running since before; going on with it")
@@ -73,7 +75,7 @@ class Report:
             elif isinstance(event, Trouble):
                 self._say(event.sentence, "red")
             elif isinstance(event, Waits):
-                self._note_wait(event)
+                self._wait = (event.reason.sentence, time.monotonic())
 
     def lines(self, job: Job, is_error: bool, data: bytes) -> None:
         fd = 2 if is_error else 1
@@ -86,6 +88,7 @@ class Report:
 
     def tick(self, runner: Runner) -> None:
         now = time.monotonic()
+        self._say_wait(now)
         if not self._shows_progress or now < self._progress_at:
             return
         self._progress_at = now + _PROGRESS_EVERY
@@ -181,12 +184,17 @@ class Report:
             text += f"; it is tried again in {show_duration(event.retry_at - time.time())}"
         self._say(text, "red")
 
-    def _note_wait(self, event: Waits) -> None:
-        """Say why nothing starts, when somebody else is the reason. Our own jobs are on the progress line."""
-        sentence = event.reason.sentence
-        if (" of " in sentence or " is busy" in sentence or self._single) and sentence != self._last_wait:
-            self._last_wait = sentence
-            self._say(f"dibs: {sentence}" if self._single else f"job {_label(event.job)} {sentence}")
+    def _say_wait(self, now: float) -> None:
+        """Say why nothing starts when somebody else is the reason, and not when it passes in a moment.
+
+        Our own jobs stand on the progress line.
+        """
+        if self._wait is None or now - self._wait[1] < _PATIENCE:
+            return
+        sentence, self._wait = self._wait[0], None
+        if (" of " in sentence or "busy" in sentence or "answer" in sentence) and sentence != self._said_wait:
+            self._said_wait = sentence
+            self._say(f"dibs: the next job {sentence}" if not self._single else f"dibs: {sentence}")
 
     def _progress_line(self, runner: Runner) -> str:
         tally, engine = runner.tally, runner.engine

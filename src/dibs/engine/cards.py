@@ -104,15 +104,18 @@ class Cards:
             taken += claim.share
             vram += claim.vram
         holders = [f"job {label}" for _, label in page.ours.values()]
+        blocked = self._blocked(page)
         if page.others is not None:
             taken = Fraction(1)
-            holders += _others_in_words(page.others)
+            holders += [in_words(holder) for holder in page.others.holders]
+            if not holders:
+                blocked = blocked or _why_not_ours(page.others)
         return CardView(
             card=card,
             taken=taken,
             vram_taken=vram,
             vram_free=self._measured_free(page) if vram else None,
-            blocked=self._blocked(page),
+            blocked=blocked,
             holders=tuple(holders),
         )
 
@@ -145,12 +148,11 @@ class Cards:
         return page
 
 
-def _others_in_words(busy: Busy) -> list[str]:
+def _why_not_ours(busy: Busy) -> str:
+    """Why a card that nobody holds is not for us now."""
     if busy.guarded_by:
-        return [busy.guarded_by]
-    words = [in_words(holder) for holder in busy.holders]
-    words += [f"{in_words(holder)}, who came first" for holder in busy.waiting]
-    return words or ["another program"]
+        return f"cannot be looked at ({busy.guarded_by})"
+    return f"is kept for {' and '.join(in_words(holder) for holder in busy.waiting)}, who came first"
 
 
 def in_words(holder: Holder) -> str:

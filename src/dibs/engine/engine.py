@@ -8,17 +8,17 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from dibs.backends.local import Attached, LocalBackend, free_port
+from dibs.backends.local import Attached, LocalBackend
 from dibs.engine.cards import Cards
+from dibs.engine.keeper import Keeper
+from dibs.engine.place import Place
 from dibs.engine.results import Results
 from dibs.engine.waiting import WaitingLine
 from dibs.errors import DibsError, StoreUnusable
-from dibs.leases.files import LeaseRefused
-from dibs.leases.leases import Busy, Lease, Leases
+from dibs.leases.leases import Leases
 from dibs.model.events import Ended, Event, Queued, Refused, Skipped, Started, Trouble, Waits
-from dibs.model.jobs import Attempt, Cause, Claim, Job, JobId, Outcome, Request, State, gpu_environment
+from dibs.model.jobs import Attempt, Cause, Claim, Job, JobId, Outcome, Request, State
 from dibs.model.reasons import Reason
 from dibs.policy.retry import retry_after
 from dibs.policy.schedule import booking, impossible, is_allowed, schedule
@@ -28,28 +28,19 @@ from dibs.store.store import Store
 
 _LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
 _LOOK_AT_KEPT = 0.5  # seconds between two looks at a lost attempt that still holds its GPU
+_LOOK_AT_STARTING = 0.01  # seconds until a shim that is just starting can be watched
 _AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried again
 _MOST_FALSE_STARTS = 5
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """Where this engine's files are and who it is."""
-
-    root: str  # attempts/ and environments/ live here
-    boot_id: str
-    run: str  # the run's name, for DIBS_RUN
-    umask: int
-    workdir: str  # the caller's folder
+_Key = tuple[JobId, int]  # an attempt's
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Open:
     """An attempt that has not ended, as far as we know."""
 
     job: Job
     attempt: Attempt
-    lease: Lease | None = None  # our copy of its locks, for the next job; None when another engine took them
 
 
 class Engine:
@@ -74,7 +65,7 @@ class Engine:
         self.cards = cards
         self.is_draining = False
         self._backend = backend
-        self._leases = leases
+        self._keeper = Keeper(leases)
         self._results = results
         self._place = place
         self._announce = announce
@@ -83,14 +74,12 @@ class Engine:
         self._reach = reach  # named points of the launch protocol, where tests let the engine die
         self._most_without_gpu = most_without_gpu
         self._waiting = WaitingLine(store.waiting)
-        self._open: dict[tuple[JobId, int], _Open] = {}
-        self._done: list[tuple[JobId, int]] = []  # let go by their shims, to be settled in the next turn
-        self._kept: set[tuple[JobId, int]] = set()  # lost, but something still holds their GPUs
-        self._spare: dict[tuple[Claim, ...], list[Lease]] = {}  # of attempts that ended in this turn
+        self._open: dict[_Key, _Open] = {}
+        self._done: list[_Key] = []  # let go by their shims, to be settled in the next turn
+        self._unclear: set[_Key] = set()  # to be looked at again: kept GPUs, shims that are just starting
         self._attached: dict[JobId, Attached] = {}
         self._false_starts: dict[JobId, int] = {}
         self._events: list[Event] = []
-        self._wished_since: float | None = None
         self._timers: dict[str, float] = {}
         self._last_reason: tuple[JobId, Reason] | None = None
 
@@ -117,20 +106,15 @@ class Engine:
             moments.append(self._waiting.next_due)
         return min(moments, default=None)
 
-    def open_attempts(self) -> list[tuple[Job, Attempt]]:
-        return [(one.job, one.attempt) for one in self._open.values()]
+    def warm_up(self) -> None:
+        """Get ready to start jobs, so that the first one does not wait for it."""
+        self._backend.warm_up()
 
     def capture(self, environment: dict[str, str]) -> str:
         """Keep an environment for the jobs submitted under the returned key."""
         with self.store.turn():
-            key, text = self.store.keep_environment(environment)
-        path = self._environment_path(key)
-        if not os.path.exists(path):
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with open(fd, "w") as file:
-                file.write(text)
-            os.replace(f"{path}.new", path)
+            key = self.store.keep_environment(environment)
+        self._place.keep_environment(key, environment)
         return key
 
     def submit(self, requests: Iterable[Request | tuple[Request, str]], environment: str) -> list[Job]:
@@ -138,6 +122,7 @@ class Engine:
         now = self._clock()
         jobs: list[Job] = []
         added: list[Job] = []
+        events: list[Event] = []
         with self.store.turn():
             for item in requests:
                 request, problem = item if isinstance(item, tuple) else (item, "")
@@ -145,17 +130,17 @@ class Engine:
                 jobs.append(job)
                 problem = problem or impossible(request.wishes, self.cards.pool)
                 if problem and (is_new or job.state.is_over):
-                    self._refuse(job, problem, now)
-                elif is_new:
-                    added.append(job)
-                    self._events.append(Queued(job))
+                    outcome = Outcome(cause=Cause.REFUSED, message=problem)
+                    self.store.refuse(job.id, outcome, now)
+                    events.append(Refused(job, outcome))
                 elif job.state is State.SUCCEEDED:
-                    self._events.append(Skipped(job))
-                elif job.state.is_over or job.state is State.HELD:
-                    added.append(self.store.queue_again(job.id, request))
-                    self._events.append(Queued(added[-1]))
+                    events.append(Skipped(job))
+                elif is_new or job.state.is_over or job.state is State.HELD:
+                    added.append(job if is_new else self.store.queue_again(job.id, request))
+                    events.append(Queued(added[-1]))
         for job in added:
             self._waiting.add(job)
+        self._events += events
         self._ask_for_turn()
         return jobs
 
@@ -189,7 +174,7 @@ class Engine:
     def drain(self) -> None:
         """Start nothing more; what runs goes on."""
         self.is_draining = True
-        self._leases.unwish()
+        self._keeper.stop_waiting()
         self._timers.pop("others", None)
         self._ask_for_turn()
 
@@ -198,12 +183,9 @@ class Engine:
         for one in self._open.values():
             self._backend.tell(one.attempt, word)
 
-    def warm_up(self) -> None:
-        """Get ready to start jobs, so that the first one does not wait for it."""
-        self._backend.warm_up()
-
     def close(self) -> None:
-        self._leases.close()
+        """Leave. What runs goes on with its shim."""
+        self._keeper.close()
         self._backend.close()
 
     # -- the loop --------------------------------------------------------------------------------------
@@ -211,12 +193,7 @@ class Engine:
     def turn(self) -> None:
         """Settle what ended, start what can start. One transaction, then the acts, then the news."""
         now = self._clock()
-        for name in [name for name, at in self._timers.items() if at <= now]:
-            del self._timers[name]
-            if name == "others":
-                self.cards.look_again()
-            elif name == "kept":
-                self._done += self._kept
+        self._ring(now)
         done, self._done = self._done, []
         before = dict(self._open)
         try:
@@ -224,7 +201,7 @@ class Engine:
                 for key in done:
                     self._settle(key, now)
                 begun = [] if self.is_draining or "trouble" in self._timers else self._begin(now)
-                self._let_go_of_spares()
+                self._keeper.let_go_of_spares()
         except StoreUnusable as error:
             self._go_back_to(before, done, now, error)
         else:
@@ -237,6 +214,15 @@ class Engine:
                 self._show_result(event)
         if events:
             self._announce(events)
+
+    def _ring(self, now: float) -> None:
+        """Do what was put off until now."""
+        for name in [name for name, at in self._timers.items() if at <= now]:
+            del self._timers[name]
+            if name == "others":
+                self.cards.look_again()
+            elif name == "unclear":
+                self._done += self._unclear
 
     def _begin(self, now: float) -> list[_Open]:
         """Decide, take the leases, record the intents. Others may be faster: then decide again without them."""
@@ -262,7 +248,7 @@ class Engine:
                 break
         stuck = next((job for job in snapshot.waiting if job.id in plan.reasons), None)
         if stuck is None:
-            self._stop_wishing()
+            self._keeper.stop_waiting()
         else:
             self._wait_with(stuck, plan.reasons[stuck.id], now)
         return begun
@@ -270,46 +256,24 @@ class Engine:
     def _take(self, job: Job, claims: tuple[Claim, ...], now: float) -> _Open | None:
         """Lease the cards and record the intent; None when somebody else was faster."""
         number = job.attempts + 1
-        folder = f"{self._place.root}/attempts/{job.id // 1000}/{job.id}.{number}"
-        lease = None
-        if claims:
-            taken = self._lease(job, claims, folder, now)
-            if isinstance(taken, Busy):
-                self.cards.taken_by_others(claims, taken)
-                return None
-            lease = taken
-        self._reach("after-lease")
         attempt = Attempt(
             job=job.id,
             number=number,
             claims=claims,
             boot_id=self._place.boot_id,
             opened_at=now,
-            folder=folder,
+            folder=self._place.attempt_folder(job.id, number),
         )
+        if busy := self._keeper.take(job, attempt):
+            self.cards.taken_by_others(claims, busy)
+            return None
+        self._reach("after-lease")
         self.store.open_attempt(attempt)
         self._waiting.remove(job)
-        one = _Open(
-            replace(job, state=State.RUNNING, attempts=number, tries=job.tries + 1, not_before=None),
-            attempt,
-            lease,
-        )
+        one = _Open(replace(job, state=State.RUNNING, attempts=number, tries=job.tries + 1), attempt)
         self._open[attempt.key] = one
         self.cards.book(attempt, job.label)
         return one
-
-    def _lease(self, job: Job, claims: tuple[Claim, ...], folder: str, now: float) -> Lease | Busy:
-        since = self._wished_since or now
-        try:
-            if spare := self._spare.get(claims):
-                lease = spare.pop()
-                if self._leases.renew(lease, claims, job=job.label, folder=folder, since=since):
-                    return lease
-                lease.close()
-            return self._leases.take(claims, job=job.label, folder=folder, since=since)
-        except LeaseRefused as error:
-            # Somebody planted something under our names: these cards are out of reach, the others are not.
-            return Busy(guarded_by=error.message)
 
     def _launch(self, one: _Open, now: float) -> None:
         """Act on a recorded intent."""
@@ -320,8 +284,8 @@ class Engine:
             stdout, stderr = self._results.streams(job, attempt.folder)
             self._backend.submit(
                 attempt,
-                self._spec(job, attempt, stdout, stderr),
-                one.lease.fds if one.lease else (),
+                self._place.spec(job, attempt, stdout, stderr),
+                self._keeper.descriptors(attempt),
                 lambda: self._let_go(attempt.key),
                 attached,
             )
@@ -333,44 +297,51 @@ class Engine:
         else:
             self._events.append(Started(job, attempt, stdout, stderr))
 
-    def _let_go(self, key: tuple[JobId, int]) -> None:
+    def _let_go(self, key: _Key) -> None:
         """A shim has let an attempt go."""
         self._done.append(key)
         self._ask_for_turn()
 
-    def _settle(self, key: tuple[JobId, int], now: float) -> None:
+    # -- what became of an attempt ---------------------------------------------------------------------
+
+    def _settle(self, key: _Key, now: float) -> None:
         """Find out what became of an attempt, and record it."""
         one = self._open.get(key)
         if one is None:
             return
         attempt = one.attempt
         facts = self._backend.observe(attempt)
-        if facts.exit_record is None and one.lease is not None:
-            one.lease.close()  # ours must not look like its command's hold on the GPU
-            one.lease = None
+        record = facts.exit_record
         verdict = settle(
             is_locked=facts.is_locked,
-            has_record=facts.exit_record is not None,
+            has_record=record is not None,
             has_started=facts.has_started,
-            lease_is_held=facts.exit_record is None and not facts.is_locked and self._is_held(attempt),
+            lease_is_held=record is None and not facts.is_locked and self._keeper.is_held_by(attempt),
             same_boot=attempt.boot_id == self._place.boot_id,
         )
         if verdict is Verdict.RUNNING:
-            self._adopt(one)
+            self._adopt(one, now)
         elif verdict is Verdict.KEPT:
-            if key not in self._kept:
-                self._events.append(
-                    Trouble(
-                        f"the supervisor of job {one.job.label} is gone; its GPU is kept until its processes end"
-                    )
+            if key not in self._unclear:
+                sentence = (
+                    f"the supervisor of job {one.job.label} is gone; its GPU is kept until its processes end"
                 )
-            self._kept.add(key)
-            self._timers["kept"] = now + _LOOK_AT_KEPT
+                self._events.append(Trouble(sentence))
+            self._look_again_at(key, now + _LOOK_AT_KEPT)
         elif verdict is Verdict.NEVER_RAN:
             self._queue_again(one, now)
         else:
-            outcome = outcome_of(facts.exit_record) if facts.exit_record is not None else LOST
-            self._end(one, outcome, now)
+            self._end(one, LOST if record is None else outcome_of(record), now)
+
+    def _adopt(self, one: _Open, now: float) -> None:
+        """It runs under a shim that another engine started, or that has not yet said so: watch it."""
+        key = one.attempt.key
+        if not self._backend.adopt(one.attempt, lambda: self._let_go(key)):
+            self._look_again_at(key, now + _LOOK_AT_STARTING)
+            return
+        self._unclear.discard(key)
+        stdout, stderr = self._results.streams(one.job, one.attempt.folder)
+        self._events.append(Started(one.job, one.attempt, stdout, stderr, adopted=True))
 
     def _end(self, one: _Open, outcome: Outcome, now: float) -> None:
         job, attempt = one.job, one.attempt
@@ -399,43 +370,21 @@ class Engine:
 
     def _close_attempt(self, one: _Open) -> None:
         del self._open[one.attempt.key]
-        self._kept.discard(one.attempt.key)
+        self._unclear.discard(one.attempt.key)
         self.cards.release(one.attempt)
-        if one.lease is not None:
-            self._spare.setdefault(one.attempt.claims, []).append(one.lease)
+        self._keeper.release(one.attempt)
 
-    def _let_go_of_spares(self) -> None:
-        """A GPU that no job of ours takes over at once is free for everybody."""
-        for leases in self._spare.values():
-            for lease in leases:
-                lease.close()
-        self._spare.clear()
+    def _look_again_at(self, key: _Key, when: float) -> None:
+        self._unclear.add(key)
+        self._timers["unclear"] = min(when, self._timers.get("unclear", when))
 
-    def _adopt(self, one: _Open) -> None:
-        """It runs: watch it. A shim that is just starting has no FIFO yet; then we look again soon."""
-        first_time = one.attempt.key not in self._kept
-        self._kept.discard(one.attempt.key)
-        gone_already = True
+    def _show_result(self, event: Ended) -> None:
+        try:
+            self._results.end(event.job, event.attempt, event.outcome)
+        except OSError as error:
+            self._events.append(Trouble(f"cannot write the result folder of job {event.job.label}: {error}"))
 
-        def when_done() -> None:
-            if gone_already:
-                self._kept.add(one.attempt.key)
-                self._timers["kept"] = self._clock() + 0.01
-            else:
-                self._let_go(one.attempt.key)
-
-        self._backend.adopt(one.attempt, when_done)
-        gone_already = False
-        if first_time:
-            stdout, stderr = self._results.streams(one.job, one.attempt.folder)
-            self._events.append(Started(one.job, one.attempt, stdout, stderr, adopted=True))
-
-    # -- small decisions -------------------------------------------------------------------------------
-
-    def _refuse(self, job: Job, problem: str, now: float) -> None:
-        outcome = Outcome(cause=Cause.REFUSED, message=problem)
-        self.store.refuse(job.id, outcome, now)
-        self._events.append(Refused(job, outcome))
+    # -- what is in the way ----------------------------------------------------------------------------
 
     def _wait_with(self, job: Job, reason: Reason, now: float) -> None:
         """Say why the head of the queue waits, and stand in line for cards that others hold."""
@@ -449,39 +398,22 @@ class Engine:
             for card in cards
             if card is not None and is_allowed(card.gpu, wishes)
         ]
-        if not claims:
-            self._stop_wishing()
-            return
-        self._wished_since = self._wished_since or now
-        self._leases.wish(claims, job=job.label, since=self._wished_since)
-        self._timers["others"] = now + _LOOK_AT_OTHERS
-
-    def _stop_wishing(self) -> None:
-        if self._wished_since is not None:
-            self._wished_since = None
-            self._leases.unwish()
-
-    def _is_held(self, attempt: Attempt) -> bool:
-        """Whether something of an attempt still has its GPU, though its shim is gone."""
-        return bool(attempt.claims) and any(holder.folder == attempt.folder for holder in self._leases.holders())
+        self._keeper.wait_for(claims, job, now)
+        if claims:
+            self._timers["others"] = now + _LOOK_AT_OTHERS
 
     def _running_without_gpu(self) -> int:
         return sum(not one.attempt.claims for one in self._open.values())
 
-    def _go_back_to(
-        self,
-        before: dict[tuple[JobId, int], _Open],
-        done: Sequence[tuple[JobId, int]],
-        now: float,
-        error: DibsError,
-    ) -> None:
+    def _trouble(self, sentence: str, now: float) -> None:
+        self._timers["trouble"] = now + _AFTER_TROUBLE
+        self._events.append(Trouble(sentence))
+
+    def _go_back_to(self, before: dict[_Key, _Open], done: Sequence[_Key], now: float, error: DibsError) -> None:
         """The store would not have it. Nothing was started, nobody was told; the disk's truth is ours again."""
-        for key in self._open.keys() - before.keys():
-            if lease := self._open[key].lease:
-                lease.close()
-        self._let_go_of_spares()
-        for one in [*self._open.values()]:
+        for one in self._open.values():
             self.cards.release(one.attempt)
+        self._keeper.keep_only(before.keys())
         self._open = before
         for one in before.values():
             self.cards.book(one.attempt, one.job.label)
@@ -497,46 +429,3 @@ class Engine:
             self.store.delayed(self._clock()),
             self.store.counts().get(State.QUEUED, 0),
         )
-
-    def _show_result(self, event: Ended) -> None:
-        try:
-            self._results.end(event.job, event.attempt, event.outcome)
-        except OSError as error:
-            self._events.append(Trouble(f"cannot write the result folder of job {event.job.label}: {error}"))
-
-    def _trouble(self, sentence: str, now: float) -> None:
-        self._timers["trouble"] = now + _AFTER_TROUBLE
-        self._events.append(Trouble(sentence))
-
-    def _spec(self, job: Job, attempt: Attempt, stdout: str, stderr: str) -> dict[str, Any]:
-        request = job.request
-        env = {
-            **gpu_environment(attempt.claims),
-            "DIBS_JOB_ID": str(job.id),
-            "DIBS_JOB_NAME": request.name,
-            "DIBS_ATTEMPT": str(attempt.number),
-            "DIBS_RUN": self._place.run,
-            "DIBS_METRICS": f"{attempt.folder}/metrics",
-            # Inside a job the pool is that job's own claims: its leases are a world of their own.
-            "DIBS_LEASES": f"{attempt.folder}/leases",
-            **dict(request.env),
-        }
-        if len(attempt.claims) > 1:
-            env.setdefault("MASTER_PORT", str(free_port()))
-        return {
-            "v": 1,
-            "job": job.id,
-            "attempt": attempt.number,
-            "words": request.command.words,
-            "workdir": os.path.join(self._place.workdir, request.workdir),
-            "umask": self._place.umask,
-            "environment": self._environment_path(job.environment),
-            "env": env,
-            "stdout": stdout,
-            "stderr": stderr,
-            "time_limit": request.time_limit,
-            "grace": request.grace,
-        }
-
-    def _environment_path(self, key: str) -> str:
-        return f"{self._place.root}/environments/{key}.json"

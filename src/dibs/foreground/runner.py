@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from dibs.backends.local import Attached
 from dibs.build import Hooks, build_engine
@@ -143,6 +143,7 @@ class Runner:
     async def _execute(self) -> Tally:
         self._loop = asyncio.get_running_loop()
         self._over = self._loop.create_future()
+        self._loop.set_exception_handler(self._fell)
         hooks = Hooks(self._loop.add_reader, self._loop.remove_reader, self._heard, self._ask_for_turn)
         self.engine = build_engine(
             self._environ,
@@ -206,6 +207,14 @@ class Runner:
         if self._watcher and self.engine.cards.are_unsettled:
             self._watcher.ask(self._saw_from_thread)
         self._check_over()
+
+    def _fell(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A bug in a callback ends the run with its traceback: it must not leave a loop that does nothing."""
+        error = context.get("exception")
+        if error is None or self._over.done():
+            loop.default_exception_handler(context)
+        else:
+            self._over.set_exception(error)
 
     def _check_over(self) -> None:
         no_more_input = (self._feed.is_over and not self._refused_batch) or self.stop_level > Stop.NO

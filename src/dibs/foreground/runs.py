@@ -70,6 +70,12 @@ def open_run(
                 f"{output_dir} holds an earlier run",
                 remedy="--resume goes on with it, --fresh starts over, another --output-dir leaves it alone",
             )
+        if _has_running(root):
+            os.close(lock)
+            raise FolderInUse(
+                f"jobs of an earlier run in {output_dir} are still running",
+                remedy="wait for them; `dibs gpus` shows them and `dibs gpus release` ends them",
+            )
         _throw_away(root)
         is_old = False
     return Run(name, root, is_old, lock)

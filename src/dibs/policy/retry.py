@@ -18,4 +18,5 @@ def retry_after(job: Job, outcome: Outcome) -> float | None:
         return 0.0
     if job.tries > job.request.retries:
         return None
-    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** max(0, job.tries - 1))
+    doublings = min(max(0, job.tries - 1), 10)  # a float ends at 1,024 of them, a job's retries do not
+    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**doublings)

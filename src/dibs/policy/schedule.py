@@ -40,17 +40,12 @@ def impossible(wishes: Wishes, pool: Pool) -> str:
         if not any(_is_named(card.gpu, (gpu_id,)) for card in pool.cards):
             return f"it wants GPU {gpu_id} only, which is not among {_indices(pool)}"
     if pool.groups and wishes.num_gpus:
-        sizes = {len(group) for group in pool.groups}
-        if wishes.num_gpus > 1 and wishes.num_gpus not in sizes:
-            return f"it wants {wishes.num_gpus} GPUs, but the groups have {' or '.join(map(str, sorted(sizes)))}"
-        return ""
+        return _no_group(wishes, pool)
     if wishes.num_gpus > len(cards):
         return f"it wants {_gpus(wishes.num_gpus)}, but only {len(cards)} may be used ({_indices(pool)})"
-    if wishes.vram is not None and wishes.num_gpus:
-        roomy = [c for c in cards if c.gpu.memory_total is None or c.gpu.memory_total >= wishes.vram]
-        if len(roomy) < wishes.num_gpus:
-            most = max((c.gpu.memory_total or 0 for c in cards), default=0)
-            return f"it wants {show_size(wishes.vram)} of GPU memory, but the largest card has {show_size(most)}"
+    roomy = [card for card in cards if _could_hold(card.gpu, wishes)]
+    if len(roomy) < wishes.num_gpus:
+        return _no_memory(wishes, len(roomy), [card.gpu for card in cards])
     return ""
 
 
@@ -108,9 +103,11 @@ class _Table:
     def reserve(self, wishes: Wishes) -> None:
         """Keep the cards that this job will get first from those who come after it."""
         if self._groups:
-            self._reserved.update(key for group in self._groups for key in group)
+            self._reserved.update(view.card.gpu.key for group in self._usable_groups(wishes) for view in group)
             return
-        allowed = [view for view in self._allowed(wishes) if not view.blocked]
+        allowed = [
+            view for view in self._allowed(wishes) if not view.blocked and _could_hold(view.card.gpu, wishes)
+        ]
         allowed.sort(key=lambda view: (view.card.gpu.key in self._reserved, -self._free[view.card.gpu.key]))
         self._reserved.update(view.card.gpu.key for view in allowed[: wishes.num_gpus])
 
@@ -131,17 +128,23 @@ class _Table:
         return fitting[: wishes.num_gpus]
 
     def _choose_group(self, wishes: Wishes) -> list[CardView] | None:
-        views = {view.card.gpu.key: view for view in self._cards}
-        groups = [[views[key] for key in keys if key in views] for keys in self._groups]
         fitting = [
-            group
-            for group in groups
-            if group and wishes.num_gpus in (1, len(group)) and all(self._fits(view, wishes) for view in group)
+            group for group in self._usable_groups(wishes) if all(self._fits(view, wishes) for view in group)
         ]
         if not fitting:
             return None
         rank = self._eagerness(wishes)
         return min(fitting, key=lambda group: rank(group[0]))
+
+    def _usable_groups(self, wishes: Wishes) -> list[list[CardView]]:
+        """The groups that this job may get some day. One that asks for one GPU takes a group of any size."""
+        views = {view.card.gpu.key: view for view in self._allowed(wishes)}
+        return [
+            [views[key] for key in keys]
+            for keys in self._groups
+            if wishes.num_gpus in (1, len(keys))
+            and all(key in views and _could_hold(views[key].card.gpu, wishes) for key in keys)
+        ]
 
     def _eagerness(self, wishes: Wishes) -> Callable[[CardView], tuple[int, Fraction]]:
         def rank(view: CardView) -> tuple[int, Fraction]:
@@ -175,6 +178,37 @@ class _Table:
         if wishes.vram is not None and left is not None and left < wishes.vram:
             return f"{view.label} has {show_size(max(0, left))} of memory left"
         return ""
+
+
+def _no_group(wishes: Wishes, pool: Pool) -> str:
+    """Why no group could ever satisfy the wishes; empty when one could."""
+    sizes = {len(group) for group in pool.groups}
+    if wishes.num_gpus > 1 and wishes.num_gpus not in sizes:
+        return f"it wants {wishes.num_gpus} GPUs, but the groups have {' or '.join(map(str, sorted(sizes)))}"
+    gpus = {card.gpu.key: card.gpu for card in pool.cards if is_allowed(card.gpu, wishes)}
+    groups = [
+        [gpus[key] for key in group]
+        for group in pool.groups
+        if wishes.num_gpus in (1, len(group)) and all(key in gpus for key in group)
+    ]
+    if not groups:
+        return f"it wants GPU {' or '.join(wishes.only)} only, but no group lies within that"
+    if not any(all(_could_hold(gpu, wishes) for gpu in group) for group in groups):
+        return _no_memory(wishes, 0, [min(group, key=lambda gpu: gpu.memory_total or 0) for group in groups])
+    return ""
+
+
+def _no_memory(wishes: Wishes, roomy: int, gpus: Sequence[Gpu]) -> str:
+    size = show_size(wishes.vram)
+    if roomy:
+        return f"it wants {size} of GPU memory on {wishes.num_gpus} GPUs, but only {roomy} has that much"
+    most = max((gpu.memory_total or 0 for gpu in gpus), default=0)
+    return f"it wants {size} of GPU memory, but the largest card has {show_size(most)}"
+
+
+def _could_hold(gpu: Gpu, wishes: Wishes) -> bool:
+    """Whether the memory would suffice on the empty card. A card that was only declared is believed to have it."""
+    return wishes.vram is None or gpu.memory_total is None or gpu.memory_total >= wishes.vram
 
 
 def _vram_left(view: CardView) -> int | None:

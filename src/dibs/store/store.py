@@ -29,7 +29,6 @@ class Store:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._environments: dict[str, str] = {}
         try:
             self._db = sqlite3.connect(path, isolation_level=None, cached_statements=64)
             self._db.execute("pragma locking_mode = exclusive")
@@ -65,14 +64,12 @@ class Store:
 
     # -- jobs ------------------------------------------------------------------------------------------
 
-    def keep_environment(self, environment: Mapping[str, str]) -> tuple[str, str]:
-        """Remember an environment once per content; return its key and its text."""
+    def keep_environment(self, environment: Mapping[str, str]) -> str:
+        """Remember an environment once per content; return its key."""
         text = json.dumps(dict(environment), sort_keys=True)
         key = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        if key not in self._environments:
-            self._db.execute("insert or ignore into environments values (?, ?)", (key, text))
-            self._environments[key] = text
-        return key, text
+        self._db.execute("insert or ignore into environments values (?, ?)", (key, text))
+        return key
 
     def submit(self, request: Request, environment: str, now: float) -> tuple[Job, bool]:
         """Add a job, or find the one that the same text stood for before; say whether it is new.
@@ -185,7 +182,7 @@ class Store:
                 attempt.job,
                 attempt.number,
                 attempt.boot_id,
-                attempt.folder,
+                _path(attempt.folder),
                 encode_claims(attempt.claims),
                 attempt.opened_at,
             ),
@@ -238,7 +235,7 @@ class Store:
                     job=JobId(row[0]),
                     number=row[7],
                     boot_id=row[8],
-                    folder=row[9],
+                    folder=os.fsdecode(row[9]),
                     claims=decode_claims(row[10]),
                     opened_at=row[11],
                 ),
@@ -301,7 +298,18 @@ def _job_row(row: tuple) -> JobRow:  # type: ignore[type-arg]
             message=message,
             seconds=seconds,
         )
-    return JobRow(job, outcome, tuple(claim.index for claim in decode_claims(claims or "[]")), folder or "")
+    return JobRow(
+        job, outcome, tuple(claim.index for claim in decode_claims(claims or "[]")), os.fsdecode(folder or "")
+    )
+
+
+def _path(path: str) -> str | bytes:
+    """A folder's name may be no UTF-8; SQLite keeps that as bytes."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path)
+    return path
 
 
 def _text(text: str) -> str:

@@ -1,0 +1,282 @@
+"""`dibs gpus`: every GPU and who holds it; `dibs gpus release` ends the job of yours on one."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from dibs.engine.survey import GpuUse
+    from dibs.errors import DibsError
+    from dibs.leases.leases import Leases
+    from dibs.leases.records import Holder
+
+_LOOK_EVERY = 0.05  # seconds between two looks at a job that was asked to end
+_SAY_AFTER = 1.0  # seconds until a person wants to know what they wait for
+
+_EPILOG = """\b
+Examples:
+  dibs gpus                      one line per GPU
+  dibs gpus --json | jq -r '.[] | select(.state == "free") | .index'
+  dibs gpus release 0            end the job of yours that holds GPU 0, after asking
+"""
+
+
+@click.group(invoke_without_command=True, epilog=_EPILOG)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list, one object per GPU.")
+@click.pass_context
+def gpus(ctx: click.Context, as_json: bool) -> int:
+    """Show every GPU: memory, load, who holds it, who waits, and processes without a claim."""
+    if ctx.invoked_subcommand is not None:
+        return 0
+    from dibs.cli.output import say
+
+    uses, failure = _look(_leases(os.environ), os.environ)
+    if as_json:
+        import json
+
+        click.echo(json.dumps([_as_json(use) for use in uses], indent=2))
+    elif uses:
+        click.echo("\n".join(_table(uses)))
+    if failure is not None:
+        say(f"dibs: {failure.message}{f'; {failure.remedy}' if failure.remedy else ''}")
+        return failure.exit_status
+    if not uses:
+        say("dibs: no GPU to show: there is no driver here, and no running job has declared any")
+    return 0
+
+
+@gpus.command()
+@click.argument("ids", nargs=-1, required=True, metavar="GPU...")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def release(ids: Sequence[str], yes: bool) -> int:
+    """End the jobs of yours that hold these GPUs, after asking.
+
+    A job is asked to end, and killed after its grace. GPUs are named by number or UUID.
+    """
+    leases = _leases(os.environ)
+    uses, failure = _look(leases, os.environ)
+    if failure is not None and not any(use.holders for use in uses):
+        raise failure
+    named = [_named(gpu_id, uses) for gpu_id in dict.fromkeys(ids)]
+    ours = _jobs_to_end(named)
+    if ours and not yes and not _agrees(ours):
+        click.echo("nothing was ended", err=True)
+        return 1
+    for holder in ours:
+        _end(leases, holder)
+    for use in named:
+        click.echo(_now(leases, use), err=True)
+    return 0
+
+
+def _leases(environ: Mapping[str, str]) -> "Leases":
+    # Not from build.py: the engine and its store would cost four times the rest.
+    from dibs.leases.folder import lease_folder
+    from dibs.leases.leases import Leases
+    from dibs.leases.who import user_name
+
+    uid = os.geteuid()
+    return Leases(lease_folder(environ), uid=uid, user=user_name(uid) or f"uid {uid}")
+
+
+def _look(leases: "Leases", environ: Mapping[str, str]) -> "tuple[list[GpuUse], DibsError | None]":
+    """What can be seen now, and why the driver could not be asked. A sick driver hides no claim."""
+    from dibs.engine.survey import survey
+    from dibs.gpus.probe import ProbeFailed, find_probe
+    from dibs.leases.who import user_name
+
+    reading, failure = None, None
+    if probe := find_probe(environ):
+        from dibs.gpus.watch import answer_within
+
+        try:
+            reading = answer_within(probe.read)
+        except ProbeFailed as error:
+            failure = error
+    holders, waiting = leases.holders(), leases.waiting()
+    return survey(reading, holders, waiting, user=user_name(os.geteuid())), failure
+
+
+# -- what is shown -----------------------------------------------------------------------------------------
+
+
+def _table(uses: "Sequence[GpuUse]") -> list[str]:
+    from dibs.cli.output import one_line, table, terminal_width
+    from dibs.model.units import show_size
+
+    rows = []
+    for use in uses:
+        card = use.seen
+        held = [_in_words(holder, len(use.holders) > 1 or holder.share < 1) for holder in use.holders]
+        held += [
+            f"no claim: {process.user or '?'}, pid {process.pid}, {show_size(process.memory)}"
+            for process in use.foreign
+        ]
+        rows.append(
+            (
+                "?" if use.index is None else str(use.index),
+                one_line((card.gpu.name if card else "") or "?", 40),
+                f"{show_size(card.memory_used)}/{show_size(card.gpu.memory_total)}" if card else "?",
+                "?" if card is None or card.load is None else f"{card.load}%",
+                use.state,
+                "; ".join(held) or "-",
+                "; ".join(_in_words(wish, wish.share < 1) for wish in use.waiting) or "-",
+            )
+        )
+    headings = ("GPU", "name", "memory", "load", "state", "held by", "waiting")
+    return table(headings, rows, width=_width(terminal_width), shrink=5)
+
+
+def _width(terminal_width: Any) -> int:
+    """In a file or a pipe nothing is cut."""
+    return int(terminal_width(1)) if os.isatty(1) else sys.maxsize
+
+
+def _in_words(holder: "Holder", shows_share: bool) -> str:
+    from dibs.engine.survey import pid_of
+
+    share = f"{holder.share} " if shows_share else ""
+    job = f"job {holder.job}" if holder.job else "unknown job"
+    return f"{share}{holder.user}: {job}, pid {pid_of(holder) or '?'}, since {_clock(holder.since)}"
+
+
+def _clock(since: float) -> str:
+    """The time of today, or the date where it was another day."""
+    if not since:
+        return "?"
+    then, now = time.localtime(since), time.localtime()
+    return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
+
+
+def _as_json(use: "GpuUse") -> dict[str, Any]:
+    """The keys that docs/compat.md and scripts rely on. What is not known is null."""
+    card = use.seen
+    return {
+        "index": use.index,
+        "key": use.key,
+        "name": (card.gpu.name or None) if card else None,
+        "memory_used_bytes": card.memory_used if card else None,
+        "memory_total_bytes": card.gpu.memory_total if card else None,
+        "load_percent": card.load if card else None,
+        "temperature_celsius": card.temperature if card else None,
+        "power_watts": card.power if card else None,
+        "state": use.state,
+        "holders": [_holder_as_json(holder) for holder in use.holders],
+        "waiting": [_holder_as_json(wish) for wish in use.waiting],
+        "foreign": [
+            {"user": process.user, "pid": process.pid, "memory_bytes": process.memory, "name": process.name}
+            for process in use.foreign
+        ],
+    }
+
+
+def _holder_as_json(holder: "Holder") -> dict[str, Any]:
+    from datetime import UTC, datetime
+
+    from dibs.engine.survey import pid_of
+
+    since = datetime.fromtimestamp(holder.since, UTC).isoformat(timespec="seconds") if holder.since else None
+    return {
+        "user": holder.user,
+        "uid": holder.uid,
+        "job": holder.job,
+        "pid": pid_of(holder) or None,
+        "since": since,
+        "share": float(holder.share),
+        "vram_bytes": holder.vram or None,
+    }
+
+
+# -- release -----------------------------------------------------------------------------------------------
+
+
+def _named(gpu_id: str, uses: "Sequence[GpuUse]") -> "GpuUse":
+    """The GPU that is meant. Where nobody can be asked for the cards, a number without a claim is a free one."""
+    from dibs.engine.survey import GpuUse
+    from dibs.errors import BadInput
+    from dibs.model.gpus import declared_key
+
+    is_number = gpu_id.isascii() and gpu_id.isdigit() and len(gpu_id) <= 4
+    if is_number:
+        found = [use for use in uses if use.index == int(gpu_id)]
+    else:
+        found = [use for use in uses if gpu_id and use.key.startswith(gpu_id)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        keys = ", ".join(use.key for use in found)
+        raise BadInput(f"cannot tell which GPU {gpu_id!r} means: {keys}", remedy="write more of the UUID")
+    if is_number and not any(use.seen for use in uses):
+        return GpuUse(key=declared_key(int(gpu_id)), index=int(gpu_id))
+    raise BadInput(f"cannot find GPU {gpu_id}", remedy="`dibs gpus` shows them")
+
+
+def _jobs_to_end(uses: "Sequence[GpuUse]") -> "list[Holder]":
+    """Our holders of these GPUs. One that only somebody else holds is not ours to free."""
+    from dibs.errors import NotAllowed
+
+    ours: list[Holder] = []
+    for use in uses:
+        mine = [holder for holder in use.holders if holder.uid == os.geteuid()]
+        if use.holders and not mine:
+            who = "; ".join(_in_words(holder, False) for holder in use.holders)
+            raise NotAllowed(
+                f"cannot release GPU {_label(use)}: it is held by {who}", remedy="only its owner can end that job"
+            )
+        ours += mine
+    return ours
+
+
+def _agrees(ours: "Sequence[Holder]") -> bool:
+    from dibs.errors import BadInput
+
+    if not os.isatty(0):
+        raise BadInput("cannot ask whether to end a job: stdin is no terminal", remedy="--yes ends it unasked")
+    jobs = {holder.folder or str(holder.pid): holder for holder in ours}
+    for holder in jobs.values():
+        click.echo(f"  {_in_words(holder, False)}", err=True)
+    question = "end this job?" if len(jobs) == 1 else f"end these {len(jobs)} jobs?"
+    return click.confirm(question, default=False, err=True)
+
+
+def _end(leases: "Leases", holder: "Holder") -> None:
+    """Ask the job to end and come back when this claim of it is gone."""
+    from dibs.engine.survey import pid_of
+    from dibs.errors import DibsError
+    from dibs.supervise import folder
+
+    pid = pid_of(holder)
+    told = bool(holder.folder) and folder.tell(holder.folder, "stop")
+    say_at = time.monotonic() + _SAY_AFTER
+    while _still_holds(leases, holder):
+        if not told:
+            raise DibsError(
+                f"cannot reach whoever looks after job {holder.job or '?'}, which still holds the GPU",
+                remedy=f"`kill {pid}` ends it; the GPU is free when its last process is gone",
+            )
+        if time.monotonic() > say_at:
+            click.echo(f"waiting for job {holder.job} to end; it is killed after its grace", err=True)
+            say_at = float("inf")
+        time.sleep(_LOOK_EVERY)
+
+
+def _still_holds(leases: "Leases", holder: "Holder") -> bool:
+    """The claim of this attempt, not of the next job that was given the GPU at once."""
+    return any(
+        (one.gpu, one.folder, one.since) == (holder.gpu, holder.folder, holder.since) for one in leases.holders()
+    )
+
+
+def _now(leases: "Leases", use: "GpuUse") -> str:
+    left = [holder for holder in leases.holders() if holder.gpu == use.key]
+    if left:
+        return f"GPU {_label(use)} is held by {'; '.join(_in_words(holder, False) for holder in left)}"
+    return f"GPU {_label(use)} is free"
+
+
+def _label(use: "GpuUse") -> str:
+    return use.key if use.index is None else str(use.index)

@@ -1,0 +1,161 @@
+"""What the seed tools' faces share: reading options and lines, one sentence for an error, a plain way to show."""
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import BinaryIO, NoReturn
+
+from dibs.errors import BadInput, DibsError
+from dibs.foreground.runner import Orders, Runner, Stop, Tally
+from dibs.foreground.runs import Run
+from dibs.inputs.checks import check_request
+from dibs.inputs.entry import Entry, refuse
+from dibs.inputs.lines import text_lines
+from dibs.model.events import Ended, Event, Refused, Started, Trouble, Waits
+from dibs.model.jobs import Command, Job, Outcome, Request
+
+
+def console(prog: str, run: Callable[[Sequence[str]], int]) -> NoReturn:
+    """End the process with what `run` returns, or with one sentence."""
+    try:
+        status = run(sys.argv[1:])
+        sys.stdout.flush()
+    except DibsError as error:
+        tell(prog, f"error: {error.message}{f'; {error.remedy}' if error.remedy else ''}")
+        status = error.exit_status
+    except KeyboardInterrupt:
+        status = 130
+    except BrokenPipeError:
+        # `| head` has seen enough. Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        status = 141
+    sys.exit(status)
+
+
+def tell(prog: str, sentence: str) -> None:
+    """Talk goes to stderr. Bytes that no encoding has letters for are escaped."""
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+        sys.stderr.buffer.write(f"{prog}: {sentence}\n".encode("utf-8", "backslashreplace"))
+        sys.stderr.buffer.flush()
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one sentence for a mistake instead of the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(message, remedy=f"`{self.prog} --help` shows what it takes")
+
+
+def plain_lines(
+    stream: BinaryIO, shell: str, *, name: str, environment_size: int = 0, defaults: Request | None = None
+) -> Iterator[Entry]:
+    """One job for each line, word for word. Blank lines and `#` comments are skipped, and nothing else is read
+    into a line: what worked with the seed tools still means the same.
+    """
+    defaults = defaults or Request(command=Command((), ""))
+    for number, line in enumerate(text_lines(stream), start=1):
+        text = line.rstrip()
+        if not text or text.lstrip().startswith("#"):
+            continue
+        request = replace(defaults, command=Command.line(text, shell))
+        try:
+            check_request(request, environment_size)
+        except BadInput as error:
+            yield refuse(text, error, f"{name}:{number}")
+        else:
+            yield request
+
+
+class PlainFace:
+    """Shows the jobs' output as it is, and what else a person must know on stderr."""
+
+    follows_output = True
+
+    def __init__(self, prog: str) -> None:
+        self._prog = prog
+        self._running = 0
+        self._last_wait = ""
+        self._gone: set[int] = set()  # descriptors whose reader has left
+
+    def heard(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, Started):
+                self._running += 1
+                self._last_wait = ""
+                self.started(event)
+            elif isinstance(event, Ended):
+                self._running -= 1
+                self.ended(event)
+            elif isinstance(event, Refused):
+                self.say(f"cannot run `{event.job.request.command.shown}`: {event.outcome.message}")
+            elif isinstance(event, Trouble):
+                self.say(event.sentence)
+            elif isinstance(event, Waits) and not self._running and event.reason.sentence != self._last_wait:
+                # While jobs of our own run, everybody knows what the next one waits for.
+                self._last_wait = event.reason.sentence
+                self.say(event.reason.sentence)
+
+    def started(self, event: Started) -> None:
+        pass
+
+    def ended(self, event: Ended) -> None:
+        pass
+
+    def lines(self, job: Job, is_error: bool, data: bytes) -> None:
+        self.put(2 if is_error else 1, data)
+
+    def tick(self, runner: Runner) -> None:
+        pass
+
+    def stopping(self, stop: Stop, running: int, by: signal.Signals | None) -> None:
+        jobs = f"{running} job{'' if running == 1 else 's'}"
+        if stop is Stop.DRAIN:
+            self.say(f"stopping: nothing more is started; {jobs} still running (Ctrl-C again ends them)")
+        elif stop is Stop.ASK:
+            self.say(f"stopping: asking {jobs} to end (Ctrl-C again kills)")
+        else:
+            self.say(f"stopping: killing {jobs}")
+
+    def trouble(self, error: DibsError) -> None:
+        self.say(f"{error.message}{f'; {error.remedy}' if error.remedy else ''}")
+
+    def say(self, sentence: str) -> None:
+        tell(self._prog, sentence)
+
+    def put(self, fd: int, data: bytes) -> None:
+        """Write at once. When the reader has left, the jobs go on without being shown."""
+        while data and fd not in self._gone:
+            try:
+                data = data[os.write(fd, data) :]
+            except BlockingIOError:
+                time.sleep(0.005)
+            except OSError:
+                self._gone.add(fd)
+
+
+def execute(run: Run, orders: Orders, face: PlainFace, environ: Mapping[str, str]) -> Tally:
+    """Run orders to their end. What went wrong outside the jobs is in the tally's errors."""
+    runner = Runner(run, orders, face, environ)
+    tally = runner.execute()
+    runner.engine.store.close()
+    return tally
+
+
+def gpus_of(event: Started | Ended) -> str:
+    """`2`, or `0,1` for a group."""
+    return ",".join(str(claim.index) for claim in event.attempt.claims)
+
+
+def how_it_failed(outcome: Outcome) -> str:
+    """`exit code 1`, `signal 9` or a sentence."""
+    if outcome.signal is not None:
+        return f"signal {outcome.signal}"
+    if outcome.message or outcome.exit_code is None:
+        return outcome.message or str(outcome.cause)
+    return f"exit code {outcome.exit_code}"

@@ -1,0 +1,98 @@
+"""Our standing among the other programs and users: leases kept, passed on and waited for."""
+
+from collections.abc import Collection, Sequence
+
+from dibs.leases.files import LeaseRefused
+from dibs.leases.leases import Busy, Lease, Leases
+from dibs.model.jobs import Attempt, Claim, Job
+
+
+class Keeper:
+    """Takes leases for jobs, and hands the lease of one that ended straight to the next.
+
+    A lease that nobody takes over before the turn ends is let go: then the GPU is free for everybody.
+    """
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        self._kept: dict[tuple[int, int], tuple[tuple[Claim, ...], Lease]] = {}  # our copies, by attempt
+        self._spare: dict[tuple[Claim, ...], list[Lease]] = {}  # of attempts that ended in this turn
+        self._wished_since: float | None = None
+
+    def take(self, job: Job, attempt: Attempt) -> Busy | None:
+        """Lease the cards of an attempt; who is in the way, where somebody is."""
+        if not attempt.claims:
+            return None
+        since = self._wished_since or attempt.opened_at
+        lease = self._pass_on(job, attempt, since)
+        if lease is None:
+            try:
+                taken = self._leases.take(attempt.claims, job=job.label, folder=attempt.folder, since=since)
+            except LeaseRefused as error:
+                # Somebody planted something under our names: these cards are out of reach, the others are not.
+                taken = Busy(guarded_by=error.message)
+            if isinstance(taken, Busy):
+                return taken
+            lease = taken
+        self._kept[attempt.key] = (attempt.claims, lease)
+        return None
+
+    def descriptors(self, attempt: Attempt) -> tuple[int, ...]:
+        """The locked descriptors that go to the attempt's shim and command."""
+        kept = self._kept.get(attempt.key)
+        return kept[1].fds if kept else ()
+
+    def release(self, attempt: Attempt) -> None:
+        """The attempt is over: its lease is there for the next job of this turn."""
+        kept = self._kept.pop(attempt.key, None)
+        if kept is not None:
+            self._spare.setdefault(kept[0], []).append(kept[1])
+
+    def is_held_by(self, attempt: Attempt) -> bool:
+        """Whether something of an attempt still has its GPU, though its shim is gone."""
+        if kept := self._kept.pop(attempt.key, None):
+            kept[1].close()  # our own copy must not look like its command's hold
+        return bool(attempt.claims) and any(holder.folder == attempt.folder for holder in self._leases.holders())
+
+    def let_go_of_spares(self) -> None:
+        for leases in self._spare.values():
+            for lease in leases:
+                lease.close()
+        self._spare.clear()
+
+    def keep_only(self, attempts: Collection[tuple[int, int]]) -> None:
+        """Let go of whatever was taken for an attempt that is not among these."""
+        for key in self._kept.keys() - attempts:
+            self._kept.pop(key)[1].close()
+        self.let_go_of_spares()
+
+    def wait_for(self, claims: Sequence[Claim], job: Job, now: float) -> None:
+        """Stand in line for cards that others hold, since the first time we were turned away."""
+        if not claims:
+            self.stop_waiting()
+            return
+        self._wished_since = self._wished_since or now
+        self._leases.wish(claims, job=job.label, since=self._wished_since)
+
+    def stop_waiting(self) -> None:
+        if self._wished_since is not None:
+            self._wished_since = None
+            self._leases.unwish()
+
+    def close(self) -> None:
+        """Give up our copies; the locks live on with the shims and their commands."""
+        self.let_go_of_spares()
+        for _, lease in self._kept.values():
+            lease.close()
+        self._kept.clear()
+        self._leases.close()
+
+    def _pass_on(self, job: Job, attempt: Attempt, since: float) -> Lease | None:
+        spares = self._spare.get(attempt.claims)
+        if not spares:
+            return None
+        lease = spares.pop()
+        if self._leases.renew(lease, attempt.claims, job=job.label, folder=attempt.folder, since=since):
+            return lease
+        lease.close()
+        return None

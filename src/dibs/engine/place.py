@@ -1,0 +1,71 @@
+"""Where an engine's files are, and what its shims are told."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dibs.backends.local import free_port
+from dibs.model.jobs import Attempt, Job, JobId, gpu_environment
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """An engine's folder and whatever of its surroundings a job inherits."""
+
+    root: str  # attempts/, environments/ and control/ live here
+    boot_id: str
+    run: str  # the run's name, for DIBS_RUN
+    umask: int
+    workdir: str  # the caller's folder
+
+    def attempt_folder(self, job: JobId, number: int) -> str:
+        # A thousand in a folder: listing one stays quick with a million jobs.
+        return f"{self.root}/attempts/{job // 1000}/{job}.{number}"
+
+    def keep_environment(self, key: str, environment: Mapping[str, str]) -> None:
+        """Write an environment down for the shims, once, for our eyes only."""
+        path = self._environment_path(key)
+        if os.path.exists(path):
+            return
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "w") as file:
+            json.dump(dict(environment), file)
+        # Renamed, not written: a shim must see the whole file or none of it.
+        os.replace(f"{path}.new", path)
+
+    def spec(self, job: Job, attempt: Attempt, stdout: str, stderr: str) -> dict[str, Any]:
+        """What a shim needs to know to run an attempt."""
+        request = job.request
+        env = {
+            **gpu_environment(attempt.claims),
+            "DIBS_JOB_ID": str(job.id),
+            "DIBS_JOB_NAME": request.name,
+            "DIBS_ATTEMPT": str(attempt.number),
+            "DIBS_RUN": self.run,
+            "DIBS_METRICS": f"{attempt.folder}/metrics",
+            # Inside a job the pool is that job's own claims: its leases are a world of their own.
+            "DIBS_LEASES": f"{attempt.folder}/leases",
+            **dict(request.env),
+        }
+        if len(attempt.claims) > 1:
+            env.setdefault("MASTER_PORT", str(free_port()))
+        return {
+            "v": 1,
+            "job": job.id,
+            "attempt": attempt.number,
+            "words": request.command.words,
+            "workdir": os.path.join(self.workdir, request.workdir),
+            "umask": self.umask,
+            "environment": self._environment_path(job.environment),
+            "env": env,
+            "stdout": stdout,
+            "stderr": stderr,
+            "time_limit": request.time_limit,
+            "grace": request.grace,
+        }
+
+    def _environment_path(self, key: str) -> str:
+        return f"{self.root}/environments/{key}.json"

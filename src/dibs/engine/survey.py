@@ -1,0 +1,97 @@
+"""Every GPU of this machine with its claims, for people who want to see who holds what.
+
+It is asked by commands that must answer at once: nothing here loads the store or a loop.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dibs.gpus.foreign import dibs_job_of, foreign_processes, pid_is_alive
+from dibs.leases.records import Holder
+from dibs.model.gpus import GpuProcess, GpuReading, Reading
+from dibs.supervise import folder
+
+_DECLARED = "index-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuUse:
+    """One GPU and everybody on it. `index` is None for a claim on a card that the driver does not show."""
+
+    key: str
+    index: int | None
+    seen: GpuReading | None = None  # None where nobody can be asked
+    holders: tuple[Holder, ...] = ()
+    waiting: tuple[Holder, ...] = ()
+    foreign: tuple[GpuProcess, ...] = ()  # compute here without a claim
+
+    @property
+    def state(self) -> str:
+        """`free`, `partly held`, `held`, or `busy` with processes that asked nobody."""
+        if sum((holder.share for holder in self.holders), Fraction()) >= 1:
+            return "held"
+        if self.holders:
+            return "partly held"
+        return "busy" if self.foreign else "free"
+
+
+def survey(
+    reading: Reading | None, holders: Iterable[Holder], waiting: Iterable[Holder], *, user: str
+) -> list[GpuUse]:
+    """The cards the driver shows, and those that are known only because somebody claims them.
+
+    `user` is who asks: only of their own processes can be told for sure which belong to a job.
+    """
+    seen = {one.gpu.key: one for one in reading.gpus} if reading else {}
+    claims = _by_gpu(holders)
+    wishes = _by_gpu(waiting)
+    uses = []
+    for key in {**seen, **claims, **wishes}:
+        card, here = seen.get(key), claims.get(key, [])
+        uses.append(
+            GpuUse(
+                key=key,
+                index=card.gpu.index if card else _declared_index(key),
+                seen=card,
+                holders=tuple(here),
+                waiting=tuple(sorted(wishes.get(key, []), key=lambda wish: wish.since)),
+                foreign=_without_claim(card, here, user) if card else (),
+            )
+        )
+    return sorted(uses, key=lambda use: (use.index is None, use.index or 0, use.key))
+
+
+def pid_of(holder: Holder) -> int:
+    """The pid of the holder's command; of the process that took the claim where the command's is not known.
+
+    Only in folders of our own: a claim of somebody else could name any file of ours.
+    """
+    if holder.uid == os.geteuid() and holder.folder:
+        try:
+            record = folder.facts(holder.folder).record or {}
+        except OSError:
+            record = {}
+        if isinstance(pid := record.get("pid"), int):
+            return pid
+    return holder.pid
+
+
+def _by_gpu(holders: Iterable[Holder]) -> dict[str, list[Holder]]:
+    found: dict[str, list[Holder]] = {}
+    for holder in holders:
+        found.setdefault(holder.gpu, []).append(holder)
+    return found
+
+
+def _declared_index(key: str) -> int | None:
+    number = key.removeprefix(_DECLARED)
+    return int(number) if key.startswith(_DECLARED) and number.isascii() and number.isdigit() else None
+
+
+def _without_claim(card: GpuReading, holders: Sequence[Holder], user: str) -> tuple[GpuProcess, ...]:
+    """Of other users' processes nobody can tell the job: whoever has a claim here is believed to compute in it."""
+    claimers = {holder.user for holder in holders} - {user}
+    foreign = foreign_processes(card, lambda pid: dibs_job_of(pid) is not None, pid_is_alive)
+    return tuple(process for process in foreign if process.user not in claimers)
