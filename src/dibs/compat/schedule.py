@@ -26,9 +26,9 @@ from dibs.gpus.watch import answer_within
 from dibs.inputs.checks import check_request, environment_size
 from dibs.leases.folder import lease_folder
 from dibs.leases.host import HostPool, read_host_pool, write_host_pool
+from dibs.leases.records import Holder
 from dibs.leases.who import user_name
 from dibs.model.events import Ended
-from dibs.model.gpus import declared_key
 from dibs.model.jobs import Cause, Command, Request, Wishes
 from dibs.model.pool import Pool
 from dibs.policy.schedule import impossible
@@ -111,15 +111,16 @@ class _Host:
                 raise _unknown(number, known)
         status = 0
         for number in dict.fromkeys(numbers):
-            if agreed and number in agreed.unavailable:
+            was_marked = agreed is not None and number in agreed.unavailable
+            if agreed is not None and was_marked:
                 agreed = self._write(agreed.count, [one for one in agreed.unavailable if one != number])
                 tell(_PROG, f"GPU {number} is available again")
-            elif not (use := self._use_of(number)) or not use.holders:
-                tell(_PROG, f"GPU {number} is free")
-            if (use := self._use_of(number)) and use.holders:
-                names = "; ".join(f"job {one.job or '?'} of {one.user}, pid {pid_of(one)}" for one in use.holders)
+            if holders := self._holders(number):
+                names = "; ".join(f"job {one.job or '?'} of {one.user}, pid {pid_of(one)}" for one in holders)
                 tell(_PROG, f"GPU {number} is held by {names}; `dibs gpus release {number}` ends a job of yours")
                 status = 1
+            elif not was_marked:
+                tell(_PROG, f"GPU {number} is free")
         return status
 
     def status(self) -> list[str]:
@@ -180,8 +181,8 @@ class _Host:
         reading = answer_within(self.probe.read) if self.probe else None
         return survey(reading, leases.holders(), (), user=user_name(os.geteuid()))
 
-    def _use_of(self, number: int) -> GpuUse | None:
-        return next((use for use in self._uses() if use.index == number or use.key == declared_key(number)), None)
+    def _holders(self, number: int) -> tuple[Holder, ...]:
+        return next((use.holders for use in self._uses() if use.index == number), ())
 
     def _write(self, count: int, unavailable: Sequence[int]) -> HostPool:
         pool = HostPool(count=count, unavailable=tuple(dict.fromkeys(unavailable)), at=time.time())
@@ -270,11 +271,11 @@ def _found_here(task: str, environ: Mapping[str, str]) -> str:
     The document says "train.py foo": a script of this folder, and often one that is not executable.
     """
     match = _FIRST_WORD.match(task)
-    path = environ.get("PATH", os.defpath)
-    if not match or shutil.which(match["word"], path=path) and not match["word"].endswith(".py"):
+    if not match:
         return task
     word, place = match["word"], match.start("word")
-    if ("/" not in word and shutil.which(word, path=path)) or not os.path.isfile(word):
+    path = environ.get("PATH", os.defpath)
+    if not os.path.isfile(word) or ("/" not in word and shutil.which(word, path=path)):
         return task
     if word.endswith(".py") and not _runs_by_itself(word):
         python = shutil.which("python", path=path) or shutil.which("python3", path=path) or sys.executable

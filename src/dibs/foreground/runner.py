@@ -20,7 +20,7 @@ from dibs.errors import DibsError, NoGpuNow, StoreUnusable
 from dibs.foreground.feed import Feed, List, refusal
 from dibs.foreground.follow import Follower
 from dibs.foreground.runs import Run
-from dibs.foreground.terminal import Terminal, is_terminal
+from dibs.foreground.terminal import Terminal, is_in_background, is_terminal
 from dibs.gpus.pool import read_pool_file, resolve_pool
 from dibs.gpus.probe import Probe
 from dibs.gpus.watch import Watcher
@@ -185,7 +185,7 @@ class Runner:
         if is_terminal():
             self._terminal = Terminal(self._loop.add_reader, self._loop.remove_reader)
             self.engine.attach(job.id, self._terminal.attached)
-        else:
+        elif not is_in_background():
             self.engine.attach(job.id, Attached(stdin=0))
 
     # -- the loop --------------------------------------------------------------------------------------

@@ -89,7 +89,15 @@ class Terminal:
 
 def is_terminal() -> bool:
     """Whether a person sits at both ends."""
-    return os.isatty(0) and os.isatty(1)
+    return os.isatty(0) and os.isatty(1) and not is_in_background()
+
+
+def is_in_background() -> bool:
+    """Whether our terminal belongs to another command now: then touching it would only stop us."""
+    try:
+        return os.tcgetpgrp(0) != os.getpgrp()
+    except OSError:
+        return False  # no terminal at all
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -1,5 +1,6 @@
 """Which job starts where. Pure: the same snapshot always gives the same plan."""
 
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
@@ -55,7 +56,7 @@ def booking(card: Card, wishes: Wishes) -> Fraction:
         return wishes.share
     total = card.gpu.memory_total
     if wishes.vram is not None and total:
-        return min(WHOLE, Fraction(wishes.vram, total))
+        return min(WHOLE, Fraction(math.ceil(1000 * wishes.vram / total), 1000))  # a number people can read
     return card.slot_share
 
 
@@ -194,7 +195,7 @@ def _no_group(wishes: Wishes, pool: Pool) -> str:
     if not groups:
         return f"it wants GPU {' or '.join(wishes.only)} only, but no group lies within that"
     if not any(all(_could_hold(gpu, wishes) for gpu in group) for group in groups):
-        return _no_memory(wishes, 0, [min(group, key=lambda gpu: gpu.memory_total or 0) for group in groups])
+        return _no_memory(wishes, 0, [gpu for group in groups for gpu in group if not _could_hold(gpu, wishes)])
     return ""
 
 
