@@ -50,6 +50,8 @@ class Place:
             "DIBS_LEASES": f"{attempt.folder}/leases",
             **dict(request.env),
         }
+        if request.workdir:
+            env["PWD"] = os.path.join(self.workdir, request.workdir)
         if len(attempt.claims) > 1:
             env.setdefault("MASTER_PORT", str(free_port()))
         return {

@@ -9,6 +9,7 @@ from typing import Any
 from dibs.supervise import records
 
 RECORD = "record"
+_CONTROL = "../../../control"  # seen from ROOT/attempts/N/JOB.ATTEMPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,9 @@ def watch(folder: str) -> int | None:
     found = facts(folder)
     if not found.is_locked or found.record is None:
         return None
+    control = os.path.join(folder, _CONTROL, found.record["control"])
     try:
-        return os.open(found.record["control"], os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.open(control, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
 

@@ -27,7 +27,7 @@ def is_blank(content: bytes) -> bool:
 def encode(record: dict[str, Any]) -> bytes:
     """The record as exactly SIZE bytes. A message that is too long loses its beginning, never its checksum."""
     body = _body(record)
-    while len(body) > SIZE - _HEAD - 1:
+    while len(body) > SIZE - _HEAD - 1 and record.get("message"):
         record = {**record, "message": record["message"][len(record["message"]) // 4 + 1 :]}
         body = _body(record)
     head = b"%s %08x %04d " % (_MAGIC, zlib.crc32(body), len(body))

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dibs.supervise import records, tree
+from dibs.supervise.plain import plain_words, shell_is_changed
 
 MOST_DESCRIPTORS = 250  # the kernel passes at most 253 at once
 
@@ -106,7 +107,9 @@ class Shim:
         os.mkfifo(self._control_path, 0o600)
         # Both ways, so that a writer who goes away is no hang-up.
         self._control = os.open(self._control_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._facts = {"v": 1, "shim": os.getpid(), "control": self._control_path, "message": ""}
+        # By its name alone: the record is small and a path may be long.
+        control = os.path.basename(self._control_path)
+        self._facts = {"v": 1, "shim": os.getpid(), "control": control, "message": ""}
         self._starting = records.encode(self._facts | {"state": "starting"})
 
     def _run(self, handed: Handed) -> bytes:
@@ -157,19 +160,24 @@ def _start(spec: dict[str, Any], handed: Handed, inherited: dict[bytes, bytes]) 
     for lease in handed.leases:
         os.set_inheritable(lease, True)
     os.putenv(b"PATH", environment.get(b"PATH", os.defpath.encode()))  # posix_spawnp looks in ours
+    words = [word.encode("utf-8", "surrogateescape") for word in spec["words"]]
     opened: list[int] = []
     try:
-        return os.posix_spawnp(
-            spec["words"][0],
-            spec["words"],
-            environment,
-            file_actions=_streams(spec, handed, opened),
-            setsid=True,
-            setsigdef=_RESET_SIGNALS,
-        )
+        streams = _streams(spec, handed, opened)
+        plain = None if shell_is_changed(environment) else plain_words(words)
+        if plain is not None:
+            with contextlib.suppress(OSError):
+                return _spawn(plain, environment, streams)
+        return _spawn(words, environment, streams)
     finally:
         for fd in opened:
             os.close(fd)
+
+
+def _spawn(words: list[bytes], environment: dict[bytes, bytes], streams: list[Any]) -> int:
+    return os.posix_spawnp(
+        words[0], words, environment, file_actions=streams, setsid=True, setsigdef=_RESET_SIGNALS
+    )
 
 
 def _streams(spec: dict[str, Any], handed: Handed, opened: list[int]) -> list[Any]:
