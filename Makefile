@@ -1,1 +1,99 @@
-# make demo · make test · make check · make bench · make docs · make bless
+# `make help` tells what there is. Everything happens in .venv; nothing outside this folder is changed, except
+# that `make test` installs missing system packages where it may.
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet
+PYTEST := $(PYTHON) -m pytest
+# The newest interpreter is not always the best tested one: those with a number come first.
+CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python
+IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+FIND_PYTHON = python=; for name in $(CANDIDATES); do \
+	  if command -v $$name >/dev/null && $$name $(IS_NEW_ENOUGH); then python=$$name; break; fi; done
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check bench docs bless faults system installed installed-dev installed-docs
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: installed ## twelve small jobs over this machine's GPUs (or over three declared ones)
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; export PATH; \
+	if $(PYTHON) -c 'import os, sys; from dibs.gpus.probe import find_probe; sys.exit(find_probe(os.environ) is None)'; \
+	then gpus=; \
+	else \
+	  echo "There is no GPU driver here, so the demo declares three GPUs, 0, 1 and 2. Its jobs only pretend to use them."; \
+	  gpus="--gpus 0,1,2"; unset CUDA_VISIBLE_DEVICES DIBS_GPUS; \
+	fi; \
+	echo; echo "\$$ dibs run $${gpus:+$$gpus }-f examples/commands.txt"; \
+	dibs run $$gpus -f examples/commands.txt
+
+test: system installed-dev ## install what the tests need, and run them
+	$(PYTEST) $(TESTS)
+
+check: system installed-dev ## lint, format, types, and arrows between rooms
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy --strict
+	$(PYTEST) tests/test_layers.py
+
+bench: installed-dev ## measure dibs beside the other tools
+	$(PYTHON) bench/run.py
+
+docs: installed-docs ## make the pictures from the real program, and the site in build/site
+	$(PYTHON) docs/make_pictures.py
+	$(VENV)/bin/zensical build --clean
+
+bless: installed-dev ## rewrite the golden files; look at the difference before you commit it
+	DIBS_BLESS=1 $(PYTEST) tests -k golden
+
+faults: installed-dev ## the long crash campaign: 300 kills over 2,000 jobs
+	DIBS_FAULT_KILLS=300 DIBS_FAULT_JOBS=2000 $(PYTEST) tests/faults
+
+# -- what the targets above need ----------------------------------------------------------------------
+
+# What was installed is kept beside it: a new date on pyproject.toml is no reason to install again.
+installed: $(PYTHON)
+	@cmp -s pyproject.toml $(VENV)/installed || { \
+	  echo "installing dibs into $(VENV)"; $(PIP) install -e . && cp pyproject.toml $(VENV)/installed; }
+
+installed-dev: $(PYTHON)
+	@cmp -s pyproject.toml $(VENV)/installed-dev || { \
+	  echo "installing dibs and what its tests need into $(VENV)"; \
+	  $(PIP) install -e '.[dev]' && cp pyproject.toml $(VENV)/installed-dev && cp pyproject.toml $(VENV)/installed; }
+
+installed-docs: installed-dev
+	@cmp -s pyproject.toml $(VENV)/installed-docs || { \
+	  echo "installing what the site needs into $(VENV)"; \
+	  $(PIP) install -e '.[docs]' && cp pyproject.toml $(VENV)/installed-docs; }
+
+$(PYTHON):
+	@$(FIND_PYTHON); \
+	if [ -z "$$python" ]; then \
+	  echo "dibs needs Python 3.11 or newer, and none of $(CANDIDATES) is one: install python3.11 and python3.11-venv"; \
+	  exit 1; fi; \
+	if ! $$python -c 'import ensurepip, venv' 2>/dev/null; then \
+	  echo "$$python cannot make virtual environments here: install its package, as root: apt-get install $$python-venv"; \
+	  exit 1; fi; \
+	echo "making $(VENV) with $$($$python --version)"; \
+	$$python -m venv $(VENV)
+
+# Debian's names; elsewhere the packages are named in a sentence and left to you.
+system:
+	@missing=; \
+	command -v bash >/dev/null || missing="$$missing bash"; \
+	command -v ps >/dev/null || missing="$$missing procps"; \
+	command -v setpriv >/dev/null || missing="$$missing util-linux"; \
+	command -v script >/dev/null || missing="$$missing bsdutils"; \
+	if [ ! -x $(PYTHON) ]; then \
+	  $(FIND_PYTHON); \
+	  [ -z "$$python" ] || $$python -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing $$python-venv"; \
+	fi; \
+	[ -z "$$missing" ] && exit 0; \
+	as_root=; [ "$$(id -u)" = 0 ] || as_root="sudo -n"; \
+	if command -v apt-get >/dev/null && $$as_root true 2>/dev/null; then \
+	  echo "installing system packages:$$missing"; \
+	  $$as_root apt-get update -qq && $$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	else \
+	  echo "the tests need packages that cannot be installed from here:$$missing"; exit 1; fi

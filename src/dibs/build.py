@@ -4,30 +4,27 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dibs import paths
-from dibs.backends.local import LocalBackend
-from dibs.engine.cards import Cards
-from dibs.engine.engine import Engine
-from dibs.engine.place import Place
-from dibs.engine.results import Results
-from dibs.gpus.foreign import dibs_job_of, pid_is_alive
 from dibs.leases.folder import lease_folder
 from dibs.leases.leases import Leases
 from dibs.leases.who import user_name
-from dibs.model.events import Event
-from dibs.model.pool import Pool
-from dibs.store.store import Store
-from dibs.supervise.launcher import AddReader, RemoveReader
+
+if TYPE_CHECKING:
+    from dibs.engine.engine import Engine
+    from dibs.engine.results import Results
+    from dibs.model.events import Event
+    from dibs.model.pool import Pool
+    from dibs.supervise.launcher import AddReader, RemoveReader
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """What the owner of the loop gives the engine."""
 
-    add_reader: AddReader
-    remove_reader: RemoveReader
-    announce: Callable[[Sequence[Event]], None]
+    add_reader: "AddReader"
+    remove_reader: "RemoveReader"
+    announce: "Callable[[Sequence[Event]], None]"
     ask_for_turn: Callable[[], None]
 
 
@@ -41,12 +38,22 @@ def build_engine(
     *,
     root: str,
     run: str,
-    pool: Pool,
-    results: Results,
+    workdir: str,
+    pool: "Pool",
+    results: "Results",
     hooks: Hooks,
     respect_processes: bool = True,
-) -> Engine:
+) -> "Engine":
     """An engine over a store in `root`."""
+    # Loaded here: `dibs gpus` needs only the leases and must answer at once.
+    from dibs import paths
+    from dibs.backends.local import LocalBackend
+    from dibs.engine.cards import Cards
+    from dibs.engine.engine import Engine
+    from dibs.engine.place import Place
+    from dibs.gpus.foreign import dibs_job_of, pid_is_alive
+    from dibs.store.store import Store
+
     umask = os.umask(0o077)
     os.umask(umask)
     return Engine(
@@ -65,7 +72,7 @@ def build_engine(
             boot_id=environ.get("DIBS_FAKE_BOOT_ID") or paths.boot_id(),
             run=run,
             umask=umask,
-            workdir=os.getcwd(),
+            workdir=workdir,
         ),
         announce=hooks.announce,
         ask_for_turn=hooks.ask_for_turn,

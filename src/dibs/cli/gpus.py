@@ -32,9 +32,10 @@ def gpus(ctx: click.Context, as_json: bool) -> int:
     """Show every GPU: memory, load, who holds it, who waits, and processes without a claim."""
     if ctx.invoked_subcommand is not None:
         return 0
+    from dibs.build import build_leases
     from dibs.cli.output import say
 
-    uses, failure = _look(_leases(os.environ), os.environ)
+    uses, failure = _look(build_leases(os.environ), os.environ)
     if as_json:
         import json
 
@@ -57,7 +58,9 @@ def release(ids: Sequence[str], yes: bool) -> int:
 
     A job is asked to end, and killed after its grace. GPUs are named by number or UUID.
     """
-    leases = _leases(os.environ)
+    from dibs.build import build_leases
+
+    leases = build_leases(os.environ)
     uses, failure = _look(leases, os.environ)
     if failure is not None and not any(use.holders for use in uses):
         raise failure
@@ -71,16 +74,6 @@ def release(ids: Sequence[str], yes: bool) -> int:
     for use in named:
         click.echo(_now(leases, use), err=True)
     return 0
-
-
-def _leases(environ: Mapping[str, str]) -> "Leases":
-    # Not from build.py: the engine and its store would cost four times the rest.
-    from dibs.leases.folder import lease_folder
-    from dibs.leases.leases import Leases
-    from dibs.leases.who import user_name
-
-    uid = os.geteuid()
-    return Leases(lease_folder(environ), uid=uid, user=user_name(uid) or f"uid {uid}")
 
 
 def _look(leases: "Leases", environ: Mapping[str, str]) -> "tuple[list[GpuUse], DibsError | None]":
@@ -113,7 +106,7 @@ def _table(uses: "Sequence[GpuUse]") -> list[str]:
         card = use.seen
         held = [_in_words(holder, len(use.holders) > 1 or holder.share < 1) for holder in use.holders]
         held += [
-            f"no claim: {process.user or '?'}, pid {process.pid}, {show_size(process.memory)}"
+            f"no lease: {process.user or '?'}, pid {process.pid}, {show_size(process.memory)}"
             for process in use.foreign
         ]
         rows.append(
@@ -153,7 +146,7 @@ def _clock(since: float) -> str:
 
 
 def _as_json(use: "GpuUse") -> dict[str, Any]:
-    """The keys that docs/compat.md and scripts rely on. What is not known is null."""
+    """The keys that scripts rely on: docs/reference.md has them. What is not known is null."""
     card = use.seen
     return {
         "index": use.index,

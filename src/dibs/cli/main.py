@@ -42,11 +42,15 @@ class _LazyGroup(click.Group):
 @click.group(
     cls=_LazyGroup,
     epilog=_EPILOG,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="dibs")
-def dibs() -> None:
+@click.pass_context
+def dibs(context: click.Context, /) -> None:
     """Gives every command its GPU."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main() -> None:
@@ -77,7 +81,9 @@ def exit_with(command: click.Command, argv: list[str], prog: str = "dibs") -> No
 
 def say_error(error: Any, prog: str = "dibs") -> None:
     """What could not be done and why; below it, what to try."""
-    lines = [f"{prog}: error: {error.message}"]
+    from dibs.cli.output import one_line
+
+    lines = [f"{prog}: error: {one_line(error.message, 2000)}"]  # a folder's name may hold a newline
     if error.remedy:
         lines.append(f"  {error.remedy}")
     _to_stderr("\n".join(lines))

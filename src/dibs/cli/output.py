@@ -56,7 +56,7 @@ def terminal_width(fd: int = 2) -> int:
     if not os.isatty(fd):
         return 160
     try:
-        return max(20, os.get_terminal_size(fd).columns)
+        return max(20, os.get_terminal_size(fd).columns or 80)  # `script` makes terminals of no width
     except OSError:
         return 80
 
@@ -79,6 +79,20 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def write_all(fd: int, data: bytes) -> bool:
+    """Write every byte, however slowly it is read; False when nobody reads it any more."""
+    import select
+
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            select.select([], [fd], [])
+        except OSError:
+            return False
+    return True
 
 
 def say(text: str) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,7 +47,7 @@ class Report:
         self._mean_seconds = 0.0
         self._ended = 0
         self._holders: dict[int, str] = {}  # GPU -> job
-        self._reader_is_gone = False
+        self._unread: set[int] = set()  # descriptors whose reader has left
         self._wait: tuple[str, float] | None = None  # why the head of the queue waits, and since when
         self._said_wait = ""
 
@@ -57,7 +56,7 @@ class Report:
         if self._quiet or self._single:
             return
         indices = ", ".join(str(card.gpu.index) for card in pool.cards)
-        self._say(f"run {run} on GPU {indices}{'' if driver else ' (as declared: there is no GPU driver here)'}")
+        self._say(f"run {run} on GPU {indices}{'' if driver else ' (as you named them: no GPU driver was found)'}")
 
     # -- as it happens ---------------------------------------------------------------------------------
 
@@ -71,9 +70,11 @@ class Report:
             elif isinstance(event, Ended):
                 self._note_end(event)
             elif isinstance(event, Refused):
-                self._say(f"job {_label(event.job)} cannot run: {event.outcome.message}", "red")
+                self._say(
+                    f"job {_label(event.job)} cannot run: {output.one_line(event.outcome.message, 500)}", "red"
+                )
             elif isinstance(event, Trouble):
-                self._say(event.sentence, "red")
+                self._say(output.one_line(event.sentence, 1000), "red")
             elif isinstance(event, Waits):
                 self._wait = (event.reason.sentence, time.monotonic())
 
@@ -100,15 +101,17 @@ class Report:
         jobs = _count(running, "job")
         if stop is Stop.DRAIN:
             more = f"; {jobs} run{'s' if running == 1 else ''} on to the end" if running else ""
-            again = " (Ctrl-C again ends them, a third time kills them)" if by is not None and running else ""
+            again = " (Ctrl-C again ends them, a third time kills them)" if by and running else ""
             self._say(f"stopping: nothing more is started{more}{again}", "yellow")
         elif stop is Stop.ASK:
-            self._say(f"stopping: asking {jobs} to end (Ctrl-C again kills)", "yellow")
+            again = " (Ctrl-C again kills them)" if by else ""
+            self._say(f"stopping: asking {jobs} to end{again}", "yellow")
         else:
             self._say(f"stopping: killing {jobs}", "yellow")
 
     def trouble(self, error: DibsError) -> None:
-        self._say(f"{error.message}{f'; {error.remedy}' if error.remedy else ''}", "red")
+        sentence = f"{error.message}{f'; {error.remedy}' if error.remedy else ''}"
+        self._say(output.one_line(sentence, 1000), "red")
 
     # -- at the end ------------------------------------------------------------------------------------
 
@@ -198,17 +201,15 @@ class Report:
 
     def _progress_line(self, runner: Runner) -> str:
         tally, engine = runner.tally, runner.engine
-        waiting = f"{engine.waiting}{'' if runner.input_is_over else '+'}"
         parts = [
             f"{tally.succeeded + tally.skipped} done",
             f"{tally.failed} failed",
             f"{engine.running} running",
-            f"{waiting} waiting",
+            f"{engine.waiting} waiting{'' if runner.input_is_over else ', more to come'}",
         ]
         if self._holders:
-            parts.append(
-                " ".join(f"{gpu}:{output.one_line(job, 12)}" for gpu, job in sorted(self._holders.items()))
-            )
+            held = (f"{gpu}: {output.one_line(job, 12)}" for gpu, job in sorted(self._holders.items()))
+            parts.append(f"GPU {', '.join(held)}")
         parts.append(show_duration(runner.seconds))
         if self._ended and engine.waiting and engine.running:
             left = self._mean_seconds * (engine.waiting / engine.running + 0.5)
@@ -245,17 +246,9 @@ class Report:
             self._put(fd, data)
 
     def _put(self, fd: int, data: bytes) -> None:
-        if self._reader_is_gone and fd == 1:
-            return
-        try:
-            while data:
-                data = data[os.write(fd, data) :]
-        except BlockingIOError:
-            time.sleep(0.005)
-            self._put(fd, data)
-        except OSError:
-            # The pipe's reader left, or the terminal was closed: the jobs go on without being shown.
-            self._reader_is_gone = True
+        # Where the pipe's reader left or the terminal was closed, the jobs go on without being shown.
+        if fd not in self._unread and not output.write_all(fd, data):
+            self._unread.add(fd)
 
 
 class JsonReport:
@@ -267,10 +260,7 @@ class JsonReport:
         self._print({"event": "run", "run": run, "gpus": [card.gpu.index for card in pool.cards]})
 
     def heard(self, events: Sequence[Event]) -> None:
-        lines = [json.dumps(_as_json(event)) for event in events]
-        with contextlib.suppress(BrokenPipeError):
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
-            sys.stdout.flush()
+        output.write_all(1, b"".join(json.dumps(_as_json(event)).encode() + b"\n" for event in events))
 
     def lines(self, job: Job, is_error: bool, data: bytes) -> None:
         pass
@@ -297,8 +287,7 @@ class JsonReport:
         )
 
     def _print(self, fields: dict[str, Any]) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            print(json.dumps({"at": round(time.time(), 3), **fields}), flush=True)
+        output.write_all(1, json.dumps({"at": round(time.time(), 3), **fields}).encode() + b"\n")
 
 
 def _as_json(event: Event) -> dict[str, Any]:
@@ -336,7 +325,13 @@ def _label(job: Job) -> str:
 
 
 def _how(event: Ended) -> str:
-    return f"{_failed_word(event.outcome.state)} ({output.how_it_ended(event.outcome)})"
+    outcome, limit = event.outcome, event.job.request.time_limit
+    how = output.how_it_ended(outcome)
+    if outcome.cause is Cause.EXIT_CODE:
+        how = f"exit code {how}"
+    elif outcome.cause is Cause.TIME_LIMIT:
+        how = f"the limit was {show_duration(limit)}"
+    return f"{_failed_word(outcome.state)} ({how})"
 
 
 def _details(row: JobRow, results: Results) -> list[str]:

@@ -1,8 +1,8 @@
 """`dibs run`: a list of commands over the GPUs of this machine, in the foreground."""
 
 import os
+import shlex
 import stat
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ class _RunCommand(click.Command):
 @click.option("--gpus-file", metavar="FILE", help="Like --gpus, in a file that may be edited while it runs.")
 @click.option("-n", "--num-gpus", type=count(0), metavar="N", help="How many GPUs each job wants (default 1).")
 @click.option("--prefer", type=GPU_IDS, metavar="IDS", help="GPUs to take first when they are free.")
-@click.option("--only", type=GPU_IDS, metavar="IDS", help="Wait for exactly these GPUs.")
+@click.option("--only", type=GPU_IDS, metavar="IDS", help="Use these GPUs only, and wait for them.")
 @click.option("--share", type=SHARE, metavar="PART", help="The part of a GPU each job books: 0.5 or 1/3.")
 @click.option("--vram", type=SIZE, metavar="SIZE", help="GPU memory each job books; several fit on a card.")
 @click.option("--no-wait", is_flag=True, help="End with 75 instead of waiting when no GPU is free.")
@@ -120,6 +120,7 @@ class _Run:
         from dibs.gpus.probe import find_probe
 
         options = self._options
+        _open_closed_streams()
         self._check()
         self._defaults = self._default_request()
         resume = self._resume_name()
@@ -129,7 +130,10 @@ class _Run:
         if options["gpus_file"]:
             text = read_pool_file(options["gpus_file"])
         pool = resolve_pool("auto" if text is None else text, probe, self._environ)
-        self._check_wishes(pool)
+        if not options["gpus_file"]:
+            self._check_wishes(pool)
+        elif probe is not None:  # the file may name more GPUs later, but not more than there are
+            self._check_wishes(resolve_pool("all", probe, self._environ))
         run = open_run(self._environ, output_dir=options["output_dir"], resume=resume, fresh=options["fresh"])
         results = (
             JobFolders(root=os.path.abspath(options["output_dir"]))
@@ -163,9 +167,7 @@ class _Run:
         runner.engine.store.close()
         if tally.errors:
             raise tally.errors[0]
-        if single is not None:
-            return _status_of_single(tally)
-        return tally.exit_status
+        return tally.exit_status if single is None else tally.single_exit_status
 
     def _check(self) -> None:
         """Refuse combinations that cannot be meant."""
@@ -265,12 +267,10 @@ class _Run:
                 raise BadInput(
                     "stdin cannot be a job list and the command's input", remedy="leave out the -, or use -f"
                 )
-            lists.append(
-                List(
-                    read_stream(sys.stdin.buffer, self._defaults, options["shell"], environment_size=size).entries,
-                    is_quick=False,
-                )
-            )
+            # Not sys.stdin: a thread that still waits for a line would abort the interpreter at its end.
+            stdin = open(0, "rb", closefd=False)  # noqa: SIM115
+            source = read_stream(stdin, self._defaults, options["shell"], environment_size=size)
+            lists.append(List(source.entries, is_quick=False))
         if single is not None and lists:
             lists.append(List([single]))  # among others it is one of the list, without the terminal
             single = None
@@ -324,11 +324,20 @@ class _Run:
 
     def _resume_hint(self, name: str) -> str:
         where = (
-            f"--output-dir {self._options['output_dir']} --resume"
+            f"--output-dir {shlex.quote(self._options['output_dir'])} --resume"
             if self._options["output_dir"]
             else f"--resume {name}"
         )
         return f"the same command with `{where}` runs only what has not succeeded"
+
+
+def _open_closed_streams() -> None:
+    """Where we were started with `2>&-` the next file opened would be stderr, and be written to."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
 
 
 def _is_piped() -> bool:
@@ -337,17 +346,3 @@ def _is_piped() -> bool:
         return not stat.S_ISCHR(os.fstat(0).st_mode)
     except OSError:
         return False
-
-
-def _status_of_single(tally: Any) -> int:
-    """The command's own exit code; 128+n for a signal; 124 for the time limit."""
-    from dibs.model.jobs import Cause
-
-    if tally.last is None:
-        return int(tally.exit_status or 1)
-    outcome = tally.last.outcome
-    if outcome.cause is Cause.TIME_LIMIT:
-        return 124
-    if outcome.signal is not None:
-        return 128 + int(outcome.signal)
-    return 1 if outcome.exit_code is None else int(outcome.exit_code)

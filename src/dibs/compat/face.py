@@ -38,11 +38,16 @@ def console(prog: str, run: Callable[[Sequence[str]], int]) -> NoReturn:
 
 
 def tell(prog: str, sentence: str) -> None:
-    """Talk goes to stderr. Bytes that no encoding has letters for are escaped."""
+    """Talk goes to stderr, one line each."""
     with contextlib.suppress(OSError):
         sys.stderr.flush()
-        sys.stderr.buffer.write(f"{prog}: {sentence}\n".encode("utf-8", "backslashreplace"))
+        sys.stderr.buffer.write(f"{prog}: {printable(sentence)}\n".encode())
         sys.stderr.buffer.flush()
+
+
+def printable(text: str) -> str:
+    """Text of others in a sentence: nothing in it breaks the line or is obeyed by a terminal."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 class Parser(argparse.ArgumentParser):
@@ -84,6 +89,7 @@ class PlainFace:
         self._gone: set[int] = set()  # descriptors whose reader has left
 
     def heard(self, events: Sequence[Event]) -> None:
+        waits: Waits | None = None
         for event in events:
             if isinstance(event, Started):
                 self._running += 1
@@ -96,10 +102,12 @@ class PlainFace:
                 self.say(f"cannot run `{event.job.request.command.shown}`: {event.outcome.message}")
             elif isinstance(event, Trouble):
                 self.say(event.sentence)
-            elif isinstance(event, Waits) and not self._running and event.reason.sentence != self._last_wait:
-                # While jobs of our own run, everybody knows what the next one waits for.
-                self._last_wait = event.reason.sentence
-                self.say(event.reason.sentence)
+            elif isinstance(event, Waits):
+                waits = event
+        # While jobs of our own run, everybody knows what the next one waits for.
+        if waits and not self._running and waits.reason.sentence != self._last_wait:
+            self._last_wait = waits.reason.sentence
+            self.say(self._last_wait)
 
     def started(self, event: Started) -> None:
         pass

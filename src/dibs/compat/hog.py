@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from dibs.compat.face import Parser, PlainFace, console, execute, gpus_of, how_it_failed, plain_lines
+from dibs.compat.face import Parser, PlainFace, console, execute, gpus_of, how_it_failed, plain_lines, printable
 from dibs.engine.results import JobFolders
 from dibs.errors import BadInput
 from dibs.foreground.feed import List
@@ -69,8 +69,7 @@ def _run(argv: Sequence[str]) -> int:
     )
     tally = execute(run, orders, _Face(results), environ)
     _log.info(
-        "%d jobs: %d succeeded, %d failed, %d not started, in %s",
-        tally.succeeded + tally.failed + tally.left,
+        "%d succeeded, %d failed, %d not started, in %s",
         tally.succeeded,
         tally.failed,
         tally.left,
@@ -147,7 +146,7 @@ class _Face(PlainFace):
 
     def started(self, event: Started) -> None:
         shown = event.job.request.command.shown
-        _log.info("%s started on GPU %s: %s", self._name(event.job), gpus_of(event), _printable(shown))
+        _log.info("%s started on GPU %s: %s", self._name(event.job), gpus_of(event), printable(shown))
 
     def ended(self, event: Ended) -> None:
         name, outcome = self._name(event.job), event.outcome
@@ -157,12 +156,7 @@ class _Face(PlainFace):
             _log.error("%s failed: %s", name, how_it_failed(outcome))
 
     def say(self, sentence: str) -> None:
-        _log.warning("%s", _printable(sentence))
+        _log.warning("%s", printable(sentence))
 
     def _name(self, job: Job) -> str:
         return f"{self._results.prefix}{job.id - 1 + self._results.first}"
-
-
-def _printable(text: str) -> str:
-    """`logging` writes in the terminal's encoding, which has no letters for some bytes."""
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -18,7 +18,7 @@ from dibs.compat.face import Parser, PlainFace, console, execute, how_it_failed,
 from dibs.engine.results import InAttemptFolders
 from dibs.engine.survey import GpuUse, pid_of, survey
 from dibs.errors import BadInput, NoGpu
-from dibs.foreground.runner import Orders, Tally
+from dibs.foreground.runner import Orders
 from dibs.foreground.runs import open_run
 from dibs.gpus.pool import resolve_pool
 from dibs.gpus.probe import Probe, find_probe
@@ -220,7 +220,7 @@ class _Task:
         tally = execute(open_run(environ), orders, face, environ)
         if tally.errors:
             raise tally.errors[0]
-        return _status(tally)
+        return tally.single_exit_status
 
     def _wishes(self) -> Wishes:
         options = self._options
@@ -288,16 +288,6 @@ def _runs_by_itself(script: str) -> bool:
         return False
     with open(script, "rb") as file:
         return file.read(2) == b"#!"
-
-
-def _status(tally: Tally) -> int:
-    """The task's own exit code; 128+n for a signal."""
-    if tally.last is None:
-        return tally.exit_status or 1
-    outcome = tally.last.outcome
-    if outcome.signal is not None:
-        return 128 + outcome.signal
-    return 1 if outcome.exit_code is None else outcome.exit_code
 
 
 def _unknown(number: int, known: Sequence[int]) -> BadInput:

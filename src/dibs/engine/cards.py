@@ -7,8 +7,9 @@ from fractions import Fraction
 from dibs.gpus.foreign import foreign_processes
 from dibs.leases.leases import Busy
 from dibs.leases.records import Holder
+from dibs.model.claims import Claim
 from dibs.model.gpus import GpuReading, Reading
-from dibs.model.jobs import Attempt, Claim
+from dibs.model.jobs import Attempt
 from dibs.model.pool import Pool
 from dibs.model.units import show_size
 from dibs.policy.snapshot import CardView
@@ -38,6 +39,7 @@ class Cards:
         respect_processes: bool = True,
     ) -> None:
         self.pool = pool
+        self.may_grow = False  # somebody may put more GPUs into the pool while we run
         self._is_ours = is_ours
         self._is_alive = is_alive
         self._respect_processes = respect_processes
@@ -120,10 +122,12 @@ class Cards:
         )
 
     def _blocked(self, page: _Books) -> str:
-        if not self._respect_processes or page.seen is None:
+        if not self._respect_processes:
             return ""
         if self._silent:
             return f"does not answer ({self._silent})"
+        if page.seen is None:
+            return ""
         if page.unsettled:
             return "is being looked at"
         foreign = foreign_processes(page.seen, self._is_ours, self._is_alive)

@@ -5,6 +5,7 @@ whoever owns the loop calls `turn` when something happened, and `wake_at` tells 
 """
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,13 +18,14 @@ from dibs.engine.results import Results
 from dibs.engine.waiting import WaitingLine
 from dibs.errors import DibsError, StoreUnusable
 from dibs.leases.leases import Leases
+from dibs.model.claims import Claim
 from dibs.model.events import Ended, Event, Queued, Refused, Skipped, Started, Trouble, Waits
-from dibs.model.jobs import Attempt, Cause, Claim, Job, JobId, Outcome, Request, State
+from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Request, State
 from dibs.model.reasons import Reason
 from dibs.policy.retry import retry_after
 from dibs.policy.schedule import booking, impossible, is_allowed, schedule
 from dibs.policy.settle import LOST, Verdict, outcome_of, settle
-from dibs.policy.snapshot import Snapshot
+from dibs.policy.snapshot import Plan, Snapshot
 from dibs.store.store import Store
 
 _LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
@@ -64,6 +66,7 @@ class Engine:
         self.store = store
         self.cards = cards
         self.is_draining = False
+        self.most_failures = sys.maxsize  # after so many nothing more is started
         self._backend = backend
         self._keeper = Keeper(leases)
         self._results = results
@@ -81,6 +84,7 @@ class Engine:
         self._false_starts: dict[JobId, int] = {}
         self._events: list[Event] = []
         self._timers: dict[str, float] = {}
+        self._failures = 0
         self._last_reason: tuple[JobId, Reason] | None = None
 
     # -- what others ask of it -------------------------------------------------------------------------
@@ -103,7 +107,8 @@ class Engine:
         """When `turn` should be called though nothing happened, in seconds since the epoch."""
         moments = [*self._timers.values()]
         if self._waiting.next_due is not None and not self.is_draining:
-            moments.append(self._waiting.next_due)
+            # While a trouble lasts nothing starts: to be woken for it would be to spin.
+            moments.append(max(self._waiting.next_due, self._timers.get("trouble", 0.0)))
         return min(moments, default=None)
 
     def warm_up(self) -> None:
@@ -128,15 +133,14 @@ class Engine:
                 request, problem = item if isinstance(item, tuple) else (item, "")
                 job, is_new = self.store.submit(request, environment, now)
                 jobs.append(job)
-                problem = problem or impossible(request.wishes, self.cards.pool)
-                if problem and (is_new or job.state.is_over):
-                    outcome = Outcome(cause=Cause.REFUSED, message=problem)
-                    self.store.refuse(job.id, outcome, now)
-                    events.append(Refused(job, outcome))
-                elif job.state is State.SUCCEEDED:
+                problem = problem or self._why_never(request)
+                if job.state is State.SUCCEEDED:
                     events.append(Skipped(job))
                 elif is_new or job.state.is_over or job.state is State.HELD:
-                    added.append(job if is_new else self.store.queue_again(job.id, request))
+                    if problem:
+                        events.append(self._refuse(job, problem, now))
+                        continue
+                    added.append(job if is_new else self.store.queue_again(job.id, request, environment))
                     events.append(Queued(added[-1]))
         for job in added:
             self._waiting.add(job)
@@ -164,10 +168,17 @@ class Engine:
         self._ask_for_turn()
 
     def queue_leftovers(self) -> None:
-        """Queue again whatever has not succeeded."""
+        """Queue again whatever has not succeeded, unless no free moment of today's pool could satisfy it."""
+        events: list[Event] = []
         with self.store.turn():
+            for row in self.store.rows((State.FAILED,), -1):
+                if row.outcome is not None and row.outcome.cause is Cause.REFUSED:
+                    events.append(Refused(row.job, row.outcome))  # it has not succeeded, and nothing has changed
             for leftover in self.store.leftovers():
-                self.store.queue_again(leftover)
+                job = self.store.queue_again(leftover)
+                if problem := self._why_never(job.request):
+                    events.append(self._refuse(job, problem, self._clock()))
+        self._events += events
         self._load_waiting()
         self._ask_for_turn()
 
@@ -195,25 +206,30 @@ class Engine:
         now = self._clock()
         self._ring(now)
         done, self._done = self._done, []
-        before = dict(self._open)
+        failures = self._failures
+        before = dict(self._open), self._events.copy(), self._false_starts.copy()
         try:
             with self.store.turn():
                 for key in done:
                     self._settle(key, now)
-                begun = [] if self.is_draining or "trouble" in self._timers else self._begin(now)
+                begun = self._begin(now) if self._may_begin else []
                 self._keeper.let_go_of_spares()
         except StoreUnusable as error:
-            self._go_back_to(before, done, now, error)
+            self._failures = failures
+            self._go_back_to(*before, done, now, error)
         else:
-            self._reach("after-intent")
+            if begun:
+                self._reach("after-intent")
             for one in begun:
                 self._launch(one, now)
         events, self._events = self._events, []
-        for event in events:
-            if isinstance(event, Ended):
-                self._show_result(event)
+        events += [trouble for event in events if isinstance(event, Ended) for trouble in self._show_result(event)]
         if events:
             self._announce(events)
+
+    @property
+    def _may_begin(self) -> bool:
+        return not self.is_draining and self._failures < self.most_failures and "trouble" not in self._timers
 
     def _ring(self, now: float) -> None:
         """Do what was put off until now."""
@@ -244,7 +260,7 @@ class Engine:
                     beaten = True
                     break
                 begun.append(one)
-            if not beaten:
+            if not beaten and (not self._waiting.count or _each_kind_waits(snapshot, plan)):
                 break
         stuck = next((job for job in snapshot.waiting if job.id in plan.reasons), None)
         if stuck is None:
@@ -347,7 +363,9 @@ class Engine:
         job, attempt = one.job, one.attempt
         pause = None if self.is_draining else retry_after(job, outcome)
         retry_at = None if pause is None else now + pause
+        self._false_starts.pop(job.id, None)
         self.store.end_attempt(attempt, outcome, now, retry_at)
+        self._failures += retry_at is None and outcome.cause is not None
         self._close_attempt(one)
         if retry_at is not None:
             self._waiting.add(replace(job, state=State.QUEUED, not_before=retry_at))
@@ -378,11 +396,12 @@ class Engine:
         self._unclear.add(key)
         self._timers["unclear"] = min(when, self._timers.get("unclear", when))
 
-    def _show_result(self, event: Ended) -> None:
+    def _show_result(self, event: Ended) -> list[Event]:
         try:
             self._results.end(event.job, event.attempt, event.outcome)
         except OSError as error:
-            self._events.append(Trouble(f"cannot write the result folder of job {event.job.label}: {error}"))
+            return [Trouble(f"cannot write the result folder of job {event.job.label}: {error}")]
+        return []
 
     # -- what is in the way ----------------------------------------------------------------------------
 
@@ -402,6 +421,16 @@ class Engine:
         if claims:
             self._timers["others"] = now + _LOOK_AT_OTHERS
 
+    def _why_never(self, request: Request) -> str:
+        """Why a job could never run here; empty where it could, and where the pool may yet grow."""
+        return "" if self.cards.may_grow else impossible(request.wishes, self.cards.pool)
+
+    def _refuse(self, job: Job, problem: str, now: float) -> Refused:
+        outcome = Outcome(cause=Cause.REFUSED, message=problem)
+        self.store.refuse(job.id, outcome, now)
+        self._failures += 1
+        return Refused(job, outcome)
+
     def _running_without_gpu(self) -> int:
         return sum(not one.attempt.claims for one in self._open.values())
 
@@ -409,7 +438,15 @@ class Engine:
         self._timers["trouble"] = now + _AFTER_TROUBLE
         self._events.append(Trouble(sentence))
 
-    def _go_back_to(self, before: dict[_Key, _Open], done: Sequence[_Key], now: float, error: DibsError) -> None:
+    def _go_back_to(
+        self,
+        before: dict[_Key, _Open],
+        events: list[Event],
+        false_starts: dict[JobId, int],
+        done: Sequence[_Key],
+        now: float,
+        error: DibsError,
+    ) -> None:
         """The store would not have it. Nothing was started, nobody was told; the disk's truth is ours again."""
         for one in self._open.values():
             self.cards.release(one.attempt)
@@ -418,7 +455,8 @@ class Engine:
         for one in before.values():
             self.cards.book(one.attempt, one.job.label)
         self._done += done
-        self._events.clear()
+        self._unclear.difference_update(done)
+        self._events, self._false_starts = events, false_starts
         self._load_waiting()
         self._trouble(error.message, now)
 
@@ -429,3 +467,9 @@ class Engine:
             self.store.delayed(self._clock()),
             self.store.counts().get(State.QUEUED, 0),
         )
+
+
+def _each_kind_waits(snapshot: Snapshot, plan: Plan) -> bool:
+    """Whether of each kind of wishes a job was left over. Where none was, more of that kind may fit."""
+    waiting = {job.request.wishes for job in snapshot.waiting if job.id in plan.reasons}
+    return all(job.request.wishes in waiting for job in snapshot.waiting)

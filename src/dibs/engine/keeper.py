@@ -1,10 +1,12 @@
 """Our standing among the other programs and users: leases kept, passed on and waited for."""
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from dibs.leases.files import LeaseRefused
 from dibs.leases.leases import Busy, Lease, Leases
-from dibs.model.jobs import Attempt, Claim, Job
+from dibs.model.claims import Claim
+from dibs.model.jobs import Attempt, Job
 
 
 class Keeper:
@@ -26,6 +28,7 @@ class Keeper:
         since = self._wished_since or attempt.opened_at
         lease = self._pass_on(job, attempt, since)
         if lease is None:
+            self._let_go_of_spares_on(attempt.claims)  # in a claim of another shape we would stand in our own way
             try:
                 taken = self._leases.take(attempt.claims, job=job.label, folder=attempt.folder, since=since)
             except LeaseRefused as error:
@@ -52,7 +55,12 @@ class Keeper:
         """Whether something of an attempt still has its GPU, though its shim is gone."""
         if kept := self._kept.pop(attempt.key, None):
             kept[1].close()  # our own copy must not look like its command's hold
-        return bool(attempt.claims) and any(holder.folder == attempt.folder for holder in self._leases.holders())
+        try:
+            return bool(attempt.claims) and any(
+                holder.folder == attempt.folder for holder in self._leases.holders()
+            )
+        except LeaseRefused:
+            return True  # nobody can tell: better a GPU kept for too long than one given twice
 
     def let_go_of_spares(self) -> None:
         for leases in self._spare.values():
@@ -72,7 +80,8 @@ class Keeper:
             self.stop_waiting()
             return
         self._wished_since = self._wished_since or now
-        self._leases.wish(claims, job=job.label, since=self._wished_since)
+        with suppress(LeaseRefused):  # without a wish we only wait longer
+            self._leases.wish(claims, job=job.label, since=self._wished_since)
 
     def stop_waiting(self) -> None:
         if self._wished_since is not None:
@@ -87,12 +96,21 @@ class Keeper:
         self._kept.clear()
         self._leases.close()
 
+    def _let_go_of_spares_on(self, claims: Sequence[Claim]) -> None:
+        wanted = {claim.gpu for claim in claims}
+        for shape in [shape for shape in self._spare if any(claim.gpu in wanted for claim in shape)]:
+            for lease in self._spare.pop(shape):
+                lease.close()
+
     def _pass_on(self, job: Job, attempt: Attempt, since: float) -> Lease | None:
         spares = self._spare.get(attempt.claims)
         if not spares:
             return None
         lease = spares.pop()
-        if self._leases.renew(lease, attempt.claims, job=job.label, folder=attempt.folder, since=since):
-            return lease
+        try:
+            if self._leases.renew(lease, attempt.claims, job=job.label, folder=attempt.folder, since=since):
+                return lease
+        except LeaseRefused:
+            pass  # `take` will say what is in the way
         lease.close()
         return None

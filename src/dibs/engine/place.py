@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dibs.backends.local import free_port
-from dibs.model.jobs import Attempt, Job, JobId, gpu_environment
+from dibs.model.claims import gpu_environment
+from dibs.model.jobs import Attempt, Job, JobId
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

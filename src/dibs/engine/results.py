@@ -90,7 +90,7 @@ class JobFolders:
             "name": job.request.name,
             "command": job.request.command.shown,
             "gpu": ",".join(str(claim.index) for claim in attempt.claims),
-            "workdir": job.request.workdir,
+            "workdir": os.path.abspath(job.request.workdir),
             "attempt": str(attempt.number),
             "started": _moment(attempt.opened_at),
         }

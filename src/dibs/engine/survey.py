@@ -1,17 +1,18 @@
 """Every GPU of this machine with its claims, for people who want to see who holds what.
 
-It is asked by commands that must answer at once: nothing here loads the store or a loop.
+It is asked by commands that must answer at once: what it needs is loaded when there is something to see.
 """
 
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from dibs.gpus.foreign import dibs_job_of, foreign_processes, pid_is_alive
 from dibs.leases.records import Holder
-from dibs.model.gpus import GpuProcess, GpuReading, Reading
-from dibs.supervise import folder
+
+if TYPE_CHECKING:
+    from dibs.model.gpus import GpuProcess, GpuReading, Reading
 
 _DECLARED = "index-"
 
@@ -22,10 +23,10 @@ class GpuUse:
 
     key: str
     index: int | None
-    seen: GpuReading | None = None  # None where nobody can be asked
+    seen: "GpuReading | None" = None  # None where nobody can be asked
     holders: tuple[Holder, ...] = ()
     waiting: tuple[Holder, ...] = ()
-    foreign: tuple[GpuProcess, ...] = ()  # compute here without a claim
+    foreign: "tuple[GpuProcess, ...]" = ()  # compute here without a claim
 
     @property
     def state(self) -> str:
@@ -38,7 +39,7 @@ class GpuUse:
 
 
 def survey(
-    reading: Reading | None, holders: Iterable[Holder], waiting: Iterable[Holder], *, user: str
+    reading: "Reading | None", holders: Iterable[Holder], waiting: Iterable[Holder], *, user: str
 ) -> list[GpuUse]:
     """The cards the driver shows, and those that are known only because somebody claims them.
 
@@ -69,6 +70,8 @@ def pid_of(holder: Holder) -> int:
     Only in folders of our own: a claim of somebody else could name any file of ours.
     """
     if holder.uid == os.geteuid() and holder.folder:
+        from dibs.supervise import folder
+
         try:
             record = folder.facts(holder.folder).record or {}
         except OSError:
@@ -90,8 +93,10 @@ def _declared_index(key: str) -> int | None:
     return int(number) if key.startswith(_DECLARED) and number.isascii() and number.isdigit() else None
 
 
-def _without_claim(card: GpuReading, holders: Sequence[Holder], user: str) -> tuple[GpuProcess, ...]:
+def _without_claim(card: "GpuReading", holders: Sequence[Holder], user: str) -> "tuple[GpuProcess, ...]":
     """Of other users' processes nobody can tell the job: whoever has a claim here is believed to compute in it."""
+    from dibs.gpus.foreign import dibs_job_of, foreign_processes, pid_is_alive
+
     claimers = {holder.user for holder in holders} - {user}
     foreign = foreign_processes(card, lambda pid: dibs_job_of(pid) is not None, pid_is_alive)
     return tuple(process for process in foreign if process.user not in claimers)

@@ -33,6 +33,7 @@ class WaitingLine:
         self._load = load
         self._classes: dict[str, _Class] = {}
         self._delayed: list[tuple[float, JobId, Job]] = []
+        self._latest = 0.0  # a clock that is set back must not hide a job whose moment has come already
         self.count = 0
 
     def restore(self, classes: list[str], delayed: list[Job], count: int) -> None:
@@ -70,6 +71,7 @@ class WaitingLine:
 
     def first(self, each: int, now: float) -> list[Job]:
         """The first jobs of each class, together in order. `each` is how many could start at the most."""
+        now = self._latest = max(now, self._latest)
         while self._delayed and self._delayed[0][0] <= now:
             _, _, job = self._delayed.pop(0)
             self.count -= 1

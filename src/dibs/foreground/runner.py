@@ -27,8 +27,9 @@ from dibs.gpus.watch import Watcher
 from dibs.inputs.entry import BadEntry, Entry
 from dibs.model.events import Ended, Event, Refused, Skipped, Started, Waits
 from dibs.model.gpus import Reading
-from dibs.model.jobs import Command, Job, JobId, Request
+from dibs.model.jobs import Command, Job, JobId, Request, State
 from dibs.model.pool import Pool
+from dibs.paths import FolderRefused
 
 _LOOK = 0.05  # seconds between two looks at the jobs' output
 _LOOK_AT_GPU_FILE = 0.5
@@ -97,6 +98,13 @@ class Tally:
             return 128 + self.stopped_by
         return int(bool(self.failed or self.left or self.errors))
 
+    @property
+    def single_exit_status(self) -> int:
+        """Of a run of one command: the command's own."""
+        if self.last is None:  # it was never started now; perhaps it had succeeded before
+            return self.exit_status or int(not self.skipped)
+        return self.last.outcome.exit_status
+
 
 class Runner:
     """Runs orders to their end."""
@@ -117,6 +125,7 @@ class Runner:
         self._follower = Follower(face.lines, whole_lines=orders.single is None)
         self._terminal: Terminal | None = None
         self._watcher: Watcher | None = None
+        self._has_looked = False
         self._feed: Feed
         self._gpus_text = ""
         self._has_list = orders.single is not None
@@ -145,17 +154,29 @@ class Runner:
         self._over = self._loop.create_future()
         self._loop.set_exception_handler(self._fell)
         hooks = Hooks(self._loop.add_reader, self._loop.remove_reader, self._heard, self._ask_for_turn)
-        self.engine = build_engine(
-            self._environ,
-            root=self._run.root,
-            run=self._run.name,
-            pool=self._orders.pool,
-            results=self._orders.results,
-            hooks=hooks,
-            respect_processes=self._orders.respect_processes,
-        )
         try:
-            self._prepare()
+            if self._orders.lists or self._orders.single:
+                self._run.remember_workdir()
+            self.engine = build_engine(
+                self._environ,
+                root=self._run.root,
+                run=self._run.name,
+                workdir=self._run.workdir,
+                pool=self._orders.pool,
+                results=self._orders.results,
+                hooks=hooks,
+                respect_processes=self._orders.respect_processes,
+            )
+        except (OSError, StoreUnusable) as error:
+            raise _cannot_begin(self._run, error) from error
+        self.engine.most_failures = 1 if self._orders.fail_fast else self._orders.max_failures
+        self.engine.cards.may_grow = self._orders.gpus_file is not None
+        self._feed = Feed(self._orders.lists, self._wake)
+        try:
+            try:
+                self._prepare()
+            except (OSError, StoreUnusable) as error:
+                raise _cannot_begin(self._run, error) from error
             await self._over
         finally:
             self._finish()
@@ -167,7 +188,6 @@ class Runner:
         self.engine.warm_up()
         self._key = self.engine.capture(dict(self._orders.environment))
         self._start_watching()
-        self._feed = Feed(self._orders.lists, self._wake)
         if self._run.is_old:
             self.engine.resume()
         if self._orders.single is not None:
@@ -184,9 +204,13 @@ class Runner:
         self._single = job.id
         if is_terminal():
             self._terminal = Terminal(self._loop.add_reader, self._loop.remove_reader)
-            self.engine.attach(job.id, self._terminal.attached)
+        self._attach(job.id)
+
+    def _attach(self, job: JobId) -> None:
+        if self._terminal:
+            self.engine.attach(job, self._terminal.attached)
         elif not is_in_background():
-            self.engine.attach(job.id, Attached(stdin=0))
+            self.engine.attach(job, Attached(stdin=0))
 
     # -- the loop --------------------------------------------------------------------------------------
 
@@ -248,28 +272,38 @@ class Runner:
         """An old run that is given no list goes on with what its store knows."""
         if self._run.is_old and not self._has_list and self._feed.is_over and not self._feed.errors:
             self._has_list = True
+            self.tally.skipped = self.engine.store.counts().get(State.SUCCEEDED, 0)
             self.engine.queue_leftovers()
 
     def _heard(self, events: Sequence[Event]) -> None:
         for event in events:
             if isinstance(event, Started):
-                if event.job.id == self._single and self._terminal:
+                if event.job.id == self._single and self._terminal and not event.adopted:
                     self._terminal.begin(event.stdout)
                 elif self._face.follows_output:
                     self._follower.begin(event.job, event.stdout, event.stderr)
             elif isinstance(event, Ended):
                 self._follower.end(event.job)
+                if event.job.id == self._single and self._terminal:
+                    self._terminal.pause()
                 if event.retry_at is None:
                     self._count(event)
+                elif event.job.id == self._single:
+                    self._attach(event.job.id)
             elif isinstance(event, Refused):
                 self._count(event)
             elif isinstance(event, Skipped):
                 self.tally.skipped += 1
-            elif isinstance(event, Waits) and not self._orders.wait and not self.engine.running:
+            elif isinstance(event, Waits) and self._must_give_up():
                 self._give_up(
                     NoGpuNow(f"no GPU now: the job {event.reason.sentence}", remedy="leave out --no-wait")
                 )
         self._face.heard(events)
+
+    def _must_give_up(self) -> bool:
+        """Whether waiting is more than nobody wants. A look at the cards that is under way is no waiting."""
+        is_looking = self._watcher is not None and (not self._has_looked or self.engine.cards.are_unsettled)
+        return not self._orders.wait and not self.engine.running and not is_looking
 
     def _count(self, event: Ended | Refused) -> None:
         self.tally.last = event
@@ -312,6 +346,7 @@ class Runner:
 
     def _saw(self, reading: Reading | None) -> None:
         assert self._watcher is not None
+        self._has_looked = True
         failure = self._watcher.failure.message if self._watcher.failure else "no answer from the driver"
         self.engine.cards.saw(reading, failure)
         self._ask_for_turn()
@@ -383,6 +418,14 @@ class Runner:
         with contextlib.suppress(ValueError):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGWINCH):
                 self._loop.remove_signal_handler(number)
+
+
+def _cannot_begin(run: Run, error: OSError | StoreUnusable) -> FolderRefused:
+    why = error.strerror if isinstance(error, OSError) else error.message
+    return FolderRefused(
+        f"cannot begin in {run.root}: {why}",
+        remedy="free some space (`df -h`), or choose another folder with --output-dir",
+    )
 
 
 def _request(entry: Entry) -> Request | tuple[Request, str]:

@@ -30,6 +30,19 @@ class Run:
     def store(self) -> str:
         return f"{self.root}/store.db"
 
+    @property
+    def workdir(self) -> str:
+        """The folder in which its jobs were asked for, so that a run resumed by name finds it again."""
+        try:
+            with open(f"{self.root}/workdir", "rb") as file:
+                return os.fsdecode(file.read()) or os.getcwd()
+        except OSError:
+            return os.getcwd()
+
+    def remember_workdir(self) -> None:
+        with open(f"{self.root}/workdir", "wb") as file:
+            file.write(os.fsencode(os.getcwd()))
+
     def close(self) -> None:
         os.close(self.lock)
 

@@ -35,12 +35,10 @@ class Terminal:
 
     def begin(self, log: str) -> None:
         """The command has been handed over: type to it, show what it writes, and keep that in its log."""
-        os.close(self._slave)
-        os.close(self._lifeline_for_shim)
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         with contextlib.suppress(termios.error):
             self._saved = termios.tcgetattr(0)
-            tty.setraw(0)
+            tty.setraw(0, termios.TCSANOW)  # what was typed ahead is for the command
         os.set_blocking(self._master, False)
         self._add_reader(self._master, self._show)
         self._add_reader(0, self._type)
@@ -50,30 +48,37 @@ class Terminal:
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, b"\0" * 8))
 
-    def end(self) -> None:
-        """Show the rest and give our terminal back as it was."""
+    def pause(self) -> None:
+        """The command has ended: show the rest and give our terminal back as it was. It may be tried again."""
         if self._log < 0:
             return
-        self._show()
+        while self._show():
+            pass
         self._remove_reader(self._master)
         self._remove_reader(0)
         if self._saved is not None:
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(0, termios.TCSADRAIN, self._saved)
-        os.close(self._master)
-        os.close(self._lifeline)
         os.close(self._log)
         self._log = -1
 
-    def _show(self) -> None:
+    def end(self) -> None:
+        self.pause()
+        for fd in (self._master, self._slave, self._lifeline, self._lifeline_for_shim):
+            os.close(fd)
+
+    def _show(self) -> bool:
+        """Show one piece, and say whether there was one. A flood must not keep us from typed keys."""
         try:
-            while data := os.read(self._master, _CHUNK):
-                os.write(self._log, data)
-                _write_all(1, data)
+            data = os.read(self._master, _CHUNK)
         except BlockingIOError:
-            pass
+            return False
         except OSError:
             self._remove_reader(self._master)  # EIO: every process of the command has closed it
+            return False
+        os.write(self._log, data)
+        _write_all(1, data)
+        return bool(data)
 
     def _type(self) -> None:
         try:

@@ -1,10 +1,12 @@
 """Whoever can be asked for the cards of this machine, and which one to ask."""
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dibs.errors import BadInput, DibsError
-from dibs.model.gpus import Gpu, Reading
+
+if TYPE_CHECKING:  # 2 ms that a machine without a driver does not pay
+    from dibs.model.gpus import Gpu, Reading
 
 DRIVER_LIBRARY = "libnvidia-ml.so.1"
 
@@ -12,7 +14,7 @@ DRIVER_LIBRARY = "libnvidia-ml.so.1"
 class Probe(Protocol):
     """Sees the cards of this machine."""
 
-    def read(self) -> Reading:
+    def read(self) -> "Reading":
         """Look once at every card. May block for as long as a sick card likes: see `watch`.
 
         Raises ProbeFailed where there is something to ask and it gives no answer.
@@ -48,7 +50,7 @@ def find_probe(environ: Mapping[str, str]) -> Probe | None:
     return _find_nvidia()
 
 
-def refuse_twins(gpus: Iterable[Gpu]) -> None:
+def refuse_twins(gpus: "Iterable[Gpu]") -> None:
     """Leases follow the key: two cards of one key, or of one number, cannot be told apart."""
     seen: set[str | int] = set()
     for gpu in gpus:

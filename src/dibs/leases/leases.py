@@ -15,7 +15,7 @@ from dibs.leases.listing import Files, Listing, check_key
 from dibs.leases.records import Holder, encode, named
 from dibs.leases.slots import Alive, Survey, new_slot, no_slot, survey, write
 from dibs.leases.who import file_key, lockers, owner_of
-from dibs.model.jobs import Claim
+from dibs.model.claims import Claim
 
 FRESH = 10.0  # seconds; a wish that was not renewed for longer belongs to a stopped waiter
 PATIENCE = 2.0  # seconds; a guard is held for microseconds, so whoever has it for longer is stuck or hostile

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from dibs.leases.who import user_name
-from dibs.model.jobs import Claim
+from dibs.model.claims import Claim
 
 LONGEST = 32768  # bytes of a record, enough for the longest path the kernel takes; no more is ever read
 _SHARE = re.compile(r"[0-9]{1,9}(/[0-9]{1,9})?")  # Fraction("1e999999999") would keep us busy for ever

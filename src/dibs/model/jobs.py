@@ -1,11 +1,13 @@
 """Jobs, attempts, claims and outcomes: the words of style.md as frozen values."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from typing import NewType
+
+from dibs.model.claims import Claim
 
 JobId = NewType("JobId", int)
 
@@ -101,16 +103,6 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
-    """An attempt's hold on a share of a GPU."""
-
-    gpu: str  # the card's key
-    index: int
-    share: Fraction
-    vram: int = 0  # bytes
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """How an attempt ended. Exactly one of exit_code and signal is set, unless nobody saw the end."""
 
@@ -125,6 +117,15 @@ class Outcome:
         if self.cause is None:
             return State.SUCCEEDED
         return _STATE_OF.get(self.cause, State.FAILED)
+
+    @property
+    def exit_status(self) -> int:
+        """As a shell would tell it: the exit code, 128+n for a signal, 124 for the time limit."""
+        if self.cause is Cause.TIME_LIMIT:
+            return 124
+        if self.signal is not None:
+            return 128 + self.signal
+        return 1 if self.exit_code is None else self.exit_code
 
 
 _STATE_OF = {Cause.TIME_LIMIT: State.TIMED_OUT, Cause.STOPPED: State.CANCELLED, Cause.LOST: State.LOST}
@@ -162,17 +163,3 @@ class Attempt:
     @property
     def key(self) -> tuple[JobId, int]:
         return (self.job, self.number)
-
-
-def gpu_environment(claims: Sequence[Claim]) -> Mapping[str, str]:
-    """The variables by which a job knows its GPUs. A job for no GPU gets an empty list.
-
-    Integers in PCI order: several frameworks crash on UUIDs.
-    """
-    indices = [str(claim.index) for claim in claims]
-    return {
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(indices),
-        "GPU": ",".join(f"cuda{index}" for index in indices),
-        "DIBS_GPUS": ",".join(indices),
-    }

@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from dibs.model.claims import Claim
 from dibs.model.gpus import Gpu
-from dibs.model.jobs import Claim, Wishes
+from dibs.model.jobs import Wishes
 from dibs.model.pool import Card, Pool
 from dibs.model.reasons import Reason
 from dibs.model.units import show_size

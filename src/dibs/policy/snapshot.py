@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from dibs.model.jobs import Claim, Job, JobId
+from dibs.model.claims import Claim
+from dibs.model.jobs import Job, JobId
 from dibs.model.pool import Card
 from dibs.model.reasons import Reason
 

@@ -4,7 +4,8 @@ import json
 from fractions import Fraction
 from typing import Any
 
-from dibs.model.jobs import Claim, Command, Request, Wishes
+from dibs.model.claims import Claim
+from dibs.model.jobs import Command, Request, Wishes
 
 _PLAIN = Request(command=Command((), ""))
 

@@ -4,10 +4,11 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 from dibs.errors import FolderInUse, StoreUnusable
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Request, State
@@ -29,21 +30,30 @@ class Store:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        migrations = _migrations()
+        if not os.path.exists(path):
+            _create(path, migrations)
+        size = _check_header(path, len(migrations))
+        self._db = sqlite3.connect(path, timeout=1.0, isolation_level=None, cached_statements=64)
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, cached_statements=64)
             self._db.execute("pragma locking_mode = exclusive")
+            if size <= _QUICKLY_CHECKED:
+                _check_pages(self._db)
             self._db.execute("pragma journal_mode = wal")
             # FULL, not NORMAL: what was acknowledged must survive a power cut.
             self._db.execute("pragma synchronous = full")
             self._db.execute("pragma temp_store = file")
             self._db.execute("pragma wal_autocheckpoint = 4000")  # pages: 16 MB, a checkpoint is two more syncs
-            self._migrate()
+            self._migrate(migrations)
             self._db.execute(
                 "create temp table seen (content_key text primary key, times integer not null) without rowid"
             )
         except sqlite3.DatabaseError as error:
+            self._db.close()
             raise _unusable(path, error) from error
-        os.chmod(path, 0o600)
+        except StoreUnusable:
+            self._db.close()
+            raise
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -107,18 +117,19 @@ class Store:
         self._db.execute("update jobs set state = 'held' where state = 'queued'")
 
     def leftovers(self) -> list[JobId]:
-        """What has not succeeded and is not running, in order."""
-        rows = self._db.execute(
-            "select id from jobs where state in ('failed', 'cancelled', 'timed_out', 'lost', 'held') order by id"
+        """What has not succeeded and is not running, in order. What was refused is not: it can never run."""
+        rows = self._ask(
+            "select id from jobs where state in ('failed', 'cancelled', 'timed_out', 'lost', 'held')"
+            " and cause is not 'refused' order by id"
         )
         return [JobId(number) for (number,) in rows]
 
-    def queue_again(self, job: JobId, request: Request | None = None) -> Job:
-        """Put a job back into the queue with a fresh count of tries, perhaps with changed wishes."""
+    def queue_again(self, job: JobId, request: Request | None = None, environment: str = "") -> Job:
+        """Put a job back into the queue with a fresh count of tries, perhaps as it was asked for this time."""
         if request is not None:
             self._db.execute(
-                "update jobs set request = ?, class = ?, priority = ? where id = ?",
-                (encode_request(request), encode_wishes(request.wishes), request.priority, job),
+                "update jobs set request = ?, class = ?, priority = ?, environment = ? where id = ?",
+                (encode_request(request), encode_wishes(request.wishes), request.priority, environment, job),
             )
         self._db.execute(
             "update jobs set state = 'queued', tries = 0, not_before = null, ended_at = null, exit_code = null,"
@@ -132,7 +143,7 @@ class Store:
 
     def waiting_classes(self) -> list[str]:
         """The different wishes of waiting jobs, without reading the jobs: one index seek for each class."""
-        rows = self._db.execute(
+        rows = self._ask(
             "with recursive c (class) as ("
             " select min(class) from jobs where state = 'queued'"
             " union all"
@@ -144,7 +155,7 @@ class Store:
 
     def waiting(self, wishes: str, now: float, limit: int) -> list[Job]:
         """The first jobs of a class that may start now: by priority, then by age."""
-        rows = self._db.execute(
+        rows = self._ask(
             f"select {_JOB} from jobs where class = ? and state = 'queued'"
             " and (not_before is null or not_before <= ?) order by priority desc, id limit ?",
             (wishes, now, limit),
@@ -153,17 +164,17 @@ class Store:
 
     def delayed(self, now: float) -> list[Job]:
         """Waiting jobs whose moment has not come."""
-        rows = self._db.execute(f"select {_JOB} from jobs where state = 'queued' and not_before > ?", (now,))
+        rows = self._ask(f"select {_JOB} from jobs where state = 'queued' and not_before > ?", (now,))
         return [_job(row) for row in rows]
 
     def counts(self) -> dict[State, int]:
-        rows = self._db.execute("select state, count(*) from jobs group by state")
+        rows = self._ask("select state, count(*) from jobs group by state")
         return {State(state): count for state, count in rows}
 
     def rows(self, states: Iterable[State], limit: int) -> list[JobRow]:
         """Jobs in these states with the GPUs and folder of their last attempt, oldest first."""
         names = [str(state) for state in states]
-        rows = self._db.execute(
+        rows = self._ask(
             f"select {_JOB}, exit_code, signal, cause, message, seconds,"
             " (select claims from attempts where job = jobs.id and number = jobs.attempts),"
             " (select folder from attempts where job = jobs.id and number = jobs.attempts)"
@@ -211,20 +222,21 @@ class Store:
         """It never ran: the job waits again, and the try does not count."""
         self._db.execute("delete from attempts where job = ? and number = ?", attempt.key)
         self._db.execute(
-            "update jobs set state = 'queued', tries = tries - 1, not_before = ? where id = ?",
-            (retry_at, attempt.job),
+            "update jobs set state = 'queued', attempts = ?, tries = tries - 1, not_before = ? where id = ?",
+            (attempt.number - 1, retry_at, attempt.job),
         )
 
     def refuse(self, job: JobId, outcome: Outcome, now: float) -> None:
         """End a job that can never run."""
         self._db.execute(
-            "update jobs set state = ?, ended_at = ?, cause = ?, message = ? where id = ?",
+            "update jobs set state = ?, not_before = null, ended_at = ?, exit_code = null, signal = null,"
+            " seconds = null, cause = ?, message = ? where id = ?",
             (outcome.state, now, outcome.cause, _text(outcome.message), job),
         )
 
     def open_attempts(self) -> list[tuple[Job, Attempt]]:
         """Attempts whose end nobody has recorded yet."""
-        rows = self._db.execute(
+        rows = self._ask(
             f"select {_JOB}, number, boot_id, folder, claims, opened_at"
             " from jobs join attempts on job = id and number = attempts where state = 'running' order by id"
         )
@@ -245,29 +257,93 @@ class Store:
 
     # -- the file --------------------------------------------------------------------------------------
 
-    def _migrate(self) -> None:
-        files = sorted(
-            (
-                file
-                for file in (resources.files("dibs.store") / "migrations").iterdir()
-                if file.name.endswith(".sql")
-            ),
-            key=lambda file: file.name,
-        )
+    def _ask(self, question: str, values: Sequence[Any] = ()) -> list[Any]:
+        try:
+            return self._db.execute(question, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise _unusable(self.path, error) from error
+
+    def _migrate(self, migrations: Sequence[str]) -> None:
         (version,) = self._db.execute("pragma user_version").fetchone()
-        if version > len(files):
-            raise StoreUnusable(
-                f"cannot open {self.path}: it was written by a newer dibs"
-                f" (schema {version}, this one knows {len(files)})",
-                remedy="use that version again; the store was left as it is",
-            )
-        for number, file in enumerate(files[version:], version + 1):
-            self._db.executescript(f"begin; {file.read_text()}; pragma user_version = {number}; commit;")
+        if not 0 < version <= len(migrations):  # the header did not know yet what stands in the log
+            raise _unknown_version(self.path, version, len(migrations))
+        _apply(self._db, migrations, version)
         self._has_history = self._db.execute("select 1 from jobs limit 1").fetchone() is not None
 
     def _roll_back(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("rollback")
+        # A failed write may have rolled back by itself, and a sick disk may fail again: the next turn tells.
+        with suppress(sqlite3.DatabaseError):
+            if self._db.in_transaction:
+                self._db.execute("rollback")
+
+
+_QUICKLY_CHECKED = 64 * 1024**2  # bytes; a check reads every page, half a second for a file as large as this
+
+
+def _migrations() -> list[str]:
+    folder = resources.files("dibs.store") / "migrations"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [file.read_text() for file in files]
+
+
+def _apply(db: sqlite3.Connection, migrations: Sequence[str], version: int) -> None:
+    for number, text in enumerate(migrations[version:], version + 1):
+        db.executescript(f"begin; {text}; pragma user_version = {number}; commit;")
+
+
+def _create(path: str, migrations: Sequence[str]) -> None:
+    """Make the file whole or not at all, for our eyes only: then one of no bytes is always a damaged one."""
+    new = f"{path}.{os.getpid()}.new"
+    try:
+        fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with closing(sqlite3.connect(new, isolation_level=None)) as db:
+                db.execute("pragma journal_mode = wal")
+                db.execute("pragma synchronous = off")
+                _apply(db, migrations, 0)
+            os.fsync(fd)
+            try:
+                os.link(new, path)
+            except FileExistsError:
+                pass  # somebody was faster
+            except OSError:  # a file system without links
+                os.rename(new, path)
+        finally:
+            os.close(fd)
+            with suppress(FileNotFoundError):
+                os.unlink(new)
+        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_CLOEXEC)
+        os.fsync(folder)
+        os.close(folder)
+    except OSError as error:
+        raise StoreUnusable(
+            f"cannot make {path}: {error.strerror}", remedy="check the disk (`df -h`) and who owns the folder"
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise _unusable(path, error) from error
+
+
+def _check_header(path: str, known: int) -> int:
+    """Refuse, without touching it, what no dibs or only a newer one can have written; return the size."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise StoreUnusable(f"cannot open {path}: {error.strerror}", remedy="see who owns it") from error
+    if not header.startswith(b"SQLite format 3\0"):
+        what = "it is no store" if header else "it is empty, but a store never is"
+        raise StoreUnusable(f"cannot use {path}: {what}", remedy=_LEFT_AS_IT_IS)
+    version = int.from_bytes(header[60:64], "big")
+    if not 0 < version <= known:
+        raise _unknown_version(path, version, known)
+    return size
+
+
+def _check_pages(db: sqlite3.Connection) -> None:
+    (found,) = db.execute("pragma quick_check(1)").fetchone()
+    if found != "ok":
+        raise sqlite3.DatabaseError(f"it is damaged ({' '.join(found.split())})")
 
 
 _JOB = "id, request, state, attempts, tries, not_before, environment"
@@ -275,10 +351,14 @@ _JOB = "id, request, state, attempts, tries, not_before, environment"
 
 def _job(row: tuple[int, str, str, int, int, float | None, str]) -> Job:
     number, request, state, attempts, tries, not_before, environment = row
+    try:
+        wanted, stands = decode_request(request), State(state)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreUnusable(f"cannot read job {number}: its row is damaged", remedy=_LEFT_AS_IT_IS) from error
     return Job(
         id=JobId(number),
-        request=decode_request(request),
-        state=State(state),
+        request=wanted,
+        state=stands,
         attempts=attempts,
         tries=tries,
         not_before=not_before,
@@ -315,6 +395,18 @@ def _path(path: str) -> str | bytes:
 def _text(text: str) -> str:
     """Messages may name files whose names are no UTF-8; SQLite wants text."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+_LEFT_AS_IT_IS = "the file was left as it is; take it back from a backup, or begin another run"
+
+
+def _unknown_version(path: str, version: int, known: int) -> StoreUnusable:
+    if version < 1:
+        return StoreUnusable(f"cannot use {path}: it is no store of dibs", remedy=_LEFT_AS_IT_IS)
+    return StoreUnusable(
+        f"cannot open {path}: it was written by a newer dibs (schema {version}, this one knows {known})",
+        remedy="use that version again; the store was left as it is",
+    )
 
 
 def _unusable(path: str, error: sqlite3.DatabaseError) -> StoreUnusable | FolderInUse:

@@ -2,7 +2,9 @@
 
 `python train.py --lr 0.1` needs no bash: starting one first costs more than all the rest of a job's start. As in
 make, a line of plain words is executed directly. What a shell would look at twice, and every builtin, goes to
-the shell; so does a program that cannot be started, for the shell's own words and exit code. Standard library only.
+the shell; so does a program that cannot be started, for the shell's own words and exit code.
+
+Standard library only.
 """
 
 import re

@@ -341,7 +341,7 @@ def _start_error(spec: dict[str, Any], error: OSError) -> str:
     reason = os.strerror(error.errno) if error.errno else str(error)
     if error.strerror and error.strerror.startswith("cannot enter"):
         return f"{error.strerror}: {spec['workdir']}"
-    what = error.filename or spec["words"][0]
+    what = os.fsdecode(error.filename or spec["words"][0])
     return f"cannot start {what}: {reason}"
 
 

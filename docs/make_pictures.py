@@ -1,0 +1,210 @@
+"""Makes docs/pictures/*.svg: runs the real program in a terminal and draws what stands on its screen.
+
+A picture is written again only when something other than numbers and the order of the jobs' lines has changed:
+these differ from run to run, and nobody wants to review that. Whoever makes them is called ben.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import json
+import os
+import pty
+import pwd
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
+from rich.text import Text
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs" / "pictures"
+BIN = Path(sys.executable).parent
+WIDTH, WIDE = 100, 116  # columns; the program is told of fewer, for fonts that are a little too wide
+PATIENCE = 60.0  # seconds
+
+_THEME = TerminalTheme(
+    (24, 26, 31),
+    (215, 218, 224),
+    [(63, 68, 81), (224, 108, 117), (140, 194, 101), (209, 154, 102),
+     (74, 165, 240), (193, 98, 222), (66, 179, 194), (215, 218, 224)],
+    [(130, 137, 151), (255, 97, 110), (165, 224, 117), (240, 164, 93),
+     (77, 196, 255), (222, 115, 255), (76, 209, 224), (255, 255, 255)],
+)  # fmt: skip
+
+# Rich's own frame loads a font from the network; a terminal in the docs is content with the reader's.
+_FRAME = """\
+<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font-family: "DejaVu Sans Mono", Menlo, Consolas, monospace; \
+font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width; }}
+{styles}
+</style>
+<defs><clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/></clipPath>
+{lines}</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+
+
+def main() -> None:
+    """Make every picture."""
+    with tempfile.TemporaryDirectory(prefix="dibs-pictures-") as scratch:
+        environment = _environment(Path(scratch))
+        _draw("help", "dibs run --help", _last_screen(["dibs", "run", "--help"], environment))
+        command = ["dibs", "run", "--gpus", "0,1,2", "-f", "examples/commands.txt"]
+        shown = "dibs run --gpus 0,1,2 -f examples/commands.txt"
+        running, done = _demo(command, environment)
+        _draw("running", shown, running)
+        _draw("demo", shown, done)
+        with _busy_machine(environment, Path(scratch)) as busy:
+            screen = _last_screen(["dibs", "gpus"], busy, WIDE)
+            me = pwd.getpwuid(os.geteuid()).pw_name
+            _draw("gpus", "dibs gpus", [line.replace(f"{me}: ", "ben: ") for line in screen], WIDE)
+
+
+def _demo(command: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The screen in the middle of the run, and the one at its end."""
+    running: list[str] = []
+    screen: list[str] = []
+    for screen in _screens(command, environment):
+        if "3 running" in screen[-1] and " left" in screen[-1]:
+            running = screen
+    table = next(place for place, line in enumerate(screen) if re.match(r"job +GPU ", _plain(line)))
+    return running[:1] + running[-14:], screen[:1] + screen[max(1, table - 8) :]
+
+
+@contextlib.contextmanager
+def _busy_machine(environment: Mapping[str, str], scratch: Path) -> Iterator[dict[str, str]]:
+    """Four cards of a file: one with a stranger's process, one with a job of ours, one with half a job."""
+    world = json.loads((ROOT / "tests" / "data" / "readings" / "four_cards.json").read_text())
+    stranger = subprocess.Popen(["sleep", "600"])
+    world["gpus"][0]["processes"][0]["pid"] = stranger.pid  # a process counts only while it lives
+    cards = scratch / "cards.json"
+    cards.write_text(json.dumps(world))
+    busy = {**environment, "DIBS_PROBE": f"fake:{cards}"}
+    lists = [("1", "[name=baseline] sleep 600\n"), ("2,2", "[name=lr-0.1] sleep 600\n")]
+    runs = []
+    try:
+        for gpus, text in lists:
+            run = subprocess.Popen(
+                ["dibs", "run", "--json", "--gpus", gpus], env=busy, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            runs.append(run)
+            assert run.stdin and run.stdout
+            run.stdin.write(text.encode())
+            run.stdin.close()
+            for _ in range(text.count("\n")):
+                while b'"started"' not in run.stdout.readline():
+                    pass
+        yield busy
+    finally:
+        for run in runs:
+            for _ in range(3):  # stop, ask, kill
+                run.send_signal(signal.SIGTERM)
+                time.sleep(0.1)
+            run.wait()
+        stranger.kill()
+        stranger.wait()
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("HOME", "LANG", "USER") if name in os.environ}
+    return {
+        **kept,
+        "LC_ALL": "C.UTF-8",
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "TERM": "xterm-256color",
+        "DIBS_STATE": str(scratch / "state"),
+        "DIBS_LEASES": str(scratch / "leases"),
+        "DIBS_PROBE": "none",
+    }
+
+
+# -- a small terminal --------------------------------------------------------------------------------------
+
+
+def _last_screen(command: Sequence[str], environment: Mapping[str, str], width: int = WIDTH) -> list[str]:
+    return list(_screens(command, environment, width))[-1]
+
+
+def _screens(command: Sequence[str], environment: Mapping[str, str], width: int = WIDTH) -> Iterator[list[str]]:
+    """What stands on the terminal, again and again until the command has ended; it must succeed."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width - 4, 0, 0))
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=dict(environment), stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+    )
+    os.close(slave)
+    written = b""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and select.select([master], [], [], PATIENCE)[0]:
+        try:
+            data = os.read(master, 65536)
+        except OSError:  # the other side is closed
+            break
+        written += data
+        yield _lines(written)
+    os.close(master)
+    if process.wait(timeout=10) != 0:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{written.decode()}")
+
+
+def _lines(written: bytes) -> list[str]:
+    """The lines as they stand: of one that was drawn over, what was drawn last."""
+    lines = written.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+    shown = [line.rpartition("\r\x1b[K")[2] for line in lines]
+    return shown if shown[-1] else shown[:-1]
+
+
+def _plain(line: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", line)
+
+
+# -- drawing -----------------------------------------------------------------------------------------------
+
+
+def _draw(name: str, command: str, lines: Sequence[str], width: int = WIDTH) -> None:
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, highlight=False)
+    console.print(Text.assemble(("$ ", "bold green"), (command, "bold")), soft_wrap=True)
+    for line in lines:
+        console.print(Text.from_ansi(line), overflow="ellipsis", no_wrap=True, crop=True)
+    svg = console.export_svg(title="", theme=_THEME, code_format=_FRAME, unique_id=name)
+    svg = "\n".join(line.rstrip() for line in svg.splitlines() if line.strip())
+    mark = f"<!-- {_shape(lines)} -->"
+    path = PICTURES / f"{name}.svg"
+    if path.exists() and mark in path.read_text():
+        print(f"{path.relative_to(ROOT)}: nothing new")
+        return
+    PICTURES.mkdir(exist_ok=True)
+    path.write_text(f"{svg}\n{mark}\n")
+    print(f"{path.relative_to(ROOT)}: {len(svg) // 1024 + 1} KiB")
+
+
+def _shape(lines: Sequence[str]) -> str:
+    """A name for what a screen looks like, whatever the numbers in it and whichever job was faster."""
+    plain = [re.sub(r"[0-9]+(\.[0-9]+)?", "0", _plain(line)) for line in lines]
+    plain = [re.sub(r"^\[[^]]+\] .*", "[job]", re.sub(r"( 0:[\w-]+)+", " 0:job", line)) for line in plain]
+    return hashlib.blake2b("\n".join(sorted(set(plain))).encode(), digest_size=8).hexdigest()
+
+
+if __name__ == "__main__":
+    main()

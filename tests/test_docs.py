@@ -1,0 +1,259 @@
+"""The documentation is true: its commands run, its links lead somewhere, and nothing is left out.
+
+`make bless` (DIBS_BLESS=1) rewrites the golden files.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+GOLDEN = ROOT / "tests" / "data" / "golden"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PATIENCE = 60  # seconds for a block
+ENDLESS = 2  # seconds after which a block that never ends is ended
+_FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_LAYS_HANDS_ON_THE_MACHINE = re.compile(r"^(make|pip|sudo|git) ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of bash in a page. Its fence may say `exit=1` or `endless`."""
+
+    page: Path
+    line: int
+    marks: tuple[str, ...]
+    text: str
+
+    @property
+    def exit_status(self) -> int:
+        found = [mark.removeprefix("exit=") for mark in self.marks if mark.startswith("exit=")]
+        return int(found[0]) if found else 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks() -> Iterator[Block]:
+    for page in PAGES:
+        text = page.read_text()
+        for fence in _FENCE.finditer(text):
+            language, *marks = fence["info"].split() or [""]
+            if language == "bash":
+                yield Block(page, text[: fence.start()].count("\n") + 1, tuple(marks), fence["body"])
+
+
+RUN = [block for block in blocks() if not _LAYS_HANDS_ON_THE_MACHINE.search(block.text)]
+ONLY_READ = [block for block in blocks() if _LAYS_HANDS_ON_THE_MACHINE.search(block.text)]
+
+
+@pytest.fixture
+def bash(tmp_path: Path) -> Iterator["Bash"]:
+    one = Bash(tmp_path)
+    yield one
+
+
+class Bash:
+    """Bash in a folder of its own, on a machine with four idle cards."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.folder = tmp_path / "a folder"
+        shutil.copytree(ROOT / "examples", self.folder / "examples")
+        cards = [
+            {"index": index, "uuid": f"GPU-{index}0000000-0000", "name": "NVIDIA H200", "memory_total": 150 << 30}
+            for index in range(4)
+        ]
+        (tmp_path / "cards.json").write_text(json.dumps(cards))
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("DIBS_", "CUDA_"))}
+        self.environment = {
+            **kept,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "DIBS_STATE": str(tmp_path / "state"),
+            "DIBS_LEASES": str(tmp_path / "leases"),
+            "DIBS_PROBE": f"fake:{tmp_path / 'cards.json'}",
+        }
+
+    def start(self, text: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            ["bash", "-e", "-o", "pipefail", "-c", text],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+
+@pytest.mark.parametrize("block", RUN, ids=lambda block: block.name)
+def test_what_the_pages_tell_you_to_type_works(block: Block, bash: Bash) -> None:
+    process = bash.start(block.text)
+    is_endless = "endless" in block.marks
+    try:
+        said, _ = process.communicate(timeout=ENDLESS if is_endless else PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        said, _ = process.communicate()
+        assert is_endless, f"{block.name} did not end:\n{said}"
+        assert "error" not in said
+        return
+
+    assert not is_endless, f"{block.name} ended:\n{said}"
+    assert process.returncode == block.exit_status, f"{block.name}:\n{said}"
+
+
+@pytest.mark.parametrize("block", ONLY_READ, ids=lambda block: block.name)
+def test_blocks_that_install_things_name_targets_that_there_are(block: Block) -> None:
+    targets = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+    named = re.findall(r"^make ([a-z-]+)", block.text, re.MULTILINE)
+    others = [line for line in block.text.splitlines() if not line.startswith("make ")]
+
+    assert set(named) <= set(targets)
+    assert set(others) <= {"pip install .", ""}, "only what is known to work may stand unread in a page"
+
+
+def test_every_target_of_the_makefile_is_explained_by_make_help() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+
+    said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    for target in ("demo", "test", "check", "bench", "docs", "bless", "faults", "help"):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+        assert f"make {target} " in said
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text())
+
+    for link in _LINK.findall(text):
+        if link.startswith(("http:", "https:", "mailto:")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        if anchor:
+            assert anchor in _anchors(target), f"{page.name} links to {link}; there are {_anchors(target)}"
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    linked = {
+        (DOCS / link.partition("#")[0]).resolve()
+        for link in _LINK.findall((DOCS / "index.md").read_text())
+        if not link.startswith("http")
+    }
+
+    assert {page for page in DOCS.rglob("*.md") if page.name != "index.md"} <= linked
+
+
+def test_every_picture_is_shown_somewhere_and_names_no_foreign_host() -> None:
+    pages = "".join(page.read_text() for page in PAGES)
+
+    for picture in (DOCS / "pictures").iterdir():
+        assert f"pictures/{picture.name})" in pages
+        hosts = set(re.findall(r"https?://[^\"' )]+", picture.read_text()))
+        assert hosts == {"http://www.w3.org/2000/svg"}  # a name space, never fetched
+
+
+@pytest.mark.parametrize("command", ["run", "gpus", "gpus release"])
+def test_every_option_is_documented(command: str) -> None:
+    pages = "".join(page.read_text() for page in sorted(DOCS.rglob("*.md")))
+
+    options = re.findall(r"^ +(-\w)?(?:, )?(--[a-z-]+)", _help(command), re.MULTILINE)
+
+    assert options
+    for short, long in options:
+        assert re.search(rf"{long}(?![a-z-])", pages), f"{long} of dibs {command} is in no page"
+        assert not short or re.search(rf"(?<![\w-]){short}(?!\w)", pages), (
+            f"{short} of dibs {command} is in no page"
+        )
+
+
+def test_every_wish_word_is_documented() -> None:
+    from dibs.inputs.wishes import WORDS
+
+    rows = re.findall(r"^\| `(\w+)` \|", (DOCS / "run.md").read_text(), re.MULTILINE)
+
+    assert sorted(rows) == sorted(WORDS)
+
+
+def test_every_variable_is_documented() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    reference = (DOCS / "reference.md").read_text()
+
+    used = set(re.findall(r"\bDIBS_[A-Z_]+[A-Z]\b", sources)) | {
+        "CUDA_VISIBLE_DEVICES",
+        "XDG_STATE_HOME",
+        "NO_COLOR",
+    }
+
+    assert {name for name in used if f"`{name}`" not in reference} == set()
+
+
+def test_every_event_and_its_keys_are_documented(bash: Bash) -> None:
+    reference = (DOCS / "reference.md").read_text()
+    list_ = "echo a\\n[num_gpus=9] echo b\\nexit $((DIBS_ATTEMPT == 1))\\n"
+
+    said, _ = bash.start(f"printf '{list_}' | dibs run --json --retries 1 || true").communicate(timeout=PATIENCE)
+
+    events = [json.loads(line) for line in said.splitlines()]
+    assert {"queued", "refused", "started", "ended", "finished"} <= {event["event"] for event in events}
+    for event in events:
+        assert f"| `{event['event']}` |" in reference
+        assert [key for key in event if f"`{key}`" not in reference] == []
+
+
+@pytest.mark.parametrize("command", ["", "run", "gpus", "gpus release"])
+def test_the_help_is_the_golden_one(command: str) -> None:
+    name = "-".join(["dibs", *command.split(), "help"])
+
+    _compare_with_golden(f"{name}.txt", _help(command))
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    files = [
+        *PAGES,
+        ROOT / "Makefile",
+        ROOT / ".ci" / "run",
+        *(ROOT / "examples").iterdir(),
+        ROOT / "CHANGELOG.md",
+    ]
+
+    for file in files:
+        if file.is_file():
+            assert not re.search(r"/home/|/root/|/work/|/Users/", file.read_text()), file
+
+
+def _help(command: str) -> str:
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    argv = [f"{Path(sys.executable).parent}/dibs", *command.split(), "--help"]
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def _compare_with_golden(name: str, text: str) -> None:
+    path = GOLDEN / name
+    if os.environ.get("DIBS_BLESS"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert path.exists(), f"{path.relative_to(ROOT)} is missing: `make bless` writes it"
+    assert text == path.read_text(), "`make bless` rewrites it, where the new text is meant"
+
+
+def _anchors(page: Path) -> set[str]:
+    """Headings as GitHub and the site turn them into anchors."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
