@@ -171,9 +171,11 @@ class Engine:
         """Queue again whatever has not succeeded, unless no free moment of today's pool could satisfy it."""
         events: list[Event] = []
         with self.store.turn():
-            for row in self.store.rows((State.FAILED,), -1):
-                if row.outcome is not None and row.outcome.cause is Cause.REFUSED:
-                    events.append(Refused(row.job, row.outcome))  # it has not succeeded, and nothing has changed
+            events += [  # they have not succeeded either, and nothing about them has changed
+                Refused(row.job, row.outcome)
+                for row in self.store.rows((State.FAILED,), -1)
+                if row.outcome is not None and row.outcome.cause is Cause.REFUSED
+            ]
             for leftover in self.store.leftovers():
                 job = self.store.queue_again(leftover)
                 if problem := self._why_never(job.request):
@@ -461,11 +463,13 @@ class Engine:
         self._trouble(error.message, now)
 
     def _load_waiting(self) -> None:
+        now = self._clock()
         self._waiting = WaitingLine(self.store.waiting)
         self._waiting.restore(
             self.store.waiting_classes(),
-            self.store.delayed(self._clock()),
+            self.store.delayed(now),
             self.store.counts().get(State.QUEUED, 0),
+            now,
         )
 
 

@@ -36,8 +36,9 @@ class WaitingLine:
         self._latest = 0.0  # a clock that is set back must not hide a job whose moment has come already
         self.count = 0
 
-    def restore(self, classes: list[str], delayed: list[Job], count: int) -> None:
-        """Begin with what the store says is waiting."""
+    def restore(self, classes: list[str], delayed: list[Job], count: int, now: float) -> None:
+        """Begin with what the store says is waiting; `delayed` are those whose moment comes after `now`."""
+        self._latest = now
         for name in classes:
             self._classes.setdefault(name, _Class()).has_more = True
         for job in delayed:

@@ -4,6 +4,7 @@ A claim is alive while its file is locked, so a dead holder's claim frees itself
 deleted: whoever still holds a deleted file would not be seen, and the card would be booked twice.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dibs.leases.guards import Guards, close_all
-from dibs.leases.listing import Files, Listing, check_key
+from dibs.leases.listing import Entry, Files, Listing, check_key
 from dibs.leases.records import Holder, encode, named
 from dibs.leases.slots import Alive, Survey, new_slot, no_slot, survey, write
 from dibs.leases.who import file_key, lockers, owner_of
@@ -101,7 +102,7 @@ class Leases:
         """
         files = self._listing.files()
         for claim in claims:
-            if ("wish", claim.gpu) not in files:
+            if not self._renewed_wishes(files, claim.gpu):
                 continue
             guards = self._guards.hold([claim.gpu])
             if isinstance(guards, str):
@@ -162,8 +163,18 @@ class Leases:
     def _others_wishes(self, files: Files, gpu: str) -> list[Holder]:
         ours = self._wishes.get(gpu)
         inode = os.fstat(ours.fd).st_ino if ours else 0
-        found = self._look(files, "wish", gpu).alive
-        return [wish.holder for wish in found if wish.seen.st_ino != inode and _is_fresh(wish)]
+        renewed = self._renewed_wishes(files, gpu)
+        found = survey(self._folder, gpu, renewed, uid=self._uid, wanted=0).alive
+        return [wish.holder for wish in found if wish.seen.st_ino != inode and _is_fresh(wish.seen)]
+
+    def _renewed_wishes(self, files: Files, gpu: str) -> list[Entry]:
+        """Wish files that somebody may still stand behind. Most were left by those who got what they wanted."""
+        found = []
+        for entry in files.get(("wish", gpu), ()):
+            with contextlib.suppress(OSError):
+                if _is_fresh(os.lstat(f"{self._folder}/{entry.name}")):
+                    found.append(entry)
+        return found
 
     def _has_slots(self, files: Files, look: Survey, wanted: int) -> bool:
         """Make the files that are missing. False when our own live claims fill all that we may have."""
@@ -216,7 +227,7 @@ class Leases:
                     found += self._look(files, kind, gpu).alive
                 finally:
                     close_all(() if isinstance(guards, str) else guards)
-        return list(_as_the_kernel_sees(alive for alive in found if kind == "claim" or _is_fresh(alive)))
+        return list(_as_the_kernel_sees(alive for alive in found if kind == "claim" or _is_fresh(alive.seen)))
 
 
 class _Wish:
@@ -231,8 +242,8 @@ def _both(one: Claim, other: Claim) -> Claim:
     return replace(one, share=min(Fraction(1), one.share + other.share), vram=one.vram + other.vram)
 
 
-def _is_fresh(wish: Alive) -> bool:
-    return abs(time.time() - wish.seen.st_mtime) < FRESH  # a clock set back is no reason to wait for ever
+def _is_fresh(wish: os.stat_result) -> bool:
+    return abs(time.time() - wish.st_mtime) < FRESH  # a clock set back is no reason to wait for ever
 
 
 def _as_the_kernel_sees(found: Iterable[Alive]) -> Iterable[Holder]:

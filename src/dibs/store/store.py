@@ -4,15 +4,17 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 from dibs.errors import FolderInUse, StoreUnusable
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Request, State
 from dibs.store.codec import decode_claims, decode_request, encode_claims, encode_request, encode_wishes
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,10 @@ class Store:
             self._db.execute(
                 "create temp table seen (content_key text primary key, times integer not null) without rowid"
             )
-        except sqlite3.DatabaseError as error:
+        except _SICK as error:
             self._db.close()
             raise _unusable(path, error) from error
-        except StoreUnusable:
+        except BaseException:
             self._db.close()
             raise
 
@@ -169,7 +171,7 @@ class Store:
 
     def counts(self) -> dict[State, int]:
         rows = self._ask("select state, count(*) from jobs group by state")
-        return {State(state): count for state, count in rows}
+        return dict(self._read(rows, lambda row: (State(row[0]), row[1])))
 
     def rows(self, states: Iterable[State], limit: int) -> list[JobRow]:
         """Jobs in these states with the GPUs and folder of their last attempt, oldest first."""
@@ -181,7 +183,7 @@ class Store:
             f" from jobs where state in ({','.join('?' * len(names))}) order by id limit ?",
             (*names, limit),
         )
-        return [_job_row(row) for row in rows]
+        return self._read(rows, _job_row)
 
     # -- attempts --------------------------------------------------------------------------------------
 
@@ -240,28 +242,21 @@ class Store:
             f"select {_JOB}, number, boot_id, folder, claims, opened_at"
             " from jobs join attempts on job = id and number = attempts where state = 'running' order by id"
         )
-        return [
-            (
-                _job(row[:7]),
-                Attempt(
-                    job=JobId(row[0]),
-                    number=row[7],
-                    boot_id=row[8],
-                    folder=os.fsdecode(row[9]),
-                    claims=decode_claims(row[10]),
-                    opened_at=row[11],
-                ),
-            )
-            for row in rows
-        ]
+        return self._read(rows, _open_attempt)
 
     # -- the file --------------------------------------------------------------------------------------
 
     def _ask(self, question: str, values: Sequence[Any] = ()) -> list[Any]:
         try:
             return self._db.execute(question, values).fetchall()
-        except sqlite3.DatabaseError as error:
+        except _SICK as error:
             raise _unusable(self.path, error) from error
+
+    def _read(self, rows: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
+        try:
+            return [make(row) for row in rows]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreUnusable(f"cannot read {self.path}: a row is damaged", remedy=_LEFT_AS_IT_IS) from error
 
     def _migrate(self, migrations: Sequence[str]) -> None:
         (version,) = self._db.execute("pragma user_version").fetchone()
@@ -277,7 +272,9 @@ class Store:
                 self._db.execute("rollback")
 
 
-_QUICKLY_CHECKED = 64 * 1024**2  # bytes; a check reads every page, half a second for a file as large as this
+# SQLite's own complaint about a damaged name may be no UTF-8, and then Python falls over the complaint.
+_SICK = (sqlite3.DatabaseError, UnicodeDecodeError)
+_QUICKLY_CHECKED = 64 * 1024**2  # bytes; a check reads every page: a tenth of a second for as many as this
 
 
 def _migrations() -> list[str]:
@@ -297,6 +294,7 @@ def _create(path: str, migrations: Sequence[str]) -> None:
     try:
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
+            os.fchmod(fd, 0o600)  # whatever the umask took away
             with closing(sqlite3.connect(new, isolation_level=None)) as db:
                 db.execute("pragma journal_mode = wal")
                 db.execute("pragma synchronous = off")
@@ -366,6 +364,17 @@ def _job(row: tuple[int, str, str, int, int, float | None, str]) -> Job:
     )
 
 
+def _open_attempt(row: tuple) -> tuple[Job, Attempt]:  # type: ignore[type-arg]
+    return _job(row[:7]), Attempt(
+        job=JobId(row[0]),
+        number=row[7],
+        boot_id=row[8],
+        folder=os.fsdecode(row[9]),
+        claims=decode_claims(row[10]),
+        opened_at=row[11],
+    )
+
+
 def _job_row(row: tuple) -> JobRow:  # type: ignore[type-arg]
     job = _job(row[:7])
     exit_code, signal, cause, message, seconds, claims, folder = row[7:]
@@ -409,7 +418,9 @@ def _unknown_version(path: str, version: int, known: int) -> StoreUnusable:
     )
 
 
-def _unusable(path: str, error: sqlite3.DatabaseError) -> StoreUnusable | FolderInUse:
+def _unusable(path: str, error: Exception) -> StoreUnusable | FolderInUse:
+    if isinstance(error, UnicodeDecodeError):
+        return StoreUnusable(f"cannot use {path}: it is damaged", remedy=_LEFT_AS_IT_IS)
     if "locked" in str(error):
         return FolderInUse(f"cannot open {path}: another dibs works with it", remedy="wait for it to end")
     return StoreUnusable(

@@ -1,0 +1,55 @@
+"""What holds after every fault: the list of faults.md, as one check over a world."""
+
+import sqlite3
+from collections import Counter
+
+from dibs.model.jobs import Cause, State
+from engine.world import World
+
+
+def check_now(world: World) -> None:
+    """At every moment."""
+    for number, request in world.acknowledged.items():  # I1
+        job = world.store.job(number)
+        assert job.request.command == request.command, f"job {number} is another one now"
+    world.machine.check_overlap()  # I3
+    for number, request in world.acknowledged.items():  # I2
+        runs = [run for run in world.machine.ledger if run.job == number]
+        for run in runs[:-1]:
+            ended_well = run.record is not None and run.record["code"] == 0 and not run.record["by"]
+            assert not ended_well, f"job {number} was started again after it had succeeded"
+        for epoch, starts in Counter(run.epoch for run in runs).items():
+            lost = sum(run.epoch == epoch and run.record is None for run in runs)
+            most = 1 + request.retries + (lost if request.restartable else 0)
+            assert starts <= most, f"job {number} was started {starts} times, but may be {most} times"
+        living = [run for run in runs if run.is_alive and (run.claims or run.has_shim)]
+        assert len(living) <= 1, f"job {number} runs twice at once"
+
+
+def check_at_the_end(world: World) -> None:
+    """When everything has come to its end."""
+    check_now(world)
+    assert world.store.open_attempts() == []
+    assert world.engine.running == world.engine.waiting == 0
+    left = [*world.leases.holders(), *world.leases.waiting()]
+    assert left == [], f"leases are left: {left}"  # I4
+    for row in world.store.rows(State, -1):  # I5
+        number, outcome = row.job.id, row.outcome
+        assert row.job.state.is_over and outcome is not None, f"job {number} is {row.job.state} for ever"
+        if outcome.cause in (Cause.LOST, Cause.REFUSED):
+            assert outcome.exit_code is None and outcome.signal is None and outcome.message
+            continue
+        assert (outcome.exit_code is None) != (outcome.signal is None), f"job {number}: {outcome}"
+        if outcome.cause is not Cause.START_ERROR:
+            last = [run for run in world.machine.ledger if run.job == number][-1]
+            assert last.record is not None, f"nobody saw the end of job {number}, but it has an exit code"
+            assert (last.record["code"], last.record["signal"]) == (outcome.exit_code, outcome.signal)
+    check_file(world)
+
+
+def check_file(world: World) -> None:
+    """I7. The store must be closed by its engine first: nobody else can read it before."""
+    world.store.close()
+    with sqlite3.connect(world.store.path) as db:
+        assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
+    db.close()

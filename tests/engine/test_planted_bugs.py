@@ -1,0 +1,188 @@
+"""A crash test counts only once it was shown to fail: each planted bug is found by the check of all histories.
+
+A plant breaks one rule of the launch protocol; its history is one in which that matters. Without the plant the
+same history passes.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import dibs.engine.engine as engine_module
+from dibs.engine.engine import Engine
+from dibs.engine.keeper import Keeper
+from dibs.policy.settle import Verdict
+from dibs.store.store import Store
+from engine.invariants import check_at_the_end, check_now
+from engine.world import Died, a_request
+
+
+def record_after_start(patch):
+    """The command is started before its intent is durable."""
+    take, launch = Engine._take, Engine._launch
+
+    def take_and_launch(self, job, claims, now):
+        one = take(self, job, claims, now)
+        if one is not None:
+            launch(self, one, now)
+        return one
+
+    patch.setattr(Engine, "_take", take_and_launch)
+    patch.setattr(Engine, "_launch", lambda self, one, now: None)
+
+
+def requeue_of_a_lost_job(patch):
+    """A lost job is started again though its owner never said that it may."""
+    patch.setattr(engine_module, "retry_after", lambda job, outcome: 0.0 if outcome.cause == "lost" else None)
+
+
+def forget_the_running(patch):
+    """An engine that comes back knows nothing of what runs."""
+    patch.setattr(Store, "open_attempts", lambda self: [])
+
+
+def requeue_the_running(patch):
+    """An engine that comes back believes that what ran is gone."""
+
+    def hold_all(self):
+        self._db.execute("update jobs set state = 'held' where state in ('queued', 'running')")
+
+    patch.setattr(Store, "open_attempts", lambda self: [])
+    patch.setattr(Store, "hold_leftovers", hold_all)
+
+
+def records_before_locks(patch):
+    """What has no exit record is settled without a look at its lock."""
+    settle = engine_module.settle
+    patch.setattr(engine_module, "settle", lambda **facts: settle(**{**facts, "is_locked": False}))
+
+
+def never_ran_after_a_reboot(patch):
+    """The boot id is not compared."""
+    settle = engine_module.settle
+    patch.setattr(
+        engine_module, "settle", lambda **facts: settle(**{**facts, "same_boot": True, "has_started": False})
+    )
+
+
+def release_with_the_shim(patch):
+    """A GPU is free when the shim is gone, whoever of its job still computes; and no lease says otherwise."""
+    settle = engine_module.settle
+    patch.setattr(engine_module, "settle", lambda **facts: settle(**{**facts, "lease_is_held": False}))
+    patch.setattr(Keeper, "take", lambda self, job, attempt: None)
+
+
+def a_lost_end(patch):
+    """The exit record is not read: what ended is called lost."""
+    settle = engine_module.settle
+
+    def no_record(**facts):
+        verdict = settle(**facts)
+        return Verdict.LOST if verdict is Verdict.OVER else verdict
+
+    patch.setattr(engine_module, "settle", no_record)
+    patch.setattr(engine_module, "retry_after", lambda job, outcome: 0.0)
+
+
+def a_leaked_lease(patch):
+    """Our copy of a lease is not closed when its job ends."""
+    patch.setattr(Keeper, "let_go_of_spares", lambda self: None)
+
+
+def a_failed_turn_is_forgotten(patch):
+    """A turn that the store refused is not taken back."""
+    patch.setattr(Engine, "_go_back_to", lambda self, *args: self._trouble("the disk is full", args[-2]))
+
+
+def crash_at_launch(world):
+    world.dies_at = "after-launch"
+    try:
+        world.submit(a_request("one"))
+    except Died:
+        world.acknowledged[1] = a_request("one")
+    world.crash()
+    world.come_back()
+
+
+def lose_a_job(world):
+    world.submit(a_request("one"))
+    world.kill_shim(1)
+
+
+def crash_while_it_runs(world):
+    world.submit(a_request("one"), a_request("two"))
+    world.crash()
+    world.come_back()
+
+
+def power_cut(world):
+    world.submit(a_request("one"))
+    world.crash()
+    world.machine.stop()
+    world.boot_id = "another"
+    world.come_back(with_list=True)
+
+
+def kill_the_shim_alone(world):
+    world.submit(a_request("one"), a_request("two"))
+    world.kill_shim(1, command_too=False)
+
+
+def run_to_the_end(world):
+    world.submit(a_request("one"), a_request("two"))
+
+
+def full_disk_at_the_end_of_a_job(world):
+    world.submit(a_request("one"), a_request("two"))
+    world.store.is_full = True
+    world.end(1)
+    world.store.is_full = False
+
+
+@dataclass(frozen=True)
+class Case:
+    plant: Any
+    history: Any
+    found: str
+
+    def __str__(self):
+        return f"{self.plant.__name__} {self.history.__name__}".replace("_", " ")
+
+
+CASES = [
+    Case(record_after_start, crash_at_launch, "is started twice"),
+    Case(requeue_of_a_lost_job, lose_a_job, "job 1 was started 2 times, but may be 1 times"),
+    Case(forget_the_running, crash_while_it_runs, "job 1 is running for ever"),
+    Case(requeue_the_running, crash_while_it_runs, "job 1 was started again after it had succeeded"),
+    Case(records_before_locks, crash_while_it_runs, "job 1 was started again after it had succeeded"),
+    Case(never_ran_after_a_reboot, power_cut, "job 1 is held for ever"),
+    Case(release_with_the_shim, kill_the_shim_alone, "given twice"),
+    Case(a_lost_end, run_to_the_end, "never comes to its end"),
+    Case(a_leaked_lease, run_to_the_end, "leases are left"),
+    Case(a_failed_turn_is_forgotten, full_disk_at_the_end_of_a_job, "never comes to its end"),
+]
+
+
+def live_through(world, history):
+    """A history, everything to its end, and the check that all histories share."""
+    history(world)
+    check_now(world)
+    world.run_out()
+    check_at_the_end(world)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_without_the_planted_bug_the_history_ends_well(make_world, case):
+    world = make_world()
+
+    live_through(world, case.history)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_planted_bug_is_found(make_world, monkeypatch, case):
+    world = make_world()
+    case.plant(monkeypatch)
+
+    with pytest.raises(AssertionError, match=case.found):
+        live_through(world, case.history)

@@ -1,0 +1,383 @@
+"""A machine without processes: the engine, the store and the leases are real, shims and the clock are not.
+
+What lives on when an engine dies (commands, shims, their locks) is in the `Machine`; the `World` puts an engine on
+it, lets it die and puts the next one there.
+"""
+
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from dibs.engine.cards import Cards
+from dibs.engine.engine import Engine
+from dibs.engine.place import Place
+from dibs.engine.results import InAttemptFolders
+from dibs.leases.leases import Busy, Lease, Leases
+from dibs.model.claims import Claim
+from dibs.model.events import Ended, Event, Queued, Refused, Skipped, Started, Trouble, Waits
+from dibs.model.gpus import Gpu, declared_key
+from dibs.model.jobs import Attempt, Command, Job, JobId, Outcome, Request, State, Wishes
+from dibs.model.pool import Card, Pool
+from dibs.store.store import Store
+from dibs.supervise.folder import Facts
+
+NOON = 1_000_000.0
+
+
+def a_request(
+    text: str = "train",
+    *,
+    gpus: int = 1,
+    share: str | None = None,
+    retries: int = 0,
+    restartable: bool = False,
+    priority: int = 0,
+) -> Request:
+    return Request(
+        command=Command.line(text),
+        wishes=Wishes(num_gpus=gpus, share=None if share is None else Fraction(share)),
+        retries=retries,
+        restartable=restartable,
+        priority=priority,
+    )
+
+
+def a_pool(*slots: int, groups: Sequence[tuple[int, ...]] = ()) -> Pool:
+    """One card for each number: how many slots it has."""
+    cards = tuple(
+        Card(gpu=Gpu(key=declared_key(index), index=index), slots=count) for index, count in enumerate(slots)
+    )
+    return Pool(cards=cards, groups=tuple(tuple(declared_key(index) for index in group) for group in groups))
+
+
+# -- the machine ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Run:
+    """One run of a command, as its folder and the kernel know it."""
+
+    job: JobId
+    claims: tuple[Claim, ...]
+    epoch: int  # how many engines there had been
+    has_started: bool = True
+    has_shim: bool = True
+    is_alive: bool = True  # the command
+    record: dict[str, Any] | None = None
+    locks: list[int] = field(default_factory=list)  # of its leases
+    watchers: list[Callable[[], None]] = field(default_factory=list)
+
+
+class Machine:
+    """The commands that run, whoever started them. Raises when a GPU is given away twice."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, Run] = {}  # by folder: the last one there
+        self.ledger: list[Run] = []  # every command that was started
+        self.epoch = 0
+        self.false_starts = 0  # so many shims are still going to die before they start anything
+        self.refuses = ""  # why no folder can be made, where that is so
+
+    def start(self, attempt: Attempt, leases: Sequence[int], when_done: Callable[[], None]) -> None:
+        if self.refuses:
+            raise OSError(28, self.refuses, attempt.folder)
+        run = Run(attempt.job, attempt.claims, self.epoch)
+        before = self.runs.get(attempt.folder)
+        assert before is None or not before.has_started, f"{attempt.folder} is started twice"
+        self.runs[attempt.folder] = run
+        if self.false_starts:
+            self.false_starts -= 1
+            run.has_started = run.has_shim = run.is_alive = False
+            when_done()
+            return
+        run.locks = [os.dup(fd) for fd in leases]  # a copy of a lock is the lock, as it is for a child
+        run.watchers.append(when_done)
+        self.ledger.append(run)
+        self.check_overlap()
+
+    def check_overlap(self) -> None:
+        """No GPU is given to more commands than fit."""
+        taken: Counter[str] = Counter()
+        for run in self.ledger:
+            for claim in run.claims if run.is_alive else ():
+                taken[claim.gpu] += claim.share  # type: ignore[assignment]
+        assert all(share <= 1 for share in taken.values()), f"given twice: {dict(taken)}"
+
+    def facts(self, folder: str) -> Facts:
+        run = self.runs.get(folder)
+        if run is None:
+            return Facts(is_locked=False, record=None, has_started=False)
+        return Facts(is_locked=run.has_shim, record=run.record, has_started=run.has_started)
+
+    def alive(self, job: JobId | None = None) -> list[Run]:
+        return [run for run in self.ledger if run.is_alive and job in (None, run.job)]
+
+    def starts(self, job: JobId) -> int:
+        return sum(run.job == job for run in self.ledger)
+
+    def end(self, run: Run, *, code: int | None = None, signal: int | None = None, by: str = "") -> None:
+        """The command ends; its shim writes that down and goes."""
+        run.is_alive = False
+        if run.has_shim:
+            run.record = {"state": "ended", "code": code, "signal": signal, "by": by, "seconds": 1.0}
+        self._unlock(run)
+        self.kill_shim(run)
+
+    def kill_shim(self, run: Run) -> None:
+        """The command lives on, if it did."""
+        run.has_shim = False
+        watchers, run.watchers = run.watchers, []
+        for tell in watchers:
+            tell()
+
+    def stop(self) -> None:
+        """A power cut."""
+        for run in self.ledger:
+            run.is_alive = run.has_shim = False
+            run.watchers.clear()
+            self._unlock(run)
+
+    def _unlock(self, run: Run) -> None:
+        while run.locks:
+            os.close(run.locks.pop())
+
+
+class FakeBackend:
+    """The four verbs over a machine without processes."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.told: list[tuple[JobId, str]] = []
+
+    def warm_up(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def submit(self, attempt, spec, leases, when_done, attached=None) -> None:
+        self._machine.start(attempt, leases, when_done)
+
+    def adopt(self, attempt: Attempt, when_done: Callable[[], None]) -> bool:
+        run = self._machine.runs.get(attempt.folder)
+        if run is None or not run.has_shim:
+            return False
+        run.watchers.append(when_done)
+        return True
+
+    def observe(self, attempt: Attempt) -> Facts:
+        return self._machine.facts(attempt.folder)
+
+    def tell(self, attempt: Attempt, word: str) -> None:
+        self.told.append((attempt.job, word))
+
+
+# -- what is real, with a handle for tests -------------------------------------------------------------
+
+
+class RemembersLeases(Leases):
+    """Knows every lease it gave, so that a crash can close them as the kernel would."""
+
+    given: list[Lease]
+
+    def take(self, claims, *, job, folder, since) -> Lease | Busy:
+        taken = super().take(claims, job=job, folder=folder, since=since)
+        if isinstance(taken, Lease):
+            self.given = [lease for lease in getattr(self, "given", []) if lease.fds] + [taken]
+        return taken
+
+    def die(self) -> None:
+        self.close()
+        for lease in getattr(self, "given", []):
+            lease.close()
+
+
+class FailingStore(Store):
+    """A store whose disk can be full."""
+
+    is_full = False
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        with super().turn():
+            yield
+            if self.is_full:
+                raise sqlite3.OperationalError("database or disk is full")
+
+
+class Died(BaseException):
+    """kill -9 at a named point."""
+
+
+@dataclass
+class World:
+    """A machine, a state folder, and one engine after the other."""
+
+    root: str
+    leases_folder: str
+    pool: Pool = field(default_factory=lambda: a_pool(1))
+    machine: Machine = field(default_factory=Machine)
+    most_without_gpu: int = 2
+    boot_id: str = "the first boot"
+    now: float = NOON
+    events: list[Event] = field(default_factory=list)
+    acknowledged: dict[JobId, Request] = field(default_factory=dict)
+    dies_at: str = ""
+
+    def __post_init__(self) -> None:
+        self.open()
+
+    # -- engines --
+
+    def open(self) -> None:
+        self.turn_is_due = False
+        self.machine.epoch += 1
+        self.store = FailingStore(f"{self.root}/store.db")
+        self.leases = RemembersLeases(self.leases_folder, uid=os.geteuid(), user="tester")
+        self.backend = FakeBackend(self.machine)
+        self.engine = Engine(
+            store=self.store,
+            backend=self.backend,  # type: ignore[arg-type]
+            leases=self.leases,
+            cards=Cards(self.pool, is_ours=lambda pid: True, is_alive=lambda pid: True),
+            results=InAttemptFolders(),
+            place=Place(root=self.root, boot_id=self.boot_id, run="test", umask=0o022, workdir="/"),
+            announce=self.events.extend,
+            ask_for_turn=self._ask_for_turn,
+            clock=lambda: self.now,
+            reach=self._reach,
+            most_without_gpu=self.most_without_gpu,
+        )
+        self.environment = self.engine.capture({"HOME": "/"})
+
+    def crash(self) -> None:
+        """kill -9 of the engine: what the kernel would close is closed, nobody is told."""
+        self.leases.die()
+        self.store.close()
+        for run in self.machine.ledger:
+            run.watchers.clear()
+        self.dies_at = ""
+
+    def come_back(self, *, with_list: bool = False) -> None:
+        """A new engine over what the last one left."""
+        self.open()
+        self.engine.resume()
+        if not with_list:
+            self.engine.queue_leftovers()
+        self.settle_down()
+
+    def reboot(self) -> None:
+        self.crash()
+        self.machine.stop()
+        self.boot_id = f"another than {self.boot_id}"
+        self.come_back()
+
+    def close(self) -> None:
+        self.machine.stop()
+        self.leases.die()
+        self.store.close()
+
+    # -- acts --
+
+    def submit(self, *requests: Request | tuple[Request, str]) -> list[Job]:
+        """Submit and let the engine act."""
+        jobs = self.engine.submit(requests, self.environment)
+        for job, request in zip(jobs, requests, strict=True):
+            self.acknowledged[job.id] = request[0] if isinstance(request, tuple) else request
+        self.settle_down()
+        return jobs
+
+    def settle_down(self) -> None:
+        """Turn as long as somebody asks for it."""
+        for _ in range(100):
+            if not self.turn_is_due:
+                return
+            self.turn()
+        raise AssertionError("the engine turns for ever")
+
+    def turn(self) -> None:
+        self.turn_is_due = False
+        self.engine.turn()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, waking the engine whenever it wants to be woken."""
+        until = self.now + seconds
+        for _ in range(1000):
+            wake_at = self.engine.wake_at
+            if wake_at is None or wake_at > until:
+                self.now = until
+                return
+            self.now = max(self.now, wake_at)
+            self.turn()
+            self.settle_down()
+        raise AssertionError("the engine wants to be woken for ever")
+
+    def end(self, job: Job | JobId, **how: Any) -> None:
+        """The job's command ends: `code=`, `signal=`, `by=`."""
+        self.machine.end(self._run_of(job), **(how or {"code": 0}))
+        self.settle_down()
+
+    def kill_shim(self, job: Job | JobId, *, command_too: bool = True) -> None:
+        run = self._run_of(job)
+        if command_too:
+            run.is_alive = False
+            self.machine._unlock(run)
+        self.machine.kill_shim(run)
+        self.settle_down()
+
+    def run_out(self) -> None:
+        """Let everything come to its end."""
+        for _ in range(1000):
+            if self.engine.is_idle:
+                return
+            for run in self.machine.alive():
+                self.machine.end(run, code=0)
+            self.settle_down()
+            self.advance(61)
+        raise AssertionError(f"never comes to its end: {self.states()}")
+
+    # -- questions --
+
+    def states(self) -> dict[JobId, State]:
+        return {number: self.store.job(number).state for number in self.acknowledged}
+
+    def outcome(self, job: Job | JobId) -> Outcome | None:
+        number = job.id if isinstance(job, Job) else job
+        return next(row.outcome for row in self.store.rows(State, -1) if row.job.id == number)
+
+    def running(self) -> list[JobId]:
+        return sorted(run.job for run in self.machine.alive())
+
+    def told(self, *kinds: type) -> list[tuple[str, Any]]:
+        """What was announced since the last time, in few words."""
+        events, self.events[:] = list(self.events), []
+        return [_in_few_words(event) for event in events if not kinds or isinstance(event, kinds)]
+
+    def _run_of(self, job: Job | JobId) -> Run:
+        (run,) = self.machine.alive(job.id if isinstance(job, Job) else job)
+        return run
+
+    def _ask_for_turn(self) -> None:
+        self.turn_is_due = True
+
+    def _reach(self, point: str) -> None:
+        if point == self.dies_at:
+            raise Died(point)
+
+
+def _in_few_words(event: Event) -> tuple[str, Any]:
+    match event:
+        case Started(job, attempt, adopted=adopted):
+            return ("adopted" if adopted else "started", (job.id, [claim.index for claim in attempt.claims]))
+        case Ended(job, _, outcome, retry_at):
+            return ("ended", (job.id, str(outcome.state), retry_at))
+        case Waits(job, reason):
+            return ("waits", (job.id, reason.sentence))
+        case Trouble(sentence):
+            return ("trouble", sentence)
+        case Queued(job) | Skipped(job) | Refused(job):
+            return (type(event).__name__.lower(), job.id)
+    raise AssertionError(event)

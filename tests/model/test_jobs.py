@@ -1,0 +1,85 @@
+"""Jobs as values."""
+
+import os
+from dataclasses import FrozenInstanceError
+from fractions import Fraction
+
+import pytest
+
+from dibs.model.claims import Claim, gpu_environment
+from dibs.model.jobs import Cause, Command, Job, JobId, Outcome, Request, State, Wishes
+
+
+def claims(*indices):
+    return [Claim(gpu=f"GPU-{index}", index=index, share=Fraction(1)) for index in indices]
+
+
+def test_the_same_text_is_the_same_work_whatever_is_wished_for_it():
+    plain = Request(command=Command.line("train"))
+    wished = Request(
+        command=Command.line("train"), wishes=Wishes(num_gpus=4), priority=3, retries=2, time_limit=60.0, name="x"
+    )
+
+    assert plain.content_key == wished.content_key
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Request(command=Command.line("train ")),
+        Request(command=Command.line("train", "zsh")),
+        Request(command=Command.line("train"), workdir="/data"),
+        Request(command=Command.line("train"), env=(("SEED", "1"),)),
+        Request(command=Command.line(os.fsdecode(b"train\xff"))),
+    ],
+)
+def test_another_text_shell_folder_or_variable_is_other_work(other):
+    plain = Request(command=Command.line("train"))
+
+    assert plain.content_key != other.content_key
+
+
+def test_words_are_shown_as_a_shell_would_need_them():
+    command = Command.exact(["echo", "a b", "$HOME"])
+
+    assert command.shown == "echo 'a b' '$HOME'"
+    assert command.words == ("echo", "a b", "$HOME")
+
+
+def test_a_job_sees_its_gpus_as_numbers_in_pci_order():
+    environment = gpu_environment(claims(2, 5))
+
+    assert environment["CUDA_VISIBLE_DEVICES"] == environment["DIBS_GPUS"] == "2,5"
+    assert environment["GPU"] == "cuda2,cuda5"
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_a_job_for_no_gpu_sees_none():
+    environment = gpu_environment([])
+
+    assert environment["CUDA_VISIBLE_DEVICES"] == environment["GPU"] == environment["DIBS_GPUS"] == ""
+
+
+def test_what_is_over_is_over():
+    over = {state for state in State if state.is_over}
+
+    assert over == {State.SUCCEEDED, State.FAILED, State.CANCELLED, State.TIMED_OUT, State.LOST}
+
+
+def test_every_cause_leads_to_a_state_that_is_over():
+    states = {cause: Outcome(cause=cause).state for cause in Cause}
+
+    assert all(state.is_over and state is not State.SUCCEEDED for state in states.values())
+    assert Outcome(exit_code=0).state is State.SUCCEEDED
+
+
+def test_a_job_is_called_by_its_name_or_its_number():
+    request = Request(command=Command.line("x"))
+    jobs = [
+        Job(id=JobId(7), request=request),
+        Job(id=JobId(7), request=Request(command=request.command, name="lr")),
+    ]
+
+    assert [job.label for job in jobs] == ["7", "lr"]
+    with pytest.raises(FrozenInstanceError):
+        jobs[0].state = State.HELD

@@ -1,0 +1,119 @@
+"""Machines and jobs for the policy, in few words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dibs.model.claims import Claim
+from dibs.model.gpus import Gpu, declared_key
+from dibs.model.jobs import Command, Job, JobId, Request, Wishes
+from dibs.model.pool import Card, Pool
+from dibs.policy.snapshot import CardView, Plan, Snapshot
+
+GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Cards as they stand now, and the groups in which they are given away."""
+
+    views: tuple[CardView, ...]
+    groups: tuple[tuple[str, ...], ...] = ()
+
+    def with_waiting(self, *jobs: Job, room_without_gpu: int = 0) -> Snapshot:
+        return Snapshot(cards=self.views, groups=self.groups, waiting=jobs, room_without_gpu=room_without_gpu)
+
+    def after(self, plan: Plan) -> "Machine":
+        """The same machine once everything in the plan runs."""
+        claims = [claim for placement in plan.placements for claim in placement.claims]
+        return replace(self, views=tuple(_taken_by(view, claims) for view in self.views))
+
+    @property
+    def pool(self) -> Pool:
+        return Pool(cards=tuple(view.card for view in self.views), groups=self.groups)
+
+
+def a_machine(
+    gpus: int = 2,
+    *,
+    busy: Sequence[int] = (),
+    taken: Mapping[int, str] | None = None,
+    slots: Mapping[int, int] | int = 1,
+    memory: Sequence[int | None] | int | None = None,
+    memory_free: Mapping[int, int] | None = None,
+    memory_booked: Mapping[int, int] | None = None,
+    blocked: Mapping[int, str] | None = None,
+    holders: Mapping[int, tuple[str, ...]] | None = None,
+    groups: Sequence[tuple[int, ...]] = (),
+) -> Machine:
+    """Sizes are in GiB. A busy card is wholly taken by `job 99`."""
+    views = []
+    for index in range(gpus):
+        total = memory[index] if isinstance(memory, Sequence) else memory
+        gpu = Gpu(key=key(index), index=index, memory_total=None if total is None else total * GIB)
+        free = (memory_free or {}).get(index)
+        share = Fraction(1 if index in busy else (taken or {}).get(index, 0))
+        views.append(
+            CardView(
+                card=Card(gpu=gpu, slots=slots if isinstance(slots, int) else slots.get(index, 1)),
+                taken=share,
+                vram_taken=(memory_booked or {}).get(index, 0) * GIB,
+                vram_free=None if free is None else free * GIB,
+                blocked=(blocked or {}).get(index, ""),
+                holders=(holders or {}).get(index, ("job 99",) if share else ()),
+            )
+        )
+    return Machine(tuple(views), tuple(tuple(key(index) for index in group) for group in groups))
+
+
+_numbers = iter(range(1, 10**9))
+
+
+def a_job(
+    gpus: int = 1,
+    *,
+    priority: int = 0,
+    share: str | None = None,
+    vram: int | None = None,
+    only: Sequence[str] = (),
+    prefer: Sequence[str] = (),
+    retries: int = 0,
+    restartable: bool = False,
+    tries: int = 0,
+) -> Job:
+    """A job with a number of its own; memory is in GiB."""
+    return Job(
+        id=JobId(next(_numbers)),
+        tries=tries,
+        request=Request(
+            command=Command.line("true"),
+            priority=priority,
+            retries=retries,
+            restartable=restartable,
+            wishes=Wishes(
+                num_gpus=gpus,
+                share=None if share is None else Fraction(share),
+                vram=None if vram is None else vram * GIB,
+                only=tuple(only),
+                prefer=tuple(prefer),
+            ),
+        ),
+    )
+
+
+def key(index: int) -> str:
+    return declared_key(index)
+
+
+def placed(plan: Plan) -> dict[JobId, list[int]]:
+    """Who starts, and on which GPUs."""
+    return {one.job.id: [claim.index for claim in one.claims] for one in plan.placements}
+
+
+def _taken_by(view: CardView, claims: Sequence[Claim]) -> CardView:
+    ours = [claim for claim in claims if claim.gpu == view.card.gpu.key]
+    return replace(
+        view,
+        taken=view.taken + sum((claim.share for claim in ours), Fraction()),
+        vram_taken=view.vram_taken + sum(claim.vram for claim in ours),
+    )

@@ -1,0 +1,93 @@
+"""What became of an attempt: the launch protocol of design.md, line by line."""
+
+from itertools import product
+
+import pytest
+
+from dibs.model.jobs import Cause, State
+from dibs.policy.settle import LOST, Verdict, outcome_of, settle
+
+FACTS = ("is_locked", "has_record", "has_started", "lease_is_held", "same_boot")
+EVERY = list(product([False, True], repeat=5))
+
+
+def expected(*, is_locked, has_record, has_started, lease_is_held, same_boot):
+    """The table as the design has it: the first line that fits decides."""
+    lines = [
+        (is_locked, Verdict.RUNNING),
+        (has_record, Verdict.OVER),
+        (lease_is_held, Verdict.KEPT),
+        (not same_boot, Verdict.LOST),
+        (has_started, Verdict.LOST),
+        (True, Verdict.NEVER_RAN),
+    ]
+    return next(verdict for fits, verdict in lines if fits)
+
+
+@pytest.mark.parametrize("values", EVERY)
+def test_every_combination_of_facts_has_the_verdict_of_the_design(values):
+    facts = dict(zip(FACTS, values, strict=True))
+
+    verdict = settle(**facts)
+
+    assert verdict is expected(**facts)
+
+
+@pytest.mark.parametrize("values", EVERY)
+def test_only_what_cannot_have_run_is_said_to_have_never_run(values):
+    facts = dict(zip(FACTS, values, strict=True))
+
+    verdict = settle(**facts)
+
+    nothing = not any(facts[name] for name in FACTS[:4]) and facts["same_boot"]
+    assert (verdict is Verdict.NEVER_RAN) == nothing
+
+
+@pytest.mark.parametrize("code", range(256))
+def test_an_exit_code_is_kept_as_it_is(code):
+    record = {"state": "ended", "code": code, "signal": None, "seconds": 1.5}
+
+    outcome = outcome_of(record)
+
+    assert (outcome.exit_code, outcome.signal, outcome.seconds) == (code, None, 1.5)
+    assert outcome.cause is (None if code == 0 else Cause.EXIT_CODE)
+    assert outcome.state is (State.SUCCEEDED if code == 0 else State.FAILED)
+
+
+@pytest.mark.parametrize("number", range(1, 65))
+def test_a_signal_is_kept_as_it_is(number):
+    record = {"state": "ended", "code": None, "signal": number}
+
+    outcome = outcome_of(record)
+
+    assert (outcome.exit_code, outcome.signal, outcome.cause) == (None, number, Cause.SIGNAL)
+    assert outcome.state is State.FAILED
+
+
+@pytest.mark.parametrize("how", [{"code": 0}, {"code": 3}, {"signal": 15}])
+@pytest.mark.parametrize(
+    ("by", "cause", "state"),
+    [("time", Cause.TIME_LIMIT, State.TIMED_OUT), ("stop", Cause.STOPPED, State.CANCELLED)],
+)
+def test_who_ended_it_counts_more_than_how_it_ended(how, by, cause, state):
+    record = {"state": "ended", "by": by, **how}
+
+    outcome = outcome_of(record)
+
+    assert (outcome.cause, outcome.state) == (cause, state)
+    assert (outcome.exit_code, outcome.signal) == (how.get("code"), how.get("signal"))
+
+
+@pytest.mark.parametrize(("code", "shown"), [(None, 127), (126, 126)])
+def test_what_could_not_be_started_has_an_exit_code_and_says_why(code, shown):
+    record = {"state": "ended", "by": "start", "code": code, "message": "no such file"}
+
+    outcome = outcome_of(record)
+
+    assert (outcome.exit_code, outcome.cause, outcome.message) == (shown, Cause.START_ERROR, "no such file")
+    assert outcome.state is State.FAILED
+
+
+def test_what_nobody_saw_end_is_lost_and_claims_nothing():
+    assert (LOST.exit_code, LOST.signal, LOST.seconds) == (None, None, None)
+    assert LOST.state is State.LOST

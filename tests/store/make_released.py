@@ -1,0 +1,43 @@
+"""Makes the database that a release leaves behind: `python tests/store/make_released.py`, once per schema.
+
+It is never made again: that the programs to come can open what this one wrote is the point of keeping it.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from dibs.model.jobs import Cause, Outcome
+from dibs.store.store import Store
+from store.builders import NOON, an_attempt, run, submit
+
+FOLDER = Path(__file__).parents[1] / "data" / "stores"
+
+
+def fill(store: Store) -> None:
+    """One job of each kind: succeeded, failed, waiting for a retry, lost, refused, running, queued, held."""
+    good, bad, flaky, lost, refused, running, _, held = submit(
+        store, "good", "bad", "flaky", "lost", "refused", "running", os.fsdecode(b"queued \xff"), "held"
+    )
+    run(store, good, Outcome(exit_code=0, seconds=1.5))
+    run(store, bad, Outcome(signal=9, cause=Cause.SIGNAL, seconds=2.5))
+    run(store, flaky, Outcome(exit_code=3, cause=Cause.EXIT_CODE), retry_at=NOON + 10)
+    run(store, lost, Outcome(cause=Cause.LOST, message="nobody saw its end"))
+    with store.turn():
+        store.refuse(refused.id, Outcome(cause=Cause.REFUSED, message="never"), NOON)
+        store.open_attempt(an_attempt(running, folder="/runs/6.1"))
+        store._db.execute("update jobs set state = 'held' where id = ?", (held.id,))
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    versions = len(list((Path(__file__).parents[2] / "src/dibs/store/migrations").glob("*.sql")))
+    path = FOLDER / f"{versions:04}.db"
+    if path.exists():
+        sys.exit(f"{path} is there: a released database is never made again")
+    store = Store(str(path))
+    fill(store)
+    store.close()
+    path.chmod(0o644)

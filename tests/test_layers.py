@@ -1,0 +1,166 @@
+"""Arrows point down: reads our imports and names the line that points up."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dibs
+
+SOURCE = Path(dibs.__file__).parent
+
+FLOORS = {
+    "model": 0,
+    "policy": 1,
+    **dict.fromkeys(["store", "gpus", "leases", "supervise", "backends", "sweeps"], 2),
+    "engine": 3,
+    **dict.fromkeys(["build", "inputs", "foreground", "client", "daemon"], 4),
+    **dict.fromkeys(["cli", "tui", "compat", "__main__"], 5),
+}
+BESIDE = {"errors", "paths", "settings", "wire"}  # beside the lowest floor: for everybody
+SIDEWAYS = {
+    ("backends", "supervise"),
+    ("foreground", "inputs"),
+    ("foreground", "build"),
+    ("daemon", "build"),
+    ("compat", "cli"),
+    ("__main__", "cli"),
+}
+# No clock, disk, process, thread or randomness. A date is a value; what makes one is not asked for it here.
+PURE = {
+    *(
+        "bisect",
+        "collections",
+        "dataclasses",
+        "datetime",
+        "enum",
+        "fractions",
+        "functools",
+        "hashlib",
+        "itertools",
+    ),
+    *("math", "pytimeparse", "re", "shlex", "typing"),
+}
+ONLY_IN = {"sqlite3": "store", "pynvml": "gpus"}
+SHIM = (
+    "shim.py",
+    "zygote.py",
+    "records.py",
+    "tree.py",
+    "plain.py",
+)  # imported by a process that outlives its package
+
+
+def imports(source: Path) -> Iterator[tuple[str, str, str]]:
+    """`room/file.py:line`, the room it stands in, and what is imported there, wherever in the file it is."""
+    for file in sorted(source.rglob("*.py")):
+        path = file.relative_to(source)
+        room = path.parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(file.read_text())):
+            where = f"{path}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.Import):
+                for name in node.names:
+                    yield where, room, name.name
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{where}: imports by its place, not by its name"
+                for name in node.names:
+                    # `from dibs import paths` names a room; `from dibs.paths import boot_id` does already.
+                    yield where, room, f"dibs.{name.name}" if node.module == "dibs" else str(node.module)
+
+
+def wrong_arrows(source: Path) -> list[str]:
+    """Every import that points up, or sideways where it may not."""
+    found = []
+    for where, room, target in imports(source):
+        parts = target.split(".")
+        if parts[0] != "dibs" or len(parts) == 1 or parts[1] == "__version__" or parts[1] == room:
+            continue
+        other = parts[1]
+        assert other in BESIDE or other in FLOORS, f"{where}: no floor is known for {other}"
+        if other in BESIDE or (room, other) in SIDEWAYS:
+            continue
+        if room in BESIDE or FLOORS[room] <= FLOORS[other]:
+            found.append(f"{where}: {room} may not import {target}")
+    return found
+
+
+def test_every_arrow_points_down():
+    assert wrong_arrows(SOURCE) == []
+
+
+def test_every_room_has_a_floor():
+    rooms = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix in ("", ".py")}
+
+    assert rooms - {"__init__", "__pycache__"} <= FLOORS.keys() | BESIDE
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "found"),
+    [
+        (
+            "policy/a.py",
+            "from dibs.engine.engine import Engine",
+            "policy/a.py:2: policy may not import dibs.engine.engine",
+        ),
+        ("store/a.py", "import dibs.gpus.pool", "store/a.py:2: store may not import dibs.gpus.pool"),
+        ("errors.py", "from dibs.model import jobs", "errors.py:2: errors may not import dibs.model"),
+        ("model/a.py", "def f():\n    from dibs import store", "model/a.py:3: model may not import dibs.store"),
+        ("cli/a.py", "from dibs.compat import hog", "cli/a.py:2: cli may not import dibs.compat"),
+        ("backends/a.py", "from dibs.supervise import folder", None),
+        ("engine/a.py", "from dibs import paths, __version__", None),
+    ],
+)
+def test_a_line_that_points_up_is_named(tmp_path, file, line, found):
+    wrong = tmp_path / file
+    wrong.parent.mkdir(exist_ok=True)
+    wrong.write_text(f'"""A room."""\n{line}\n')
+
+    assert wrong_arrows(tmp_path) == ([found] if found else [])
+
+
+def test_the_rooms_that_think_import_nothing_of_the_world():
+    found = [
+        f"{where}: {target}"
+        for where, room, target in imports(SOURCE)
+        if room in ("model", "policy") and target.split(".")[0] not in PURE | {"dibs"}
+    ]
+
+    assert found == []
+
+
+@pytest.mark.parametrize("module", ["sqlite3", "pynvml"])
+def test_only_one_room_knows_it(module):
+    rooms = {room for _, room, target in imports(SOURCE) if target.split(".")[0] == module}
+
+    assert rooms == {ONLY_IN[module]}
+
+
+def test_a_shim_imports_the_standard_library_and_itself_only():
+    allowed = {f"dibs.supervise.{name.removesuffix('.py')}" for name in SHIM} | {"dibs.supervise"}
+    files = {f"supervise/{name}" for name in SHIM}
+
+    found = [
+        f"{where}: {target}"
+        for where, _, target in imports(SOURCE)
+        if where.rpartition(":")[0] in files
+        and target not in allowed
+        and target.split(".")[0] not in sys.stdlib_module_names
+    ]
+
+    assert found == []
+    assert all((SOURCE / "supervise" / name).exists() for name in SHIM)
+
+
+def test_only_the_faces_know_argv():
+    found = []
+    for file in sorted(SOURCE.rglob("*.py")):
+        room = file.relative_to(SOURCE).parts[0]
+        for node in ast.walk(ast.parse(file.read_text())):
+            is_argv = isinstance(node, ast.Attribute) and node.attr == "argv" and isinstance(node.value, ast.Name)
+            if is_argv and node.value.id == "sys" and room not in ("cli", "compat"):
+                found.append(f"{file.relative_to(SOURCE)}:{node.lineno}")
+
+    assert found == []
+    assert not [where for where, room, target in imports(SOURCE) if target == "sys.argv"]
