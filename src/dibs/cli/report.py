@@ -17,7 +17,8 @@ from dibs.model.events import Ended, Event, Refused, Started, Trouble, Waits
 from dibs.model.jobs import Cause, Job, State
 from dibs.model.pool import Pool
 from dibs.model.units import show_duration
-from dibs.store.store import JobRow, Store
+from dibs.store.rows import JobRow
+from dibs.store.store import Store
 
 _TAG_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 _PROGRESS_EVERY = 0.1  # seconds
