@@ -13,7 +13,8 @@ def a_line(text: str, shell: str = "bash") -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    "text", ["python train.py --lr 0.1", "./run.sh a=b  c", "/usr/bin/env", "true", "nvidia-smi -L", "a,b @x %y +z"]
+    "text",
+    ["python train.py --lr 0.1", "./run.sh a=b  c", "/usr/bin/env", "true", "nvidia-smi -L", "a,b @x %y +z"],
 )
 def test_plain_words_need_no_shell(text):
     assert plain_words(a_line(text)) == text.encode().split()
@@ -57,7 +58,9 @@ def test_only_bash_and_sh_are_left_out():
 
 
 def test_every_bash_builtin_and_keyword_goes_to_the_shell():
-    names = subprocess.run(["bash", "-c", "compgen -bk"], capture_output=True, text=True, check=True).stdout.split()
+    names = subprocess.run(
+        ["bash", "-c", "compgen -bk"], capture_output=True, text=True, check=True
+    ).stdout.split()
 
     plain = [name for name in names if plain_words(a_line(name))]
 

@@ -387,6 +387,8 @@ class Runner:
             self._stop(Stop.DRAIN, self.tally.stopped_by)
             self.engine.tell_all(f"signal {int(number)}")
             return
+        if self.stop_level is Stop.KILL and not self._over.done():
+            self._over.set_result(None)  # what cannot be killed is left, as a kill -9 of ours would leave it
         self._stop(Stop(min(Stop.KILL, self.stop_level + 1)), self.tally.stopped_by)
 
     def _stop(self, level: Stop, by: signal.Signals | None) -> None:

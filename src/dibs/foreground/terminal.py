@@ -76,7 +76,8 @@ class Terminal:
         except OSError:
             self._remove_reader(self._master)  # EIO: every process of the command has closed it
             return False
-        os.write(self._log, data)
+        with contextlib.suppress(OSError):  # a full disk is no reason to stop showing
+            os.write(self._log, data)
         _write_all(1, data)
         return bool(data)
 

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 from dataclasses import dataclass
+from errno import EEXIST, ENOSPC
 from typing import Any
 
 from dibs.supervise import records
@@ -29,18 +30,27 @@ class Facts:
 
 
 def prepare(folder: str, spec: dict[str, Any]) -> int:
-    """Make the folder and its record; return the record's descriptor, locked, for the shim."""
+    """Make the folder and its record; return the record's descriptor, locked, for the shim.
+
+    Raises OSError where an attempt was made here before, unless it never ran.
+    """
     try:
         os.mkdir(folder, 0o700)
     except (FileNotFoundError, FileExistsError):
         os.makedirs(folder, mode=0o700, exist_ok=True)
     fd = os.open(f"{folder}/{RECORD}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        # Locked before it is written: the record of an attempt that runs must not become blank.
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        before = os.pread(fd, 1, 0)
+        if before and not records.is_blank(before):
+            raise FileExistsError(EEXIST, "this attempt was started before", folder)
         # Written, not only made longer: a full disk can lose neither the exit code nor, with it, the GPU.
         content = records.blank(spec)
         if os.pwrite(fd, content, 0) != len(content):
-            raise OSError(28, "No space left on device", folder)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            raise OSError(ENOSPC, os.strerror(ENOSPC), folder)
+        if before:
+            os.ftruncate(fd, len(content))  # the spec of an attempt that never ran may have been longer
     except OSError:
         os.close(fd)
         raise

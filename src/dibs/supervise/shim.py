@@ -19,6 +19,7 @@ import signal
 import socket
 import time
 import traceback
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +66,7 @@ class Shim:
         os.setsid()
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         while True:
-            message, fds, _, _ = socket.recv_fds(self._channel, 4096, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            message, fds = receive(self._channel, MOST_DESCRIPTORS)
             if not message:
                 break
             record, *others = fds
@@ -128,13 +129,17 @@ class Shim:
             message = _start_error(spec, error)
             _note(spec, message)
             record |= {"by": "start", "message": message, "ended": time.time()}
+            stopping = None
         else:
             record |= {"state": "running", "pid": pid}
             os.pwrite(handed.record, records.encode(record), 0)
-            record |= _wait(pid, spec, handed, self._control, clock)
+            ended, stopping = _wait(pid, spec, handed, self._control, clock)
+            record |= ended
         record |= {"state": "ended", "seconds": _boottime() - clock}
         written = _write_record(handed.record, record)
         # The record comes first: if the stragglers cannot be killed, the outcome is known all the same.
+        if stopping is not None:
+            stopping.give_grace_to_the_rest(self._control)
         tree.end_children()
         os.chdir("/")  # pin nobody's folder while we are idle
         return written
@@ -147,6 +152,21 @@ class Shim:
             with open(path, "rb") as file:
                 self._environments[path] = _encoded(json.loads(file.read()))
         return self._environments[path]
+
+
+def receive(channel: socket.socket, most: int) -> tuple[bytes, list[int]]:
+    """A message and its descriptors, which no command inherits.
+
+    Not `socket.recv_fds`: it takes flags and forgets them, and a command that inherits its attempt's lock would
+    look like a living shim.
+    """
+    size = array("i").itemsize
+    message, ancillary, _, _ = channel.recvmsg(4096, socket.CMSG_LEN(most * size), socket.MSG_CMSG_CLOEXEC)
+    fds = array("i")
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(data[: len(data) - len(data) % size])
+    return message, list(fds)
 
 
 def _start(spec: dict[str, Any], handed: Handed, inherited: dict[bytes, bytes]) -> int:
@@ -208,7 +228,9 @@ def _open_log(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 
-def _wait(pid: int, spec: dict[str, Any], handed: Handed, control: int, clock: float) -> dict[str, Any]:
+def _wait(
+    pid: int, spec: dict[str, Any], handed: Handed, control: int, clock: float
+) -> "tuple[dict[str, Any], _Stopping]":
     """Wait for the command, obey the control FIFO and the time limit; return how it ended."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -247,7 +269,7 @@ def _wait(pid: int, spec: dict[str, Any], handed: Handed, control: int, clock: f
     if handed.terminal and _front_is_gone(handed.terminal[2]):
         _drain_terminal(handed.terminal[0], spec["stdout"])
     code = os.waitstatus_to_exitcode(status)
-    return {
+    outcome = {
         "code": code if code >= 0 else None,
         "signal": -code if code < 0 else None,
         "core": os.WCOREDUMP(status),
@@ -256,6 +278,7 @@ def _wait(pid: int, spec: dict[str, Any], handed: Handed, control: int, clock: f
         "cpu": usage.ru_utime + usage.ru_stime,
         "maxrss": usage.ru_maxrss * 1024,
     }
+    return outcome, stopping
 
 
 class _Stopping:
@@ -278,7 +301,7 @@ class _Stopping:
             elif word == "kill":
                 self.by = self.by or "stop"
                 self._insist_at = _boottime()
-            elif word.startswith("signal "):
+            elif word.startswith("signal ") and word[7:].isdigit() and 0 < int(word[7:]) < signal.NSIG:
                 tree.signal_tree(os.getpid(), int(word[7:]))
 
     def act(self) -> None:
@@ -289,6 +312,14 @@ class _Stopping:
         if self._insist_at is not None and now >= self._insist_at:
             tree.signal_tree(os.getpid(), signal.SIGKILL)
             self._insist_at = now + 0.1  # again: a child may have been forked in between
+
+    def give_grace_to_the_rest(self, control: int) -> None:
+        """Whoever was asked to end together with the command has the rest of the grace for it."""
+        poll = select.poll()
+        poll.register(control, select.POLLIN)
+        while self._insist_at is not None and _boottime() < self._insist_at and tree.reap():
+            if poll.poll(self.timeout(0.02) * 1000):
+                self.obey(os.read(control, 4096))
 
     def timeout(self, longest: float) -> float:
         soon = [at for at in (self.limit, self._insist_at) if at is not None]
@@ -325,12 +356,15 @@ def _front_is_gone(lifeline: int) -> bool:
 
 
 def _drain_terminal(master: int, log: str) -> None:
-    """Nobody watches the terminal any more: keep the command going and its output in the log."""
+    """Nobody watches the terminal any more: keep the command going and its output in the log.
+
+    A part of a flood at a time: the command must still hear a stop.
+    """
     os.set_blocking(master, False)
     out = _open_log(log)
     try:
-        while data := os.read(master, 65536):
-            os.write(out, data)
+        for _ in range(16):
+            os.write(out, os.read(master, 65536))
     except OSError:
         pass  # EAGAIN: nothing more now; EIO: the other side is closed
     finally:

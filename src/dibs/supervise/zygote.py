@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 
-from dibs.supervise.shim import Shim
+from dibs.supervise.shim import Shim, receive
 
 
 def main(channel_fd: int) -> None:
@@ -23,7 +23,7 @@ def main(channel_fd: int) -> None:
     gc.freeze()
     gc.disable()
     while True:
-        message, fds, _, _ = socket.recv_fds(channel, 16, 1, socket.MSG_CMSG_CLOEXEC)
+        message, fds = receive(channel, 1)
         if not message:
             break
         _fork(fds[0], channel)

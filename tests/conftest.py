@@ -1,0 +1,28 @@
+"""Fixtures for whoever runs the installed command."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stories.outside import Finished, Ledger, World, make_world
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A state folder, a lease folder and an ugly working folder of one's own, and no driver."""
+    one = make_world(tmp_path)
+    yield one
+    one.clean_up()
+
+
+@pytest.fixture
+def dibs(world: World) -> Callable[..., Finished]:
+    """Runs the installed command: `dibs("run", "-", input="...")`."""
+    return world.dibs
+
+
+@pytest.fixture
+def ledger(world: World) -> Ledger:
+    """What the jobs themselves wrote down."""
+    return world.ledger

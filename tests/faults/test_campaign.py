@@ -1,0 +1,35 @@
+"""kill -9 at random moments, again and again, until the list is done."""
+
+import random
+
+from faults.campaign import JOBS, KILLS, Campaign
+from stories.outside import World
+
+
+def test_random_kills_of_dibs_run_lose_nothing_and_run_nothing_twice(world: World) -> None:
+    campaign = Campaign(world, jobs=JOBS, seconds=0.15)
+    chance = random.Random(20)
+
+    for _ in range(KILLS):
+        campaign.kill_engine_at_random(chance)
+    status = campaign.finish()
+
+    assert campaign.complaints() == []
+    assert status == 0
+
+
+def test_random_kills_of_supervisors_too_lose_only_what_is_reported_as_lost(world: World) -> None:
+    campaign = Campaign(world, jobs=JOBS // 3, seconds=0.2)
+    chance = random.Random(4)
+    killed_shims = 0
+
+    for _ in range(KILLS // 2):
+        if chance.random() < 0.5:
+            killed_shims += campaign.kill_a_shim_at_random(chance)
+        else:
+            campaign.kill_engine_at_random(chance)
+    while campaign.finish() != 0:
+        assert len(campaign.said) < 3 * KILLS
+
+    assert killed_shims > 0
+    assert campaign.complaints(may_be_lost=killed_shims) == []

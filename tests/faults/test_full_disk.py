@@ -1,0 +1,70 @@
+"""The disk fills up under a run, and somebody makes room."""
+
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stories.outside import World, needs_root, open_store, wait_until
+
+pytestmark = needs_root
+
+
+@pytest.fixture
+def disk(world: World) -> Iterator[Path]:
+    """Eight megabytes."""
+    place = world.folder / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)], check=True)
+    yield place
+    world.clean_up()
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def _fill(disk: Path) -> Path:
+    ballast = disk / "ballast"
+    with ballast.open("ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            try:
+                while file.write(b"x" * size) == size:
+                    pass
+            except OSError:
+                continue
+    return ballast
+
+
+def test_a_run_recovers_by_itself_when_there_is_room_again(world: World, disk: Path) -> None:
+    world.write("jobs.txt", [world.ledger.job(number, 0.2) for number in range(12)])
+    running = world.start("run", "--gpus", "0,1", "-f", "jobs.txt", "--output-dir", "disk/out")
+    wait_until(lambda: len(world.ledger.started()) >= 3, show=lambda: running.stderr)
+
+    ballast = _fill(disk)
+    wait_until(lambda: "full" in running.stderr or "No space" in running.stderr, show=lambda: running.stderr)
+    ballast.unlink()
+    ended = running.wait(60)
+
+    assert ended.status == 0, ended
+    assert Counter(world.ledger.ended()) == {str(number): 1 for number in range(12)}
+    assert world.ledger.overlaps() == []
+    assert "Traceback" not in ended.stderr
+    with open_store(disk / "out/.dibs") as store:
+        assert store.execute("pragma integrity_check").fetchone() == ("ok",)
+    world.assert_nothing_is_left()
+
+
+def test_an_exit_code_is_kept_though_the_disk_was_full_and_dibs_was_killed(world: World, disk: Path) -> None:
+    world.write("jobs.txt", ["touch started; until test -e go; do sleep 0.02; done; exit 9"])
+    running = world.start("run", "--gpus", "0", "-f", "jobs.txt", "--output-dir", "disk/out")
+    wait_until(lambda: (world.folder / "started").exists(), show=lambda: running.stderr)
+
+    ballast = _fill(disk)
+    running.kill()
+    world.write("go", "")
+    wait_until(lambda: not world.processes(), show=world.processes)
+    ballast.unlink()
+    ended = world.dibs("run", "--gpus", "0", "--output-dir", "disk/out", "--resume", "--max-failures", "1")
+
+    assert ended.status == 1
+    assert "exit_code: 9" in world.read("disk/out/job_1/info")

@@ -1,0 +1,32 @@
+"""kill -9 of `dibs run` at each named point of the launch protocol."""
+
+import pytest
+
+from faults.campaign import Campaign
+from stories.outside import World
+
+
+@pytest.mark.parametrize("point", ["after-lease", "after-intent", "after-launch"])
+@pytest.mark.parametrize("times", [1, 4])
+def test_a_kill_at_this_point_loses_nothing_and_runs_nothing_twice(world: World, point: str, times: int) -> None:
+    campaign = Campaign(world, jobs=8, seconds=0.1)
+
+    killed = campaign.start(env={"DIBS_FAULT": f"{point}:{times}"}).wait()
+    status = campaign.finish()
+
+    assert killed.status == -9
+    assert status == 0
+    assert campaign.complaints() == []
+
+
+@pytest.mark.parametrize("point", ["after-lease", "after-intent", "after-launch"])
+def test_a_kill_at_this_point_at_every_start_still_comes_to_an_end(world: World, point: str) -> None:
+    """Each resumed run dies at its second start: one job is done each time, or none twice."""
+    campaign = Campaign(world, jobs=5, seconds=0.02, gpus=2)
+
+    for _ in range(5):
+        campaign.start(env={"DIBS_FAULT": f"{point}:2"}).wait()
+    status = campaign.finish()
+
+    assert status == 0
+    assert campaign.complaints() == []

@@ -1,0 +1,109 @@
+"""A crash test counts only once it has been shown to fail: each plant is a bug, and the checker must see it.
+
+The plants are put into dibs by a small program that changes it before it runs; dibs itself knows nothing of them.
+"""
+
+import os
+import signal
+import sys
+import textwrap
+
+import pytest
+
+from faults.campaign import Campaign
+from stories.outside import World, wait_until
+
+# The second fence, the record that says "started before", would hide the first one's failure.
+_WITHOUT_FENCE = """
+        import os
+        from dibs.engine.place import Place
+        honest_folder = Place.attempt_folder
+        Place.attempt_folder = lambda self, *key: f"{honest_folder(self, *key)}-{os.urandom(4).hex()}"
+"""
+
+PLANTS = {
+    # A lost job is taken for one that never ran.
+    "requeues the lost": """
+        from dibs.engine import engine
+        from dibs.policy.settle import Verdict
+        honest = engine.settle
+        def settle(**facts):
+            verdict = honest(**facts)
+            return Verdict.NEVER_RAN if verdict in (Verdict.LOST, Verdict.KEPT) else verdict
+        engine.settle = settle
+    """
+    + _WITHOUT_FENCE,
+    # The intent is not written down before the act.
+    "records nothing before it starts": """
+        from dibs.store.store import Store
+        Store.open_attempt = lambda self, attempt: None
+    """
+    + _WITHOUT_FENCE,
+    # Coming back, nobody asks what is still running.
+    "forgets the running": """
+        from dibs.store.store import Store
+        honest = Store.open_attempts
+        def open_attempts(self):
+            self._db.execute("delete from attempts where ended_at is null")
+            self._db.execute("update jobs set state = 'queued' where state = 'running'")
+            return honest(self)
+        Store.open_attempts = open_attempts
+    """,
+    # The claims are not handed to the command.
+    "keeps the leases to itself": """
+        from dibs.backends.local import LocalBackend
+        honest = LocalBackend.submit
+        def submit(self, attempt, spec, leases, *more):
+            return honest(self, attempt, spec, (), *more)
+        LocalBackend.submit = submit
+        from dibs.store.store import Store
+        Store.open_attempts = lambda self: []
+    """,
+}
+
+
+def _planted(world: World, plant: str) -> tuple[str, str]:
+    program = textwrap.dedent(PLANTS[plant]) + "\nfrom dibs.cli.main import main\nmain()\n"
+    (world.folder.parent / "planted.py").write_text(program)
+    return sys.executable, str(world.folder.parent / "planted.py")
+
+
+def _crash_while_jobs_run(campaign: Campaign, *, kill_shims: bool) -> int:
+    """Kill the engine, and perhaps the supervisors, while jobs run; come back at once."""
+    running = campaign.start()
+    wait_until(lambda: len(campaign.world.ledger.running()) == 3, show=lambda: running.stderr)
+    shims = campaign.shims() if kill_shims else []
+    running.kill()
+    for pid in shims:
+        os.kill(pid, signal.SIGKILL)
+    while (status := campaign.finish()) != 0 and len(campaign.said) < 4:
+        pass
+    return status
+
+
+@pytest.mark.parametrize("kill_shims", [False, True], ids=["engine", "engine and shims"])
+def test_without_a_plant_there_is_nothing_to_complain_of(world: World, kill_shims: bool) -> None:
+    campaign = Campaign(world, jobs=6, seconds=0.5)
+
+    status = _crash_while_jobs_run(campaign, kill_shims=kill_shims)
+
+    assert status == 0
+    assert campaign.complaints(may_be_lost=3 if kill_shims else 0) == []
+
+
+@pytest.mark.parametrize(
+    "plant, kill_shims, words",
+    [
+        ("requeues the lost", True, "was started 2 times and lost 0 times"),
+        ("records nothing before it starts", False, "was started 2 times"),
+        ("forgets the running", False, "was started 2 times"),
+        ("keeps the leases to itself", False, "at once"),
+    ],
+)
+def test_the_checker_sees_a_run_that(world: World, plant: str, kill_shims: bool, words: str) -> None:
+    campaign = Campaign(world, jobs=6, seconds=0.5, program=_planted(world, plant))
+
+    _crash_while_jobs_run(campaign, kill_shims=kill_shims)
+
+    complaints = campaign.complaints(may_be_lost=3)
+    assert any(words in complaint for complaint in complaints), complaints

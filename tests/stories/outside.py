@@ -1,0 +1,305 @@
+"""The installed command from outside: started, fed, signalled, and judged by what it leaves behind."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dibs.leases.leases import Leases
+from dibs.leases.records import Holder
+
+DIBS = str(Path(sys.executable).parent / "dibs")
+NOBODY = 65534
+PATIENCE = 30.0  # seconds; only a failing test waits for so long
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount and be two users")
+
+
+def wait_until(
+    condition: Callable[[], Any], show: Callable[[], Any] = lambda: "", seconds: float = PATIENCE
+) -> Any:
+    """The first true answer of `condition`; a timeout tells what `show` saw last."""
+    until = time.monotonic() + seconds
+    pause = 0.002
+    while not (found := condition()):
+        if time.monotonic() > until:
+            raise AssertionError(f"waited {seconds:g} seconds in vain; last seen: {show()!r}")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+    return found
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended, as text; bytes that are no UTF-8 are surrogates."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def said(self) -> list[str]:
+        """The lines on stderr, without the first one that says where the run is."""
+        return [line for line in self.stderr.splitlines() if not line.startswith("run ")]
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+class Running:
+    """A dibs that was started and goes on. Its streams are files: nobody has to read them in time."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", stdout: Path, stderr: Path) -> None:
+        self.process = process
+        self.pid = process.pid
+        self._stdout, self._stderr = stdout, stderr
+
+    @property
+    def stdout(self) -> str:
+        return self._stdout.read_text(errors="surrogateescape")
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr.read_text(errors="surrogateescape")
+
+    def say(self, text: str) -> None:
+        """Write a piece of a list that is piped in."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(text.encode())
+        self.process.stdin.flush()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self, seconds: float = 30) -> Finished:
+        if self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"dibs has not ended\n{self.stdout[-2000:]}\n{self.stderr[-2000:]}") from None
+        return Finished(status, self.stdout, self.stderr)
+
+
+@dataclass
+class Ledger:
+    """What the jobs themselves wrote down: one appended line at each start and end, in the order of happening."""
+
+    path: Path
+
+    def job(self, name: object, seconds: float = 0.0, status: int = 0) -> str:
+        """A job line that signs in and out. Dibs cannot make it up."""
+        return (
+            f'echo "start {name} ${{DIBS_GPUS:--}} $$" >> "$LEDGER"; sleep {seconds}; '
+            f'echo "end {name} ${{DIBS_GPUS:--}} $$" >> "$LEDGER"; exit {status}'
+        )
+
+    @property
+    def lines(self) -> list[list[str]]:
+        return [line.split() for line in self.path.read_text().splitlines()] if self.path.exists() else []
+
+    def started(self) -> list[str]:
+        return [line[1] for line in self.lines if line[0] == "start"]
+
+    def ended(self) -> list[str]:
+        return [line[1] for line in self.lines if line[0] == "end"]
+
+    def gpus(self) -> dict[str, str]:
+        """The GPUs each job saw, by its name."""
+        return {line[1]: line[2] for line in self.lines if line[0] == "start"}
+
+    def running(self) -> list[str]:
+        return list((Counter(self.started()) - Counter(self.ended())).elements())
+
+    def cut(self) -> None:
+        """Note that everything that ran was killed."""
+        with self.path.open("a") as file:
+            file.write("cut\n")
+
+    def overlaps(self, slots: int = 1) -> list[str]:
+        """Where more jobs were on one GPU than it has slots."""
+        complaints = []
+        on: dict[str, set[str]] = {}
+        for line in self.lines:
+            if line[0] == "cut":
+                on.clear()
+                continue
+            word, name, gpus, pid = line
+            for gpu in () if gpus == "-" else gpus.split(","):
+                holders = on.setdefault(gpu, set())
+                (holders.add if word == "start" else holders.discard)(f"{name} ({pid})")
+                if len(holders) > slots:
+                    complaints.append(f"GPU {gpu} has {sorted(holders)} at once")
+        return complaints
+
+    def most_at_once(self) -> int:
+        most = now = 0
+        for line in self.lines:
+            now += 1 if line[0] == "start" else -1
+            most = max(most, now)
+        return most
+
+
+@dataclass
+class World:
+    """A machine of one's own: state, leases and a folder with an ugly name."""
+
+    folder: Path
+    environ: dict[str, str]
+    ledger: Ledger
+    _running: list[Running] = field(default_factory=list)
+
+    @property
+    def state(self) -> Path:
+        return Path(self.environ["DIBS_STATE"])
+
+    @property
+    def leases(self) -> Path:
+        return Path(self.environ["DIBS_LEASES"])
+
+    def write(self, name: str, text: str | Iterable[str]) -> str:
+        """A file in the folder; several lines, or text as it is. Returns its name."""
+        content = text if isinstance(text, str) else "".join(f"{line}\n" for line in text)
+        (self.folder / name).write_bytes(content.encode("utf-8", "surrogateescape"))
+        return name
+
+    def read(self, name: str) -> str:
+        return (self.folder / name).read_text(errors="surrogateescape")
+
+    def start(
+        self,
+        *arguments: str,
+        env: Mapping[str, str | None] | None = None,
+        stdin: Any = subprocess.DEVNULL,
+        program: Sequence[str] = (DIBS,),
+        **popen: Any,
+    ) -> Running:
+        """Start dibs and come back at once."""
+        number = len(self._running)
+        out, err = (self.folder.parent / f"{stream}.{number}" for stream in ("stdout", "stderr"))
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(
+                [*program, *arguments],
+                cwd=popen.pop("cwd", self.folder),
+                env={name: value for name, value in (self.environ | dict(env or {})).items() if value is not None},
+                stdin=stdin,
+                stdout=popen.pop("stdout", stdout),
+                stderr=popen.pop("stderr", stderr),
+                **popen,
+            )
+        self._running.append(Running(process, out, err))
+        return self._running[-1]
+
+    def dibs(
+        self, *arguments: str, input: str | bytes | None = None, timeout: float = 30, **more: Any
+    ) -> Finished:
+        """Run dibs to its end."""
+        if input is not None:
+            source = self.folder.parent / "stdin"
+            source.write_bytes(input if isinstance(input, bytes) else input.encode("utf-8", "surrogateescape"))
+            # Through a pipe, as people do it.
+            cat = subprocess.Popen(["cat", str(source)], stdout=subprocess.PIPE)
+            more["stdin"] = cat.stdout
+        try:
+            return self.start(*arguments, **more).wait(timeout)
+        finally:
+            if input is not None:
+                assert cat.stdout is not None
+                cat.stdout.close()
+                cat.wait()
+
+    def holders(self) -> list[Holder]:
+        """Everybody who holds a GPU now."""
+        if not self.leases.exists():
+            return []
+        return Leases(str(self.leases), uid=os.geteuid(), user="test").holders()
+
+    def processes(self) -> dict[int, str]:
+        """Everything alive that belongs to this world: by its environment, its folder or its open files."""
+        return processes_of(str(self.folder.parent))
+
+    def assert_nothing_is_left(self) -> None:
+        wait_until(lambda: not self.processes(), show=self.processes)
+        assert self.holders() == []
+
+    def clean_up(self) -> None:
+        for running in self._running:
+            if running.process.poll() is None:
+                running.kill()
+        until = time.monotonic() + 5
+        while (left := self.processes()) and time.monotonic() < until:
+            for pid in left:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+
+
+def make_world(root: Path) -> World:
+    folder = root / "a 'folder' é\n$(touch BAD) \udcff"
+    folder.mkdir()
+    state = root / "state €\udcfe"
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    environ = kept | {
+        "DIBS_STATE": str(state),
+        "DIBS_LEASES": str(root / "leases"),
+        "DIBS_PROBE": "none",
+        "LEDGER": str(root / "ledger"),
+    }
+    return World(folder, environ, Ledger(root / "ledger"))
+
+
+@contextmanager
+def open_store(root: Path) -> Iterator[sqlite3.Connection]:
+    """A run's store, read by somebody else once dibs is gone."""
+    connection = sqlite3.connect(os.fsencode(root / "store.db"))
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def processes_of(place: str) -> dict[int, str]:
+    """{pid: command line} of what has this folder in its environment, among its files or as its own."""
+    wanted = os.fsencode(place)
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        if _belongs_to(name, wanted):
+            with suppress(OSError):
+                line = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ")
+                found[int(name)] = os.fsdecode(line)
+    return found
+
+
+def _belongs_to(pid: str, place: bytes) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        if state in (b"Z", b"X"):
+            return False
+        if place in Path(f"/proc/{pid}/environ").read_bytes():
+            return True
+        links = [f"/proc/{pid}/cwd", *(f"/proc/{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd"))]
+    except OSError:
+        return False
+    for link in links:
+        with suppress(OSError):
+            if os.fsencode(os.readlink(link)).startswith(place):
+                return True
+    return False

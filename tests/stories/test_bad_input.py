@@ -1,0 +1,256 @@
+"""Each bad input gets one sentence and exit 2, or is one failed job; and no GPU is lost."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stories.outside import NOBODY, Finished, World, needs_root, wait_until
+
+READINGS = Path(__file__).parents[1] / "data/readings/four_cards.json"
+
+
+@pytest.fixture(autouse=True)
+def no_gpu_is_lost(world: World) -> Iterator[None]:
+    """Whatever happened before, the next one starts at once."""
+    yield
+    ended = world.dibs("run", "--gpus", "0,1,2,3", "-n", "4", "--no-wait", "--", "true")
+    assert ended.status == 0, ended
+
+
+def is_one_sentence(ended: Finished, *words: str) -> bool:
+    """An error, below it the remedy, and nothing else."""
+    lines = ended.said
+    assert "Traceback" not in ended.stderr
+    assert all(word in ended.stderr for word in words), ended.stderr
+    return ended.stdout == "" and len(lines) == 2 and lines[0].startswith("dibs: error: ") and lines[1][:2] == "  "
+
+
+@pytest.mark.parametrize(
+    "gpus, word",
+    [
+        ("99", "99"),
+        ("-1", "-1"),
+        ("0,-1", "-1"),
+        ("", "no GPU"),
+        ("a b", "a b"),
+        ("0,,1", "''"),
+        ("GPU-3f", "GPU-3f"),
+    ],
+)
+def test_unknown_and_negative_gpus(world: World, gpus: str, word: str) -> None:
+    ended = world.dibs("run", "--gpus", gpus, input="true", env={"DIBS_PROBE": f"fake:{READINGS}"})
+
+    assert ended.status == 2
+    assert is_one_sentence(ended, word)
+
+
+@pytest.mark.parametrize("count", ["-1", "1.5", "nan", "x", "1e300", "9" * 300])
+def test_a_number_of_gpus_that_is_none(world: World, count: str) -> None:
+    ended = world.dibs("run", "--gpus", "0", "-n", count, input="true")
+
+    assert ended.status == 2
+    assert is_one_sentence(ended, "-n")
+
+
+def test_more_gpus_than_there_are_is_refused_at_once(world: World) -> None:
+    ended = world.dibs("run", "--gpus", "0,1", "-n", "3", input="true")
+
+    assert ended.status == 2
+    assert is_one_sentence(ended, "it wants 3 GPUs, but only 2 may be used")
+
+
+def test_a_line_that_wants_more_than_there_is_is_one_failed_job(world: World) -> None:
+    ended = world.dibs("run", "--gpus", "0,1", input=f"[num_gpus=3] true\n{world.ledger.job('good')}")
+
+    assert ended.status == 1
+    assert world.ledger.ended() == ["good"]
+    assert "job 1 cannot run: it wants 3 GPUs, but only 2 may be used" in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [("-f", "missing.txt"), ("-f", "missing.py"), ("-f", "."), ("-f", "")])
+def test_a_file_that_is_not_there(world: World, arguments: tuple[str, ...]) -> None:
+    ended = world.dibs("run", "--gpus", "0", *arguments)
+
+    assert ended.status == 2
+    assert is_one_sentence(ended, "cannot read the job file")
+
+
+def test_a_nul_byte_is_one_failed_job(world: World) -> None:
+    ended = world.dibs("run", "--gpus", "0", input=f"echo a\0b\n{world.ledger.job('good')}")
+
+    assert ended.status == 1
+    assert world.ledger.ended() == ["good"]
+    assert "stdin:1: the command contains a NUL byte" in ended.stderr
+
+
+def test_a_command_over_the_kernels_limit_is_one_failed_job(world: World) -> None:
+    ended = world.dibs("run", "--gpus", "0", input=f"echo {'x' * 131_072}\n{world.ledger.job('good')}")
+
+    assert ended.status == 1
+    assert world.ledger.ended() == ["good"]
+    assert "Linux takes at most 131071 in one piece" in ended.stderr
+    assert len(ended.stderr) < 5000
+
+
+def test_the_longest_command_still_runs(world: World) -> None:
+    command = ": " + "x" * (131_071 - 2)
+
+    ended = world.dibs("run", "--gpus", "0", input=command)
+
+    assert ended.status == 0, ended.stderr[-300:]
+
+
+def test_a_line_of_a_megabyte_hangs_nobody(world: World) -> None:
+    ended = world.dibs("run", "--gpus", "0", input="echo " + "x" * 3_000_000 + "\n" + world.ledger.job("good"))
+
+    assert ended.status == 1
+    assert world.ledger.ended() == ["good"]
+
+
+def test_a_template_with_an_unknown_name(world: World) -> None:
+    ended = world.dibs("run", "--gpus", "0", "-p", "lr", "1", "--", "echo", "{lr}", "{nope}")
+
+    assert ended.status == 2
+    assert is_one_sentence(ended, "nope")
+
+
+def test_an_empty_parameter_list(world: World) -> None:
+    ended = world.dibs("run", "--gpus", "0", "-p", "lr", "--", "echo", "{lr}")
+
+    assert ended.status == 2
+    assert is_one_sentence(ended, "lr")
+
+
+def test_a_generator_that_cannot_be_read(world: World) -> None:
+    world.write("bad.py", "def yielder(:\n")
+
+    ended = world.dibs("run", "--gpus", "0", "-f", "bad.py")
+
+    assert ended.status == 2
+    assert is_one_sentence(ended, "bad.py line 1: SyntaxError")
+
+
+def test_an_output_folder_that_is_a_file(world: World) -> None:
+    world.write("out", "mine")
+
+    ended = world.dibs("run", "--gpus", "0", "--output-dir", "out", input="true")
+
+    assert ended.status == 2
+    assert is_one_sentence(ended, "cannot write to the output folder out")
+    assert world.read("out") == "mine"
+
+
+@needs_root
+def test_a_read_only_output_folder(world: World) -> None:
+    out = world.folder / "out"
+    out.mkdir()
+    os.chmod(world.folder.parent, 0o755)
+    state = world.folder.parent / "state of nobody"
+    leases = world.folder.parent / "leases of nobody"
+    for place in (state, leases):
+        place.mkdir()
+        os.chown(place, NOBODY, NOBODY)
+    reachable = Path("/")
+    for part in world.folder.parts[1:]:
+        reachable = reachable / part
+        os.chmod(reachable, os.stat(reachable).st_mode | 0o055)
+
+    ended = world.dibs(
+        "run",
+        "--gpus",
+        "0",
+        "--output-dir",
+        "out",
+        input="true",
+        env={"DIBS_STATE": str(state), "DIBS_LEASES": str(leases)},
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+    )
+
+    assert ended.status == 2
+    assert is_one_sentence(ended, "cannot write to the output folder out: Permission denied")
+
+
+@needs_root
+@pytest.mark.parametrize("free", [0, 8, 64, 128])
+def test_a_full_output_folder(world: World, free: int) -> None:
+    """With next to nothing left (KiB) it is refused; where it could begin, it goes on once there is room."""
+    disk = world.folder / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=True)
+    try:
+        (disk / "ballast").write_bytes(bytes(1024 * (1024 - free)))
+        world.write("jobs.txt", ["true", "true"])
+        running = world.start("run", "--gpus", "0", "--output-dir", "disk/out", "-f", "jobs.txt")
+        wait_until(lambda: running.process.poll() is not None or "disk is full" in running.stderr)
+        (disk / "ballast").unlink()
+        ended = running.wait()
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+    assert ended.status in ((2,) if free < 64 else (0, 2)), ended
+    assert "Traceback" not in ended.stderr
+    assert ended.status != 2 or is_one_sentence(ended)
+
+
+def test_words_without_dashes_are_not_guessed(world: World) -> None:
+    ended = world.dibs("run", "--gpus", "0", "python", "train.py")
+
+    assert ended.status == 2
+    assert is_one_sentence(ended, "dibs run -- python")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--gpus", "0", "--gpus-file", "x", "--", "true"),
+        ("--gpus-file", "missing", "--", "true"),
+        ("--gpus", "0", "--"),
+        ("--gpus", "0", "-", "--", "true"),
+        ("--gpus", "0", "--resume", "no-such-run"),
+        ("--gpus", "0", "--resume", "../x"),
+        ("--gpus", "0", "--output-dir", "nothing", "--resume"),
+        ("--gpus", "0", "-t", "soon", "--", "true"),
+        ("--gpus", "0", "--share", "2", "--", "true"),
+        ("--gpus", "0", "--vram", "-1G", "--", "true"),
+        ("--gpus", "0", "--only", "7", "--", "true"),
+        ("--gpus", "0", "-C", "missing", "--", "true"),
+        ("--gpus", "0", "--retries", "-1", "--", "true"),
+        ("--gpus", "0", "--no-such-option", "--", "true"),
+        ("--gpus", "0", "--", ""),
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_what_cannot_be_meant_is_one_sentence(world: World, arguments: tuple[str, ...]) -> None:
+    ended = world.dibs("run", *arguments)
+
+    assert ended.status == 2, ended
+    assert is_one_sentence(ended)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"command": "true", "num_gpus": true}',
+        '{"command": "true", "num_gpus": NaN}',
+        '{"command": "true", "num_gpus": 1e300}',
+        '{"command": "true", "command": "false"}',
+        '{"command": 7}',
+        '{"nope": 1}',
+        "[num_gpus=-1] true",
+        "[what=1] true",
+        "[num_gpus=1 true",
+        "<<<\nnever closed",
+    ],
+)
+def test_a_bad_line_is_one_failed_job_with_its_place(world: World, line: str) -> None:
+    ended = world.dibs("run", "--gpus", "0", input=f"{world.ledger.job('good')}\n{line}")
+
+    assert ended.status == 1
+    assert world.ledger.ended() == ["good"]
+    assert "job 2 cannot run: stdin:2: " in ended.stderr
+    assert "Traceback" not in ended.stderr

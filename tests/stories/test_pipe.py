@@ -1,0 +1,15 @@
+"""A list from a pipe."""
+
+from stories.outside import World
+
+
+def test_each_line_of_a_pipe_is_a_job_with_a_gpu_of_its_own(world: World) -> None:
+    jobs = [world.ledger.job(number, 0.05) for number in range(6)]
+
+    ended = world.dibs("run", "--gpus", "0,1,2", input="\n".join(jobs))
+
+    assert ended.status == 0, ended
+    assert sorted(world.ledger.ended()) == list("012345")
+    assert set(world.ledger.gpus().values()) == {"0", "1", "2"}
+    assert world.ledger.overlaps() == []
+    world.assert_nothing_is_left()

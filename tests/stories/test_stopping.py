@@ -1,0 +1,128 @@
+"""Ctrl-C once, twice, three times; TERM, USR1 and HUP."""
+
+import os
+import signal
+import subprocess
+
+from stories.outside import Running, World, wait_until
+
+
+def _running_list(world: World, job: str) -> Running:
+    """Two jobs run, two wait."""
+    world.write("jobs.txt", [job.replace("NAME", name) for name in "abcd"])
+    running = world.start("run", "--gpus", "0,1", "-f", "jobs.txt")
+    wait_until(lambda: len(world.ledger.started()) == 2, show=lambda: running.stderr)
+    return running
+
+
+def test_the_first_ctrl_c_lets_the_running_finish_and_says_so(world: World) -> None:
+    running = _running_list(world, world.ledger.job("NAME", 1))
+
+    running.signal(signal.SIGINT)
+    ended = running.wait()
+
+    assert ended.status == 130
+    assert sorted(world.ledger.ended()) == ["a", "b"]
+    assert "stopping: nothing more is started; 2 jobs run on to the end" in ended.stderr
+    assert "2 succeeded, 0 failed, 2 not started" in ended.stderr
+
+
+def test_the_second_ctrl_c_asks_all_to_end(world: World) -> None:
+    job = "trap 'echo bye NAME - $$ >> $LEDGER; exit 1' TERM; echo start NAME - $$ >> $LEDGER; sleep 60 & wait"
+    running = _running_list(world, job)
+
+    running.signal(signal.SIGINT)
+    wait_until(lambda: "nothing more" in running.stderr)
+    running.signal(signal.SIGINT)
+    ended = running.wait()
+
+    assert ended.status == 130
+    assert sorted(line[1] for line in world.ledger.lines if line[0] == "bye") == ["a", "b"]
+    assert "stopping: asking 2 jobs to end" in ended.stderr
+    world.assert_nothing_is_left()
+
+
+def test_the_third_ctrl_c_kills(world: World) -> None:
+    job = "trap '' TERM INT; echo start NAME - $$ >> $LEDGER; while :; do sleep 1; done"
+    running = _running_list(world, job)
+
+    for words in ("nothing more", "asking 2 jobs", "killing 2 jobs"):
+        running.signal(signal.SIGINT)
+        wait_until(lambda words=words: words in running.stderr, show=lambda: running.stderr)
+    ended = running.wait()
+
+    assert ended.status == 130
+    assert ended.stderr.count("was stopped (SIGKILL)") >= 2
+    world.assert_nothing_is_left()
+
+
+def test_sigterm_is_the_same_with_its_own_exit_status(world: World) -> None:
+    running = _running_list(world, world.ledger.job("NAME", 0.5))
+
+    running.signal(signal.SIGTERM)
+    ended = running.wait()
+
+    assert ended.status == 143
+    assert len(world.ledger.ended()) == 2
+
+
+def test_sigusr1_drains(world: World) -> None:
+    running = _running_list(world, world.ledger.job("NAME", 0.5))
+
+    running.signal(signal.SIGUSR1)
+    ended = running.wait()
+
+    assert ended.status == 1
+    assert len(world.ledger.ended()) == 2
+    assert "2 not started" in ended.stderr
+
+
+def test_sighup_changes_nothing(world: World) -> None:
+    running = _running_list(world, world.ledger.job("NAME", 0.3))
+
+    running.signal(signal.SIGHUP)
+    ended = running.wait()
+
+    assert ended.status == 0, ended
+    assert len(world.ledger.ended()) == 4
+
+
+def test_a_signal_while_the_list_is_still_open_ends_it(world: World) -> None:
+    running = world.start("run", "--gpus", "0", stdin=subprocess.PIPE)
+    running.say(world.ledger.job("a") + "\n")
+    wait_until(lambda: world.ledger.ended() == ["a"], show=lambda: running.stderr)
+
+    running.signal(signal.SIGINT)
+
+    assert running.process.wait(20) == 130
+
+
+def test_a_waiting_list_ends_at_once(world: World) -> None:
+    holder = world.start("run", "--gpus", "0", "--", "sleep", "60")
+    wait_until(world.holders)
+    running = world.start("run", "--gpus", "0", "--", "true")
+    wait_until(lambda: "waits for a GPU" in running.stderr, show=lambda: running.stderr)
+
+    running.signal(signal.SIGINT)
+    ended = running.wait()
+
+    assert ended.status == 130
+    assert holder.process.poll() is None
+
+
+def test_what_cannot_be_killed_keeps_nobody_here(world: World) -> None:
+    """Its supervisor was killed, so nobody can end it; it keeps its GPU, and dibs can still be left."""
+    world.write("jobs.txt", [world.ledger.job("orphan", 60)])
+    running = world.start("run", "--gpus", "0", "-f", "jobs.txt", "--output-dir", "out")
+    wait_until(lambda: world.ledger.started(), show=lambda: running.stderr)
+    control = next((world.folder / "out/.dibs/control").iterdir())
+    os.kill(int(control.name.split("-")[0]), signal.SIGKILL)
+    wait_until(lambda: "its GPU is kept" in running.stderr, show=lambda: running.stderr)
+
+    for words in ("nothing more", "asking 1 job", "killing 1 job", ""):
+        running.signal(signal.SIGINT)
+        wait_until(lambda words=words: words in running.stderr, show=lambda: running.stderr)
+    ended = running.wait()
+
+    assert ended.status == 130
+    assert [holder.job for holder in world.holders()] == ["1"]

@@ -1,0 +1,147 @@
+"""The real zygote and shims under a loop of our own."""
+
+import json
+import os
+import selectors
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dibs.backends.local import Attached, LocalBackend
+from dibs.model.jobs import Attempt, JobId
+from dibs.supervise.folder import Facts
+from stories.outside import PATIENCE
+
+
+class Hands:
+    """Starts attempts through the local backend and waits until their shims let them go."""
+
+    def __init__(self, root: Path, backend: type[LocalBackend] = LocalBackend) -> None:
+        self.root = root
+        self.workdir = root / "work"
+        self.workdir.mkdir(parents=True, exist_ok=True)
+        self.environment = {"PATH": os.environ["PATH"]}
+        self._selector = selectors.DefaultSelector()
+        self.backend = backend(str(root), self._add, self._remove)
+        self.backend.warm_up()
+        self._done: set[tuple[int, int]] = set()
+        self._number = 0
+
+    def start(
+        self,
+        words: Sequence[str] | str,
+        *,
+        leases: Sequence[int] = (),
+        attached: Attached | None = None,
+        **spec: Any,
+    ) -> Attempt:
+        """Start words, or a line for bash."""
+        self._number += 1
+        attempt = an_attempt(self.root, self._number)
+        whole = self.spec(words, attempt) | spec
+        self.backend.submit(attempt, whole, leases, lambda: self._done.add(attempt.key), attached)
+        return attempt
+
+    def spec(self, words: Sequence[str] | str, attempt: Attempt) -> dict[str, Any]:
+        environment = self.root / f"environment-{attempt.job}.json"
+        environment.write_text(json.dumps(self.environment))
+        return {
+            "v": 1,
+            "job": attempt.job,
+            "attempt": attempt.number,
+            "words": ["bash", "-c", words] if isinstance(words, str) else list(words),
+            "workdir": str(self.workdir),
+            "umask": 0o022,
+            "environment": str(environment),
+            "env": {},
+            "stdout": f"{attempt.folder}/stdout",
+            "stderr": f"{attempt.folder}/stderr",
+            "time_limit": None,
+            "grace": 10.0,
+        }
+
+    def run(self, words: Sequence[str] | str, **more: Any) -> dict[str, Any]:
+        """Run it to its end; the exit record."""
+        return self.record(self.start(words, **more))
+
+    def output(self, words: Sequence[str] | str, **more: Any) -> str:
+        attempt = self.start(words, **more)
+        record = self.record(attempt)
+        assert record["code"] == 0, (record, self.log(attempt, "stderr"))
+        return self.log(attempt)
+
+    def log(self, attempt: Attempt, stream: str = "stdout") -> str:
+        path = Path(attempt.folder) / stream
+        return os.fsdecode(path.read_bytes()) if path.exists() else ""
+
+    def record(self, attempt: Attempt) -> dict[str, Any]:
+        """The exit record, once its shim has let it go."""
+        self.wait(attempt)
+        record = self.backend.observe(attempt).exit_record
+        assert record is not None
+        return record
+
+    def facts(self, attempt: Attempt) -> Facts:
+        return self.backend.observe(attempt)
+
+    def wait(self, attempt: Attempt) -> None:
+        self.turn_until(lambda: attempt.key in self._done)
+
+    def adopt(self, attempt: Attempt) -> bool:
+        return self.backend.adopt(attempt, lambda: self._done.add(attempt.key))
+
+    def turn_until(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+        until = time.monotonic() + seconds
+        while not (found := condition()):
+            assert time.monotonic() < until, "waited in vain"
+            for key, _ in self._selector.select(0.01):
+                callback, arguments = key.data
+                callback(*arguments)
+        return found
+
+    def running(self, attempt: Attempt) -> dict[str, Any]:
+        """The record of an attempt that is running now: its pid, its shim."""
+
+        def look() -> dict[str, Any] | None:
+            from dibs.supervise.folder import facts
+
+            record = facts(attempt.folder).record
+            return record if record is not None and record["state"] == "running" else None
+
+        found: dict[str, Any] = self.turn_until(look)
+        return found
+
+    def close(self) -> None:
+        self.backend.close()
+        self._selector.close()
+
+    def _add(self, fd: int, callback: Callable[..., Any], *arguments: Any) -> None:
+        self._selector.register(fd, selectors.EVENT_READ, (callback, arguments))
+
+    def _remove(self, fd: int) -> None:
+        with suppress(KeyError):
+            self._selector.unregister(fd)
+
+
+def an_attempt(root: Path, number: int) -> Attempt:
+    return Attempt(
+        job=JobId(number),
+        number=1,
+        claims=(),
+        boot_id="this one",
+        opened_at=0.0,
+        folder=f"{root}/attempts/0/{number}.1",
+    )
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False

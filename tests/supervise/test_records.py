@@ -1,0 +1,69 @@
+"""The record: what was written whole is read exactly, everything else is none."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dibs.supervise import records
+
+texts = st.text(max_size=2000) | st.text(st.characters(min_codepoint=0xDC80, max_codepoint=0xDCFF), max_size=50)
+written = st.fixed_dictionaries(
+    {
+        "v": st.just(1),
+        "state": st.sampled_from(["starting", "running", "ended"]),
+        "shim": st.integers(1, 2**22),
+        "message": texts,
+        "code": st.none() | st.integers(0, 255),
+        "signal": st.none() | st.integers(1, 64),
+        "ended": st.floats(0, 2**40),
+    }
+)
+
+
+@given(written)
+def test_decode_undoes_encode_except_for_the_beginning_of_a_long_message(record: dict[str, object]) -> None:
+    content = records.encode(record)
+
+    found = records.decode(content)
+
+    assert len(content) == records.SIZE
+    assert found is not None
+    assert str(record["message"]).endswith(str(found.pop("message")))
+    assert found == {key: value for key, value in record.items() if key != "message"}
+
+
+@given(written, st.integers(0, records.SIZE))
+def test_a_torn_record_is_none(record: dict[str, object], length: int) -> None:
+    """A write that stopped in the middle over an older record, or over zeros."""
+    content = records.encode(record)
+    body = len(content.rstrip(b" \n"))
+
+    for before in (bytes(records.SIZE), records.encode({"v": 1, "state": "starting", "shim": 7, "message": ""})):
+        torn = content[:length] + before[length:]
+        found = records.decode(torn)
+        assert found in (None, records.decode(content), records.decode(before))
+        assert found == records.decode(content) or length < body
+
+
+@given(written, st.integers(0, records.SIZE - 1), st.integers(1, 255))
+def test_a_changed_byte_is_noticed(record: dict[str, object], place: int, change: int) -> None:
+    content = bytearray(records.encode(record))
+    content[place] ^= change
+
+    found = records.decode(bytes(content))
+
+    assert found in (None, records.decode(records.encode(record)))
+
+
+@given(st.binary(max_size=2 * records.SIZE))
+def test_any_bytes_are_a_record_or_none(content: bytes) -> None:
+    found = records.decode(content)
+
+    assert found is None or isinstance(found, dict)
+
+
+@given(st.dictionaries(st.text(max_size=20), st.text(max_size=500), max_size=5))
+def test_a_blank_record_carries_its_spec_and_is_no_record(spec: dict[str, str]) -> None:
+    content = records.blank(spec)
+
+    assert records.is_blank(content)
+    assert records.decode(content) is None
