@@ -50,6 +50,7 @@ SHIM = (
     "records.py",
     "tree.py",
     "plain.py",
+    "stopping.py",
 )  # imported by a process that outlives its package
 
 

@@ -12,7 +12,7 @@ import click
 from dibs.cli import output
 from dibs.engine.results import Results
 from dibs.errors import DibsError
-from dibs.foreground.runner import Runner, Stop, Tally
+from dibs.foreground.orders import Progress, Stop, Tally
 from dibs.model.events import Ended, Event, Refused, Started, Trouble, Waits
 from dibs.model.jobs import Cause, Job, State
 from dibs.model.pool import Pool
@@ -88,13 +88,13 @@ class Report:
             data = b"".join(tag + line for line in data.splitlines(keepends=True))
         self._write(fd, data)
 
-    def tick(self, runner: Runner) -> None:
+    def tick(self, progress: Progress) -> None:
         now = time.monotonic()
         self._say_wait(now)
         if not self._shows_progress or now < self._progress_at:
             return
         self._progress_at = now + _PROGRESS_EVERY
-        self._draw(self._progress_line(runner))
+        self._draw(self._progress_line(progress))
 
     def stopping(self, stop: Stop, running: int, by: Any) -> None:
         if self._single:
@@ -200,20 +200,19 @@ class Report:
             self._said_wait = sentence
             self._say(f"dibs: the next job {sentence}" if not self._single else f"dibs: {sentence}")
 
-    def _progress_line(self, runner: Runner) -> str:
-        tally, engine = runner.tally, runner.engine
+    def _progress_line(self, progress: Progress) -> str:
         parts = [
-            f"{tally.succeeded + tally.skipped} done",
-            f"{tally.failed} failed",
-            f"{engine.running} running",
-            f"{engine.waiting} waiting{'' if runner.input_is_over else ', more to come'}",
+            f"{progress.done} done",
+            f"{progress.failed} failed",
+            f"{progress.running} running",
+            f"{progress.waiting} waiting{'' if progress.input_is_over else ', more to come'}",
         ]
         if self._holders:
             held = (f"{gpu}: {output.one_line(job, 12)}" for gpu, job in sorted(self._holders.items()))
             parts.append(f"GPU {', '.join(held)}")
-        parts.append(show_duration(runner.seconds))
-        if self._ended and engine.waiting and engine.running:
-            left = self._mean_seconds * (engine.waiting / engine.running + 0.5)
+        parts.append(show_duration(progress.seconds))
+        if self._ended and progress.waiting and progress.running:
+            left = self._mean_seconds * (progress.waiting / progress.running + 0.5)
             parts.append(f"about {show_duration(left)} left")
         return " · ".join(parts)
 
@@ -266,7 +265,7 @@ class JsonReport:
     def lines(self, job: Job, is_error: bool, data: bytes) -> None:
         pass
 
-    def tick(self, runner: Runner) -> None:
+    def tick(self, progress: Progress) -> None:
         pass
 
     def stopping(self, stop: Stop, running: int, by: Any) -> None:

@@ -114,7 +114,8 @@ class _Run:
         from dibs.cli.output import say
         from dibs.cli.report import JsonReport, Report
         from dibs.engine.results import InAttemptFolders, JobFolders
-        from dibs.foreground.runner import Orders, Runner
+        from dibs.foreground.orders import Orders
+        from dibs.foreground.runner import Runner
         from dibs.foreground.runs import open_run
         from dibs.gpus.pool import read_pool_file, resolve_pool
         from dibs.gpus.probe import find_probe

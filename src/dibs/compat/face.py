@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import BinaryIO, NoReturn
 
 from dibs.errors import BadInput, DibsError
-from dibs.foreground.runner import Orders, Runner, Stop, Tally
+from dibs.foreground.orders import Orders, Progress, Stop, Tally
+from dibs.foreground.runner import Runner
 from dibs.foreground.runs import Run
 from dibs.inputs.checks import check_request
 from dibs.inputs.entry import Entry, refuse
@@ -118,7 +119,7 @@ class PlainFace:
     def lines(self, job: Job, is_error: bool, data: bytes) -> None:
         self.put(2 if is_error else 1, data)
 
-    def tick(self, runner: Runner) -> None:
+    def tick(self, progress: Progress) -> None:
         pass
 
     def stopping(self, stop: Stop, running: int, by: signal.Signals | None) -> None:

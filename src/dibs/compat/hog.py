@@ -13,7 +13,7 @@ from dibs.compat.face import Parser, PlainFace, console, execute, gpus_of, how_i
 from dibs.engine.results import JobFolders
 from dibs.errors import BadInput
 from dibs.foreground.feed import List
-from dibs.foreground.runner import Orders
+from dibs.foreground.orders import Orders
 from dibs.foreground.runs import open_run
 from dibs.gpus.pool import read_pool_file, resolve_pool
 from dibs.gpus.probe import find_probe

@@ -18,7 +18,7 @@ from dibs.compat.face import Parser, PlainFace, console, execute, how_it_failed,
 from dibs.engine.results import InAttemptFolders
 from dibs.engine.survey import GpuUse, pid_of, survey
 from dibs.errors import BadInput, NoGpu
-from dibs.foreground.runner import Orders
+from dibs.foreground.orders import Orders
 from dibs.foreground.runs import open_run
 from dibs.gpus.pool import resolve_pool
 from dibs.gpus.probe import Probe, find_probe

@@ -3,107 +3,32 @@
 import asyncio
 import contextlib
 import gc
-import os
 import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any
 
 from dibs.backends.local import Attached
 from dibs.build import Hooks, build_engine
 from dibs.engine.engine import Engine
-from dibs.engine.results import Results
 from dibs.errors import DibsError, NoGpuNow, StoreUnusable
-from dibs.foreground.feed import Feed, List, refusal
+from dibs.foreground.feed import Feed, refusal
 from dibs.foreground.follow import Follower
+from dibs.foreground.orders import Face, Orders, Progress, Stop, Tally
 from dibs.foreground.runs import Run
 from dibs.foreground.terminal import Terminal, is_in_background, is_terminal
 from dibs.gpus.pool import read_pool_file, resolve_pool
-from dibs.gpus.probe import Probe
 from dibs.gpus.watch import Watcher
 from dibs.inputs.entry import BadEntry, Entry
 from dibs.model.events import Ended, Event, Refused, Skipped, Started, Waits
 from dibs.model.gpus import Reading
-from dibs.model.jobs import Command, Job, JobId, Request, State
-from dibs.model.pool import Pool
+from dibs.model.jobs import Command, JobId, Request, State
 from dibs.paths import FolderRefused
 
 _LOOK = 0.05  # seconds between two looks at the jobs' output
 _LOOK_AT_GPU_FILE = 0.5
 _AFTER_TROUBLE = 2.0
-_NO_MORE = 2**63
-
-
-class Stop(IntEnum):
-    """How far the stopping has gone."""
-
-    NO = 0
-    DRAIN = 1  # start nothing more
-    ASK = 2  # TERM to everything
-    KILL = 3
-
-
-class Face(Protocol):
-    """Whoever shows a person what happens."""
-
-    follows_output: bool
-
-    def heard(self, events: Sequence[Event]) -> None: ...
-
-    def lines(self, job: Job, is_error: bool, data: bytes) -> None: ...
-
-    def tick(self, runner: "Runner") -> None: ...
-
-    def stopping(self, stop: Stop, running: int, by: signal.Signals | None) -> None: ...
-
-    def trouble(self, error: DibsError) -> None: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Orders:
-    """Everything that was asked for."""
-
-    lists: Sequence[List] = ()
-    single: Request | None = None  # `dibs run -- COMMAND`: one job, connected to this terminal
-    pool: Pool
-    gpus_file: str | None = None
-    probe: Probe | None = None
-    results: Results
-    wait: bool = True
-    fail_fast: bool = False
-    max_failures: int = _NO_MORE
-    respect_processes: bool = True
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-
-
-@dataclass
-class Tally:
-    """How it went."""
-
-    succeeded: int = 0
-    skipped: int = 0
-    failed: int = 0
-    stopped_by: signal.Signals | None = None
-    left: int = 0  # jobs that were never started
-    last: Ended | Refused | None = None
-    errors: list[DibsError] = field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def exit_status(self) -> int:
-        if self.stopped_by is not None:
-            return 128 + self.stopped_by
-        return int(bool(self.failed or self.left or self.errors))
-
-    @property
-    def single_exit_status(self) -> int:
-        """Of a run of one command: the command's own."""
-        if self.last is None:  # it was never started now; perhaps it had succeeded before
-            return self.exit_status or int(not self.skipped)
-        return self.last.outcome.exit_status
 
 
 class Runner:
@@ -141,14 +66,6 @@ class Runner:
         gc.set_threshold(50_000)
         return asyncio.run(self._execute())
 
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
-
-    @property
-    def input_is_over(self) -> bool:
-        return self._feed.is_over
-
     async def _execute(self) -> Tally:
         self._loop = asyncio.get_running_loop()
         self._over = self._loop.create_future()
@@ -180,7 +97,7 @@ class Runner:
             await self._over
         finally:
             self._finish()
-        self.tally.seconds = self.seconds
+        self.tally.seconds = time.monotonic() - self._began
         return self.tally
 
     def _prepare(self) -> None:
@@ -322,8 +239,18 @@ class Runner:
         self._follower.look()
         if not was_idle:
             self._check_over()
-        self._face.tick(self)
+        self._face.tick(self._progress())
         self._loop.call_later(_LOOK, self._look)
+
+    def _progress(self) -> Progress:
+        return Progress(
+            done=self.tally.succeeded + self.tally.skipped,
+            failed=self.tally.failed,
+            running=self.engine.running,
+            waiting=self.engine.waiting,
+            input_is_over=self._feed.is_over,
+            seconds=time.monotonic() - self._began,
+        )
 
     # -- GPUs ------------------------------------------------------------------------------------------
 
@@ -415,7 +342,7 @@ class Runner:
             self._terminal.end()
         self.tally.errors += self._feed.errors
         self.tally.left = self.engine.waiting
-        self._face.tick(self)
+        self._face.tick(self._progress())
         self.engine.close()
         with contextlib.suppress(ValueError):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGWINCH):

@@ -26,6 +26,7 @@ from typing import Any
 
 from dibs.supervise import records, tree
 from dibs.supervise.plain import plain_words, shell_is_changed
+from dibs.supervise.stopping import Stopping, boottime
 
 MOST_DESCRIPTORS = 250  # the kernel passes at most 253 at once
 
@@ -61,7 +62,7 @@ class Shim:
     def serve(self) -> None:
         """A message is `{"control", "stdin", "terminal"}` with the descriptors in the order of `Handed`.
 
-        The answer is the record as it stands at the end, sent after every lock has been let go.
+        The answer is the record as it stands at the end, sent when nothing of the attempt is left.
         """
         os.setsid()
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -122,7 +123,7 @@ class Shim:
         # The fence against a second start. Only a kill -9 must not undo it, so it is not synced.
         os.pwrite(handed.record, self._starting, 0)
         record: dict[str, Any] = self._facts | {"began": time.time()}
-        clock = _boottime()
+        clock = boottime()
         try:
             pid = _start(spec, handed, self._environment(spec["environment"]))
         except OSError as error:
@@ -135,7 +136,7 @@ class Shim:
             os.pwrite(handed.record, records.encode(record), 0)
             ended, stopping = _wait(pid, spec, handed, self._control, clock)
             record |= ended
-        record |= {"state": "ended", "seconds": _boottime() - clock}
+        record |= {"state": "ended", "seconds": boottime() - clock}
         written = _write_record(handed.record, record)
         # The record comes first: if the stragglers cannot be killed, the outcome is known all the same.
         if stopping is not None:
@@ -230,7 +231,7 @@ def _open_log(path: str) -> int:
 
 def _wait(
     pid: int, spec: dict[str, Any], handed: Handed, control: int, clock: float
-) -> "tuple[dict[str, Any], _Stopping]":
+) -> tuple[dict[str, Any], Stopping]:
     """Wait for the command, obey the control FIFO and the time limit; return how it ended."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -244,7 +245,7 @@ def _wait(
         poll.register(pidfd, select.POLLIN)
     if handed.terminal:
         poll.register(handed.terminal[2], 0)  # hang-up is always reported
-    stopping = _Stopping(grace=spec["grace"], attempt=f"{spec['job']}.{spec['attempt']}")
+    stopping = Stopping(grace=spec["grace"], attempt=f"{spec['job']}.{spec['attempt']}")
     if spec["time_limit"] is not None:
         stopping.limit = clock + spec["time_limit"]
     while True:
@@ -279,62 +280,6 @@ def _wait(
         "maxrss": usage.ru_maxrss * 1024,
     }
     return outcome, stopping
-
-
-class _Stopping:
-    """When and how the command is asked to end: ask, wait the grace, insist."""
-
-    def __init__(self, grace: float, attempt: str) -> None:
-        self.grace = grace
-        self._attempt = attempt
-        self.by = ""  # who wanted the end: "", "stop" or "time"
-        self.limit: float | None = None  # on CLOCK_BOOTTIME, so that a sleeping laptop counts
-        self._insist_at: float | None = None
-
-    def obey(self, commands: bytes) -> None:
-        for line in commands.decode("ascii", "replace").splitlines():
-            word, _, attempt = line.rpartition(" ")
-            if attempt != self._attempt:
-                continue  # meant for one that is over
-            if word == "stop":
-                self._ask("stop")
-            elif word == "kill":
-                self.by = self.by or "stop"
-                self._insist_at = _boottime()
-            elif word.startswith("signal ") and word[7:].isdigit() and 0 < int(word[7:]) < signal.NSIG:
-                tree.signal_tree(os.getpid(), int(word[7:]))
-
-    def act(self) -> None:
-        now = _boottime()
-        if self.limit is not None and now >= self.limit:
-            self.limit = None
-            self._ask("time")
-        if self._insist_at is not None and now >= self._insist_at:
-            tree.signal_tree(os.getpid(), signal.SIGKILL)
-            self._insist_at = now + 0.1  # again: a child may have been forked in between
-
-    def give_grace_to_the_rest(self, control: int) -> None:
-        """Whoever was asked to end together with the command has the rest of the grace for it."""
-        poll = select.poll()
-        poll.register(control, select.POLLIN)
-        while self._insist_at is not None and _boottime() < self._insist_at and tree.reap():
-            if poll.poll(self.timeout(0.02) * 1000):
-                self.obey(os.read(control, 4096))
-
-    def timeout(self, longest: float) -> float:
-        soon = [at for at in (self.limit, self._insist_at) if at is not None]
-        return max(0.0, min([longest, *(at - _boottime() for at in soon)]))
-
-    def _ask(self, by: str) -> None:
-        self.by = self.by or by
-        if self._insist_at is None:
-            tree.signal_tree(os.getpid(), signal.SIGTERM)
-            tree.signal_tree(os.getpid(), signal.SIGCONT)  # a stopped process would not hear it
-            self._insist_at = _boottime() + self.grace
-
-
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _reap_orphans(pid: int) -> None:

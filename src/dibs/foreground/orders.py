@@ -1,0 +1,99 @@
+"""What a run was asked to do, how it went, and who shows it."""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
+
+from dibs.engine.results import Results
+from dibs.errors import DibsError
+from dibs.foreground.feed import List
+from dibs.gpus.probe import Probe
+from dibs.model.events import Ended, Event, Refused
+from dibs.model.jobs import Job, Request
+from dibs.model.pool import Pool
+
+_NO_MORE = 2**63
+
+
+class Stop(IntEnum):
+    """How far the stopping has gone."""
+
+    NO = 0
+    DRAIN = 1  # start nothing more
+    ASK = 2  # TERM to everything
+    KILL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far it is."""
+
+    done: int
+    failed: int
+    running: int
+    waiting: int
+    input_is_over: bool
+    seconds: float  # since the run began
+
+
+class Face(Protocol):
+    """Whoever shows a person what happens."""
+
+    follows_output: bool
+
+    def heard(self, events: Sequence[Event]) -> None: ...
+
+    def lines(self, job: Job, is_error: bool, data: bytes) -> None: ...
+
+    def tick(self, progress: Progress) -> None: ...
+
+    def stopping(self, stop: Stop, running: int, by: signal.Signals | None) -> None: ...
+
+    def trouble(self, error: DibsError) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orders:
+    """Everything that was asked for."""
+
+    lists: Sequence[List] = ()
+    single: Request | None = None  # `dibs run -- COMMAND`: one job, connected to this terminal
+    pool: Pool
+    gpus_file: str | None = None
+    probe: Probe | None = None
+    results: Results
+    wait: bool = True
+    fail_fast: bool = False
+    max_failures: int = _NO_MORE
+    respect_processes: bool = True
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+@dataclass
+class Tally:
+    """How it went."""
+
+    succeeded: int = 0
+    skipped: int = 0
+    failed: int = 0
+    stopped_by: signal.Signals | None = None
+    left: int = 0  # jobs that were never started
+    last: Ended | Refused | None = None
+    errors: list[DibsError] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def exit_status(self) -> int:
+        if self.stopped_by is not None:
+            return 128 + self.stopped_by
+        return int(bool(self.failed or self.left or self.errors))
+
+    @property
+    def single_exit_status(self) -> int:
+        """Of a run of one command: the command's own."""
+        if self.last is None:  # it was never started now; perhaps it had succeeded before
+            return self.exit_status or int(not self.skipped)
+        return self.last.outcome.exit_status
