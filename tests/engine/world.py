@@ -174,6 +174,9 @@ class FakeBackend:
     def tell(self, attempt: Attempt, word: str) -> None:
         self.told.append((attempt.job, word))
 
+    def retire(self, attempt: Attempt) -> None:
+        assert not self._machine.facts(attempt.folder).is_locked, "a folder is used again only after its shim"
+
 
 # -- what is real, with a handle for tests -------------------------------------------------------------
 

@@ -13,3 +13,16 @@ def test_each_line_of_a_pipe_is_a_job_with_a_gpu_of_its_own(world: World) -> Non
     assert set(world.ledger.gpus().values()) == {"0", "1", "2"}
     assert world.ledger.overlaps() == []
     world.assert_nothing_is_left()
+
+
+def test_a_long_list_of_silent_successes_leaves_a_handful_of_folders(world: World) -> None:
+    jobs = ["true"] * 60 + ["echo I have something to say"] + ["true"] * 20
+
+    ended = world.dibs("run", "--gpus", "0,1", input="\n".join(jobs))
+
+    assert ended.status == 0, ended
+    folders = list(world.state.glob("runs/*/attempts/*/*"))
+    assert len(folders) <= 2 * 2 + 1, folders
+    assert [path.read_text() for path in world.state.glob("runs/*/attempts/0/61.1/stdout")] == [
+        "I have something to say\n"
+    ]

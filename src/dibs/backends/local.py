@@ -11,6 +11,8 @@ from dibs.supervise import folder, records
 from dibs.supervise.folder import Facts
 from dibs.supervise.launcher import AddReader, Launcher, RemoveReader
 
+_MOST_RETIRED = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Attached:
@@ -32,6 +34,7 @@ class LocalBackend:
         self._launcher = Launcher(add_reader, remove_reader)
         self._add_reader = add_reader
         self._remove_reader = remove_reader
+        self._retired: list[str] = []  # folders that may be used again
         self._told: dict[tuple[int, int], Facts] = {}  # what shims said at the end, until somebody asks
 
     def warm_up(self) -> None:
@@ -48,7 +51,9 @@ class LocalBackend:
     ) -> None:
         """Hand an attempt to a shim. Raises OSError when its folder cannot be made: nothing was started then."""
         attached = attached or Attached()
-        record = folder.prepare(attempt.folder, spec)
+        record = self._reuse(attempt.folder, spec)
+        if record is None:
+            record = folder.prepare(attempt.folder, spec)
 
         def done(content: bytes | None) -> None:
             if content is not None and (found := records.decode(content)) is not None:
@@ -85,12 +90,20 @@ class LocalBackend:
         """What became of an attempt: what its shim told us, or what stands in its folder."""
         return self._told.pop(attempt.key, None) or folder.facts(attempt.folder)
 
+    def retire(self, attempt: Attempt) -> None:
+        """The outcome is safe in the store: a folder in which nothing else stands may be used again."""
+        if len(self._retired) < _MOST_RETIRED and folder.is_silent(attempt.folder):
+            self._retired.append(attempt.folder)
+
     def tell(self, attempt: Attempt, word: str) -> None:
         """Send `stop`, `kill` or `signal N` to an attempt; nothing happens when it is over."""
         folder.tell(attempt.folder, word)
 
     def close(self) -> None:
         self._launcher.close()
+
+    def _reuse(self, new: str, spec: dict[str, Any]) -> int | None:
+        return folder.reuse(self._retired.pop(), new, spec) if self._retired else None
 
 
 def free_port() -> int:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from dibs.model.jobs import Cause, Outcome
-
 # Everything a terminal would obey, except colours.
 _OBEYED = re.compile(
     rb"\x1b\[(?![0-9;:]*m)[0-?]*[ -/]*[@-~]"  # control sequences other than colours
@@ -59,26 +57,6 @@ def terminal_width(fd: int = 2) -> int:
         return max(20, os.get_terminal_size(fd).columns or 80)  # `script` makes terminals of no width
     except OSError:
         return 80
-
-
-def how_it_ended(outcome: Outcome | None) -> str:
-    """`0`, `1`, `SIGKILL`, `time limit`: the shortest true word."""
-    if outcome is None:
-        return ""
-    if outcome.cause in (Cause.TIME_LIMIT, Cause.LOST, Cause.REFUSED, Cause.START_ERROR):
-        return str(outcome.cause)
-    if outcome.signal is not None:
-        return signal_name(outcome.signal)
-    return str(outcome.exit_code)
-
-
-def signal_name(number: int) -> str:
-    import signal
-
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def write_all(fd: int, data: bytes) -> bool:

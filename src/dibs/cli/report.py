@@ -1,8 +1,8 @@
 """What `dibs run` shows: the jobs' output with tags, a progress line, and one table at the end."""
 
 import contextlib
-import json
 import os
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from dibs.engine.results import Results
 from dibs.errors import DibsError
 from dibs.foreground.orders import Progress, Stop, Tally
 from dibs.model.events import Ended, Event, Refused, Started, Trouble, Waits
-from dibs.model.jobs import Cause, Job, State
+from dibs.model.jobs import Cause, Job, Outcome, State
 from dibs.model.pool import Pool
 from dibs.model.units import show_duration
 from dibs.store.rows import JobRow
@@ -158,7 +158,7 @@ class Report:
             (
                 output.one_line(row.job.label, 24),
                 ",".join(map(str, row.gpus)) or "-",
-                output.how_it_ended(row.outcome),
+                _how_it_ended(row.outcome),
                 show_duration(row.outcome.seconds if row.outcome else None),
                 output.one_line(row.job.request.command.shown, 1000),
             )
@@ -251,87 +251,32 @@ class Report:
             self._unread.add(fd)
 
 
-class JsonReport:
-    """A face for programs: every event as one line of JSON on stdout."""
-
-    follows_output = False
-
-    def begin(self, run: str, pool: Pool, driver: bool) -> None:
-        self._print({"event": "run", "run": run, "gpus": [card.gpu.index for card in pool.cards]})
-
-    def heard(self, events: Sequence[Event]) -> None:
-        output.write_all(1, b"".join(json.dumps(_as_json(event)).encode() + b"\n" for event in events))
-
-    def lines(self, job: Job, is_error: bool, data: bytes) -> None:
-        pass
-
-    def tick(self, progress: Progress) -> None:
-        pass
-
-    def stopping(self, stop: Stop, running: int, by: Any) -> None:
-        self._print({"event": "stopping", "how": stop.name.lower(), "running": running})
-
-    def trouble(self, error: DibsError) -> None:
-        self._print({"event": "trouble", "message": error.message, "remedy": error.remedy})
-
-    def finish(self, store: Store, results: Results, tally: Tally, resume_hint: str) -> None:
-        self._print(
-            {
-                "event": "finished",
-                "succeeded": tally.succeeded,
-                "skipped": tally.skipped,
-                "failed": tally.failed,
-                "not_started": tally.left,
-                "seconds": round(tally.seconds, 3),
-            }
-        )
-
-    def _print(self, fields: dict[str, Any]) -> None:
-        output.write_all(1, json.dumps({"at": round(time.time(), 3), **fields}).encode() + b"\n")
-
-
-def _as_json(event: Event) -> dict[str, Any]:
-    fields: dict[str, Any] = {"at": round(time.time(), 3), "event": type(event).__name__.lower()}
-    if isinstance(event, Trouble):
-        return {**fields, "message": event.sentence}
-    fields |= {"job": event.job.id, "name": event.job.request.name, "command": event.job.request.command.shown}
-    if isinstance(event, Started | Ended):
-        fields |= {
-            "attempt": event.attempt.number,
-            "gpus": [claim.index for claim in event.attempt.claims],
-            "folder": event.attempt.folder,
-        }
-    if isinstance(event, Started):
-        fields |= {"stdout": event.stdout, "stderr": event.stderr, "adopted": event.adopted}
-    if isinstance(event, Ended | Refused):
-        outcome = event.outcome
-        fields |= {
-            "state": str(outcome.state),
-            "exit_code": outcome.exit_code,
-            "signal": outcome.signal,
-            "cause": outcome.cause and str(outcome.cause),
-            "message": outcome.message,
-            "seconds": outcome.seconds,
-        }
-    if isinstance(event, Ended):
-        fields["retry_at"] = event.retry_at
-    if isinstance(event, Waits):
-        fields |= {"reason": event.reason.code, "sentence": event.reason.sentence}
-    return fields
-
-
 def _label(job: Job) -> str:
     return output.one_line(job.label, 24)
 
 
 def _how(event: Ended) -> str:
     outcome, limit = event.outcome, event.job.request.time_limit
-    how = output.how_it_ended(outcome)
+    how = _how_it_ended(outcome)
     if outcome.cause is Cause.EXIT_CODE:
         how = f"exit code {how}"
     elif outcome.cause is Cause.TIME_LIMIT:
         how = f"the limit was {show_duration(limit)}"
     return f"{_failed_word(outcome.state)} ({how})"
+
+
+def _how_it_ended(outcome: Outcome | None) -> str:
+    """`0`, `1`, `SIGKILL`, `time limit`: the shortest true word."""
+    if outcome is None:
+        return ""
+    if outcome.cause in (Cause.TIME_LIMIT, Cause.LOST, Cause.REFUSED, Cause.START_ERROR):
+        return str(outcome.cause)
+    if outcome.signal is None:
+        return str(outcome.exit_code)
+    try:
+        return signal.Signals(outcome.signal).name
+    except ValueError:  # the real-time ones have no names
+        return f"signal {outcome.signal}"
 
 
 def _details(row: JobRow, results: Results) -> list[str]:

@@ -111,8 +111,9 @@ class _Run:
         self._warnings: list[str] = []
 
     def execute(self) -> int:
+        from dibs.cli.json_report import JsonReport
         from dibs.cli.output import say
-        from dibs.cli.report import JsonReport, Report
+        from dibs.cli.report import Report
         from dibs.engine.results import InAttemptFolders, JobFolders
         from dibs.foreground.orders import Orders
         from dibs.foreground.runner import Runner

@@ -228,6 +228,9 @@ class Engine:
         events += [trouble for event in events if isinstance(event, Ended) for trouble in self._show_result(event)]
         if events:
             self._announce(events)
+        for event in events:
+            if isinstance(event, Ended) and event.outcome.cause is None:
+                self._backend.retire(event.attempt)
 
     @property
     def _may_begin(self) -> bool:

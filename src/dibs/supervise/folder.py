@@ -10,6 +10,7 @@ from typing import Any
 from dibs.supervise import records
 
 RECORD = "record"
+_STREAMS = ("stdout", "stderr")
 _CONTROL = "../../../control"  # seen from ROOT/attempts/N/JOB.ATTEMPT
 
 
@@ -45,15 +46,40 @@ def prepare(folder: str, spec: dict[str, Any]) -> int:
         before = os.pread(fd, 1, 0)
         if before and not records.is_blank(before):
             raise FileExistsError(EEXIST, "this attempt was started before", folder)
-        # Written, not only made longer: a full disk can lose neither the exit code nor, with it, the GPU.
-        content = records.blank(spec)
-        if os.pwrite(fd, content, 0) != len(content):
-            raise OSError(ENOSPC, os.strerror(ENOSPC), folder)
-        if before:
-            os.ftruncate(fd, len(content))  # the spec of an attempt that never ran may have been longer
+        _write_blank(fd, spec, folder)
     except OSError:
         os.close(fd)
         raise
+    return fd
+
+
+def is_silent(folder: str) -> bool:
+    """Whether an attempt that is over left nothing that anybody could want to read."""
+    try:
+        names = os.listdir(folder)
+        return all(name in (RECORD, *_STREAMS) for name in names) and not any(
+            os.stat(f"{folder}/{name}").st_size for name in names if name != RECORD
+        )
+    except OSError:
+        return False
+
+
+def reuse(old: str, folder: str, spec: dict[str, Any]) -> int | None:
+    """Like `prepare`, with the folder of a silent attempt whose outcome is recorded elsewhere.
+
+    Making four new inodes for every job costs more than starting it. None where it cannot be done.
+    """
+    try:
+        fd = os.open(f"{old}/{RECORD}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _write_blank(fd, spec, folder)
+        os.rename(old, folder)
+    except OSError:
+        os.close(fd)
+        return None
     return fd
 
 
@@ -96,3 +122,11 @@ def tell(folder: str, word: str) -> bool:
         os.write(fd, f"{word} {os.path.basename(folder)}\n".encode())
     os.close(fd)
     return True
+
+
+def _write_blank(fd: int, spec: dict[str, Any], folder: str) -> None:
+    # Written, not only made longer: a full disk can lose neither the exit code nor, with it, the GPU.
+    content = records.blank(spec)
+    if os.pwrite(fd, content, 0) != len(content):
+        raise OSError(ENOSPC, os.strerror(ENOSPC), folder)
+    os.ftruncate(fd, len(content))  # whatever stood here before may have been longer

@@ -1,0 +1,71 @@
+"""The folder of a silent success becomes the next attempt's."""
+
+import os
+
+import pytest
+
+from dibs.supervise import folder, records
+
+SPEC = {"v": 1, "words": ["true"], "job": 1, "attempt": 1}
+
+
+@pytest.fixture
+def ended(tmp_path) -> str:
+    """A folder as a shim leaves it after a command that said nothing."""
+    path = str(tmp_path / "1.1")
+    fd = folder.prepare(path, SPEC | {"padding": "x" * 500})
+    os.pwrite(fd, records.encode({"v": 1, "state": "ended", "code": 0, "message": ""}), 0)
+    os.close(fd)
+    for name in ("stdout", "stderr"):
+        open(f"{path}/{name}", "w").close()
+    return path
+
+
+def test_a_reused_folder_is_as_good_as_a_new_one(ended, tmp_path):
+    new = str(tmp_path / "2.1")
+
+    fd = folder.reuse(ended, new, SPEC)
+
+    assert fd is not None
+    assert folder.facts(new) == folder.Facts(is_locked=True, record=None, has_started=False)
+    assert os.pread(fd, 10_000, 0) == records.blank(SPEC)
+    assert not os.path.exists(ended)
+    os.close(fd)
+
+
+def test_only_a_folder_in_which_nothing_stands_is_silent(ended):
+    assert folder.is_silent(ended)
+
+    with open(f"{ended}/stderr", "w") as file:
+        file.write("a warning")
+
+    assert not folder.is_silent(ended)
+
+
+def test_whatever_else_a_job_left_in_its_folder_is_kept(ended):
+    with open(f"{ended}/metrics", "w"):
+        pass
+
+    assert not folder.is_silent(ended)
+
+
+def test_a_folder_that_a_shim_still_holds_is_not_reused(ended, tmp_path):
+    holder = os.open(f"{ended}/record", os.O_RDWR)
+    folder.fcntl.flock(holder, folder.fcntl.LOCK_EX)
+
+    fd = folder.reuse(ended, str(tmp_path / "2.1"), SPEC)
+
+    assert fd is None
+    assert folder.facts(ended).record == {"v": 1, "state": "ended", "code": 0, "message": ""}
+    os.close(holder)
+
+
+def test_a_folder_of_the_same_name_is_not_replaced(ended, tmp_path):
+    new = tmp_path / "2.1"
+    new.mkdir()
+    (new / "precious").write_text("x")
+
+    fd = folder.reuse(ended, str(new), SPEC)
+
+    assert fd is None
+    assert (new / "precious").read_text() == "x"
