@@ -1,9 +1,7 @@
 """Where the concrete parts meet. Nobody else chooses a probe, a lease folder or a backend."""
 
 import os
-import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from dibs.leases.folder import lease_folder
@@ -12,20 +10,9 @@ from dibs.leases.who import user_name
 
 if TYPE_CHECKING:
     from dibs.engine.engine import Engine
+    from dibs.engine.hooks import Hooks
     from dibs.engine.results import Results
-    from dibs.model.events import Event
     from dibs.model.pool import Pool
-    from dibs.supervise.launcher import AddReader, RemoveReader
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What the owner of the loop gives the engine."""
-
-    add_reader: "AddReader"
-    remove_reader: "RemoveReader"
-    announce: "Callable[[Sequence[Event]], None]"
-    ask_for_turn: Callable[[], None]
 
 
 def build_leases(environ: Mapping[str, str]) -> Leases:
@@ -41,7 +28,7 @@ def build_engine(
     workdir: str,
     pool: "Pool",
     results: "Results",
-    hooks: Hooks,
+    hooks: "Hooks",
     respect_processes: bool = True,
 ) -> "Engine":
     """An engine over a store in `root`."""
@@ -84,6 +71,8 @@ def _fault_point(spec: str) -> Callable[[str], None]:
     """`DIBS_FAULT=after-intent:3` kills this process the third time it reaches that point. For crash tests."""
     if not spec:
         return lambda point: None
+    import signal
+
     name, _, times = spec.partition(":")
     left = int(times or 1)
 

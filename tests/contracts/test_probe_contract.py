@@ -9,7 +9,7 @@ import pytest
 from dibs.gpus.declared import DeclaredProbe
 from dibs.gpus.fake import FakeProbe
 from dibs.gpus.nvidia import NvidiaProbe
-from dibs.gpus.watch import answer_within
+from dibs.gpus.patience import answer_within
 from gpus.stand_in_nvml import StandInNvml, a_card, a_process
 
 FOUR_CARDS = Path(__file__).parent.parent / "data" / "readings" / "four_cards.json"

@@ -84,7 +84,7 @@ def _look(leases: "Leases", environ: Mapping[str, str]) -> "tuple[list[GpuUse], 
 
     reading, failure = None, None
     if probe := find_probe(environ):
-        from dibs.gpus.watch import answer_within
+        from dibs.gpus.patience import answer_within
 
         try:
             reading = answer_within(probe.read)

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dibs.backends.local import Attached
-from dibs.build import Hooks, build_engine
+from dibs.build import build_engine
 from dibs.engine.engine import Engine
+from dibs.engine.hooks import Hooks
 from dibs.errors import DibsError, NoGpuNow, StoreUnusable
 from dibs.foreground.feed import Feed, refusal
 from dibs.foreground.follow import Follower

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from dibs.errors import BadInput, NoGpu
 from dibs.gpus.declared import declared_gpu
+from dibs.gpus.patience import answer_within
 from dibs.gpus.probe import Probe
-from dibs.gpus.watch import answer_within
 from dibs.model.gpus import Gpu
 from dibs.model.pool import Card, Pool, parse_gpu_list
 

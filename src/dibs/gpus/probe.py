@@ -68,7 +68,7 @@ def _find_nvidia() -> Probe | None:
     import pynvml  # 25 ms that only machines with a driver pay
 
     from dibs.gpus.nvidia import NvidiaProbe
-    from dibs.gpus.watch import answer_within
+    from dibs.gpus.patience import answer_within
 
     probe = NvidiaProbe(pynvml)
     try:

@@ -5,14 +5,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 from dibs.gpus.probe import Probe, ProbeFailed
 from dibs.model.gpus import Reading
 
-PATIENCE = 10.0  # seconds; a driver without persistence mode has to wake its cards first
-
-Answer = TypeVar("Answer")
 Callback = Callable[[Reading | None], None]
 
 
@@ -98,30 +94,3 @@ class Watcher:
 class _Ask:
     at: float  # time.monotonic
     callback: Callback
-
-
-def answer_within(question: Callable[[], Answer], seconds: float = PATIENCE) -> Answer:
-    """What the question answers; ProbeFailed when it does not come back in time.
-
-    For those who cannot go on without an answer. The thread that hangs is left behind.
-    """
-    answers: list[Answer] = []
-    errors: list[BaseException] = []
-
-    def put_it() -> None:
-        try:
-            answers.append(question())
-        except BaseException as error:  # raised below, in the thread of who asked
-            errors.append(error)
-
-    thread = threading.Thread(target=put_it, name="dibs-gpu-question", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not answers:
-        raise ProbeFailed(
-            f"cannot ask the driver for its GPUs: no answer within {seconds:g} seconds",
-            remedy="a sick card may block it: see whether `nvidia-smi` answers, and what `dmesg` says",
-        )
-    return answers[0]

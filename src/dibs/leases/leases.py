@@ -227,7 +227,9 @@ class Leases:
                     found += self._look(files, kind, gpu).alive
                 finally:
                     close_all(() if isinstance(guards, str) else guards)
-        return list(_as_the_kernel_sees(alive for alive in found if kind == "claim" or _is_fresh(alive.seen)))
+        found = [alive for alive in found if kind == "claim" or _is_fresh(alive.seen)]
+        # Asking the kernel for its locks takes milliseconds: not for nothing.
+        return list(_as_the_kernel_sees(found)) if found else []
 
 
 class _Wish:

@@ -10,8 +10,8 @@ from dibs.leases.files import cannot_write
 
 MOST_SLOTS = 64  # per user and GPU; a hostile user cannot make us probe more files than that
 
-_KEY = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_NAME = re.compile(r"dibs-(claim|wish)-([A-Za-z0-9._:-]{1,128})-(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]?)")
+_KEY = r"[A-Za-z0-9._:-]{1,128}"
+_NAME = r"dibs-(claim|wish)-([A-Za-z0-9._:-]{1,128})-(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]?)"
 _COARSEST = 2.5  # seconds; file systems round the time of a change, the oldest ones to two seconds
 
 
@@ -58,14 +58,14 @@ def file_name(kind: str, gpu: str, uid: int, slot: int) -> str:
 
 def check_key(gpu: str) -> None:
     """Refuse a key that would lead out of the folder."""
-    if not _KEY.fullmatch(gpu):
+    if not re.fullmatch(_KEY, gpu):
         raise BadInput(f"cannot lease GPU {gpu!r}: that is no GPU's UUID or number", remedy="see `dibs gpus`")
 
 
 def _read(folder: str) -> Files:
     files: Files = {}
     for name in os.listdir(folder):
-        if name.startswith("dibs-") and (match := _NAME.fullmatch(name)):
+        if name.startswith("dibs-") and (match := re.fullmatch(_NAME, name)):
             kind, gpu, uid, slot = match.groups()
             if int(slot) < MOST_SLOTS:
                 files.setdefault((kind, gpu), []).append(Entry(name, int(uid), int(slot)))

@@ -6,18 +6,19 @@ from fractions import Fraction
 from dibs.errors import BadInput
 
 # Every pattern bounds its digits: what people type must not become an integer of a million places.
-_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+# Compiled when they are used: `dibs gpus` shows sizes and reads none.
+_SIZE = r"(?i:([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([KMGT]?)(?:i?B)?)"
 _FACTOR = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
-_MINUTES = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_DAYS = re.compile(r"([0-9]{1,6})-([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?")
-_CLOCK = re.compile(r"(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-9]{1,6})")
-_SHARE = re.compile(r"[0-9]{0,9}\.?[0-9]{1,9}|[0-9]{1,9}/[0-9]{1,9}")
+_MINUTES = r"[0-9]{1,9}(\.[0-9]{1,9})?"
+_DAYS = r"([0-9]{1,6})-([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?"
+_CLOCK = r"(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-9]{1,6})"
+_SHARE = r"[0-9]{0,9}\.?[0-9]{1,9}|[0-9]{1,9}/[0-9]{1,9}"
 _LONGEST_TIME = 100 * 365 * 86400.0  # seconds; the kernel's timers take no more than some centuries
 
 
 def parse_size(text: str) -> int:
     """Bytes. G means GiB, as people mean it for GPU memory; a bare number is GiB too."""
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_SIZE, text.strip())
     size = int(float(match[1]) * _FACTOR[match[2].upper() or "G"]) if match else 0
     if size < 1:
         raise BadInput(f"cannot read {text!r} as a size", remedy="write it like 12G or 900M")
@@ -33,12 +34,12 @@ def parse_duration(text: str) -> float:
 
 
 def _seconds(text: str) -> float | None:
-    if _MINUTES.fullmatch(text):
+    if re.fullmatch(_MINUTES, text):
         return float(text) * 60
-    if days := _DAYS.fullmatch(text):
+    if days := re.fullmatch(_DAYS, text):
         d, h, m, s = (int(part or 0) for part in days.groups())
         return float(((d * 24 + h) * 60 + m) * 60 + s)
-    if clock := _CLOCK.fullmatch(text):
+    if clock := re.fullmatch(_CLOCK, text):
         h, m, s = (int(part or 0) for part in clock.groups())
         return float((h * 60 + m) * 60 + s)
     if len(text) > 100:
@@ -54,7 +55,7 @@ def parse_share(text: str) -> Fraction:
     text = text.strip()
     try:
         # Fraction itself would spend minutes on 1e-99999999.
-        share = Fraction(text) if _SHARE.fullmatch(text) else Fraction(0)
+        share = Fraction(text) if re.fullmatch(_SHARE, text) else Fraction(0)
     except ZeroDivisionError:
         share = Fraction(0)
     if not 0 < share <= 1:

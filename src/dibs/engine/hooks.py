@@ -1,0 +1,17 @@
+"""What the owner of a loop gives an engine."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dibs.model.events import Event
+from dibs.supervise.launcher import AddReader, RemoveReader
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Ways back into the loop. `ask_for_turn` is called when the engine has something to do."""
+
+    add_reader: AddReader
+    remove_reader: RemoveReader
+    announce: Callable[[Sequence[Event]], None]
+    ask_for_turn: Callable[[], None]
