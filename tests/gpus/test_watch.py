@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dibs.gpus.probe import ProbeFailed
 from dibs.gpus.patience import answer_within
+from dibs.gpus.probe import ProbeFailed
 from dibs.gpus.watch import Watcher
 from dibs.model.gpus import Reading
 
