@@ -78,7 +78,9 @@ def main() -> None:
         with _busy_machine(environment, Path(scratch)) as busy:
             screen = _last_screen(["dibs", "gpus"], busy, WIDE)
             me = pwd.getpwuid(os.geteuid()).pw_name
-            _draw("gpus", "dibs gpus", [line.replace(f"{me}: ", "ben: ") for line in screen], WIDE)
+            gap = " " * (len(me) - len("ben"))  # the columns behind the name stay where they are
+            named = [re.sub(rf"\b{re.escape(me)}: (.*?)(?=  )", rf"ben: \1{gap}", line) for line in screen]
+            _draw("gpus", "dibs gpus", named, WIDE)
 
 
 def _demo(command: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], list[str]]:

@@ -52,12 +52,6 @@ class FolderInUse(DibsError):
     exit_status = 2
 
 
-class CannotStart(DibsError):
-    """An attempt could not be handed to its supervisor."""
-
-    code = "cannot-start"
-
-
 class StoreUnusable(DibsError):
     """The store cannot be read or written; it was left as it is."""
 

@@ -1,5 +1,6 @@
 """Where things live: the state folder, the runs in it, and what kind of disk a folder is on."""
 
+import contextlib
 import os
 import stat
 from collections.abc import Mapping
@@ -38,10 +39,12 @@ def local_folder() -> str:
 
 
 def make_private(folder: str) -> str:
-    """Make a folder that nobody else can look into; refuse one that somebody else made."""
+    """Make a folder that nobody else can look into; refuse a link and what somebody else made."""
+    folder = folder.rstrip("/") or "/"  # a slash at the end would follow a link
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        seen = os.stat(folder)
+        with contextlib.suppress(FileExistsError):
+            os.makedirs(folder, mode=0o700)
+        seen = os.lstat(folder)
     except OSError as error:
         raise FolderRefused(
             f"cannot make the folder {folder}: {error.strerror}",
@@ -52,8 +55,14 @@ def make_private(folder: str) -> str:
             f"cannot use {folder}: it belongs to uid {seen.st_uid}",
             remedy="set DIBS_STATE to a folder of your own",
         )
+    if not stat.S_ISDIR(seen.st_mode):
+        kind = "a link" if stat.S_ISLNK(seen.st_mode) else "a file"
+        raise FolderRefused(
+            f"cannot use {folder}: it is {kind}, not a folder",
+            remedy="remove it, or set DIBS_STATE to a folder of your own",
+        )
     if stat.S_IMODE(seen.st_mode) & 0o077:
-        os.chmod(folder, 0o700)
+        _close_to_others(folder)
     return folder
 
 
@@ -91,6 +100,20 @@ def boot_id() -> str:
             return file.read().strip()
     except OSError:
         return "unknown"
+
+
+def _close_to_others(folder: str) -> None:
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchmod(handle, 0o700)  # what was opened, whatever the name leads to by now
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise FolderRefused(
+            f"cannot close the folder {folder} to others: {error.strerror}",
+            remedy="set DIBS_STATE to a folder of your own",
+        ) from error
 
 
 def _home_state(environ: Mapping[str, str]) -> str:

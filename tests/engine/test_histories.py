@@ -272,9 +272,21 @@ def test_without_an_answer_from_the_cards_nothing_starts(make_world):
     world.submit(a_request())
 
     assert world.told(Waits) == [("waits", (1, "waits for a GPU: GPU 0 does not answer (no answer for 10 s)"))]
-    world.engine.cards.saw(Reading(at=None, gpus=()))
+    world.engine.cards.saw(
+        Reading(at=None, gpus=tuple(GpuReading(gpu=card.gpu) for card in world.engine.cards.pool.cards))
+    )
     world.turn()
     assert world.running() == [1]
+
+
+def test_nothing_starts_on_a_card_that_the_driver_does_not_show_any_more(make_world):
+    world = make_world()
+    world.engine.cards.saw(Reading(at=None, gpus=()))
+
+    world.submit(a_request())
+
+    assert world.told(Waits) == [("waits", (1, "waits for a GPU: GPU 0 is not shown by the driver any more"))]
+    assert not world.engine.cards.are_unsettled
 
 
 def test_a_card_that_was_left_is_asked_before_it_is_given_away_again(make_world):

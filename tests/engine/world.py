@@ -69,6 +69,7 @@ class Run:
     has_shim: bool = True
     is_alive: bool = True  # the command
     record: dict[str, Any] | None = None
+    said_goodbye: bool = False  # its shim told the engine that nothing is left
     locks: list[int] = field(default_factory=list)  # of its leases
     watchers: list[Callable[[], None]] = field(default_factory=list)
 
@@ -112,7 +113,12 @@ class Machine:
         run = self.runs.get(folder)
         if run is None:
             return Facts(is_locked=False, record=None, has_started=False)
-        return Facts(is_locked=run.has_shim, record=run.record, has_started=run.has_started)
+        return Facts(
+            is_locked=run.has_shim,
+            record=run.record,
+            has_started=run.has_started,
+            is_told=run.said_goodbye and run.epoch == self.epoch,  # what an engine heard dies with it
+        )
 
     def alive(self, job: JobId | None = None) -> list[Run]:
         return [run for run in self.ledger if run.is_alive and job in (None, run.job)]
@@ -125,6 +131,7 @@ class Machine:
         run.is_alive = False
         if run.has_shim:
             run.record = {"state": "ended", "code": code, "signal": signal, "by": by, "seconds": 1.0}
+            run.said_goodbye = True
         self._unlock(run)
         self.kill_shim(run)
 
@@ -171,8 +178,9 @@ class FakeBackend:
     def observe(self, attempt: Attempt) -> Facts:
         return self._machine.facts(attempt.folder)
 
-    def tell(self, attempt: Attempt, word: str) -> None:
+    def tell(self, attempt: Attempt, word: str) -> bool:
         self.told.append((attempt.job, word))
+        return True
 
     def retire(self, attempt: Attempt) -> None:
         assert not self._machine.facts(attempt.folder).is_locked, "a folder is used again only after its shim"

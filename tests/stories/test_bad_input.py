@@ -59,7 +59,7 @@ def test_more_gpus_than_there_are_is_refused_at_once(world: World) -> None:
     ended = world.dibs("run", "--gpus", "0,1", "-n", "3", input="true")
 
     assert ended.status == 2
-    assert is_one_sentence(ended, "it wants 3 GPUs, but only 2 may be used")
+    assert is_one_sentence(ended, "a job like this could never start: it wants 3 GPUs, but only 2 may be used")
 
 
 def test_a_line_that_wants_more_than_there_is_is_one_failed_job(world: World) -> None:
@@ -139,7 +139,7 @@ def test_an_output_folder_that_is_a_file(world: World) -> None:
     ended = world.dibs("run", "--gpus", "0", "--output-dir", "out", input="true")
 
     assert ended.status == 2
-    assert is_one_sentence(ended, "cannot write to the output folder out")
+    assert is_one_sentence(ended, "is a file, not a folder")
     assert world.read("out") == "mine"
 
 
@@ -197,11 +197,49 @@ def test_a_full_output_folder(world: World, free: int) -> None:
     assert ended.status != 2 or is_one_sentence(ended)
 
 
-def test_words_without_dashes_are_not_guessed(world: World) -> None:
-    ended = world.dibs("run", "--gpus", "0", "python", "train.py")
+@pytest.mark.parametrize(
+    "arguments, remedy",
+    [
+        ("python train.py", "dibs run -- python train.py"),
+        ("--gpus 0 python train.py -n 2", "dibs run --gpus 0 -- python train.py -n 2"),
+        ("-p lr 0.1 python train.py --lr {lr}", "a command and its options stand behind --"),
+        ("--gpus 0 jobs.txt", "dibs run -f jobs.txt"),
+        ("--gpus 0 1 2", "write --gpus 0,1,2"),
+        ("--gpus 0, 1 python train.py", "write --gpus 0,1"),
+        ("-f", "`dibs run --help`"),
+    ],
+)
+def test_what_stands_in_the_wrong_place_is_not_guessed_but_shown(
+    world: World, arguments: str, remedy: str
+) -> None:
+    world.write("jobs.txt", ["true"])
+
+    ended = world.dibs("run", *arguments.split())
 
     assert ended.status == 2
-    assert is_one_sentence(ended, "dibs run -- python")
+    assert is_one_sentence(ended, remedy)
+
+
+@pytest.mark.parametrize("arguments", [("--resume", "no-such-run"), ("--resume",)])
+def test_a_run_that_is_not_named_right_is_looked_for_where_runs_are(
+    world: World, arguments: tuple[str, ...]
+) -> None:
+    ended = world.dibs("run", "--gpus", "0", *arguments)
+
+    assert ended.status == 2
+    assert is_one_sentence(
+        ended, "printed when the run began", f"folders in {world.folder.parent}/state", "/runs\n"
+    )
+
+
+@pytest.mark.parametrize("start", [b"\x7fELF", b"PK\x03\x04", b"\x80\x04\x95", b"\x1f\x8b\x08", b"\xff\xfee\0"])
+def test_a_file_that_is_no_text(world: World, start: bytes) -> None:
+    (world.folder / "jobs").write_bytes(start + b"\necho never\n")
+
+    ended = world.dibs("run", "--gpus", "0", "-f", "jobs")
+
+    assert ended.status == 2
+    assert is_one_sentence(ended, "'jobs': it is not a text file")
 
 
 @pytest.mark.parametrize(
@@ -218,6 +256,8 @@ def test_words_without_dashes_are_not_guessed(world: World) -> None:
         ("--gpus", "0", "--share", "2", "--", "true"),
         ("--gpus", "0", "--vram", "-1G", "--", "true"),
         ("--gpus", "0", "--only", "7", "--", "true"),
+        ("--gpus", "0", "--prefer", "7", "--", "true"),
+        ("-n", "0", "--prefer", "0", "--", "true"),
         ("--gpus", "0", "-C", "missing", "--", "true"),
         ("--gpus", "0", "--retries", "-1", "--", "true"),
         ("--gpus", "0", "--no-such-option", "--", "true"),

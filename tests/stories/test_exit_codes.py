@@ -12,6 +12,22 @@ def test_a_list_ends_with_0_only_if_all_succeeded(world: World, jobs: str, statu
     assert world.dibs("run", "--gpus", "0,1", input=jobs).status == status
 
 
+def test_an_empty_list_is_told(world: World) -> None:
+    ended = world.dibs("run", "--gpus", "0", input="# nothing\n\n")
+
+    assert (ended.status, ended.said) == (0, ["the list is empty: nothing was run"])
+
+
+def test_jobs_without_gpus_need_no_driver(world: World) -> None:
+    one = world.dibs("run", "-n", "0", "--", "true")
+    some = world.dibs("run", "-n", "0", input="echo a\n[num_gpus=1] echo b")
+
+    assert one.status == 0, one
+    assert (some.status, some.stdout) == (1, "[1] a\n")
+    assert some.stderr.splitlines()[0].endswith(" without GPUs")
+    assert "job 2 cannot run: it wants a GPU, but only 0 may be used" in some.stderr
+
+
 @pytest.mark.parametrize(
     "script, status",
     [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143)],
@@ -75,7 +91,11 @@ def test_fail_fast_ends_everything_at_the_first_failure(world: World) -> None:
     assert ended.status == 1
     assert world.ledger.started() == ["long"]
     assert world.ledger.ended() == []
-    assert "not started" in ended.stderr
+    said = ended.said
+    assert said.index("job 2 failed (exit code 5)") < said.index(
+        "stopping after a failure (--fail-fast): asking 1 job to end"
+    )
+    assert "0 succeeded, 1 failed, 1 stopped, 2 not started" in ended.stderr
 
 
 def test_after_the_last_allowed_failure_nothing_more_is_started(world: World) -> None:
@@ -84,6 +104,7 @@ def test_after_the_last_allowed_failure_nothing_more_is_started(world: World) ->
     ended = world.dibs("run", "--gpus", "0", "--max-failures", "2", "-f", "jobs.txt")
 
     assert ended.status == 1
+    assert "stopping after 2 failures (--max-failures): nothing more is started\n" in ended.stderr
     assert "1 succeeded, 2 failed, 1 not started" in ended.stderr
     assert world.ledger.lines == []
 

@@ -96,11 +96,11 @@ def test_a_driver_that_fails_hides_no_claim(world: World) -> None:
 
 
 def test_a_job_is_released_and_the_gpu_is_free(world: World) -> None:
-    running, _ = _hold(world, "0")
+    running, pid = _hold(world, "0")
 
     ended = world.dibs("gpus", "release", "0", "--yes")
 
-    assert (ended.status, ended.stderr) == (0, "GPU 0 is free\n")
+    assert (ended.status, ended.said) == (0, [f"ended job 1 of yours (pid {pid}) on GPU 0", "GPU 0 is free"])
     assert running.wait().status == 128 + signal.SIGTERM
     world.assert_nothing_is_left()
 

@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 
+import pytest
+
 from stories.outside import DIBS, World, wait_until
 
 
@@ -27,6 +29,15 @@ def test_a_job_is_tagged_with_its_name(world: World) -> None:
 
     assert ended.stdout == "[tiny] out\n"
     assert "[tiny] err" in ended.said
+
+
+@pytest.mark.parametrize(
+    "gpus, shown", [("2,0", "2, 0"), ("0,0,1", "0 ×2, 1"), ("0+1,2+3", "0+1, 2+3"), ("0+1,0+1,2", "0+1 ×2, 2")]
+)
+def test_the_first_line_shows_slots_and_groups(world: World, gpus: str, shown: str) -> None:
+    ended = world.dibs("run", "--gpus", gpus, input="true")
+
+    assert f" on GPU {shown} (as you named them" in ended.stderr
 
 
 def test_raw_output_has_no_tags(world: World) -> None:
@@ -59,6 +70,7 @@ def test_every_event_is_a_line_of_json(world: World) -> None:
     outcomes = [event for event in events if event["event"] in ("ended", "refused")]
     keys = {"state", "exit_code", "signal", "cause", "message", "seconds"}
     assert all(event.keys() >= keys for event in outcomes)
+    assert all(event["seconds"] in (None, round(event["seconds"] or 0, 3)) for event in outcomes)
     by_job = {event["job"]: (event["state"], event["exit_code"], event["signal"]) for event in outcomes}
     assert by_job == {
         1: ("succeeded", 0, None),
@@ -119,6 +131,7 @@ def test_a_retry_waits_longer_each_time_and_keeps_the_output_before_it(world: Wo
     assert second - first > 0.9 and third - second > 1.9
     assert [world.read(f"out/job_1/stdout{n}") for n in (".1", ".2", "")] == ["try 1\n", "try 2\n", "try 3\n"]
     assert "it is tried again in 1.0s" in ended.stderr
+    assert re.search(r"^1 +0 +0 \(3rd try\) ", ended.stderr, re.MULTILINE)
 
 
 def test_the_table_at_the_end_shows_failures_first_with_their_last_lines(world: World) -> None:

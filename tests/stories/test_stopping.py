@@ -27,6 +27,34 @@ def test_the_first_ctrl_c_lets_the_running_finish_and_says_so(world: World) -> N
     assert "2 succeeded, 0 failed, 2 not started" in ended.stderr
 
 
+def test_one_job_is_spoken_of_as_one(world: World) -> None:
+    world.write("jobs.txt", [f"echo last words; {world.ledger.job('a', 60)}"])
+    running = world.start("run", "--gpus", "0", "-f", "jobs.txt")
+    wait_until(lambda: world.ledger.started(), show=lambda: running.stderr)
+
+    running.signal(signal.SIGINT)
+    wait_until(lambda: "1 job runs on to the end (Ctrl-C again ends it, a third time kills it)" in running.stderr)
+    running.signal(signal.SIGINT)
+    ended = running.wait()
+
+    assert "stopping: asking 1 job to end (Ctrl-C again kills it)" in ended.stderr
+    assert "    last words" not in ended.stderr  # its log is no explanation: the person is
+
+
+def test_stopped_jobs_are_events_of_their_own_kind(world: World) -> None:
+    world.write("jobs.txt", [world.ledger.job("a", 60)])
+    running = world.start("run", "--gpus", "0", "-f", "jobs.txt", "--json")
+    wait_until(lambda: world.ledger.started(), show=lambda: running.stderr)
+
+    for how in ("drain", "ask"):
+        running.signal(signal.SIGINT)
+        wait_until(lambda how=how: f'"how": "{how}", "why": "SIGINT"' in running.stdout)
+    ended = running.wait()
+
+    assert ended.status == 130
+    assert (ended.events[-1]["failed"], ended.events[-1]["stopped"]) == (0, 1)
+
+
 def test_the_second_ctrl_c_asks_all_to_end(world: World) -> None:
     job = "trap 'echo bye NAME - $$ >> $LEDGER; exit 1' TERM; echo start NAME - $$ >> $LEDGER; sleep 60 & wait"
     running = _running_list(world, job)
@@ -38,7 +66,8 @@ def test_the_second_ctrl_c_asks_all_to_end(world: World) -> None:
 
     assert ended.status == 130
     assert sorted(line[1] for line in world.ledger.lines if line[0] == "bye") == ["a", "b"]
-    assert "stopping: asking 2 jobs to end" in ended.stderr
+    assert "stopping: asking 2 jobs to end (Ctrl-C again kills them)" in ended.stderr
+    assert "0 succeeded, 0 failed, 2 stopped, 2 not started" in ended.stderr
     world.assert_nothing_is_left()
 
 
@@ -126,3 +155,19 @@ def test_what_cannot_be_killed_keeps_nobody_here(world: World) -> None:
 
     assert ended.status == 130
     assert [holder.job for holder in world.holders()] == ["1"]
+
+
+def test_a_signal_is_heard_by_a_job_whose_supervisor_is_only_just_starting(world: World) -> None:
+    running = world.start("run", "--gpus", "0", "--", "sleep", "30")
+    zygote = wait_until(
+        lambda: next((pid for pid, line in world.processes().items() if "zygote" in line), None),
+        show=lambda: running.stderr,
+    )
+    os.kill(zygote, signal.SIGSTOP)
+    wait_until(lambda: world.holders() or running.process.poll() is not None)
+
+    running.signal(signal.SIGTERM)
+    os.kill(zygote, signal.SIGCONT)
+
+    assert running.wait().status == 143
+    world.assert_nothing_is_left()

@@ -220,3 +220,10 @@ def test_a_bug_in_the_shim_is_a_start_error_with_its_traceback(hands: Hands) -> 
     assert record["by"] == "start"
     assert len(records.encode(record)) == records.SIZE
     assert hands.run("exit 20")["code"] == 20
+
+
+def test_more_descriptors_than_the_kernel_passes_are_refused_and_not_tried_for_ever(hands: Hands) -> None:
+    with pytest.raises(OSError):
+        hands.start("true", leases=[0] * 300)
+
+    assert hands.run("exit 4")["code"] == 4

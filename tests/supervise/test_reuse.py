@@ -69,3 +69,18 @@ def test_a_folder_of_the_same_name_is_not_replaced(ended, tmp_path):
 
     assert fd is None
     assert (new / "precious").read_text() == "x"
+
+
+def test_a_folder_in_which_a_job_put_a_link_for_the_next_one_is_not_silent(ended, tmp_path):
+    victim = tmp_path / "victim"
+    victim.touch()
+    os.unlink(f"{ended}/stdout")
+    os.symlink(victim, f"{ended}/stdout")
+
+    assert not folder.is_silent(ended)
+
+
+def test_a_folder_whose_files_cannot_be_written_is_not_silent(ended):
+    os.chmod(f"{ended}/stderr", 0o444)
+
+    assert not folder.is_silent(ended)

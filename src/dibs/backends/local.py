@@ -57,7 +57,7 @@ class LocalBackend:
 
         def done(content: bytes | None) -> None:
             if content is not None and (found := records.decode(content)) is not None:
-                self._told[attempt.key] = Facts(is_locked=False, record=found, has_started=True)
+                self._told[attempt.key] = Facts(is_locked=False, record=found, has_started=True, is_told=True)
             when_done()
 
         try:
@@ -95,9 +95,9 @@ class LocalBackend:
         if len(self._retired) < _MOST_RETIRED and folder.is_silent(attempt.folder):
             self._retired.append(attempt.folder)
 
-    def tell(self, attempt: Attempt, word: str) -> None:
-        """Send `stop`, `kill` or `signal N` to an attempt; nothing happens when it is over."""
-        folder.tell(attempt.folder, word)
+    def tell(self, attempt: Attempt, word: str) -> bool:
+        """Send `stop`, `kill` or `signal N` to an attempt; False when nobody hears it (yet)."""
+        return folder.tell(attempt.folder, word)
 
     def close(self) -> None:
         self._launcher.close()

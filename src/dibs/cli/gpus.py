@@ -59,6 +59,7 @@ def release(ids: Sequence[str], yes: bool) -> int:
     A job is asked to end, and killed after its grace. GPUs are named by number or UUID.
     """
     from dibs.build import build_leases
+    from dibs.engine.survey import pid_of
 
     leases = build_leases(os.environ)
     uses, failure = _look(leases, os.environ)
@@ -66,11 +67,16 @@ def release(ids: Sequence[str], yes: bool) -> int:
         raise failure
     named = [_named(gpu_id, uses) for gpu_id in dict.fromkeys(ids)]
     ours = _jobs_to_end(named)
-    if ours and not yes and not _agrees(ours):
+    if ours and not yes and not _agrees([holder for _, holder in ours]):
         click.echo("nothing was ended", err=True)
         return 1
-    for holder in ours:
+    ended: dict[str, list[str]] = {}  # job -> its GPUs
+    for use, holder in ours:
+        job = f"job {holder.job or '?'} of yours (pid {pid_of(holder) or '?'})"
         _end(leases, holder)
+        ended.setdefault(job, []).append(_label(use))
+    for job, labels in ended.items():
+        click.echo(f"ended {job} on GPU {', '.join(labels)}", err=True)
     for use in named:
         click.echo(_now(leases, use), err=True)
     return 0
@@ -208,11 +214,11 @@ def _named(gpu_id: str, uses: "Sequence[GpuUse]") -> "GpuUse":
     raise BadInput(f"cannot find GPU {gpu_id}", remedy="`dibs gpus` shows them")
 
 
-def _jobs_to_end(uses: "Sequence[GpuUse]") -> "list[Holder]":
+def _jobs_to_end(uses: "Sequence[GpuUse]") -> "list[tuple[GpuUse, Holder]]":
     """Our holders of these GPUs. One that only somebody else holds is not ours to free."""
     from dibs.errors import NotAllowed
 
-    ours: list[Holder] = []
+    ours: list[tuple[GpuUse, Holder]] = []
     for use in uses:
         mine = [holder for holder in use.holders if holder.uid == os.geteuid()]
         if use.holders and not mine:
@@ -220,7 +226,7 @@ def _jobs_to_end(uses: "Sequence[GpuUse]") -> "list[Holder]":
             raise NotAllowed(
                 f"cannot release GPU {_label(use)}: it is held by {who}", remedy="only its owner can end that job"
             )
-        ours += mine
+        ours += [(use, holder) for holder in mine]
     return ours
 
 

@@ -9,7 +9,7 @@ from dibs.cli import output
 from dibs.engine.results import Results
 from dibs.errors import DibsError
 from dibs.foreground.orders import Progress, Stop, Tally
-from dibs.model.events import Ended, Event, Refused, Started, Trouble, Waits
+from dibs.model.events import Ended, Event, Found, Refused, Started, Trouble, Waits
 from dibs.model.jobs import Job
 from dibs.model.pool import Pool
 from dibs.store.store import Store
@@ -32,8 +32,9 @@ class JsonReport:
     def tick(self, progress: Progress) -> None:
         pass
 
-    def stopping(self, stop: Stop, running: int, by: Any) -> None:
-        self._print({"event": "stopping", "how": stop.name.lower(), "running": running})
+    def stopping(self, stop: Stop, running: int, by: Any, why: str) -> None:
+        reason = by.name if by else why or None
+        self._print({"event": "stopping", "how": stop.name.lower(), "why": reason, "running": running})
 
     def trouble(self, error: DibsError) -> None:
         self._print({"event": "trouble", "message": error.message, "remedy": error.remedy})
@@ -45,6 +46,7 @@ class JsonReport:
                 "succeeded": tally.succeeded,
                 "skipped": tally.skipped,
                 "failed": tally.failed,
+                "stopped": tally.stopped,
                 "not_started": tally.left,
                 "seconds": round(tally.seconds, 3),
             }
@@ -59,7 +61,7 @@ def _as_json(event: Event) -> dict[str, Any]:
     if isinstance(event, Trouble):
         return {**fields, "message": event.sentence}
     fields |= {"job": event.job.id, "name": event.job.request.name, "command": event.job.request.command.shown}
-    if isinstance(event, Started | Ended):
+    if isinstance(event, Started | Ended | Found):
         fields |= {
             "attempt": event.attempt.number,
             "gpus": [claim.index for claim in event.attempt.claims],
@@ -67,7 +69,7 @@ def _as_json(event: Event) -> dict[str, Any]:
         }
     if isinstance(event, Started):
         fields |= {"stdout": event.stdout, "stderr": event.stderr, "adopted": event.adopted}
-    if isinstance(event, Ended | Refused):
+    if isinstance(event, Ended | Found | Refused):
         outcome = event.outcome
         fields |= {
             "state": str(outcome.state),
@@ -75,7 +77,7 @@ def _as_json(event: Event) -> dict[str, Any]:
             "signal": outcome.signal,
             "cause": outcome.cause and str(outcome.cause),
             "message": outcome.message,
-            "seconds": outcome.seconds,
+            "seconds": None if outcome.seconds is None else round(outcome.seconds, 3),
         }
     if isinstance(event, Ended):
         fields["retry_at"] = event.retry_at

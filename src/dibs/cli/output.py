@@ -7,12 +7,18 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-# Everything a terminal would obey, except colours. Compiled when it is used: that takes a millisecond.
+# Everything a terminal would obey, except colours; and, in a group, text that only looks like it.
+# Compiled when it is used: that takes some milliseconds.
 _OBEYED = (
-    rb"\x1b\[(?![0-9;:]*m)[0-?]*[ -/]*[@-~]"  # control sequences other than colours
+    rb"\x1b\[(?![0-9;:]*m)[0-?]*[ -/]*[@-~]?"  # control sequences other than colours, unfinished ones too
     rb"|\x1b[\]PX^_](?s:.*?)(?:\x1b\\|\x07|$)"  # titles, clipboard, device strings
     rb"|\x1b(?!\[)[ -/]*[0-~]"
-    rb"|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]"
+    rb"|\x1b(?!\[[0-9;:]*m)"
+    rb"|\xc2[\x80-\x9f]"  # control characters of eight bits, as UTF-8
+    rb"|((?:[\xc2-\xdf][\x80-\xbf]"  # whole letters in UTF-8, which are kept
+    rb"|(?:\xe0[\xa0-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]|\xed[\x80-\x9f])[\x80-\xbf]"
+    rb"|(?:\xf0[\x90-\xbf]|[\xf1-\xf3][\x80-\xbf]|\xf4[\x80-\x8f])[\x80-\xbf]{2}))"
+    rb"|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
 )
 
 
@@ -25,7 +31,7 @@ def harmless(data: bytes) -> bytes:
     """Output that can colour a terminal but not command it. Of a progress bar the last state is kept."""
     if b"\r" in data:
         data = b"\n".join(_last_state(line) for line in data.split(b"\n"))
-    return re.sub(_OBEYED, b"", data)
+    return re.sub(_OBEYED, rb"\1", data)
 
 
 def one_line(text: str, width: int = 200) -> str:

@@ -13,7 +13,7 @@ from dibs.cli import output
 from dibs.engine.results import Results
 from dibs.errors import DibsError
 from dibs.foreground.orders import Progress, Stop, Tally
-from dibs.model.events import Ended, Event, Refused, Started, Trouble, Waits
+from dibs.model.events import Ended, Event, Found, Refused, Started, Trouble, Waits
 from dibs.model.jobs import Cause, Job, Outcome, State
 from dibs.model.pool import Pool
 from dibs.model.units import show_duration
@@ -27,7 +27,7 @@ _MOST_FAILURES = 20
 _MOST_SUCCESSES = 30
 _TAIL_LINES = 5
 _TAIL_BYTES = 4096
-_FAILED = (State.FAILED, State.TIMED_OUT, State.LOST, State.CANCELLED)
+_FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)
 
 
 class Report:
@@ -56,8 +56,9 @@ class Report:
         """Say once where it runs and by which name it can be resumed."""
         if self._quiet or self._single:
             return
-        indices = ", ".join(str(card.gpu.index) for card in pool.cards)
-        self._say(f"run {run} on GPU {indices}{'' if driver else ' (as you named them: no GPU driver was found)'}")
+        where = f"on GPU {pool.shown}" if pool.cards else "without GPUs"
+        note = "" if driver or not pool.cards else " (as you named them: no GPU driver was found)"
+        self._say(f"run {run} {where}{note}")
 
     # -- as it happens ---------------------------------------------------------------------------------
 
@@ -70,6 +71,9 @@ class Report:
                     self._say(f"job {_label(event.job)} has been running since before; going on with it")
             elif isinstance(event, Ended):
                 self._note_end(event)
+            elif isinstance(event, Found):
+                if event.outcome.cause is not None:
+                    self._say(f"job {_label(event.job)} {_how(event)} in the run before")
             elif isinstance(event, Refused):
                 self._say(
                     f"job {_label(event.job)} cannot run: {output.one_line(event.outcome.message, 500)}", "red"
@@ -96,19 +100,22 @@ class Report:
         self._progress_at = now + _PROGRESS_EVERY
         self._draw(self._progress_line(progress))
 
-    def stopping(self, stop: Stop, running: int, by: Any) -> None:
+    def stopping(self, stop: Stop, running: int, by: Any, why: str) -> None:
         if self._single:
             return
-        jobs = _count(running, "job")
-        if stop is Stop.DRAIN:
-            more = f"; {jobs} run{'s' if running == 1 else ''} on to the end" if running else ""
-            again = " (Ctrl-C again ends them, a third time kills them)" if by and running else ""
-            self._say(f"stopping: nothing more is started{more}{again}", "yellow")
+        jobs, them = _count(running, "job"), "it" if running == 1 else "them"
+        again = ""
+        if not running:
+            text = "nothing more is started"
+        elif stop is Stop.DRAIN:
+            text = f"nothing more is started; {jobs} run{'s' if running == 1 else ''} on to the end"
+            again = f" (Ctrl-C again ends {them}, a third time kills {them})"
         elif stop is Stop.ASK:
-            again = " (Ctrl-C again kills them)" if by else ""
-            self._say(f"stopping: asking {jobs} to end{again}", "yellow")
+            text = f"asking {jobs} to end"
+            again = f" (Ctrl-C again kills {them})"
         else:
-            self._say(f"stopping: killing {jobs}", "yellow")
+            text = f"killing {jobs}"
+        self._say(f"stopping{f' {why}' if why else ''}: {text}{again if by else ''}", "yellow")
 
     def trouble(self, error: DibsError) -> None:
         sentence = f"{error.message}{f'; {error.remedy}' if error.remedy else ''}"
@@ -123,11 +130,17 @@ class Report:
         if self._single:
             self._finish_single(tally)
             return
+        if tally.is_empty and not store.counts():
+            if not self._quiet:
+                self._say("the list is empty: nothing was run")
+            return
         failures = store.rows(_FAILED, _MOST_FAILURES)
+        stopped = store.rows((State.CANCELLED,), _MOST_FAILURES)
         successes = [] if self._quiet else store.rows((State.SUCCEEDED,), _MOST_SUCCESSES)
-        self._table([*failures, *successes], results)
+        self._table([*failures, *stopped, *successes], results)
         for shown, total, word in (
             (len(failures), tally.failed, "failed"),
+            (len(stopped), tally.stopped, "stopped"),
             (len(successes), 0 if self._quiet else tally.succeeded + tally.skipped, "succeeded"),
         ):
             if total > shown:
@@ -136,12 +149,15 @@ class Report:
         if tally.skipped:
             parts.append(f"{tally.skipped} had succeeded before")
         parts.append(f"{tally.failed} failed")
+        if tally.stopped:
+            parts.append(f"{tally.stopped} stopped")
         if tally.left:
             parts.append(f"{tally.left} not started")
-        colour = "red" if tally.failed or tally.errors else "yellow" if tally.left else "green"
-        if not self._quiet or tally.failed or tally.left:
+        has_more = bool(tally.failed or tally.stopped or tally.left)
+        colour = "red" if tally.failed or tally.errors else "yellow" if has_more else "green"
+        if not self._quiet or has_more:
             self._say(f"{', '.join(parts)} in {show_duration(tally.seconds)}", colour)
-            if tally.failed or tally.left:
+            if has_more:
                 self._say(resume_hint)
 
     def _finish_single(self, tally: Tally) -> None:
@@ -158,7 +174,7 @@ class Report:
             (
                 output.one_line(row.job.label, 24),
                 ",".join(map(str, row.gpus)) or "-",
-                _how_it_ended(row.outcome),
+                _how_it_ended(row.outcome) + _which_try(row.job.attempts),
                 show_duration(row.outcome.seconds if row.outcome else None),
                 output.one_line(row.job.request.command.shown, 1000),
             )
@@ -169,8 +185,8 @@ class Report:
         )
         self._say(lines[0], "bold")
         for row, line in zip(rows, lines[1:], strict=True):
-            failed = row.job.state is not State.SUCCEEDED
-            self._say(line, "red" if failed else None)
+            failed = row.job.state in _FAILED
+            self._say(line, "red" if failed else "yellow" if row.job.state is State.CANCELLED else None)
             for detail in _details(row, results) if failed else ():
                 self._say(f"    {detail}")
 
@@ -186,7 +202,7 @@ class Report:
         text = f"job {_label(event.job)} {_how(event)}"
         if event.retry_at is not None:
             text += f"; it is tried again in {show_duration(event.retry_at - time.time())}"
-        self._say(text, "red")
+        self._say(text, "yellow" if event.outcome.cause is Cause.STOPPED else "red")
 
     def _say_wait(self, now: float) -> None:
         """Say why nothing starts when somebody else is the reason, and not when it passes in a moment.
@@ -207,13 +223,13 @@ class Report:
             f"{progress.running} running",
             f"{progress.waiting} waiting{'' if progress.input_is_over else ', more to come'}",
         ]
-        if self._holders:
-            held = (f"{gpu}: {output.one_line(job, 12)}" for gpu, job in sorted(self._holders.items()))
-            parts.append(f"GPU {', '.join(held)}")
         parts.append(show_duration(progress.seconds))
         if self._ended and progress.waiting and progress.running:
             left = self._mean_seconds * (progress.waiting / progress.running + 0.5)
             parts.append(f"about {show_duration(left)} left")
+        if self._holders:  # last: the longest gives way where the terminal is narrow
+            held = (f"{gpu}: {output.one_line(job, 12)}" for gpu, job in sorted(self._holders.items()))
+            parts.append(f"GPU {', '.join(held)}")
         return " · ".join(parts)
 
     def _tag(self, job: Job, fd: int) -> bytes:
@@ -229,8 +245,7 @@ class Report:
 
     def _draw(self, line: str) -> None:
         """Replace the progress line."""
-        width = output.terminal_width(2)
-        line = line if len(line) < width else line[: width - 1]
+        line = output.one_line(line, output.terminal_width(2) - 1)
         if line != self._progress:
             self._put(2, b"\r\x1b[K" + (click.style(line, dim=True) if self._colour[2] else line).encode())
             self._progress = line
@@ -255,7 +270,7 @@ def _label(job: Job) -> str:
     return output.one_line(job.label, 24)
 
 
-def _how(event: Ended) -> str:
+def _how(event: Ended | Found) -> str:
     outcome, limit = event.outcome, event.job.request.time_limit
     how = _how_it_ended(outcome)
     if outcome.cause is Cause.EXIT_CODE:
@@ -277,6 +292,14 @@ def _how_it_ended(outcome: Outcome | None) -> str:
         return signal.Signals(outcome.signal).name
     except ValueError:  # the real-time ones have no names
         return f"signal {outcome.signal}"
+
+
+def _which_try(attempts: int) -> str:
+    """` (2nd try)`; nothing for the first."""
+    if attempts < 2:
+        return ""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(attempts % 10, "th") if attempts % 100 not in (11, 12, 13) else "th"
+    return f" ({attempts}{ending} try)"
 
 
 def _details(row: JobRow, results: Results) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dibs.cli.options import GPU_IDS, SHARE, SIZE, TIME, count
-from dibs.errors import BadInput
+from dibs.errors import BadInput, NoGpu
 from dibs.sweeps.params import split_params
 
 if TYPE_CHECKING:
@@ -45,8 +45,14 @@ class _RunCommand(click.Command):
         if "--" in rest:
             place = rest.index("--")
             rest, command = rest[:place], rest[place + 1 :]
-        ctx.meta["params"], ctx.meta["command"] = params, command
-        return super().parse_args(ctx, rest)
+        ctx.meta["params"], ctx.meta["command"], ctx.meta["words"] = params, command, list(args)
+        try:
+            return super().parse_args(ctx, rest)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # click forgets it where an option lacks its value
+            if isinstance(error, click.NoSuchOption) and command is None:
+                ctx.meta["hint"] = "a command and its options stand behind --"
+            raise
 
 
 @click.command(cls=_RunCommand, epilog=_EPILOG, options_metavar="[OPTIONS] [-] [-- COMMAND...]")
@@ -97,6 +103,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     Commands come from -f files, from a pipe, or stand behind --. Each gets CUDA_VISIBLE_DEVICES for GPUs that are
     leased for it, also against other users of this machine.
     """
+    _check_words(options, ctx.meta["words"])
     return _Run(options, ctx.meta["params"], ctx.meta["command"]).execute()
 
 
@@ -120,6 +127,7 @@ class _Run:
         from dibs.foreground.runs import open_run
         from dibs.gpus.pool import read_pool_file, resolve_pool
         from dibs.gpus.probe import find_probe
+        from dibs.model.pool import Pool
 
         options = self._options
         _open_closed_streams()
@@ -131,7 +139,12 @@ class _Run:
         text = options["gpus"]
         if options["gpus_file"]:
             text = read_pool_file(options["gpus_file"])
-        pool = resolve_pool("auto" if text is None else text, probe, self._environ)
+        try:
+            pool = resolve_pool("auto" if text is None else text, probe, self._environ)
+        except NoGpu:
+            if text is not None or options["num_gpus"] != 0:
+                raise
+            pool = Pool(cards=())  # nobody asked for one
         if not options["gpus_file"]:
             self._check_wishes(pool)
         elif probe is not None:  # the file may name more GPUs later, but not more than there are
@@ -174,12 +187,6 @@ class _Run:
     def _check(self) -> None:
         """Refuse combinations that cannot be meant."""
         options = self._options
-        for word in options["inputs"]:
-            if word != "-":
-                raise BadInput(
-                    f"cannot use {word!r} here",
-                    remedy=f"a command stands behind --, a file behind -f: dibs run -- {word}",
-                )
         if options["gpus"] is not None and options["gpus_file"]:
             raise BadInput("--gpus and --gpus-file were both given", remedy="one of them names the GPUs")
         if options["gpus"] is not None and not options["gpus"].strip():
@@ -225,14 +232,26 @@ class _Run:
             self._options["inputs"] = (*self._options["inputs"], "-")
             resume = ""
         if resume is not None and not resume and not self._options["output_dir"]:
-            raise BadInput(
-                "--resume needs a run's name or an --output-dir", remedy="the run's name was printed at its end"
-            )
+            raise BadInput("--resume needs a run's name or an --output-dir", remedy=self._where_runs_are())
         if resume and self._options["output_dir"]:
             raise BadInput("--resume NAME and --output-dir were both given", remedy="leave out the name")
         if resume and ("/" in resume or resume.startswith(".")):
             raise BadInput(f"cannot use {resume!r} as a run's name", remedy="it looks like 1115-093142")
+        if resume and not os.path.exists(f"{self._runs()}/{resume}/store.db"):
+            raise BadInput(
+                f"cannot resume {resume!r}: there is no run of that name", remedy=self._where_runs_are()
+            )
         return resume
+
+    def _runs(self) -> str:
+        from dibs.paths import state_folder
+
+        return f"{state_folder(self._environ)}/runs"
+
+    def _where_runs_are(self) -> str:
+        from dibs.cli.output import one_line
+
+        return f"its name was printed when the run began; runs are folders in {one_line(self._runs(), 500)}"
 
     def _inputs(self) -> tuple[list["List"], "Request | None"]:
         """The job lists, and the one command that keeps this terminal."""
@@ -317,12 +336,16 @@ class _Run:
 
     def _check_wishes(self, pool: Any) -> None:
         """What no line of this call could ever get is refused before anything starts."""
+        from dibs.model.jobs import Wishes
         from dibs.policy.schedule import impossible
 
-        if problem := impossible(self._defaults.wishes, pool):
-            raise BadInput(
-                f"these jobs could never start: {problem}", remedy="`dibs gpus` shows the GPUs there are"
-            )
+        wishes, remedy = self._defaults.wishes, "`dibs gpus` shows the GPUs there are"
+        if problem := impossible(wishes, pool):
+            raise BadInput(f"a job like this could never start: {problem}", remedy=remedy)
+        for gpu_id in wishes.prefer:
+            if impossible(Wishes(num_gpus=0, only=(gpu_id,)), pool):
+                there = f"not among GPU {pool.shown}" if pool.cards else "not among the GPUs: there are none"
+                raise BadInput(f"cannot prefer GPU {gpu_id}: it is {there}", remedy=remedy)
 
     def _resume_hint(self, name: str) -> str:
         where = (
@@ -331,6 +354,27 @@ class _Run:
             else f"--resume {name}"
         )
         return f"the same command with `{where}` runs only what has not succeeded"
+
+
+def _check_words(options: dict[str, Any], line: Sequence[str]) -> None:
+    """Refuse words that are no option, and say where they were most likely meant to stand."""
+    from itertools import takewhile
+
+    from dibs.cli.output import one_line
+
+    words = [word for word in options["inputs"] if word != "-"]
+    if not words:
+        return
+    numbers = list(takewhile(str.isdigit, words))
+    if options["gpus"] and numbers:
+        remedy = f"write --gpus {','.join([options['gpus'].strip(' ,'), *numbers])}"
+    elif all(map(os.path.isfile, words)):
+        remedy = f"a job list stands behind -f: dibs run {' '.join(f'-f {shlex.quote(word)}' for word in words)}"
+    else:
+        place = list(line).index(words[0])
+        meant = shlex.join(["dibs", "run", *line[:place], "--", *line[place:]])
+        remedy = f"a command stands behind --, a job list behind -f: {meant}"
+    raise BadInput(f"cannot use {words[0]!r} here", remedy=one_line(remedy, 500))
 
 
 def _open_closed_streams() -> None:

@@ -122,7 +122,7 @@ class PlainFace:
     def tick(self, progress: Progress) -> None:
         pass
 
-    def stopping(self, stop: Stop, running: int, by: signal.Signals | None) -> None:
+    def stopping(self, stop: Stop, running: int, by: signal.Signals | None, why: str) -> None:
         jobs = f"{running} job{'' if running == 1 else 's'}"
         if stop is Stop.DRAIN:
             self.say(f"stopping: nothing more is started; {jobs} still running (Ctrl-C again ends them)")

@@ -71,7 +71,7 @@ def _run(argv: Sequence[str]) -> int:
     _log.info(
         "%d succeeded, %d failed, %d not started, in %s",
         tally.succeeded,
-        tally.failed,
+        tally.failed + tally.stopped,
         tally.left,
         show_duration(tally.seconds),
     )

@@ -311,7 +311,7 @@ class _Face(PlainFace):
             self.say(how_it_failed(outcome))
         if not self._verbose:
             return
-        record = folder.facts(attempt.folder).record or {}
+        record = folder.record_of(attempt.folder) or {}
         names = ",".join(f"cuda{claim.index}" for claim in attempt.claims)
         how = f"exit code {outcome.exit_code}" if outcome.signal is None else f"signal {outcome.signal}"
         self.say(

@@ -47,9 +47,10 @@ def _run(argv: Sequence[str]) -> int:
     )
     face = _Face()
     tally = execute(run, orders, face, environ)
-    if tally.failed or tally.left:
+    failed = tally.failed + tally.stopped
+    if failed or tally.left:
         face.say(
-            f"{tally.failed} of {tally.succeeded + tally.failed + tally.left} commands failed,"
+            f"{failed} of {tally.succeeded + failed + tally.left} commands failed,"
             f" {tally.left} were not started; their output is kept in {run.root}"
         )
     if tally.errors:

@@ -25,6 +25,7 @@ class _Books:
     others: Busy | None = None  # who was in the way when we last tried
     seen: GpuReading | None = None
     unsettled: bool = False  # something left it and the card has not been asked since
+    is_gone: bool = False  # the driver does not show it any more
 
 
 class Cards:
@@ -61,13 +62,10 @@ class Cards:
         for claim in claims:
             self._page(claim.gpu).others = busy
 
-    def look_again(self) -> bool:
-        """Forget what others held; say whether anything was forgotten."""
-        found = False
+    def look_again(self) -> None:
+        """Forget what others held: the next try tells."""
         for page in self._books.values():
-            found = found or page.others is not None
             page.others = None
-        return found
 
     @property
     def awaited(self) -> list[str]:
@@ -79,9 +77,11 @@ class Cards:
         self._silent = failure if reading is None else ""
         if reading is None:
             return
-        for seen in reading.gpus:
-            page = self._page(seen.gpu.key)
-            page.seen = seen
+        shown = {seen.gpu.key: seen for seen in reading.gpus}
+        for key in shown.keys() | {card.gpu.key for card in self.pool.cards}:
+            page = self._page(key)
+            page.seen = shown.get(key)
+            page.is_gone = page.seen is None
             page.unsettled = False
 
     @property
@@ -126,6 +126,8 @@ class Cards:
             return ""
         if self._silent:
             return f"does not answer ({self._silent})"
+        if page.is_gone:
+            return "is not shown by the driver any more"
         if page.seen is None:
             return ""
         if page.unsettled:

@@ -19,7 +19,7 @@ from dibs.engine.waiting import WaitingLine
 from dibs.errors import DibsError, StoreUnusable
 from dibs.leases.leases import Leases
 from dibs.model.claims import Claim
-from dibs.model.events import Ended, Event, Queued, Refused, Skipped, Started, Trouble, Waits
+from dibs.model.events import Ended, Event, Found, Queued, Refused, Skipped, Started, Trouble, Waits
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Request, State
 from dibs.model.reasons import Reason
 from dibs.policy.retry import retry_after
@@ -43,6 +43,7 @@ class _Open:
 
     job: Job
     attempt: Attempt
+    is_ours: bool = False  # begun by this engine, so nobody needs to be told that it runs
 
 
 class Engine:
@@ -79,6 +80,7 @@ class Engine:
         self._waiting = WaitingLine(store.waiting)
         self._open: dict[_Key, _Open] = {}
         self._done: list[_Key] = []  # let go by their shims, to be settled in the next turn
+        self._words: dict[_Key, str] = {}  # said to attempts, but not heard yet
         self._unclear: set[_Key] = set()  # to be looked at again: kept GPUs, shims that are just starting
         self._attached: dict[JobId, Attached] = {}
         self._false_starts: dict[JobId, int] = {}
@@ -144,8 +146,7 @@ class Engine:
                     events.append(Queued(added[-1]))
         for job in added:
             self._waiting.add(job)
-        self._events += events
-        self._ask_for_turn()
+        self._tell_of(events)
         return jobs
 
     def attach(self, job: JobId, attached: Attached) -> None:
@@ -164,6 +165,12 @@ class Engine:
                 self.cards.book(attempt, job.label)
                 self._settle(attempt.key, now)
             self.store.hold_leftovers()
+        # What ended while nobody looked is neither news nor a failure of this run: its list will name it.
+        self._failures = 0
+        self._events = [
+            Found(event.job, event.attempt, event.outcome) if isinstance(event, Ended) else event
+            for event in self._events
+        ]
         self._load_waiting()
         self._ask_for_turn()
 
@@ -180,9 +187,8 @@ class Engine:
                 job = self.store.queue_again(leftover)
                 if problem := self._why_never(job.request):
                     events.append(self._refuse(job, problem, self._clock()))
-        self._events += events
         self._load_waiting()
-        self._ask_for_turn()
+        self._tell_of(events)
 
     def drain(self) -> None:
         """Start nothing more; what runs goes on."""
@@ -193,8 +199,8 @@ class Engine:
 
     def tell_all(self, word: str) -> None:
         """Send `stop`, `kill` or `signal N` to everything that runs."""
-        for one in self._open.values():
-            self._backend.tell(one.attempt, word)
+        self._words = dict.fromkeys(self._open, word)
+        self._tell(self._clock())
 
     def close(self) -> None:
         """Leave. What runs goes on with its shim."""
@@ -225,7 +231,7 @@ class Engine:
             for one in begun:
                 self._launch(one, now)
         events, self._events = self._events, []
-        events += [trouble for event in events if isinstance(event, Ended) for trouble in self._show_result(event)]
+        events += [trouble for event in events for trouble in self._show_result(event)]
         if events:
             self._announce(events)
         for event in events:
@@ -236,6 +242,17 @@ class Engine:
     def _may_begin(self) -> bool:
         return not self.is_draining and self._failures < self.most_failures and "trouble" not in self._timers
 
+    def _tell(self, now: float) -> None:
+        """Say what must be said to attempts, and again to those whose shim is not there yet to hear it."""
+        self._words = {
+            key: word
+            for key, word in self._words.items()
+            if key in self._open and not self._backend.tell(self._open[key].attempt, word)
+        }
+        if self._words:
+            self._timers["words"] = now + _LOOK_AT_STARTING
+            self._ask_for_turn()
+
     def _ring(self, now: float) -> None:
         """Do what was put off until now."""
         for name in [name for name, at in self._timers.items() if at <= now]:
@@ -244,6 +261,8 @@ class Engine:
                 self.cards.look_again()
             elif name == "unclear":
                 self._done += self._unclear
+            elif name == "words":
+                self._tell(now)
 
     def _begin(self, now: float) -> list[_Open]:
         """Decide, take the leases, record the intents. Others may be faster: then decide again without them."""
@@ -291,7 +310,8 @@ class Engine:
         self._reach("after-lease")
         self.store.open_attempt(attempt)
         self._waiting.remove(job)
-        one = _Open(replace(job, state=State.RUNNING, attempts=number, tries=job.tries + 1), attempt)
+        running = replace(job, state=State.RUNNING, attempts=number, tries=job.tries + 1)
+        one = _Open(running, attempt, is_ours=True)
         self._open[attempt.key] = one
         self.cards.book(attempt, job.label)
         return one
@@ -299,7 +319,7 @@ class Engine:
     def _launch(self, one: _Open, now: float) -> None:
         """Act on a recorded intent."""
         job, attempt = one.job, one.attempt
-        attached = self._attached.pop(job.id, None)
+        attached = self._attached.get(job.id)
         try:
             self._results.begin(job, attempt)
             stdout, stderr = self._results.streams(job, attempt.folder)
@@ -331,13 +351,18 @@ class Engine:
         if one is None:
             return
         attempt = one.attempt
-        facts = self._backend.observe(attempt)
+        try:
+            facts = self._backend.observe(attempt)
+        except OSError as error:
+            self._events.append(Trouble(f"cannot look at job {one.job.label}: {error}"))
+            self._look_again_at(key, now + _AFTER_TROUBLE)
+            return
         record = facts.exit_record
         verdict = settle(
             is_locked=facts.is_locked,
             has_record=record is not None,
             has_started=facts.has_started,
-            lease_is_held=record is None and not facts.is_locked and self._keeper.is_held_by(attempt),
+            lease_is_held=not (facts.is_told or facts.is_locked) and self._keeper.is_held_by(attempt),
             same_boot=attempt.boot_id == self._place.boot_id,
         )
         if verdict is Verdict.RUNNING:
@@ -361,14 +386,16 @@ class Engine:
             self._look_again_at(key, now + _LOOK_AT_STARTING)
             return
         self._unclear.discard(key)
-        stdout, stderr = self._results.streams(one.job, one.attempt.folder)
-        self._events.append(Started(one.job, one.attempt, stdout, stderr, adopted=True))
+        if not one.is_ours:
+            stdout, stderr = self._results.streams(one.job, one.attempt.folder)
+            self._events.append(Started(one.job, one.attempt, stdout, stderr, adopted=True))
 
     def _end(self, one: _Open, outcome: Outcome, now: float) -> None:
         job, attempt = one.job, one.attempt
         pause = None if self.is_draining else retry_after(job, outcome)
         retry_at = None if pause is None else now + pause
         self._false_starts.pop(job.id, None)
+        self._attached.pop(job.id, None)
         self.store.end_attempt(attempt, outcome, now, retry_at)
         self._failures += retry_at is None and outcome.cause is not None
         self._close_attempt(one)
@@ -401,9 +428,16 @@ class Engine:
         self._unclear.add(key)
         self._timers["unclear"] = min(when, self._timers.get("unclear", when))
 
-    def _show_result(self, event: Ended) -> list[Event]:
+    def _show_result(self, event: Event) -> list[Event]:
+        if not isinstance(event, Ended | Found | Refused | Skipped):
+            return []
         try:
-            self._results.end(event.job, event.attempt, event.outcome)
+            if isinstance(event, Ended | Found):
+                self._results.end(event.job, event.attempt, event.outcome)
+            elif isinstance(event, Refused):
+                self._results.refuse(event.job, event.outcome)
+            else:
+                self._results.confirm(event.job)
         except OSError as error:
             return [Trouble(f"cannot write the result folder of job {event.job.label}: {error}")]
         return []
@@ -433,8 +467,13 @@ class Engine:
     def _refuse(self, job: Job, problem: str, now: float) -> Refused:
         outcome = Outcome(cause=Cause.REFUSED, message=problem)
         self.store.refuse(job.id, outcome, now)
-        self._failures += 1
         return Refused(job, outcome)
+
+    def _tell_of(self, events: list[Event]) -> None:
+        """What was accepted or refused is in the store now: announce it in the next turn."""
+        self._failures += sum(isinstance(event, Refused) for event in events)
+        self._events += events
+        self._ask_for_turn()
 
     def _running_without_gpu(self) -> int:
         return sum(not one.attempt.claims for one in self._open.values())

@@ -34,6 +34,8 @@ class Place:
         fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with open(fd, "w") as file:
             json.dump(dict(environment), file)
+            file.flush()
+            os.fsync(fd)
         # Renamed, not written: a shim must see the whole file or none of it.
         os.replace(f"{path}.new", path)
 

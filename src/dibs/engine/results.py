@@ -21,6 +21,14 @@ class Results(Protocol):
 
     def end(self, job: Job, attempt: Attempt, outcome: Outcome) -> None: ...
 
+    def refuse(self, job: Job, outcome: Outcome) -> None:
+        """It can never run, and has no attempt."""
+        ...
+
+    def confirm(self, job: Job) -> None:
+        """It succeeded in an earlier run, which may have died before it could show that."""
+        ...
+
 
 class InAttemptFolders:
     """Output stays in the attempt's own folder; nothing else is written."""
@@ -32,6 +40,12 @@ class InAttemptFolders:
         pass
 
     def end(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+        pass
+
+    def refuse(self, job: Job, outcome: Outcome) -> None:
+        pass
+
+    def confirm(self, job: Job) -> None:
         pass
 
 
@@ -66,10 +80,24 @@ class JobFolders:
 
     def end(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
         folder, _ = self._folder(job)
+        os.makedirs(folder, exist_ok=True)  # whoever began it may have died before it could
         self._write_info(job, attempt, outcome)
         marker = "SUCCESS" if outcome.cause is None else "FAILURE"
         with open(f"{folder}/{marker}", "w"):
             pass
+
+    def refuse(self, job: Job, outcome: Outcome) -> None:
+        folder, _ = self._folder(job)
+        os.makedirs(folder, exist_ok=True)
+        self._write_info(job, None, outcome)
+        with open(f"{folder}/FAILURE", "w"):
+            pass
+
+    def confirm(self, job: Job) -> None:
+        folder, _ = self._folder(job)
+        if os.path.isdir(folder) and not os.path.exists(f"{folder}/SUCCESS"):
+            with open(f"{folder}/SUCCESS", "w"):
+                pass
 
     def _folder(self, job: Job) -> tuple[str, str]:
         name = f"{self.prefix}{job.id - 1 + self.first}"
@@ -83,26 +111,28 @@ class JobFolders:
             else:
                 os.unlink(path)  # of a run that was started over
 
-    def _write_info(self, job: Job, attempt: Attempt, outcome: Outcome | None) -> None:
+    def _write_info(self, job: Job, attempt: Attempt | None, outcome: Outcome | None) -> None:
         folder, name = self._folder(job)
         lines = {
             "job": name,
             "name": job.request.name,
             "command": job.request.command.shown,
-            "gpu": ",".join(str(claim.index) for claim in attempt.claims),
             "workdir": os.path.abspath(job.request.workdir),
-            "attempt": str(attempt.number),
-            "started": _moment(attempt.opened_at),
         }
+        if attempt is not None:
+            lines["gpu"] = ",".join(str(claim.index) for claim in attempt.claims)
+            lines["attempt"] = str(attempt.number)
+            lines["started"] = _moment(attempt.opened_at)
         if outcome is not None:
             lines["ended"] = _moment(time.time())
             lines["seconds"] = f"{outcome.seconds or 0:.3f}"
             lines["exit_code"] = "" if outcome.exit_code is None else str(outcome.exit_code)
             lines["signal"] = "" if outcome.signal is None else str(outcome.signal)
             lines["cause"] = outcome.cause or ""
+            lines["message"] = outcome.message
         text = "".join(f"{key}: {_one_line(value)}\n" for key, value in lines.items())
         path = f"{folder}/{self.info}"
-        with open(f"{path}.new", "w", errors="surrogateescape") as file:
+        with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
         os.replace(f"{path}.new", path)
 

@@ -72,10 +72,7 @@ def pid_of(holder: Holder) -> int:
     if holder.uid == os.geteuid() and holder.folder:
         from dibs.supervise import folder
 
-        try:
-            record = folder.facts(holder.folder).record or {}
-        except OSError:
-            record = {}
+        record = folder.record_of(holder.folder) or {}
         if isinstance(pid := record.get("pid"), int):
             return pid
     return holder.pid

@@ -33,6 +33,7 @@ class Feed:
         self._room = threading.Condition()
         self._waiting = 0  # jobs in the queue, as the loop last told us, plus what we have read since
         self._stopped = False
+        self._wake_is_due = False  # the loop was woken and has not come yet
         self.errors: list[DibsError] = []
         quick = [one for one in lists if one.is_quick]
         readers = [[one] for one in lists if not one.is_quick] + ([quick] if quick else [])
@@ -47,7 +48,9 @@ class Feed:
             thread.start()
 
     def take(self) -> list[Entry]:
-        """The entries read so far, at most one batch."""
+        """The entries read so far, at most one batch. Take until there is none: what is left wakes nobody."""
+        with self._room:
+            self._wake_is_due = False  # before looking: whoever puts after this wakes again
         batch: list[Entry] = []
         while len(batch) < _BATCH:
             try:
@@ -82,15 +85,21 @@ class Feed:
                         if self._stopped:
                             return
                         self._waiting += 1
-                    was_empty = self._entries.empty()
                     self._entries.put(entry)
-                    if was_empty:
-                        self._wake()
+                    self._wake_once()
         except DibsError as error:
             # The jobs before it go on; the face shows the error and the run counts as failed.
             self.errors.append(error)
         finally:
-            self._left -= 1
+            with self._room:
+                self._left -= 1
+            self._wake()
+
+    def _wake_once(self) -> None:
+        """Wake the loop, unless it has been woken and will come anyway."""
+        with self._room:
+            was_due, self._wake_is_due = self._wake_is_due, True
+        if not was_due:
             self._wake()
 
 

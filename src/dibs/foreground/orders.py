@@ -50,7 +50,8 @@ class Face(Protocol):
 
     def tick(self, progress: Progress) -> None: ...
 
-    def stopping(self, stop: Stop, running: int, by: signal.Signals | None) -> None: ...
+    def stopping(self, stop: Stop, running: int, by: signal.Signals | None, why: str) -> None:
+        """`why` is empty, or says it behind the word: `after a failure (--fail-fast)`."""
 
     def trouble(self, error: DibsError) -> None: ...
 
@@ -79,6 +80,7 @@ class Tally:
     succeeded: int = 0
     skipped: int = 0
     failed: int = 0
+    stopped: int = 0  # jobs that somebody asked to end
     stopped_by: signal.Signals | None = None
     left: int = 0  # jobs that were never started
     last: Ended | Refused | None = None
@@ -86,10 +88,16 @@ class Tally:
     seconds: float = 0.0
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing happened, and nothing was in its way."""
+        jobs = self.succeeded + self.skipped + self.failed + self.stopped + self.left
+        return not jobs and not self.errors and self.stopped_by is None
+
+    @property
     def exit_status(self) -> int:
         if self.stopped_by is not None:
             return 128 + self.stopped_by
-        return int(bool(self.failed or self.left or self.errors))
+        return int(bool(self.failed or self.stopped or self.left or self.errors))
 
     @property
     def single_exit_status(self) -> int:

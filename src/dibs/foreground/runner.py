@@ -24,7 +24,7 @@ from dibs.gpus.watch import Watcher
 from dibs.inputs.entry import BadEntry, Entry
 from dibs.model.events import Ended, Event, Refused, Skipped, Started, Waits
 from dibs.model.gpus import Reading
-from dibs.model.jobs import Command, JobId, Request, State
+from dibs.model.jobs import Cause, Command, JobId, Request, State
 from dibs.paths import FolderRefused
 
 _LOOK = 0.05  # seconds between two looks at the jobs' output
@@ -194,6 +194,7 @@ class Runner:
             self.engine.queue_leftovers()
 
     def _heard(self, events: Sequence[Event]) -> None:
+        """First the jobs' last lines, then what happened, then what follows from it."""
         for event in events:
             if isinstance(event, Started):
                 if event.job.id == self._single and self._terminal and not event.adopted:
@@ -204,11 +205,11 @@ class Runner:
                 self._follower.end(event.job)
                 if event.job.id == self._single and self._terminal:
                     self._terminal.pause()
-                if event.retry_at is None:
-                    self._count(event)
-                elif event.job.id == self._single:
+                if event.retry_at is not None and event.job.id == self._single:
                     self._attach(event.job.id)
-            elif isinstance(event, Refused):
+        self._face.heard(events)
+        for event in events:
+            if isinstance(event, Refused) or (isinstance(event, Ended) and event.retry_at is None):
                 self._count(event)
             elif isinstance(event, Skipped):
                 self.tally.skipped += 1
@@ -216,7 +217,6 @@ class Runner:
                 self._give_up(
                     NoGpuNow(f"no GPU now: the job {event.reason.sentence}", remedy="leave out --no-wait")
                 )
-        self._face.heard(events)
 
     def _must_give_up(self) -> bool:
         """Whether waiting is more than nobody wants. A look at the cards that is under way is no waiting."""
@@ -228,11 +228,16 @@ class Runner:
         if event.outcome.cause is None:
             self.tally.succeeded += 1
             return
-        self.tally.failed += 1
-        if self._orders.fail_fast and self.stop_level < Stop.ASK:
-            self._stop(Stop.ASK, None)
-        elif self.tally.failed >= self._orders.max_failures and self.stop_level < Stop.DRAIN:
-            self._stop(Stop.DRAIN, None)
+        if event.outcome.cause is Cause.STOPPED:
+            self.tally.stopped += 1
+        else:
+            self.tally.failed += 1
+        # The engine starts nothing more after so many, and to it a stopped job is one that did not succeed.
+        failures = self.tally.failed + self.tally.stopped
+        if self._orders.fail_fast:
+            self._stop(Stop.ASK, None, "after a failure (--fail-fast)")
+        elif failures >= self._orders.max_failures:
+            self._stop(Stop.DRAIN, None, f"after {failures} failure{'s' * (failures > 1)} (--max-failures)")
 
     def _look(self) -> None:
         """Show new output and progress, many times a second."""
@@ -319,7 +324,7 @@ class Runner:
             self._over.set_result(None)  # what cannot be killed is left, as a kill -9 of ours would leave it
         self._stop(Stop(min(Stop.KILL, self.stop_level + 1)), self.tally.stopped_by)
 
-    def _stop(self, level: Stop, by: signal.Signals | None) -> None:
+    def _stop(self, level: Stop, by: signal.Signals | None, why: str = "") -> None:
         if level <= self.stop_level:
             return
         self.stop_level = level
@@ -329,7 +334,7 @@ class Runner:
             self.engine.tell_all("stop")
         elif level is Stop.KILL:
             self.engine.tell_all("kill")
-        self._face.stopping(level, self.engine.running, by)
+        self._face.stopping(level, self.engine.running, by, why)
 
     def _give_up(self, error: DibsError) -> None:
         self.tally.errors.append(error)

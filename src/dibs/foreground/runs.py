@@ -5,9 +5,11 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from errno import ENOSPC
 
 from dibs import paths
 from dibs.errors import BadInput, FolderInUse
@@ -25,10 +27,6 @@ class Run:
     root: str
     is_old: bool
     lock: int
-
-    @property
-    def store(self) -> str:
-        return f"{self.root}/store.db"
 
     @property
     def workdir(self) -> str:
@@ -103,17 +101,27 @@ def _inside(output_dir: str) -> str:
 
 
 def _make_output_dir(output_dir: str) -> None:
-    probe = f"{output_dir}/.dibs-probe"
+    if os.path.isfile(output_dir):
+        raise BadInput(f"{output_dir} is a file, not a folder", remedy="choose another with --output-dir")
     try:
         os.makedirs(output_dir, exist_ok=True)
-        with open(probe, "wb", buffering=0) as file:
-            file.write(b"x" * 4096)  # a full disk can still make an empty file
+        _try_to_write(output_dir)
     except OSError as error:
         raise BadInput(
             f"cannot write to the output folder {output_dir}: {error.strerror}",
             remedy="choose another with --output-dir, or free some space",
         ) from error
+
+
+def _try_to_write(folder: str) -> None:
+    """Write a file that was not there and remove it. Others may write here too: no link is followed."""
+    probe = f"{folder}/.dibs-probe-{os.urandom(8).hex()}"
+    fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        if os.write(fd, b"x" * 4096) < 4096:  # a full disk can still make an empty file
+            raise OSError(ENOSPC, os.strerror(ENOSPC), folder)
     finally:
+        os.close(fd)
         with contextlib.suppress(OSError):
             os.unlink(probe)
 
@@ -123,6 +131,8 @@ def _lock(root: str, shown: str) -> int:
     lock = os.open(f"{root}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
     except BlockingIOError:
         holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
         os.close(lock)
@@ -130,8 +140,9 @@ def _lock(root: str, shown: str) -> int:
             f"{shown} belongs to a dibs run that is still there (pid {holder or '?'})",
             remedy="wait for it, stop it, or choose another --output-dir",
         ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+    except OSError:
+        os.close(lock)
+        raise
     return lock
 
 
@@ -158,16 +169,35 @@ def _throw_away(root: str) -> None:
 def _forget_old_runs(runs: str) -> None:
     """Remove what nobody came back to for a month, and nothing that is still at work."""
     limit = time.time() - _KEPT_DAYS * 86400
-    with os.scandir(runs) as found:
-        old = [entry.path for entry in found if entry.is_dir() and entry.stat().st_mtime < limit]
-    for path in old:
-        with contextlib.suppress(FolderInUse, OSError):
-            lock = _lock(path, path)
-            if not _has_running(path):
-                shutil.rmtree(path)
-            os.close(lock)
+    for name in os.listdir(runs):
+        path = f"{runs}/{name}"
+        with contextlib.suppress(FolderInUse, OSError):  # another run may be tidying up as well
+            seen = os.lstat(path)
+            if stat.S_ISDIR(seen.st_mode) and seen.st_mtime < limit:
+                _forget(path, name)
+
+
+def _forget(path: str, name: str) -> None:
+    lock = _lock(path, path)
+    try:
+        if not _has_running(path) and not _has_orphans(name):
+            shutil.rmtree(path)
+    finally:
+        os.close(lock)
 
 
 def _has_running(root: str) -> bool:
     """Whether a shim of a dead `dibs run` is still at work here."""
     return any(RECORD in files and facts(folder).is_locked for folder, _, files in os.walk(f"{root}/attempts"))
+
+
+def _has_orphans(name: str) -> bool:
+    """Whether a command of this run lives on without its shim: it holds no lock, but carries the run's name."""
+    mark = b"DIBS_RUN=" + os.fsencode(name)
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended, or may not be looked into
+            if os.stat(f"/proc/{pid}").st_uid == os.geteuid():
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    if mark in file.read().split(b"\0"):
+                        return True
+    return False

@@ -1,11 +1,13 @@
 """A file that somebody named with -f, read by the reader that fits it."""
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from dibs.errors import BadInput
 from dibs.inputs.entry import Entry
 from dibs.inputs.files import open_input
 from dibs.inputs.generator import load_generator
@@ -37,7 +39,14 @@ def read_file(path: str, defaults: Request, shell: str = "bash", *, environment_
         lines = _lines_of_fifo(path)
     else:
         stream = open_input(path)
-        if is_script(_first_bytes(stream)):
+        start = _first_bytes(stream)
+        if _is_binary(start):
+            stream.close()
+            raise BadInput(
+                f"cannot read the job file {path!r}: it is not a text file",
+                remedy=f"a list holds a command a line; a program is run with: dibs run -- {shlex.quote(path)}",
+            )
+        if is_script(start):
             stream.close()
             script = read_script(path, defaults, environment_size=environment_size)
             return Source(path, iter([script.request]), script.warnings)
@@ -69,9 +78,14 @@ def _first_bytes(stream: BinaryIO) -> bytes:
     """The beginning of a regular file, left unread. A device may have nothing yet, and is not asked."""
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         return b""
-    start = stream.read(2)
+    start = stream.read(4)
     stream.seek(0)
     return start
+
+
+def _is_binary(start: bytes) -> bool:
+    """Whether no text begins like this: a program, an archive, a pickle."""
+    return any((byte < 0x20 and byte not in b"\t\n\v\f\r") or byte == 0x7F for byte in start)
 
 
 def _lines_of(stream: BinaryIO) -> Iterator[str]:

@@ -50,6 +50,15 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """An attempt of an earlier run was over when we came; it is no success or failure of this one."""
+
+    job: Job
+    attempt: Attempt
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
 class Waits:
     """The head of the queue cannot start now."""
 
@@ -64,4 +73,4 @@ class Trouble:
     sentence: str
 
 
-Event = Queued | Skipped | Refused | Started | Ended | Waits | Trouble
+Event = Queued | Skipped | Refused | Started | Ended | Found | Waits | Trouble

@@ -13,10 +13,6 @@ class Gpu:
     name: str = ""
     memory_total: int | None = None  # bytes; None where the card was only declared
 
-    @property
-    def is_declared(self) -> bool:
-        return self.key == declared_key(self.index)
-
 
 def declared_key(index: int) -> str:
     """The key of a card that nobody can ask for its UUID."""
@@ -53,6 +49,3 @@ class Reading:
     at: datetime
     gpus: tuple[GpuReading, ...] = ()
     driver: str = ""  # "NVIDIA 580.159.04"; empty where nothing was asked
-
-    def of(self, key: str) -> GpuReading | None:
-        return next((seen for seen in self.gpus if seen.gpu.key == key), None)

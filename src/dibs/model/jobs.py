@@ -158,7 +158,6 @@ class Attempt:
     boot_id: str
     opened_at: float  # seconds since the epoch
     folder: str
-    outcome: Outcome | None = None  # None while it runs
 
     @property
     def key(self) -> tuple[JobId, int]:

@@ -31,6 +31,16 @@ class Pool:
     def card(self, key: str) -> Card | None:
         return next((card for card in self.cards if card.gpu.key == key), None)
 
+    @property
+    def shown(self) -> str:
+        """The cards for people: slots are counted, and groups stand together (`0+1, 2+3`)."""
+        cards = {card.gpu.key: card for card in self.cards}
+        entries = [[cards[key] for key in group] for group in self.groups] or [[card] for card in self.cards]
+        return ", ".join(
+            "+".join(str(card.gpu.index) for card in entry) + (f" ×{entry[0].slots}" if entry[0].slots > 1 else "")
+            for entry in entries
+        )
+
 
 def parse_gpu_list(text: str) -> list[tuple[str, ...]] | None:
     """Read `0,1,2`, `0,0,1` (slots), `0+1,2+3` (groups); None for `all` and `auto`.

@@ -12,6 +12,8 @@ from dibs.model.reasons import Reason
 from dibs.model.units import show_size
 from dibs.policy.snapshot import WHOLE, CardView, Placement, Plan, Snapshot
 
+MOST_GPUS = 200  # of one job: their locks are handed over in one message, and the kernel takes 253 descriptors
+
 
 def schedule(snapshot: Snapshot) -> Plan:
     """Place waiting jobs in order. A job that cannot start keeps later ones off the cards it waits for.
@@ -41,6 +43,8 @@ def impossible(wishes: Wishes, pool: Pool) -> str:
     for gpu_id in wishes.only:
         if not any(_is_named(card.gpu, (gpu_id,)) for card in pool.cards):
             return f"it wants GPU {gpu_id} only, which is not among {_indices(pool)}"
+    if wishes.num_gpus > MOST_GPUS:
+        return f"it wants {wishes.num_gpus} GPUs, but one job can hold {MOST_GPUS} at the most"
     if pool.groups and wishes.num_gpus:
         return _no_group(wishes, pool)
     if wishes.num_gpus > len(cards):

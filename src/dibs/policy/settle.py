@@ -17,13 +17,17 @@ class Verdict(Enum):
 def settle(
     *, is_locked: bool, has_record: bool, has_started: bool, lease_is_held: bool, same_boot: bool
 ) -> Verdict:
-    """Lock first, records second: a record counts only once its writer is gone."""
+    """Lock first, leases second, records last: a record counts only once its writer is gone.
+
+    A shim writes the record before it has ended what its command left behind. If it is killed in between, the
+    outcome is known, but the GPU is not free.
+    """
     if is_locked:
         return Verdict.RUNNING
-    if has_record:
-        return Verdict.OVER
     if lease_is_held:
         return Verdict.KEPT
+    if has_record:
+        return Verdict.OVER
     if not same_boot or has_started:
         # After a power cut `started` may be missing though the command ran: it was never synced.
         return Verdict.LOST

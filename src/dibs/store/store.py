@@ -150,7 +150,10 @@ class Store:
             f"select {JOB}, exit_code, signal, cause, message, seconds,"
             " (select claims from attempts where job = jobs.id and number = jobs.attempts),"
             " (select folder from attempts where job = jobs.id and number = jobs.attempts)"
-            f" from jobs where state in ({','.join('?' * len(names))}) order by id limit ?",
+            f" from jobs where state in ({','.join('?' * len(names))})"
+            # Of a run that was given a list, only what the list names.
+            " and (not exists (select 1 from seen) or occurrence <= (select times from seen"
+            " where seen.content_key = jobs.content_key)) order by id limit ?",
             (*names, limit),
         )
         return self._read(rows, job_row_of)

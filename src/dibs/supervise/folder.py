@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import stat
 from dataclasses import dataclass
 from errno import EEXIST, ENOSPC
 from typing import Any
@@ -21,6 +22,7 @@ class Facts:
     is_locked: bool  # a shim looks after it
     record: dict[str, Any] | None  # None where nothing whole was written
     has_started: bool  # the fence was passed; the command may have run
+    is_told: bool = False  # by the shim itself, after nothing of the attempt was left
 
     @property
     def exit_record(self) -> dict[str, Any] | None:
@@ -57,8 +59,8 @@ def is_silent(folder: str) -> bool:
     """Whether an attempt that is over left nothing that anybody could want to read."""
     try:
         names = os.listdir(folder)
-        return all(name in (RECORD, *_STREAMS) for name in names) and not any(
-            os.stat(f"{folder}/{name}").st_size for name in names if name != RECORD
+        return all(name == RECORD or name in _STREAMS for name in names) and all(
+            _is_plain(os.lstat(f"{folder}/{name}"), may_be_full=name == RECORD) for name in names
         )
     except OSError:
         return False
@@ -81,6 +83,15 @@ def reuse(old: str, folder: str, spec: dict[str, Any]) -> int | None:
         os.close(fd)
         return None
     return fd
+
+
+def record_of(folder: str) -> dict[str, Any] | None:
+    """What stands in the record now, without touching its lock."""
+    try:
+        with open(f"{folder}/{RECORD}", "rb", buffering=0) as file:
+            return records.decode(file.read(records.SIZE))
+    except OSError:
+        return None
 
 
 def facts(folder: str) -> Facts:
@@ -122,6 +133,12 @@ def tell(folder: str, word: str) -> bool:
         os.write(fd, f"{word} {os.path.basename(folder)}\n".encode())
     os.close(fd)
     return True
+
+
+def _is_plain(seen: os.stat_result, *, may_be_full: bool) -> bool:
+    """Whether the next attempt may write here: a job may have put a link or a pipe in its file's place."""
+    is_ours = stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1 and seen.st_uid == os.geteuid()
+    return is_ours and bool(seen.st_mode & stat.S_IWUSR) and (may_be_full or not seen.st_size)
 
 
 def _write_blank(fd: int, spec: dict[str, Any], folder: str) -> None:

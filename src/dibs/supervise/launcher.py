@@ -52,9 +52,12 @@ class Launcher:
             shim = self._idle.pop() if self._idle else self._new_shim()
             try:
                 socket.send_fds(shim, [message], list(fds))
-            except OSError:
+            except (BrokenPipeError, ConnectionError):
                 self._forget(shim)  # killed while it was idle
                 continue
+            except OSError:
+                self._idle.append(shim)
+                raise
             self._busy[shim] = when_done
             return
 
