@@ -1,5 +1,6 @@
 """The disk fills up under a run, and somebody makes room."""
 
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -68,3 +69,24 @@ def test_an_exit_code_is_kept_though_the_disk_was_full_and_dibs_was_killed(world
 
     assert ended.status == 1
     assert "exit_code: 9" in world.read("disk/out/job_1/info")
+
+
+def test_a_run_on_a_full_disk_can_be_stopped_and_resumed(world: World, disk: Path) -> None:
+    held = "until test -e go; do sleep 0.02; done"
+    world.write("jobs.txt", [f"touch up-{number}; {held}; {world.ledger.job(number)}" for number in (1, 2, 3)])
+    running = world.start("run", "--gpus", "0,1", "-f", "jobs.txt", "--output-dir", "disk/out")
+    wait_until(lambda: len(list(world.folder.glob("up-*"))) == 2, show=lambda: running.stderr)
+
+    ballast = _fill(disk)
+    world.write("go", "")
+    wait_until(lambda: "full" in running.stderr, show=lambda: running.stderr)
+    running.signal(signal.SIGTERM)
+    stopped = running.wait(30)
+    ballast.unlink()
+    resumed = world.dibs("run", "--gpus", "0,1", "-f", "jobs.txt", "--output-dir", "disk/out", "--resume")
+
+    assert stopped.status == 1, stopped
+    assert "cannot record how 2 jobs ended" in stopped.stderr
+    assert resumed.status == 0, resumed
+    assert Counter(world.ledger.started()) == {"1": 1, "2": 1, "3": 1}
+    world.assert_nothing_is_left()

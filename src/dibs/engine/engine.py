@@ -105,6 +105,11 @@ class Engine:
         return not self._open and not self._done and (self.is_draining or not self._waiting.count)
 
     @property
+    def is_stuck(self) -> bool:
+        """Whatever ran has ended, but the store cannot take it down now. Its records stand in the folders."""
+        return "trouble" in self._timers and bool(self._open) and self._open.keys() <= set(self._done)
+
+    @property
     def wake_at(self) -> float | None:
         """When `turn` should be called though nothing happened, in seconds since the epoch."""
         moments = [*self._timers.values()]

@@ -161,7 +161,12 @@ class Runner:
     def _check_over(self) -> None:
         no_more_input = (self._feed.is_over and not self._refused_batch) or self.stop_level > Stop.NO
         is_quiet = self.engine.is_idle and self._follower.is_idle and not self._turn_is_due
-        if no_more_input and is_quiet and not self._over.done():
+        if self._over.done():
+            return
+        if no_more_input and is_quiet:
+            self._over.set_result(None)
+        elif self.stop_level > Stop.NO and self.engine.is_stuck:
+            self.tally.errors.append(_cannot_record(self._run, self.engine.running))
             self._over.set_result(None)
 
     def _wake(self) -> None:
@@ -360,6 +365,13 @@ def _cannot_begin(run: Run, error: OSError | StoreUnusable) -> FolderRefused:
     return FolderRefused(
         f"cannot begin in {run.root}: {why}",
         remedy="free some space (`df -h`), or choose another folder with --output-dir",
+    )
+
+
+def _cannot_record(run: Run, jobs: int) -> StoreUnusable:
+    return StoreUnusable(
+        f"cannot record how {jobs} job{'s' * (jobs > 1)} ended: nothing can be written to {run.root}",
+        remedy="free some space (`df -h`); --resume then finds how they ended, and runs none of them twice",
     )
 
 
