@@ -56,3 +56,25 @@ class StoreUnusable(DibsError):
     """The store cannot be read or written; it was left as it is."""
 
     code = "store-unusable"
+
+
+class NoSuchJob(DibsError):
+    """There is no job with that number or name."""
+
+    code = "no-such-job"
+
+    def __init__(self, reference: object) -> None:
+        super().__init__(f"cannot find job {reference}", remedy="`dibs ls --all` lists every job of this queue")
+
+
+class Conflict(DibsError):
+    """It is too late for this, or too early."""
+
+    code = "conflict"
+
+
+class NoDaemon(DibsError):
+    """Nobody listens, and nobody could be started."""
+
+    code = "no-daemon"
+    exit_status = 69

@@ -38,6 +38,31 @@ def local_folder() -> str:
     return f"/var/tmp/dibs-{os.getuid()}"
 
 
+def queue_folder(environ: Mapping[str, str]) -> str:
+    """Where the daemon keeps its queue."""
+    return f"{state_folder(environ)}/queue"
+
+
+def socket_path(environ: Mapping[str, str]) -> str:
+    """Where the daemon listens. It may be longer than a socket's address: see `client/connection.py`."""
+    if chosen := environ.get("DIBS_SOCKET"):
+        return os.path.abspath(chosen)
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    # A state folder of one's own is a world of its own, with a daemon of its own.
+    if runtime and not environ.get("DIBS_STATE") and is_private(runtime):
+        return f"{runtime}/dibs/socket"
+    return f"{queue_folder(environ)}/socket"
+
+
+def is_private(folder: str) -> bool:
+    """Whether it is a folder of ours that nobody else can look into."""
+    try:
+        seen = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid() and not stat.S_IMODE(seen.st_mode) & 0o077
+
+
 def make_private(folder: str) -> str:
     """Make a folder that nobody else can look into; refuse a link and what somebody else made."""
     folder = folder.rstrip("/") or "/"  # a slash at the end would follow a link

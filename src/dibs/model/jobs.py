@@ -41,6 +41,10 @@ class Cause(StrEnum):
     SIGNAL = "signal"
     TIME_LIMIT = "time limit"
     START_ERROR = "start error"
+    GPU_OOM = "gpu-oom"  # the card's memory did not suffice
+    HOST_OOM = "host-oom"  # the machine's memory did not suffice, and the kernel chose this job
+    GPU_FAULT = "gpu-fault"  # the card failed, not the job
+    DEPENDENCY = "dependency"  # what it was to follow did not end as it should
     REFUSED = "refused"  # it could never run, and was told so at submit
     STOPPED = "stopped"  # somebody asked for its end
     LOST = "lost"  # nobody saw its end
@@ -73,6 +77,42 @@ class Wishes:
     vram: int | None = None  # bytes on each card
     only: tuple[str, ...] = ()  # it waits for one of these ids
     prefer: tuple[str, ...] = ()  # taken first when they are free
+    gpu_type: str = ""  # a part of the card's name, in any case: `h200`
+    cpus: int | None = None  # booked of the machine's, where it is set
+    mem: int | None = None  # bytes of the machine's memory, likewise
+
+
+class After(StrEnum):
+    """How another job must end before this one may start."""
+
+    OK = "ok"
+    ANY = "any"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """A job that must end first."""
+
+    job: JobId
+    kind: After = After.OK
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayTask:
+    """One job of an array: the same command with another DIBS_ARRAY_TASK_ID."""
+
+    array: JobId  # the number of the array's first job; 0 until it has one
+    task: int
+    most: int | None = None  # so many of the array at once
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A signal before the time limit, on which the command saves its work; then it is queued again."""
+
+    signal: int
+    seconds: float  # before the limit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +129,18 @@ class Request:
     restartable: bool = False  # may be queued again after it was lost
     time_limit: float | None = None  # seconds
     grace: float = 10.0  # seconds between TERM and KILL
+    project: str = ""
+    tags: tuple[str, ...] = ()
+    umask: int | None = None  # None: the engine's own
+    output: str = ""  # a file for stdout and stderr, absolute; empty: the attempt's folder
+    after: tuple[Dependency, ...] = ()
+    begin: float | None = None  # seconds since the epoch; not before this moment
+    hold: bool = False  # wait until somebody releases it
+    array: ArrayTask | None = None
+    retry_on: tuple[str, ...] = ()  # causes that are tried again; empty: all
+    checkpoint: Checkpoint | None = None
+    notify: str = ""  # tell somebody at its `end`, or at its `failure` only
+    once: str = ""  # at most one job with this key
 
     @property
     def content_key(self) -> str:
@@ -142,10 +194,19 @@ class Job:
     tries: int = 0  # counted against `retries`; a resumed run starts counting again
     not_before: float | None = None  # seconds since the epoch; a retry waits for it
     environment: str = ""  # the key of the captured environment
+    rank: float | None = None  # its place among those of its priority; None: its number
+    blockers: int = 0  # jobs that it still waits for
+    why_held: str = ""  # a sentence, where it is held
+    code: str = ""  # the key of what is known about its code
 
     @property
     def label(self) -> str:
         return self.request.name or str(self.id)
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """Who stands first among the jobs of one project."""
+        return (-self.request.priority, self.id if self.rank is None else self.rank)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
