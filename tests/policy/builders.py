@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from dibs.model.claims import Claim
 from dibs.model.gpus import Gpu, declared_key
-from dibs.model.jobs import Command, Job, JobId, Request, Wishes
+from dibs.model.jobs import ArrayTask, Command, Job, JobId, Request, Wishes
 from dibs.model.pool import Card, Pool
-from dibs.policy.snapshot import CardView, Plan, Snapshot
+from dibs.policy.snapshot import CardView, Hold, Plan, Snapshot
 
 GIB = 1024**3
 
@@ -20,8 +21,8 @@ class Machine:
     views: tuple[CardView, ...]
     groups: tuple[tuple[str, ...], ...] = ()
 
-    def with_waiting(self, *jobs: Job, room_without_gpu: int = 0) -> Snapshot:
-        return Snapshot(cards=self.views, groups=self.groups, waiting=jobs, room_without_gpu=room_without_gpu)
+    def with_waiting(self, *jobs: Job, **more: Any) -> Snapshot:
+        return Snapshot(cards=self.views, groups=self.groups, waiting=jobs, **more)
 
     def after(self, plan: Plan) -> "Machine":
         """The same machine once everything in the plan runs."""
@@ -45,22 +46,28 @@ def a_machine(
     blocked: Mapping[int, str] | None = None,
     holders: Mapping[int, tuple[str, ...]] | None = None,
     groups: Sequence[tuple[int, ...]] = (),
+    names: Sequence[str] = (),
+    until: Mapping[int, float] | None = None,
 ) -> Machine:
-    """Sizes are in GiB. A busy card is wholly taken by `job 99`."""
+    """Sizes are in GiB. A busy card is wholly taken by `job 99`; what is taken is free again at `until`."""
     views = []
     for index in range(gpus):
         total = memory[index] if isinstance(memory, Sequence) else memory
         gpu = Gpu(key=key(index), index=index, memory_total=None if total is None else total * GIB)
+        if names:
+            gpu = replace(gpu, name=names[index])
         free = (memory_free or {}).get(index)
         share = Fraction(1 if index in busy else (taken or {}).get(index, 0))
+        booked = (memory_booked or {}).get(index, 0) * GIB
         views.append(
             CardView(
                 card=Card(gpu=gpu, slots=slots if isinstance(slots, int) else slots.get(index, 1)),
                 taken=share,
-                vram_taken=(memory_booked or {}).get(index, 0) * GIB,
+                vram_taken=booked,
                 vram_free=None if free is None else free * GIB,
                 blocked=(blocked or {}).get(index, ""),
                 holders=(holders or {}).get(index, ("job 99",) if share else ()),
+                ends=(Hold(share, booked, (until or {}).get(index)),) if share else (),
             )
         )
     return Machine(tuple(views), tuple(tuple(key(index) for index in group) for group in groups))
@@ -80,6 +87,15 @@ def a_job(
     retries: int = 0,
     restartable: bool = False,
     tries: int = 0,
+    time_limit: float | None = None,
+    grace: float = 0.0,
+    gpu_type: str = "",
+    cpus: int | None = None,
+    mem: int | None = None,
+    project: str = "",
+    array: ArrayTask | None = None,
+    retry_on: Sequence[str] = (),
+    begin: float | None = None,
 ) -> Job:
     """A job with a number of its own; memory is in GiB."""
     return Job(
@@ -90,12 +106,21 @@ def a_job(
             priority=priority,
             retries=retries,
             restartable=restartable,
+            time_limit=time_limit,
+            grace=grace,
+            project=project,
+            array=array,
+            retry_on=tuple(retry_on),
+            begin=begin,
             wishes=Wishes(
                 num_gpus=gpus,
                 share=None if share is None else Fraction(share),
                 vram=None if vram is None else vram * GIB,
                 only=tuple(only),
                 prefer=tuple(prefer),
+                gpu_type=gpu_type,
+                cpus=cpus,
+                mem=None if mem is None else mem * GIB,
             ),
         ),
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from dibs.model.jobs import Cause, Outcome
-from dibs.policy.retry import retry_after
+from dibs.policy.retry import retry_after, retry_names
 from dibs.policy.settle import LOST
 from policy.builders import a_job
 
@@ -42,7 +42,7 @@ def test_after_the_declared_number_of_retries_it_is_over():
     assert pauses == [1, 2, None]
 
 
-@pytest.mark.parametrize("cause", [Cause.STOPPED, Cause.REFUSED])
+@pytest.mark.parametrize("cause", [Cause.STOPPED, Cause.REFUSED, Cause.DEPENDENCY])
 def test_what_somebody_ended_or_refused_is_not_tried_again(cause):
     job = a_job(retries=3, restartable=True, tries=1)
 
@@ -62,3 +62,50 @@ def test_a_lost_job_is_started_again_only_where_its_owner_said_so():
     pauses = [retry_after(job, LOST) for job in jobs]
 
     assert pauses == [None, 0, 1, None]
+
+
+def test_a_job_that_is_lost_again_and_again_waits_longer_each_time_and_not_for_ever():
+    pauses = [retry_after(a_job(restartable=True, tries=tries), LOST) for tries in range(1, 103)]
+
+    assert pauses[:9] == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert pauses[98:] == [60, 60, None, None]
+
+
+@pytest.mark.parametrize(
+    ("retry_on", "cause", "again"),
+    [
+        (["exit-code"], Cause.EXIT_CODE, True),
+        (["exit code"], Cause.EXIT_CODE, True),
+        (["Exit-Code"], Cause.EXIT_CODE, True),
+        (["time-limit", "gpu-oom"], Cause.GPU_OOM, True),
+        (["time-limit", "gpu-oom"], Cause.TIME_LIMIT, True),
+        (["gpu-oom"], Cause.EXIT_CODE, False),
+        (["lost"], Cause.LOST, True),
+        (["gpu-oom"], Cause.LOST, False),
+    ],
+)
+def test_only_the_causes_that_were_named_are_tried_again(retry_on, cause, again):
+    job = a_job(retries=1, tries=1, retry_on=retry_on)
+
+    assert (retry_after(job, Outcome(cause=cause)) is not None) == again
+
+
+def test_a_restartable_job_is_restarted_whatever_else_it_is_tried_for():
+    job = a_job(restartable=True, tries=2, retry_on=["gpu-oom"])
+
+    assert retry_after(job, LOST) == 1
+
+
+def test_naming_a_cause_does_not_add_retries():
+    job = a_job(retries=0, tries=1, retry_on=["lost", "exit-code"])
+
+    assert retry_after(job, FAILED) is None
+    assert retry_after(job, LOST) is None
+
+
+@pytest.mark.parametrize("name", retry_names())
+def test_every_name_that_may_be_given_has_a_cause_that_it_means(name):
+    again = [cause for cause in Cause if retry_after(a_job(retries=1, retry_on=[name]), Outcome(cause=cause))]
+
+    assert len(again) == 1
+    assert name == again[0].replace(" ", "-")

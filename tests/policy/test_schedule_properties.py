@@ -1,13 +1,15 @@
 """What is true of every plan, whatever the machine and the queue."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dibs.model.jobs import ArrayTask
 from dibs.policy.schedule import impossible, is_allowed, schedule
 from dibs.policy.snapshot import Snapshot
-from policy.builders import Machine, a_job, a_machine, placed
+from policy.builders import GIB, Machine, a_job, a_machine, placed
 
 SHARES = ["1", "1/2", "1/3", "1/4", "3/4"]
 
@@ -34,6 +36,7 @@ def machines(draw, healthy=False):
         memory_booked={i: draw(st.integers(0, memory[i])) for i in each if memory[i]},
         memory_free={i: draw(st.integers(0, memory[i])) for i in each if memory[i] and draw(st.booleans())},
         blocked={i: draw(st.sampled_from(["", "", "is busy"])) for i in each},
+        until={i: draw(st.sampled_from([10.0, 60.0, 100.0])) for i in each if draw(st.booleans())},
     )
 
 
@@ -46,6 +49,15 @@ def jobs(draw):
         vram=draw(st.sampled_from([None, None, 1, 8, 20, 60])),
         only=draw(st.one_of(st.just(()), ids)),
         prefer=draw(st.one_of(st.just(()), ids)),
+        time_limit=draw(st.sampled_from([None, None, 5, 40, 90])),
+        grace=draw(st.sampled_from([0, 10])),
+        cpus=draw(st.sampled_from([None, None, 1, 4])),
+        mem=draw(st.sampled_from([None, None, 1, 8])),
+        gpu_type=draw(st.sampled_from(["", "", "", "h200"])),
+        project=draw(st.sampled_from(["", "a", "b"])),
+        array=draw(
+            st.one_of(st.none(), st.builds(ArrayTask, st.just(7), st.just(1), st.sampled_from([None, 1, 2])))
+        ),
     )
 
 
@@ -55,18 +67,21 @@ def moments(draw) -> tuple[Machine, Snapshot]:
     waiting = draw(st.lists(jobs(), max_size=8))
     # Twins take another way through the policy than strangers: give some jobs the wishes of others.
     waiting += [a_job_like(draw(st.sampled_from(waiting))) for _ in range(draw(st.integers(0, 4))) if waiting]
-    return machine, machine.with_waiting(*waiting, room_without_gpu=draw(st.integers(-1, 3)))
+    return machine, machine.with_waiting(
+        *waiting,
+        room_without_gpu=draw(st.integers(-1, 3)),
+        now=draw(st.sampled_from([0.0, 50.0])),
+        cpus_free=draw(st.sampled_from([None, -1, 4, 6])),
+        mem_free=draw(st.sampled_from([None, -1, 9 * GIB])),
+        array_running=draw(st.dictionaries(st.just(7), st.integers(0, 2))),
+        paused=draw(st.dictionaries(st.sampled_from(["b", "c"]), st.just("by alice"))),
+    )
 
 
 def a_job_like(job):
-    wishes = job.request.wishes
-    return a_job(
-        wishes.num_gpus,
-        share=None if wishes.share is None else str(wishes.share),
-        vram=None if wishes.vram is None else wishes.vram // 1024**3,
-        only=wishes.only,
-        prefer=wishes.prefer,
-    )
+    """The same wishes; the limit, the array and the project may differ."""
+    other = a_job(time_limit=[None, 5, 40, 90][job.id % 4], project=["a", "b"][job.id % 2])
+    return replace(other, request=replace(other.request, wishes=job.request.wishes))
 
 
 @given(moments())
@@ -93,6 +108,32 @@ def test_memory_is_never_promised_twice(moment):
         if promised and view.card.gpu.memory_total is not None:
             assert view.vram_taken <= view.card.gpu.memory_total
             assert view.vram_free is None or promised <= view.vram_free
+
+
+@given(moments())
+def test_cpus_and_memory_of_the_machine_are_never_promised_twice(moment):
+    _, snapshot = moment
+
+    plan = schedule(snapshot)
+
+    wishes = [one.job.request.wishes for one in plan.placements]
+    cpus, mem = sum(one.cpus or 0 for one in wishes), sum(one.mem or 0 for one in wishes)
+    assert not cpus or snapshot.cpus_free is None or cpus <= snapshot.cpus_free
+    assert not mem or snapshot.mem_free is None or mem <= snapshot.mem_free
+
+
+@given(moments())
+def test_nothing_paused_starts_and_no_array_has_too_many(moment):
+    _, snapshot = moment
+
+    plan = schedule(snapshot)
+
+    requests = [one.job.request for one in plan.placements]
+    assert not any(request.project in snapshot.paused for request in requests)
+    tasks = [request.array for request in requests if request.array is not None]
+    running = snapshot.array_running.get(7, 0)
+    for number, task in enumerate(tasks):
+        assert task.most is None or running + number < task.most
 
 
 @given(moments())
@@ -144,9 +185,9 @@ def test_the_same_moment_gives_the_same_plan(moment):
 
 @given(machines(healthy=True), jobs())
 def test_what_is_not_impossible_starts_on_an_empty_machine(machine, job):
-    why = impossible(job.request.wishes, machine.pool)
+    why = impossible(job.request.wishes, machine.pool, cpus=3, mem=4 * GIB)
 
-    plan = schedule(machine.with_waiting(job, room_without_gpu=1))
+    plan = schedule(machine.with_waiting(job, room_without_gpu=1, cpus_free=3, mem_free=4 * GIB))
 
     assert why or job.id in placed(plan), plan.reasons
 

@@ -92,6 +92,38 @@ def test_what_could_not_be_started_has_an_exit_code_and_says_why(code, shown):
     assert outcome.state is State.FAILED
 
 
+@pytest.mark.parametrize("how", [{"code": 0}, {"code": 3}, {"signal": 10}])
+@pytest.mark.parametrize("by", ["checkpoint", "time"])
+def test_what_was_told_to_save_its_work_ran_out_of_time_and_says_so(how, by):
+    record = {"state": "ended", "by": by, "checkpointed": True, **how}
+
+    outcome = outcome_of(record)
+
+    assert (outcome.cause, outcome.message, outcome.checkpointed) == (Cause.TIME_LIMIT, "checkpointed", True)
+    assert (outcome.exit_code, outcome.signal) == (how.get("code"), how.get("signal"))
+
+
+@pytest.mark.parametrize("by", ["", "time", "stop", "start"])
+def test_a_record_of_the_version_before_is_not_checkpointed(by):
+    assert outcome_of({"state": "ended", "by": by, "code": 1}).checkpointed is False
+
+
+@pytest.mark.parametrize("cause", [Cause.GPU_OOM, Cause.GPU_FAULT, Cause.HOST_OOM])
+@pytest.mark.parametrize("how", [{"code": 1}, {"signal": 9}])
+def test_a_cause_that_was_seen_is_told_with_the_exit_code_or_signal(how, cause):
+    record = {"state": "ended", "by": "", "cause": str(cause), "message": "its last words", **how}
+
+    outcome = outcome_of(record)
+
+    assert (outcome.cause, outcome.message, outcome.state) == (cause, "its last words", State.FAILED)
+    assert (outcome.exit_code, outcome.signal) == (how.get("code"), how.get("signal"))
+
+
+@pytest.mark.parametrize("cause", ["lost", "a cause of a later version", None])
+def test_a_cause_that_no_shim_may_claim_is_an_exit_code(cause):
+    assert outcome_of({"state": "ended", "code": 2, "cause": cause}).cause is Cause.EXIT_CODE
+
+
 def test_what_nobody_saw_end_is_lost_and_claims_nothing():
     assert (LOST.exit_code, LOST.signal, LOST.seconds) == (None, None, None)
     assert LOST.state is State.LOST

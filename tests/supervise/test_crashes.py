@@ -1,15 +1,18 @@
 """kill -9 of a shim, of the zygote, and the package gone: what the folder tells afterwards."""
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dibs
+from dibs.model.jobs import Attempt
 from dibs.supervise import folder, records
 from stories.outside import World, needs_root, wait_until
 from supervise.hands import Hands, is_alive, parent_of
@@ -144,6 +147,39 @@ def test_an_adopted_attempt_can_be_stopped(hands: Hands) -> None:
     assert (record["signal"], record["by"]) == (signal.SIGTERM, "stop")
 
 
+def test_an_adopted_attempt_can_be_killed_though_it_minds_no_stop(hands: Hands) -> None:
+    attempt = hands.start("trap '' TERM; touch up; while :; do sleep 0.05; done", grace=1000.0)
+    hands.turn_until((hands.workdir / "up").exists)
+    hands.running(attempt)
+    hands.close()
+    other = Hands(hands.root)
+
+    assert other.adopt(attempt)
+    told = [other.backend.tell(attempt, word) for word in ("stop", "kill")]
+    record = other.record(attempt)
+    other.close()
+
+    assert told == [True, True]
+    assert (record["signal"], record["by"]) == (signal.SIGKILL, "stop")
+
+
+def test_an_adopted_attempt_gets_a_signal_and_goes_on(hands: Hands) -> None:
+    attempt = hands.start("trap 'echo heard' USR2; touch up; until test -e go; do sleep 0.01; done; exit 21")
+    hands.turn_until((hands.workdir / "up").exists)
+    hands.running(attempt)
+    hands.close()
+    other = Hands(hands.root)
+
+    assert other.adopt(attempt)
+    assert other.backend.tell(attempt, f"signal {int(signal.SIGUSR2)}")
+    other.turn_until(lambda: other.log(attempt) == "heard\n")
+    (hands.workdir / "go").touch()
+    record = other.record(attempt)
+    other.close()
+
+    assert (record["code"], record["by"]) == (21, "")
+
+
 def test_an_attempt_that_is_over_cannot_be_adopted(hands: Hands) -> None:
     attempt = hands.start("true")
     hands.record(attempt)
@@ -227,3 +263,84 @@ def test_more_descriptors_than_the_kernel_passes_are_refused_and_not_tried_for_e
         hands.start("true", leases=[0] * 300)
 
     assert hands.run("exit 4")["code"] == 4
+
+
+def _submit_again(hands: Hands, attempt: Attempt, words: str) -> dict[str, Any] | None:
+    done: list[int] = []
+    hands.backend.submit(attempt, hands.spec(words, attempt), (), lambda: done.append(1))
+    hands.turn_until(lambda: done)
+    return hands.facts(attempt).exit_record
+
+
+def test_a_shim_that_nobody_could_speak_to_starts_nothing(hands: Hands) -> None:
+    """Without its FIFO the command could not be stopped. The engine finds that it never ran, and tries again."""
+    (hands.root / "control").rmdir()
+    attempt = hands.start("touch ran; exit 22")
+    hands.wait(attempt)
+    wait_until(lambda: not folder.facts(attempt.folder).is_locked)
+
+    facts = hands.facts(attempt)
+    ran = (hands.workdir / "ran").exists()
+    (hands.root / "control").mkdir()
+    record = _submit_again(hands, attempt, "exit 22")
+
+    assert (facts.exit_record, facts.has_started, ran) == (None, False, False)
+    assert record is not None and record["code"] == 22
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+def test_a_shim_without_descriptors_starts_nothing_and_takes_its_fence_away(hands: Hands, room: int) -> None:
+    """With none left not even the attempt arrives; with two its environment can be read, its logs not opened."""
+    first = hands.start("true")
+    shim = hands.record(first)["shim"]
+    wait_until(lambda: not folder.facts(first.folder).is_locked)
+    used = {int(fd) for fd in os.listdir(f"/proc/{shim}/fd")}
+    free = [fd for fd in range(max(used) + 4) if fd not in used]
+    before = resource.prlimit(shim, resource.RLIMIT_NOFILE)
+    resource.prlimit(shim, resource.RLIMIT_NOFILE, (free[room], before[1]))
+    attempt = hands.start("touch ran; exit 23")
+    hands.wait(attempt)
+    wait_until(lambda: not folder.facts(attempt.folder).is_locked)
+
+    facts = hands.facts(attempt)
+    ran = (hands.workdir / "ran").exists()
+    if is_alive(shim):
+        resource.prlimit(shim, resource.RLIMIT_NOFILE, before)
+    record = _submit_again(hands, attempt, "exit 23")
+
+    assert (facts.exit_record, facts.has_started, ran) == (None, False, False)
+    assert record is not None and record["code"] == 23
+    assert is_alive(shim) == (room > 0)
+
+
+def test_an_attempt_whose_leases_did_not_all_arrive_is_not_started(hands: Hands) -> None:
+    """Whatever the receiver has no room for is dropped: the command would run on a GPU that it does not hold."""
+    lease = os.open(hands.workdir / "lease", os.O_RDWR | os.O_CREAT)
+
+    attempt = hands.start("touch ran", leases=[lease] * 252)  # with the record as many as the kernel passes
+    hands.wait(attempt)
+    wait_until(lambda: not folder.facts(attempt.folder).is_locked)
+    facts = hands.facts(attempt)
+    os.close(lease)
+
+    assert (facts.exit_record, facts.has_started) == (None, False)
+    assert not (hands.workdir / "ran").exists()
+    assert hands.run("exit 24")["code"] == 24
+
+
+def test_a_shim_whose_attempt_has_no_words_for_it_is_not_asked(hands: Hands) -> None:
+    """The record of a bug of ours may name no FIFO; whoever comes back must not stumble over it."""
+    attempt = hands.start("until test -e go; do sleep 0.01; done")
+    hands.running(attempt)
+    path = f"{attempt.folder}/record"
+    whole = Path(path).read_bytes()
+    with open(path, "r+b") as file:
+        file.write(records.encode({"v": 1, "state": "ended", "by": "start", "message": "x"}))
+
+    watched = folder.watch(attempt.folder)
+    with open(path, "r+b") as file:
+        file.write(whole)
+    (hands.workdir / "go").touch()
+
+    assert watched is None
+    assert hands.record(attempt)["code"] == 0

@@ -36,6 +36,7 @@ class LocalBackend:
         self._remove_reader = remove_reader
         self._retired: list[str] = []  # folders that may be used again
         self._told: dict[tuple[int, int], Facts] = {}  # what shims said at the end, until somebody asks
+        self._watched: set[int] = set()  # FIFOs of adopted attempts
 
     def warm_up(self) -> None:
         os.makedirs(self._control, mode=0o700, exist_ok=True)
@@ -78,29 +79,42 @@ class LocalBackend:
             return False
 
         def gone() -> None:
-            self._remove_reader(fd)
-            os.close(fd)
+            self._unwatch(fd)
             when_done()
 
         # A FIFO's writing end is never readable; it reports an error once its reader is gone.
         self._add_reader(fd, gone)
+        self._watched.add(fd)
         return True
 
     def observe(self, attempt: Attempt) -> Facts:
         """What became of an attempt: what its shim told us, or what stands in its folder."""
         return self._told.pop(attempt.key, None) or folder.facts(attempt.folder)
 
-    def retire(self, attempt: Attempt) -> None:
-        """The outcome is safe in the store: a folder in which nothing else stands may be used again."""
-        if len(self._retired) < _MOST_RETIRED and folder.is_silent(attempt.folder):
-            self._retired.append(attempt.folder)
+    def retire(self, attempt: Attempt) -> bool:
+        """The outcome is safe in the store: a folder in which nothing else stands may be used again.
+
+        Says whether it will be.
+        """
+        if len(self._retired) >= _MOST_RETIRED or not folder.is_silent(attempt.folder):
+            return False
+        self._retired.append(attempt.folder)
+        return True
 
     def tell(self, attempt: Attempt, word: str) -> bool:
         """Send `stop`, `kill` or `signal N` to an attempt; False when nobody hears it (yet)."""
         return folder.tell(attempt.folder, word)
 
     def close(self) -> None:
+        """Leave. What runs goes on with its shim."""
         self._launcher.close()
+        for fd in list(self._watched):
+            self._unwatch(fd)
+
+    def _unwatch(self, fd: int) -> None:
+        self._watched.remove(fd)
+        self._remove_reader(fd)
+        os.close(fd)
 
     def _reuse(self, new: str, spec: dict[str, Any]) -> int | None:
         return folder.reuse(self._retired.pop(), new, spec) if self._retired else None

@@ -163,6 +163,7 @@ class Outcome:
     cause: Cause | None = None  # None for success
     message: str = ""
     seconds: float | None = None
+    checkpointed: bool = False  # it was told to save its work before the time limit: queue it again
 
     @property
     def state(self) -> State:
@@ -180,7 +181,12 @@ class Outcome:
         return 1 if self.exit_code is None else self.exit_code
 
 
-_STATE_OF = {Cause.TIME_LIMIT: State.TIMED_OUT, Cause.STOPPED: State.CANCELLED, Cause.LOST: State.LOST}
+_STATE_OF = {
+    Cause.TIME_LIMIT: State.TIMED_OUT,
+    Cause.STOPPED: State.CANCELLED,
+    Cause.DEPENDENCY: State.CANCELLED,
+    Cause.LOST: State.LOST,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,8 @@ from dibs.model.jobs import Cause, Job, Outcome
 
 _FIRST_PAUSE = 1.0  # seconds
 _LONGEST_PAUSE = 60.0
-_FINAL = frozenset({Cause.STOPPED, Cause.REFUSED})
+_MOST_RESTARTS = 100  # of a job that is lost each time: it takes its machine or its supervisor with it
+_FINAL = frozenset({Cause.STOPPED, Cause.REFUSED, Cause.DEPENDENCY})
 
 
 def retry_after(job: Job, outcome: Outcome) -> float | None:
@@ -12,11 +13,27 @@ def retry_after(job: Job, outcome: Outcome) -> float | None:
 
     A lost job may have run to its end, so it is started again only where its owner said that it may.
     """
-    if outcome.cause is None or outcome.cause in _FINAL:
+    cause = outcome.cause
+    if cause is None or cause in _FINAL:
         return None
-    if outcome.cause is Cause.LOST and job.request.restartable:
-        return 0.0
-    if job.tries > job.request.retries:
+    if cause is Cause.LOST and job.request.restartable and job.tries <= _MOST_RESTARTS:
+        return 0.0 if job.tries <= 1 else _pause(job.tries - 1)  # at once after a reboot
+    wanted = job.request.retry_on
+    if job.tries > job.request.retries or (wanted and retry_name(cause) not in map(retry_name, wanted)):
         return None
-    doublings = min(max(0, job.tries - 1), 10)  # a float ends at 1,024 of them, a job's retries do not
+    return _pause(job.tries)
+
+
+def retry_names() -> tuple[str, ...]:
+    """What `--retry-on` may name."""
+    return tuple(retry_name(cause) for cause in Cause if cause not in _FINAL)
+
+
+def retry_name(cause: str) -> str:
+    """A cause as it is written on the command line: `exit-code`."""
+    return cause.strip().replace(" ", "-").replace("_", "-").lower()
+
+
+def _pause(tries: int) -> float:
+    doublings = min(max(0, tries - 1), 10)  # a float ends at 1,024 of them, a job's retries do not
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**doublings)

@@ -1,16 +1,27 @@
 """Which job starts where. Pure: the same snapshot always gives the same plan."""
 
 import math
-from collections.abc import Callable, Sequence
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
 
-from dibs.model.claims import Claim
 from dibs.model.gpus import Gpu
-from dibs.model.jobs import Wishes
-from dibs.model.pool import Card, Pool
+from dibs.model.jobs import ArrayTask, Job, JobId, Wishes
+from dibs.model.pool import Pool
 from dibs.model.reasons import Reason
 from dibs.model.units import show_size
-from dibs.policy.snapshot import WHOLE, CardView, Placement, Plan, Snapshot
+from dibs.policy.fitting import (
+    booking,
+    could_hold,
+    cpus_in_words,
+    gpus_in_words,
+    is_allowed,
+    is_named,
+    is_of_type,
+    no_such_type,
+)
+from dibs.policy.snapshot import Placement, Plan, Snapshot
+from dibs.policy.table import Table
+
+__all__ = ["MOST_GPUS", "booking", "impossible", "is_allowed", "longest", "schedule"]
 
 MOST_GPUS = 200  # of one job: their locks are handed over in one message, and the kernel takes 253 descriptors
 
@@ -18,172 +29,109 @@ MOST_GPUS = 200  # of one job: their locks are handed over in one message, and t
 def schedule(snapshot: Snapshot) -> Plan:
     """Place waiting jobs in order. A job that cannot start keeps later ones off the cards it waits for.
 
-    Without that reservation a stream of small jobs would pass a wide one for ever.
+    Without that reservation a stream of small jobs would pass a wide one for ever. A later job may use what is
+    kept only where the earlier one is not delayed: it is sure to end in time, or leaves enough beside it.
     """
-    table = _Table(snapshot)
+    table = Table(snapshot)
     plan = Plan()
-    stuck: dict[Wishes, Reason] = {}
+    arrays = _Arrays(snapshot)
+    stuck: dict[Wishes, tuple[float, Reason]] = {}
     for job in snapshot.waiting:
-        wishes = job.request.wishes
-        if wishes in stuck:  # what does not fit for one does not fit for its twin
-            plan.reasons[job.id] = stuck[wishes]
+        request = job.request
+        if snapshot.paused and (reason := _is_paused(request.project, snapshot.paused)):
+            plan.reasons[job.id] = reason
             continue
-        claims = table.place(wishes)
-        if claims is None:
-            stuck[wishes] = plan.reasons[job.id] = table.why_not(wishes)
-            table.reserve(wishes)
-        else:
+        if request.array is not None and arrays.are_full(request.array):
+            plan.reasons[job.id] = _array_is_full(request.array)
+            continue
+        wishes = request.wishes
+        length = longest(job)
+        twin = stuck.get(wishes)
+        if twin is not None and length >= twin[0]:  # what does not fit for one does not fit for a twin as long
+            plan.reasons[job.id] = twin[1]
+            continue
+        claims = table.place(wishes, length)
+        if claims is not None:
             plan.placements.append(Placement(job, claims))
+            if request.array is not None:
+                arrays.add(request.array)
+        elif twin is not None:  # a shorter twin: its elder keeps the cards for both
+            stuck[wishes] = (length, twin[1])
+            plan.reasons[job.id] = twin[1]
+        else:
+            plan.reasons[job.id] = reason = table.wait(wishes, length)
+            stuck[wishes] = (length, reason)
     return plan
 
 
-def impossible(wishes: Wishes, pool: Pool) -> str:
-    """Why no free moment of this pool could ever satisfy the wishes; empty when one could."""
-    cards = [card for card in pool.cards if is_allowed(card.gpu, wishes)]
+def waits_for_turn(ahead: int, reason: Reason) -> Reason:
+    """Why a job waits that stands behind so many others; `reason` is what the first of its kind waits for."""
+    jobs = "1 job goes" if ahead == 1 else f"{ahead:,} jobs go"
+    return Reason("turn", f"waits for its turn: {jobs} first; the first {reason.sentence}", reason.until)
+
+
+def longest(job: Job) -> float:
+    """Seconds after which the job is sure to have ended once it was started: its time limit and its grace."""
+    limit = job.request.time_limit
+    return math.inf if limit is None else limit + job.request.grace
+
+
+def impossible(wishes: Wishes, pool: Pool, cpus: int | None = None, mem: int | None = None) -> str:
+    """Why no free moment of this pool could ever satisfy the wishes; empty when one could.
+
+    `cpus` and `mem` are what the machine has; None where they are not counted.
+    """
+    if cpus is not None and (wishes.cpus or 0) > cpus:
+        return f"it wants {cpus_in_words(wishes.cpus or 0)}, but this machine has {cpus}"
+    if mem is not None and (wishes.mem or 0) > mem:
+        return f"it wants {show_size(wishes.mem)} of memory, but this machine has {show_size(mem)}"
     for gpu_id in wishes.only:
-        if not any(_is_named(card.gpu, (gpu_id,)) for card in pool.cards):
+        if not any(is_named(card.gpu, (gpu_id,)) for card in pool.cards):
             return f"it wants GPU {gpu_id} only, which is not among {_indices(pool)}"
     if wishes.num_gpus > MOST_GPUS:
         return f"it wants {wishes.num_gpus} GPUs, but one job can hold {MOST_GPUS} at the most"
+    if wishes.num_gpus and wishes.gpu_type and not any(is_of_type(card.gpu, wishes) for card in pool.cards):
+        return f"it wants {gpus_in_words(wishes)}, but {no_such_type([card.gpu for card in pool.cards])}"
     if pool.groups and wishes.num_gpus:
         return _no_group(wishes, pool)
+    cards = [card for card in pool.cards if is_allowed(card.gpu, wishes)]
     if wishes.num_gpus > len(cards):
-        return f"it wants {_gpus(wishes.num_gpus)}, but only {len(cards)} may be used ({_indices(pool)})"
-    roomy = [card for card in cards if _could_hold(card.gpu, wishes)]
+        return f"it wants {gpus_in_words(wishes)}, but only {len(cards)} may be used ({_indices(pool)})"
+    roomy = [card for card in cards if could_hold(card.gpu, wishes)]
     if len(roomy) < wishes.num_gpus:
         return _no_memory(wishes, len(roomy), [card.gpu for card in cards])
     return ""
 
 
-def booking(card: Card, wishes: Wishes) -> Fraction:
-    """How much of this card a job books."""
-    if wishes.share is not None:
-        return wishes.share
-    total = card.gpu.memory_total
-    if wishes.vram is not None and total:
-        return min(WHOLE, Fraction(math.ceil(1000 * wishes.vram / total), 1000))  # a number people can read
-    return card.slot_share
-
-
-def is_allowed(gpu: Gpu, wishes: Wishes) -> bool:
-    """Whether the job may run on this card at all."""
-    return not wishes.only or _is_named(gpu, wishes.only)
-
-
-class _Table:
-    """The cards while a plan is being made: what earlier placements took is gone for later ones."""
+class _Arrays:
+    """How many tasks of each array run, while a plan is being made."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._cards = snapshot.cards
-        self._groups = snapshot.groups
-        self._free = {view.card.gpu.key: view.free for view in snapshot.cards}
-        self._vram = {view.card.gpu.key: _vram_left(view) for view in snapshot.cards}
-        self._reserved: set[str] = set()
-        self._room_without_gpu = snapshot.room_without_gpu
+        self._running = snapshot.array_running
+        self._placed: dict[JobId, int] = {}
 
-    def place(self, wishes: Wishes) -> tuple[Claim, ...] | None:
-        if wishes.num_gpus == 0:
-            if self._room_without_gpu <= 0:
-                return None
-            self._room_without_gpu -= 1
-            return ()
-        chosen = self._choose_group(wishes) if self._groups else self._choose_cards(wishes)
-        if chosen is None:
-            return None
-        claims = tuple(
-            Claim(
-                gpu=view.card.gpu.key,
-                index=view.card.gpu.index,
-                share=booking(view.card, wishes),
-                vram=wishes.vram or 0,
-            )
-            for view in chosen
-        )
-        for claim in claims:
-            self._free[claim.gpu] -= claim.share
-            left = self._vram[claim.gpu]
-            if left is not None:
-                self._vram[claim.gpu] = left - claim.vram
-        return claims
-
-    def reserve(self, wishes: Wishes) -> None:
-        """Keep the cards that this job will get first from those who come after it."""
-        if self._groups:
-            self._reserved.update(view.card.gpu.key for group in self._usable_groups(wishes) for view in group)
-            return
-        allowed = [
-            view for view in self._allowed(wishes) if not view.blocked and _could_hold(view.card.gpu, wishes)
-        ]
-        allowed.sort(key=lambda view: (view.card.gpu.key in self._reserved, -self._free[view.card.gpu.key]))
-        self._reserved.update(view.card.gpu.key for view in allowed[: wishes.num_gpus])
-
-    def why_not(self, wishes: Wishes) -> Reason:
-        if wishes.num_gpus == 0:
-            return Reason("no-room", "waits until one of the jobs without a GPU has ended")
-        parts = [self._why_not_card(view, wishes) for view in self._allowed(wishes)]
-        named = "; ".join(part for part in parts if part) or "no GPU may be used now"
-        return Reason("no-gpu", f"waits for {_gpus(wishes.num_gpus)}: {named}")
-
-    def _choose_cards(self, wishes: Wishes) -> list[CardView] | None:
-        fitting = [view for view in self._allowed(wishes) if self._fits(view, wishes)]
-        if len(fitting) < wishes.num_gpus:
-            return None
-        # Preferred cards first, then the emptiest, so that a second slot is used only when every card has work.
-        if len(fitting) > wishes.num_gpus:
-            fitting.sort(key=self._eagerness(wishes))
-        return fitting[: wishes.num_gpus]
-
-    def _choose_group(self, wishes: Wishes) -> list[CardView] | None:
-        fitting = [
-            group for group in self._usable_groups(wishes) if all(self._fits(view, wishes) for view in group)
-        ]
-        if not fitting:
-            return None
-        rank = self._eagerness(wishes)
-        return min(fitting, key=lambda group: rank(group[0]))
-
-    def _usable_groups(self, wishes: Wishes) -> list[list[CardView]]:
-        """The groups that this job may get some day. One that asks for one GPU takes a group of any size."""
-        views = {view.card.gpu.key: view for view in self._allowed(wishes)}
-        return [
-            [views[key] for key in keys]
-            for keys in self._groups
-            if wishes.num_gpus in (1, len(keys))
-            and all(key in views and _could_hold(views[key].card.gpu, wishes) for key in keys)
-        ]
-
-    def _eagerness(self, wishes: Wishes) -> Callable[[CardView], tuple[int, Fraction]]:
-        def rank(view: CardView) -> tuple[int, Fraction]:
-            gpu = view.card.gpu
-            order = next((i for i, one in enumerate(wishes.prefer) if _is_named(gpu, (one,))), 9999)
-            return (order, WHOLE - self._free[gpu.key])
-
-        return rank
-
-    def _allowed(self, wishes: Wishes) -> list[CardView]:
-        return [view for view in self._cards if is_allowed(view.card.gpu, wishes)]
-
-    def _fits(self, view: CardView, wishes: Wishes) -> bool:
-        key = view.card.gpu.key
-        if view.blocked or key in self._reserved or self._free[key] < booking(view.card, wishes):
+    def are_full(self, task: ArrayTask) -> bool:
+        if task.most is None:
             return False
-        left = self._vram[key]
-        return wishes.vram is None or left is None or left >= wishes.vram
+        return self._running.get(task.array, 0) + self._placed.get(task.array, 0) >= task.most
 
-    def _why_not_card(self, view: CardView, wishes: Wishes) -> str:
-        key = view.card.gpu.key
-        if view.blocked:
-            return f"{view.label} {view.blocked}"
-        if self._free[key] < booking(view.card, wishes) and view.holders:
-            return f"{view.label} is held by {' and '.join(view.holders)}"
-        if self._free[key] < booking(view.card, wishes):
-            return f"{view.label} is about to start another job"
-        if key in self._reserved:
-            return f"{view.label} is kept for an earlier job"
-        left = self._vram[key]
-        if wishes.vram is not None and left is not None and left < wishes.vram:
-            return f"{view.label} has {show_size(max(0, left))} of memory left"
-        return ""
+    def add(self, task: ArrayTask) -> None:
+        self._placed[task.array] = self._placed.get(task.array, 0) + 1
+
+
+def _is_paused(project: str, paused: Mapping[str, str]) -> Reason | None:
+    """Why nothing of this project starts now; None where nobody stopped it."""
+    for name in ("", project):
+        if name in paused:
+            subject = f"its project {name}" if name else "the queue"
+            why = paused[name]
+            return Reason("paused", f"waits for {subject}: it is paused" + (f" ({why})" if why else ""))
+    return None
+
+
+def _array_is_full(task: ArrayTask) -> Reason:
+    runs = "one of its tasks runs" if task.most == 1 else f"{task.most} of its tasks run"
+    return Reason("array", f"waits for its array: {runs} at once")
 
 
 def _no_group(wishes: Wishes, pool: Pool) -> str:
@@ -199,8 +147,8 @@ def _no_group(wishes: Wishes, pool: Pool) -> str:
     ]
     if not groups:
         return f"it wants GPU {' or '.join(wishes.only)} only, but no group lies within that"
-    if not any(all(_could_hold(gpu, wishes) for gpu in group) for group in groups):
-        return _no_memory(wishes, 0, [gpu for group in groups for gpu in group if not _could_hold(gpu, wishes)])
+    if not any(all(could_hold(gpu, wishes) for gpu in group) for group in groups):
+        return _no_memory(wishes, 0, [gpu for group in groups for gpu in group if not could_hold(gpu, wishes)])
     return ""
 
 
@@ -210,28 +158,6 @@ def _no_memory(wishes: Wishes, roomy: int, gpus: Sequence[Gpu]) -> str:
         return f"it wants {size} of GPU memory on {wishes.num_gpus} GPUs, but only {roomy} has that much"
     most = max((gpu.memory_total or 0 for gpu in gpus), default=0)
     return f"it wants {size} of GPU memory, but the largest card has {show_size(most)}"
-
-
-def _could_hold(gpu: Gpu, wishes: Wishes) -> bool:
-    """Whether the memory would suffice on the empty card. A card that was only declared is believed to have it."""
-    return wishes.vram is None or gpu.memory_total is None or gpu.memory_total >= wishes.vram
-
-
-def _vram_left(view: CardView) -> int | None:
-    """Memory that is neither booked nor used: what was booked may not be used yet, so the larger counts."""
-    total = view.card.gpu.memory_total
-    if total is None:
-        return None
-    booked_free = total - view.vram_taken
-    return booked_free if view.vram_free is None else min(booked_free, view.vram_free)
-
-
-def _is_named(gpu: Gpu, ids: Sequence[str]) -> bool:
-    return any(one == str(gpu.index) or (not one.isdigit() and gpu.key.startswith(one)) for one in ids)
-
-
-def _gpus(count: int) -> str:
-    return "a GPU" if count == 1 else f"{count} GPUs"
 
 
 def _indices(pool: Pool) -> str:

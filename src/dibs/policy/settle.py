@@ -38,21 +38,32 @@ def outcome_of(record: dict[str, Any]) -> Outcome:
     """How the attempt ended, from its exit record."""
     code, signal, by = record.get("code"), record.get("signal"), record.get("by", "")
     message = str(record.get("message", ""))
+    checkpointed = record.get("checkpointed") is True
     cause: Cause | None
     if by == "start":
         cause = Cause.START_ERROR
         code = code if code is not None else 127
-    elif by == "time":
+    elif by in ("time", "checkpoint"):
         cause = Cause.TIME_LIMIT
+        message = message or ("checkpointed" if checkpointed else "")
     elif by == "stop":
         cause = Cause.STOPPED
-    elif signal is not None:
-        cause = Cause.SIGNAL
-    elif code != 0:
-        cause = Cause.EXIT_CODE
-    else:
+    elif code == 0:
         cause = None
-    return Outcome(exit_code=code, signal=signal, cause=cause, message=message, seconds=record.get("seconds"))
+    elif (seen := record.get("cause")) in _SEEN:
+        cause = Cause(seen)
+    else:
+        cause = Cause.EXIT_CODE if signal is None else Cause.SIGNAL
+    return Outcome(
+        exit_code=code,
+        signal=signal,
+        cause=cause,
+        message=message,
+        seconds=record.get("seconds"),
+        checkpointed=checkpointed,
+    )
 
 
+# What a shim may have seen. A newer one may know more: then its exit code or signal must do.
+_SEEN = frozenset({Cause.GPU_OOM, Cause.GPU_FAULT, Cause.HOST_OOM})
 LOST = Outcome(cause=Cause.LOST, message="nobody saw its end: its supervisor was killed or the machine stopped")

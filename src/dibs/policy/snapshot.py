@@ -1,6 +1,6 @@
 """What the policy looks at: everything it may know, as plain values."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -10,6 +10,15 @@ from dibs.model.pool import Card
 from dibs.model.reasons import Reason
 
 WHOLE = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What one holder has of a card, and the latest moment at which it lets go."""
+
+    share: Fraction
+    vram: int = 0
+    ends_at: float | None = None  # its time limit and grace are over; None: it has no limit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +31,7 @@ class CardView:
     vram_free: int | None = None  # what the card itself says, where it can be asked
     blocked: str = ""  # why nothing may start here, whatever is free
     holders: tuple[str, ...] = ()  # who has it, in words: "job 3", "job 7 of alice (pid 4711)"
+    ends: tuple[Hold, ...] = ()  # parts of what is taken; a part that is not here may end at any moment or never
 
     @property
     def free(self) -> Fraction:
@@ -40,6 +50,13 @@ class Snapshot:
     groups: tuple[tuple[str, ...], ...] = ()
     waiting: Sequence[Job] = ()  # in order: who comes first stands first
     room_without_gpu: int = 0  # how many more jobs may run that want no GPU
+    now: float = 0.0  # seconds since the epoch
+    cpus_free: int | None = None  # not booked yet; None: they are not counted
+    mem_free: int | None = None  # bytes of the machine's memory, likewise
+    array_running: Mapping[JobId, int] = field(default_factory=dict)  # tasks of each array that run now
+    paused: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of which nothing starts, and why; `""`: of any project
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def facts(folder: str) -> Facts:
 def watch(folder: str) -> int | None:
     """The writing end of the FIFO of the shim that runs this attempt; None when there is none."""
     found = facts(folder)
-    if not found.is_locked or found.record is None:
+    if not found.is_locked or found.record is None or "control" not in found.record:
         return None
     control = os.path.join(folder, _CONTROL, found.record["control"])
     try:

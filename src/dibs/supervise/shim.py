@@ -15,37 +15,33 @@ import ctypes
 import json
 import os
 import select
-import signal
 import socket
 import time
 import traceback
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from errno import EAGAIN, EDQUOT, EMFILE, ENFILE, ENOSPC
 from typing import Any
 
 from dibs.supervise import records, tree
-from dibs.supervise.plain import plain_words, shell_is_changed
+from dibs.supervise.diagnosis import KernelKills, diagnose
+from dibs.supervise.logs import BoundedLogs, Log, open_log
+from dibs.supervise.starting import Handed, encoded, note, start, start_error
 from dibs.supervise.stopping import Stopping, boottime
 
 MOST_DESCRIPTORS = 250  # the kernel passes at most 253 at once
 
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
-# What Python changed in this process must not reach the command.
-_RESET_SIGNALS = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD]
 # How often we look for orphans that ended, and for limits after the machine slept.
 _HEARTBEAT = 5.0
+# What is in the way today may be gone tomorrow: too many processes or files, a full disk.
+_PASSING = frozenset({EAGAIN, EMFILE, ENFILE, ENOSPC, EDQUOT})
+_NOT_RUN = b"!"  # said instead of a record
 
 
-@dataclass(frozen=True, slots=True)
-class Handed:
-    """The descriptors that came with an attempt."""
-
-    record: int  # locked
-    stdin: int | None = None
-    terminal: tuple[int, int, int] | None = None  # pty master, pty slave, pipe that ends with the front
-    leases: tuple[int, ...] = ()  # locked; the command inherits them
+class NotNow(Exception):
+    """Nothing was started, the record is blank: the engine finds an attempt that never ran and queues it again."""
 
 
 class Shim:
@@ -58,6 +54,7 @@ class Shim:
         self._facts: dict[str, Any] = {}
         self._starting = b""
         self._environments: dict[str, dict[bytes, bytes]] = {}
+        self._kernel_kills = KernelKills()
 
     def serve(self) -> None:
         """A message is `{"control", "stdin", "terminal"}` with the descriptors in the order of `Handed`.
@@ -97,18 +94,25 @@ class Shim:
             if self._control < 0:
                 self._open_control(wanted["control"])
             return self._run(handed)
+        except NotNow:
+            return _NOT_RUN
         except Exception:
             # A bug of ours is a start error of this attempt, with its traceback, and never a silent loss.
             tree.end_children()
-            return _write_record(
-                record, {"v": 1, "state": "ended", "by": "start", "message": traceback.format_exc()}
-            )
+            ended = {"state": "ended", "by": "start", "message": traceback.format_exc()}
+            return _write_record(record, self._facts | ended)
 
     def _open_control(self, folder: str) -> None:
-        self._control_path = f"{folder}/{os.getpid()}-{os.urandom(4).hex()}"
-        os.mkfifo(self._control_path, 0o600)
-        # Both ways, so that a writer who goes away is no hang-up.
-        self._control = os.open(self._control_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        path = f"{folder}/{os.getpid()}-{os.urandom(4).hex()}"
+        try:
+            os.mkfifo(path, 0o600)
+            # Both ways, so that a writer who goes away is no hang-up.
+            self._control = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise NotNow from error  # without it nobody could stop the command
+        self._control_path = path
         # By its name alone: the record is small and a path may be long.
         control = os.path.basename(self._control_path)
         self._facts = {"v": 1, "shim": os.getpid(), "control": control, "message": ""}
@@ -118,32 +122,60 @@ class Shim:
         """Run one attempt to its end. Returns when nothing below this process is left."""
         content = os.pread(handed.record, os.fstat(handed.record).st_size, 0)
         if not records.is_blank(content):
-            return b"!"  # somebody ran this attempt before us
+            return _NOT_RUN  # somebody ran this attempt before us
         spec: dict[str, Any] = json.loads(content[records.SIZE :])
         # The fence against a second start. Only a kill -9 must not undo it, so it is not synced.
-        os.pwrite(handed.record, self._starting, 0)
+        try:
+            os.pwrite(handed.record, self._starting, 0)
+        except OSError as error:
+            raise NotNow from error
+        logs: list[Log] = []
+        try:
+            return self._run_command(spec, handed, logs)
+        finally:
+            for log in logs:
+                os.close(log.fd)
+            os.chdir("/")  # pin nobody's folder while we are idle
+
+    def _run_command(self, spec: dict[str, Any], handed: Handed, logs: list[Log]) -> bytes:
         record: dict[str, Any] = self._facts | {"began": time.time()}
         clock = boottime()
+        kernel_kills = self._kernel_kills.look()
+        stopping = bounded = None
         try:
-            pid = _start(spec, handed, self._environment(spec["environment"]))
+            pid = start(spec, handed, self._environment(spec["environment"]), logs)
         except OSError as error:
-            message = _start_error(spec, error)
-            _note(spec, message)
+            if error.errno in _PASSING:
+                # We hold the lock, and the command is not there: the fence may be taken away again.
+                _insist(lambda: os.pwrite(handed.record, bytes(records.SIZE), 0))
+                raise NotNow from error
+            message = start_error(spec, error)
+            note(spec, message)
             record |= {"by": "start", "message": message, "ended": time.time()}
-            stopping = None
         else:
             record |= {"state": "running", "pid": pid}
-            os.pwrite(handed.record, records.encode(record), 0)
-            ended, stopping = _wait(pid, spec, handed, self._control, clock)
+            with contextlib.suppress(OSError):  # it runs: a copy-on-write disk that is full must not end it
+                os.pwrite(handed.record, records.encode(record), 0)
+            if logs and spec.get("log_limit"):
+                bounded = BoundedLogs(logs, spec["log_limit"])
+            ended, stopping = _wait(pid, spec, handed, self._control, clock, bounded)
             record |= ended
+            if record["code"] != 0 and not record["by"]:
+                record |= self._diagnosis(record, logs, kernel_kills)
         record |= {"state": "ended", "seconds": boottime() - clock}
         written = _write_record(handed.record, record)
         # The record comes first: if the stragglers cannot be killed, the outcome is known all the same.
         if stopping is not None:
             stopping.give_grace_to_the_rest(self._control)
         tree.end_children()
-        os.chdir("/")  # pin nobody's folder while we are idle
+        if bounded is not None:
+            bounded.cut()
         return written
+
+    def _diagnosis(self, record: dict[str, Any], logs: list[Log], kernel_kills: bytes) -> dict[str, str]:
+        killed = self._kernel_kills.happened_since(kernel_kills)
+        found = diagnose(record["code"], record["signal"], logs, kernel_killed=killed)
+        return {} if found is None else {"cause": found[0], "message": found[1]}
 
     def _environment(self, path: str) -> dict[bytes, bytes]:
         """A captured environment, read once. As bytes, which need no encoding at every start."""
@@ -151,7 +183,7 @@ class Shim:
             if len(self._environments) > 8:
                 self._environments.clear()
             with open(path, "rb") as file:
-                self._environments[path] = _encoded(json.loads(file.read()))
+                self._environments[path] = encoded(json.loads(file.read()))
         return self._environments[path]
 
 
@@ -162,75 +194,19 @@ def receive(channel: socket.socket, most: int) -> tuple[bytes, list[int]]:
     look like a living shim.
     """
     size = array("i").itemsize
-    message, ancillary, _, _ = channel.recvmsg(4096, socket.CMSG_LEN(most * size), socket.MSG_CMSG_CLOEXEC)
+    message, ancillary, flags, _ = channel.recvmsg(4096, socket.CMSG_LEN(most * size), socket.MSG_CMSG_CLOEXEC)
     fds = array("i")
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             fds.frombytes(data[: len(data) - len(data) % size])
+    if flags & socket.MSG_CTRUNC:
+        # A lock may be among those that did not arrive. Whoever receives ends here, and nothing was started.
+        raise OSError(EMFILE, os.strerror(EMFILE))
     return message, list(fds)
 
 
-def _start(spec: dict[str, Any], handed: Handed, inherited: dict[bytes, bytes]) -> int:
-    """Start the command in a session of its own; `kill 0` in a job must not reach us."""
-    environment = inherited | _encoded(spec["env"])
-    os.umask(spec["umask"])
-    try:
-        os.chdir(spec["workdir"])
-    except OSError as error:
-        raise OSError(error.errno, f"cannot enter its folder: {os.strerror(error.errno or 0)}") from error
-    for lease in handed.leases:
-        os.set_inheritable(lease, True)
-    os.putenv(b"PATH", environment.get(b"PATH", os.defpath.encode()))  # posix_spawnp looks in ours
-    words = [word.encode("utf-8", "surrogateescape") for word in spec["words"]]
-    opened: list[int] = []
-    try:
-        streams = _streams(spec, handed, opened)
-        plain = None if shell_is_changed(environment) else plain_words(words)
-        if plain is not None:
-            with contextlib.suppress(OSError):
-                return _spawn(plain, environment, streams)
-        return _spawn(words, environment, streams)
-    finally:
-        for fd in opened:
-            os.close(fd)
-
-
-def _spawn(words: list[bytes], environment: dict[bytes, bytes], streams: list[Any]) -> int:
-    return os.posix_spawnp(
-        words[0], words, environment, file_actions=streams, setsid=True, setsigdef=_RESET_SIGNALS
-    )
-
-
-def _streams(spec: dict[str, Any], handed: Handed, opened: list[int]) -> list[Any]:
-    if handed.terminal:
-        # The first terminal that a session leader opens becomes its controlling terminal.
-        slave = os.ttyname(handed.terminal[1])
-        return [
-            (os.POSIX_SPAWN_OPEN, 0, slave, os.O_RDWR, 0),
-            (os.POSIX_SPAWN_DUP2, 0, 1),
-            (os.POSIX_SPAWN_DUP2, 0, 2),
-        ]
-    first = 0 if handed.stdin is None else handed.stdin  # our own is /dev/null
-    out = _open_log(spec["stdout"])
-    opened.append(out)
-    err = out
-    if spec["stderr"] != spec["stdout"]:
-        err = _open_log(spec["stderr"])
-        opened.append(err)
-    return [
-        (os.POSIX_SPAWN_DUP2, first, 0),
-        (os.POSIX_SPAWN_DUP2, out, 1),
-        (os.POSIX_SPAWN_DUP2, err, 2),
-    ]
-
-
-def _open_log(path: str) -> int:
-    # Appending, so that a log that somebody truncates goes on at its new end.
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-
-
 def _wait(
-    pid: int, spec: dict[str, Any], handed: Handed, control: int, clock: float
+    pid: int, spec: dict[str, Any], handed: Handed, control: int, clock: float, bounded: BoundedLogs | None
 ) -> tuple[dict[str, Any], Stopping]:
     """Wait for the command, obey the control FIFO and the time limit; return how it ended."""
     poll = select.poll()
@@ -245,11 +221,14 @@ def _wait(
         poll.register(pidfd, select.POLLIN)
     if handed.terminal:
         poll.register(handed.terminal[2], 0)  # hang-up is always reported
-    stopping = Stopping(grace=spec["grace"], attempt=f"{spec['job']}.{spec['attempt']}")
+    stopping = Stopping(grace=spec["grace"], attempt=f"{spec['job']}.{spec['attempt']}", pid=pid)
     if spec["time_limit"] is not None:
         stopping.limit = clock + spec["time_limit"]
+        if spec.get("checkpoint"):
+            stopping.save_before_limit(*spec["checkpoint"])
     while True:
-        ready = poll.poll(stopping.timeout(heartbeat) * 1000)
+        longest = heartbeat if bounded is None else min(heartbeat, bounded.seconds_left)
+        ready = poll.poll(stopping.timeout(longest) * 1000)
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         if ended:
             break
@@ -265,6 +244,8 @@ def _wait(
                 if not events & select.POLLIN:
                     poll.unregister(fd)  # the command closed its terminal; a hang-up would wake us for ever
         stopping.act()
+        if bounded is not None:
+            bounded.look()
     if pidfd >= 0:
         os.close(pidfd)
     if handed.terminal and _front_is_gone(handed.terminal[2]):
@@ -274,11 +255,13 @@ def _wait(
         "code": code if code >= 0 else None,
         "signal": -code if code < 0 else None,
         "core": os.WCOREDUMP(status),
-        "by": stopping.by,
+        "by": stopping.by or ("checkpoint" if stopping.is_checkpointed else ""),
         "ended": time.time(),
         "cpu": usage.ru_utime + usage.ru_stime,
         "maxrss": usage.ru_maxrss * 1024,
     }
+    if stopping.is_checkpointed:
+        outcome["checkpointed"] = True
     return outcome, stopping
 
 
@@ -306,7 +289,7 @@ def _drain_terminal(master: int, log: str) -> None:
     A part of a flood at a time: the command must still hear a stop.
     """
     os.set_blocking(master, False)
-    out = _open_log(log)
+    out = open_log(log).fd
     try:
         for _ in range(16):
             os.write(out, os.read(master, 65536))
@@ -314,23 +297,6 @@ def _drain_terminal(master: int, log: str) -> None:
         pass  # EAGAIN: nothing more now; EIO: the other side is closed
     finally:
         os.close(out)
-
-
-def _start_error(spec: dict[str, Any], error: OSError) -> str:
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    if error.strerror and error.strerror.startswith("cannot enter"):
-        return f"{error.strerror}: {spec['workdir']}"
-    what = os.fsdecode(error.filename or spec["words"][0])
-    return f"cannot start {what}: {reason}"
-
-
-def _note(spec: dict[str, Any], message: str) -> None:
-    """Say in the job's own log why it did not start."""
-    try:
-        with open(spec["stderr"], "a", errors="surrogateescape") as file:
-            file.write(f"dibs: {message}\n")
-    except OSError:
-        pass  # the log itself may be what could not be opened
 
 
 def _write_record(fd: int, record: dict[str, Any]) -> bytes:
@@ -351,10 +317,3 @@ def _insist(act: Callable[[], Any]) -> None:
             return
         except OSError:
             time.sleep(0.5)
-
-
-def _encoded(variables: dict[str, str]) -> dict[bytes, bytes]:
-    return {
-        name.encode("utf-8", "surrogateescape"): value.encode("utf-8", "surrogateescape")
-        for name, value in variables.items()
-    }

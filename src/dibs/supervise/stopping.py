@@ -14,14 +14,27 @@ def boottime() -> float:
 
 
 class Stopping:
-    """When and how the command is asked to end: ask, wait the grace, insist."""
+    """When and how the command is asked to end: ask, wait the grace, insist.
 
-    def __init__(self, grace: float, attempt: str) -> None:
+    A checkpoint is a signal before the time limit, on which the command saves its work. However it ends after
+    that, it is to be queued again, unless somebody stops it.
+    """
+
+    def __init__(self, grace: float, attempt: str, pid: int) -> None:
         self.grace = grace
         self._attempt = attempt
+        self._pid = pid
         self.by = ""  # who wanted the end: "", "stop" or "time"
         self.limit: float | None = None  # on CLOCK_BOOTTIME, so that a sleeping laptop counts
+        self.is_checkpointed = False
+        self._checkpoint_at: float | None = None
+        self._checkpoint_signal = 0
         self._insist_at: float | None = None
+
+    def save_before_limit(self, number: int, seconds: float) -> None:
+        """Send a signal so many seconds before the limit."""
+        assert self.limit is not None
+        self._checkpoint_at, self._checkpoint_signal = self.limit - seconds, number
 
     def obey(self, commands: bytes) -> None:
         for line in commands.decode("ascii", "replace").splitlines():
@@ -29,8 +42,10 @@ class Stopping:
             if attempt != self._attempt:
                 continue  # meant for one that is over
             if word == "stop":
+                self.is_checkpointed = False
                 self._ask("stop")
             elif word == "kill":
+                self.is_checkpointed = False
                 self.by = self.by or "stop"
                 self._insist_at = boottime()
             elif word.startswith("signal ") and word[7:].isdigit() and 0 < int(word[7:]) < signal.NSIG:
@@ -38,6 +53,9 @@ class Stopping:
 
     def act(self) -> None:
         now = boottime()
+        if self._checkpoint_at is not None and now >= self._checkpoint_at:
+            self._checkpoint_at = None
+            self.is_checkpointed = not self.by and tree.signal_listeners(self._pid, self._checkpoint_signal)
         if self.limit is not None and now >= self.limit:
             self.limit = None
             self._ask("time")
@@ -54,7 +72,7 @@ class Stopping:
                 self.obey(os.read(control, 4096))
 
     def timeout(self, longest: float) -> float:
-        soon = [at for at in (self.limit, self._insist_at) if at is not None]
+        soon = [at for at in (self._checkpoint_at, self.limit, self._insist_at) if at is not None]
         return max(0.0, min([longest, *(at - boottime() for at in soon)]))
 
     def _ask(self, by: str) -> None:

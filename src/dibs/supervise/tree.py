@@ -31,6 +31,29 @@ def signal_tree(root: int, number: int) -> int:
     return len(tree)
 
 
+def signal_listeners(command: int, number: int) -> bool:
+    """Send a signal to the command, or to the topmost processes below it that listen; False when it is over.
+
+    A shell without a trap would only be ended by it, and the program that it started with it. The children of one
+    that listens are left alone: its workers inherit its handler, not its work. Where nobody listens, the command
+    gets it, with the meaning that the signal has by itself.
+    """
+    ours = os.getpid()
+    heard = False
+    frontier = [(command, ours)]
+    while frontier:
+        pid, parent = frontier.pop()
+        if _listens(pid, number):
+            _signal_child_of(pid, parent, ours, number)
+            heard = True
+        else:
+            frontier += [(child, pid) for child in _children(pid)]
+    if heard or not _is_alive(command):
+        return heard
+    _signal_child_of(command, ours, ours, number)
+    return True
+
+
 def end_children() -> int:
     """Kill whatever is left below this process and reap it; return how many were found at first.
 
@@ -112,3 +135,24 @@ def _parent_of(pid: int) -> int | None:
             return int(file.read().rpartition(b")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def _listens(pid: int, number: int) -> bool:
+    """Whether a process catches a signal, or holds it back to fetch it by itself."""
+    bits = 0
+    for line in _status(pid):
+        if line.startswith((b"SigBlk:", b"SigCgt:")):
+            bits |= int(line.split()[1], 16)
+    return bool(bits >> (number - 1) & 1)
+
+
+def _is_alive(pid: int) -> bool:
+    return not any(line.startswith((b"State:\tZ", b"State:\tX")) for line in _status(pid) or [b"State:\tX"])
+
+
+def _status(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []

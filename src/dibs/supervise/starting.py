@@ -1,0 +1,99 @@
+"""Starting a command: its folder, its streams, its environment, and why it could not be. Standard library only."""
+
+import contextlib
+import os
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from dibs.supervise.logs import Log, open_log
+from dibs.supervise.plain import plain_words, shell_is_changed
+
+# What Python changed in this process must not reach the command.
+_RESET_SIGNALS = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD]
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """The descriptors that came with an attempt."""
+
+    record: int  # locked
+    stdin: int | None = None
+    terminal: tuple[int, int, int] | None = None  # pty master, pty slave, pipe that ends with the front
+    leases: tuple[int, ...] = ()  # locked; the command inherits them
+
+
+def start(spec: dict[str, Any], handed: Handed, inherited: dict[bytes, bytes], logs: list[Log]) -> int:
+    """Start the command in a session of its own; `kill 0` in a job must not reach us.
+
+    `logs` gets the files of its stdout and stderr, for the caller to close.
+    """
+    environment = inherited | encoded(spec["env"])
+    os.umask(spec["umask"])
+    try:
+        os.chdir(spec["workdir"])
+    except OSError as error:
+        raise OSError(error.errno, f"cannot enter its folder: {os.strerror(error.errno or 0)}") from error
+    for lease in handed.leases:
+        os.set_inheritable(lease, True)
+    os.putenv(b"PATH", environment.get(b"PATH", os.defpath.encode()))  # posix_spawnp looks in ours
+    words = [word.encode("utf-8", "surrogateescape") for word in spec["words"]]
+    streams = _streams(spec, handed, logs)
+    plain = None if shell_is_changed(environment) else plain_words(words)
+    if plain is not None:
+        with contextlib.suppress(OSError):
+            return _spawn(plain, environment, streams)
+    return _spawn(words, environment, streams)
+
+
+def _spawn(words: list[bytes], environment: dict[bytes, bytes], streams: list[Any]) -> int:
+    return os.posix_spawnp(
+        words[0], words, environment, file_actions=streams, setsid=True, setsigdef=_RESET_SIGNALS
+    )
+
+
+def _streams(spec: dict[str, Any], handed: Handed, logs: list[Log]) -> list[Any]:
+    if handed.terminal:
+        # The first terminal that a session leader opens becomes its controlling terminal.
+        slave = os.ttyname(handed.terminal[1])
+        return [
+            (os.POSIX_SPAWN_OPEN, 0, slave, os.O_RDWR, 0),
+            (os.POSIX_SPAWN_DUP2, 0, 1),
+            (os.POSIX_SPAWN_DUP2, 0, 2),
+        ]
+    first = 0 if handed.stdin is None else handed.stdin  # our own is /dev/null
+    out = open_log(spec["stdout"])
+    logs.append(out)
+    err = out
+    if spec["stderr"] != spec["stdout"]:
+        err = open_log(spec["stderr"])
+        logs.append(err)
+    return [
+        (os.POSIX_SPAWN_DUP2, first, 0),
+        (os.POSIX_SPAWN_DUP2, out.fd, 1),
+        (os.POSIX_SPAWN_DUP2, err.fd, 2),
+    ]
+
+
+def start_error(spec: dict[str, Any], error: OSError) -> str:
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    if error.strerror and error.strerror.startswith("cannot enter"):
+        return f"{error.strerror}: {spec['workdir']}"
+    what = os.fsdecode(error.filename or spec["words"][0])
+    return f"cannot start {what}: {reason}"
+
+
+def note(spec: dict[str, Any], message: str) -> None:
+    """Say in the job's own log why it did not start."""
+    try:
+        with open(spec["stderr"], "a", errors="surrogateescape") as file:
+            file.write(f"dibs: {message}\n")
+    except OSError:
+        pass  # the log itself may be what could not be opened
+
+
+def encoded(variables: dict[str, str]) -> dict[bytes, bytes]:
+    return {
+        name.encode("utf-8", "surrogateescape"): value.encode("utf-8", "surrogateescape")
+        for name, value in variables.items()
+    }

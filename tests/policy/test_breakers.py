@@ -1,0 +1,350 @@
+"""Stop rules: what fails one after another is stopped before it has eaten the queue."""
+
+import random
+
+import pytest
+
+from dibs.model.jobs import Cause, Outcome
+from dibs.policy.breakers import Breakers, Limits, Over, after
+
+LIMITS = Limits(quick_failures=5, quick_seconds=10, gpu_failures=3)
+OK = Outcome(exit_code=0, seconds=60)
+BAD = Outcome(exit_code=1, cause=Cause.EXIT_CODE, seconds=0.2)
+SLOW = Outcome(exit_code=1, cause=Cause.EXIT_CODE, seconds=11)
+
+
+class Rules:
+    """Feeds ends to the rules and remembers what they said."""
+
+    def __init__(self, limits=LIMITS):
+        self.state = Breakers()
+        self.limits = limits
+        self.held = []
+        self.quarantined = {}
+        self.resting = {}
+
+    def end(self, outcome, *gpus, group="project vision", running=()):
+        self.state, found = after(
+            self.state, Over(group=group, gpus=tuple(gpus), outcome=outcome), self.limits, running
+        )
+        self.held += [found.hold] if found.hold else []
+        self.quarantined |= found.quarantine
+        self.resting |= found.rest
+        for gpu in found.trust:
+            del self.resting[gpu]
+        return found
+
+
+def test_a_group_whose_jobs_fail_one_after_another_is_held_with_a_sentence():
+    rules = Rules()
+
+    for _ in range(5):
+        rules.end(BAD, "g0")
+
+    assert rules.held == [
+        "5 jobs of project vision failed one after another within 10s each, the last with exit code 1; "
+        "`dibs release --project vision` lets the others go on, "
+        "`dibs retry --failed --project vision` repeats them"
+    ]
+
+
+def test_a_batch_has_a_sentence_too():
+    rules = Rules()
+
+    for _ in range(5):
+        rules.end(Outcome(signal=11, cause=Cause.SIGNAL, seconds=1), "g0", group="batch 12")
+
+    assert "5 jobs of batch 12 failed" in rules.held[0]
+    assert "the last with signal 11; `dibs release` lets" in rules.held[0]
+
+
+@pytest.mark.parametrize("saves", [OK, SLOW, Outcome(cause=Cause.TIME_LIMIT, signal=15, seconds=2)])
+def test_a_success_and_a_job_that_took_its_time_begin_a_new_count(saves):
+    rules = Rules()
+
+    for outcome in [BAD] * 4 + [saves] + [BAD] * 4:
+        rules.end(outcome, "g0")
+
+    assert rules.held == []
+
+
+@pytest.mark.parametrize("cause", [Cause.STOPPED, Cause.LOST, Cause.DEPENDENCY, Cause.REFUSED])
+def test_what_others_did_to_a_job_counts_neither_way(cause):
+    rules = Rules()
+
+    for _ in range(20):
+        rules.end(Outcome(cause=cause, seconds=0), "g0")
+    assert rules.held == []
+
+    for outcome in [BAD] * 4 + [Outcome(cause=cause, seconds=0), BAD]:
+        rules.end(outcome, "g0")
+    assert len(rules.held) == 1
+
+
+def test_what_could_not_be_started_failed_quickly():
+    rules = Rules()
+
+    for _ in range(5):
+        rules.end(Outcome(exit_code=127, cause=Cause.START_ERROR), "g0")
+
+    assert "the last with start error" in rules.held[0]
+
+
+def test_groups_are_counted_apart():
+    rules = Rules()
+
+    for _ in range(4):
+        rules.end(BAD, "g0", group="project a")
+        rules.end(BAD, "g0", group="project b")
+
+    assert rules.held == []
+
+
+def test_jobs_of_nobody_are_not_held_together():
+    rules = Rules()
+
+    for _ in range(50):
+        rules.end(BAD, "g0", group="")
+
+    assert rules.held == []
+
+
+def test_after_a_hold_the_count_begins_again():
+    rules = Rules()
+
+    for _ in range(9):
+        rules.end(BAD, "g0")
+    assert len(rules.held) == 1
+
+    rules.end(BAD, "g0")
+    assert len(rules.held) == 2
+
+
+def test_zero_switches_a_rule_off():
+    rules = Rules(Limits(quick_failures=0, gpu_failures=0))
+
+    for _ in range(50):
+        rules.end(BAD, "g0")
+        rules.end(OK, "g1")
+        rules.end(BAD, "g0", group="project b")
+
+    assert rules.held == []
+    assert rules.quarantined == {}
+
+
+def test_a_gpu_on_which_jobs_fail_while_they_succeed_elsewhere_is_quarantined():
+    rules = Rules()
+
+    rules.end(BAD, "g0")
+    rules.end(OK, "g1")
+    rules.end(BAD, "g0")
+    assert rules.quarantined == {}
+    rules.end(BAD, "g0")
+
+    assert rules.quarantined == {
+        "g0": "3 jobs failed there one after another within 10s each, while others succeeded elsewhere; "
+        "`dibs gpus undrain` gives it back"
+    }
+
+
+def test_a_success_elsewhere_that_comes_later_tells_too():
+    rules = Rules()
+
+    for _ in range(4):
+        rules.end(BAD, "g0")
+    assert rules.quarantined == {}
+    rules.end(OK, "g1")
+
+    assert rules.quarantined.keys() == {"g0"}
+    assert rules.held == []
+
+
+def test_a_success_elsewhere_before_the_first_failure_does_not_tell():
+    rules = Rules()
+
+    rules.end(OK, "g1")
+    for _ in range(4):
+        rules.end(BAD, "g0")
+
+    assert rules.quarantined == {}
+
+
+def test_a_success_on_the_gpu_itself_clears_it():
+    rules = Rules()
+
+    for outcome in [BAD, BAD, OK, BAD, BAD]:
+        rules.end(outcome, "g0")
+        rules.end(OK, "g1")
+
+    assert rules.quarantined == {}
+
+
+def test_where_all_gpus_fail_alike_the_group_is_held_and_the_gpus_stay():
+    rules = Rules()
+
+    for number in range(40):
+        gpu = f"g{number % 4}"
+        running = [(f"g{other}", "project vision") for other in range(4) if f"g{other}" != gpu]
+        rules.end(BAD, gpu, running=running)
+
+    assert rules.held
+    assert rules.quarantined == {}
+    assert rules.resting == {}
+
+
+def test_what_one_project_does_wrong_is_not_the_gpus_fault_because_another_does_it_right():
+    rules = Rules()
+
+    for _ in range(4):
+        rules.end(BAD, "g0", group="project broken", running=[("g1", "project fine")])
+        rules.end(OK, "g1", group="project fine")
+
+    assert rules.quarantined == {}
+    assert rules.resting == {}
+
+
+def test_what_fails_for_two_projects_is_the_gpus_fault_if_anybody_succeeds_elsewhere():
+    rules = Rules()
+
+    for group in ("project a", "project b", "project a"):
+        rules.end(BAD, "g0", group=group)
+    rules.end(OK, "g1", group="project c")
+
+    assert rules.quarantined.keys() == {"g0"}
+
+
+def test_a_card_that_says_itself_that_it_is_broken_needs_no_quick_failures():
+    rules = Rules()
+    broken = Outcome(exit_code=1, cause=Cause.GPU_FAULT, seconds=3600)
+
+    for _ in range(3):
+        rules.end(broken, "g0")
+        rules.end(OK, "g1")
+
+    assert rules.quarantined.keys() == {"g0"}
+    assert rules.held == []
+
+
+def test_a_gpu_under_suspicion_rests_until_others_have_told():
+    rules = Rules()
+    elsewhere = [("g1", "project vision")]
+
+    for _ in range(3):
+        rules.end(BAD, "g0", running=elsewhere)
+    assert "the next end on another GPU will tell" in rules.resting["g0"]
+    assert rules.quarantined == {}
+
+    rules.end(OK, "g1")
+    assert rules.quarantined.keys() == {"g0"}
+
+
+def test_a_gpu_under_suspicion_is_trusted_again_when_they_fail_elsewhere_too():
+    rules = Rules()
+    for _ in range(3):
+        rules.end(BAD, "g0", running=[("g1", "project vision")])
+
+    rules.end(BAD, "g1")
+
+    assert rules.resting == {}
+    assert rules.quarantined == {}
+
+
+@pytest.mark.parametrize("outcome", [SLOW, Outcome(cause=Cause.STOPPED, signal=15, seconds=5)])
+def test_a_gpu_does_not_rest_for_ever_where_nobody_is_left_who_could_tell(outcome):
+    rules = Rules()
+    for _ in range(3):
+        rules.end(BAD, "g0", running=[("g1", "project vision"), ("g2", "project vision")])
+
+    rules.end(outcome, "g1", running=[("g2", "project vision")])
+    assert rules.resting.keys() == {"g0"}
+    rules.end(outcome, "g2", running=[])
+
+    assert rules.resting == {}
+
+
+def test_two_broken_gpus_of_four_are_both_found():
+    rules = Rules()
+
+    for _ in range(4):
+        for gpu, outcome in [("g0", BAD), ("g1", BAD), ("g2", OK), ("g3", OK)]:
+            if gpu not in rules.quarantined:
+                rules.end(outcome, gpu)
+
+    assert rules.quarantined.keys() == {"g0", "g1"}
+
+
+def test_one_lucky_job_does_not_condemn_three_gpus_of_four():
+    rules = Rules()
+
+    for _ in range(3):
+        for gpu in ("g0", "g1", "g2"):
+            rules.end(BAD, gpu)
+    rules.end(OK, "g3")
+
+    assert rules.quarantined == {}
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.6])
+def test_a_project_in_which_many_jobs_fail_costs_no_gpu(rate):
+    dice = random.Random(7)
+    rules = Rules(Limits(quick_failures=0))
+
+    for number in range(4000):
+        rules.end(BAD if number > 40 and dice.random() < rate else OK, f"g{dice.randrange(4)}")
+
+    assert rules.quarantined == {}
+
+
+def test_a_gpu_that_breaks_in_the_middle_of_a_flaky_project_is_found_all_the_same():
+    dice = random.Random(7)
+    rules = Rules(Limits(quick_failures=0))
+
+    for number in range(400):
+        gpu = f"g{number % 4}"
+        is_bad = dice.random() < 0.1 or (gpu == "g2" and number > 200)
+        if gpu not in rules.quarantined:
+            rules.end(BAD if is_bad else OK, gpu)
+
+    assert rules.quarantined.keys() == {"g2"}
+
+
+@pytest.mark.parametrize("speed", [1, 20, 1000])
+def test_a_gpu_that_fails_every_job_at_once_costs_three_jobs(speed):
+    """Row 45 of faults.md: four GPUs, one of which fails `speed` jobs while a good one works on one."""
+    rules = Rules()
+    running = dict.fromkeys(["g1", "g2", "g3"], "project vision")
+    lost, done = 0, 0
+
+    for tick in range(5000):
+        if "g0" not in rules.resting and "g0" not in rules.quarantined and not rules.held:
+            lost += 1
+            rules.end(BAD, "g0", running=running.items())
+        if tick % speed == speed - 1 and not rules.held:
+            gpu = f"g{1 + done % 3}"
+            done += 1
+            rules.end(OK, gpu, running=[one for one in running.items() if one[0] != gpu])
+
+    assert lost == 3
+    assert rules.held == []
+    assert rules.quarantined.keys() == {"g0"}
+
+
+def test_what_the_rules_remember_does_not_grow():
+    rules = Rules()
+
+    for number in range(3000):
+        rules.end(BAD if number % 3 else OK, f"g{number % 8}", group=f"project {number}")
+        rules.end(OK, f"g{number % 8}", group="project always")
+
+    assert len(rules.state.groups) <= 256
+    assert "project always" in rules.state.groups
+    assert len(rules.state.streaks) <= 8
+    assert sum(map(sum, rules.state.groups["project always"].on.values())) <= 64
+
+
+def test_a_state_is_never_changed_in_place():
+    before = Breakers()
+
+    after(before, Over(group="project a", gpus=("g0",), outcome=BAD), LIMITS)
+
+    assert before == Breakers()

@@ -1,0 +1,88 @@
+"""Which last words name a cause, and which do not."""
+
+import pytest
+
+from dibs.model.jobs import Cause
+from dibs.policy.causes import cause_in, tells_of_a_kill
+
+GPU_OOM = [
+    "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 79.15 GiB total capacity)",
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.",
+    "RuntimeError: CUDA error: out of memory",
+    "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/THCStorage.cu:58",
+    "[E:onnxruntime] CUDA failure 2: out of memory ; GPU=0 ; hostname=x ; expr=cudaMalloc((void**)&p, size);",
+    "ggml_cuda_device_malloc: cudaMalloc failed: out of memory",
+    "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,000,000,000 bytes",
+    "cupy_backends.cuda.api.runtime.CUDARuntimeError: cudaErrorMemoryAllocation: out of memory",
+    "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[9] on"
+    " /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
+    "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.",
+    "RESOURCE_EXHAUSTED: Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0",
+    "could not allocate: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+]
+GPU_FAULT = [
+    "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+    "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution",
+    "CUDA_ERROR_ECC_UNCORRECTABLE",
+    "cudaErrorECCUncorrectable",
+    "Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot the system to recover",
+    "NVRM: GPU at PCI:0000:01:00: GPU has fallen off the bus.",
+]
+NEITHER = [
+    "",
+    "MemoryError",
+    "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB for an array",
+    "RuntimeError: CUDA error: an illegal memory access was encountered",
+    "RuntimeError: CUDA error: an illegal instruction was encountered",
+    "RuntimeError: CUDA error: unspecified launch failure",
+    "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+    "grpc.RpcError: StatusCode.RESOURCE_EXHAUSTED: quota exceeded",
+    "ResourceExhaustedError: out/model.ckpt; No space left on device",
+    "ResourceExhaustedError: OOM when allocating tensor with shape[9] on /job:x/device:CPU:0 by allocator cpu",
+    "the parameter room is exhausted, out of memory of man",
+]
+
+
+@pytest.mark.parametrize("line", GPU_OOM)
+def test_a_card_whose_memory_did_not_suffice(line):
+    found = cause_in(f"Traceback:\n  File x\n{line}\n\nmore\n".encode())
+
+    assert found == (Cause.GPU_OOM, line[:300])
+
+
+@pytest.mark.parametrize("line", GPU_FAULT)
+def test_a_card_that_failed(line):
+    assert cause_in(f"Epoch 3\n{line}\n".encode()) == (Cause.GPU_FAULT, line)
+
+
+@pytest.mark.parametrize("line", NEITHER)
+def test_what_names_neither(line):
+    assert cause_in(f"before\n{line}\nafter\n".encode()) is None
+
+
+def test_a_broken_card_counts_more_than_a_full_one():
+    assert cause_in(f"{GPU_OOM[0]}\n{GPU_FAULT[0]}\n".encode()) == (Cause.GPU_FAULT, GPU_FAULT[0])
+
+
+@pytest.mark.parametrize("around", [b"x " * 8000, b"progress 1 %\r" * 1000, b"\0\xff\xfe" * 500])
+def test_a_line_without_an_end_is_quoted_in_part(around):
+    cause, line = cause_in(around + b"CUDA out of memory" + around)
+
+    assert cause == Cause.GPU_OOM
+    assert "CUDA out of memory" in line and len(line) <= 300
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("DataLoader worker (pid 12) is killed by signal: Killed.", True),
+        ("traceback : Signal 9 (SIGKILL) received by PID 12", True),
+        ("exitcode  : -9 (pid: 12)", True),
+        ("Skilled workers", False),
+        ("exit code 9", False),
+    ],
+)
+def test_a_log_that_tells_of_a_kill(text, told):
+    assert tells_of_a_kill(text.encode()) is told

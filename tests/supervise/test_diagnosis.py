@@ -1,0 +1,105 @@
+"""Why a command failed, as far as that can be seen."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from dibs.supervise.diagnosis import KernelKills, diagnose
+from dibs.supervise.logs import Log, open_log
+from supervise.hands import Hands
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_card_without_memory_is_named_from_either_stream(hands: Hands, stream: int) -> None:
+    record = hands.run(f"echo before; echo '{OOM}' >&{stream}; echo after >&{stream}; exit 1")
+
+    assert (record["code"], record["cause"], record["message"]) == (1, "gpu-oom", OOM)
+
+
+def test_a_program_that_aborts_after_the_message_is_no_other_case(hands: Hands) -> None:
+    record = hands.run("echo 'CUDA error: uncorrectable ECC error encountered' >&2; kill -ABRT $$")
+
+    assert (record["signal"], record["cause"]) == (signal.SIGABRT, "gpu-fault")
+
+
+@pytest.mark.parametrize("end", ["exit 0", "kill -TERM $$", "kill -KILL $$", "head -c 20000 /dev/zero; exit 1"])
+def test_who_succeeds_or_is_killed_or_said_it_long_ago_has_no_such_cause(hands: Hands, end: str) -> None:
+    record = hands.run(f"echo '{OOM}'; {end}")
+
+    assert "cause" not in record
+
+
+def test_who_was_stopped_did_not_fail_by_itself(hands: Hands) -> None:
+    attempt = hands.start(f"trap 'exit 1' TERM; echo '{OOM}'; touch up; while :; do sleep 0.02; done")
+    hands.turn_until((hands.workdir / "up").exists)
+
+    hands.backend.tell(attempt, "stop")
+    record = hands.record(attempt)
+
+    assert (record["code"], record["by"]) == (1, "stop")
+    assert "cause" not in record
+
+
+def test_what_another_job_said_in_the_same_file_does_not_count(hands: Hands) -> None:
+    log = hands.workdir / "log"
+    log.write_text(f"{OOM}\n")
+
+    record = hands.run("echo mine; exit 1", stdout=str(log), stderr=str(log))
+
+    assert "cause" not in record
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return open_log(str(tmp_path / "stderr"))
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "said", "cause"),
+    [
+        (None, signal.SIGKILL, "", "host-oom"),
+        (137, None, "", "host-oom"),
+        (1, None, "DataLoader worker (pid 12) is killed by signal: Killed.", "host-oom"),
+        (1, None, "bash: line 1: 12 Killed   python train.py", "host-oom"),
+        (1, None, "ValueError: not ours", None),
+        (None, signal.SIGTERM, "Killed", None),
+        (None, signal.SIGSEGV, "", None),
+    ],
+)
+def test_the_kernels_kill_is_claimed_only_where_something_of_the_command_was_killed(
+    log: Log, code: int | None, number: int | None, said: str, cause: str | None
+) -> None:
+    os.write(log.fd, said.encode())
+
+    found = diagnose(code, number, [log], kernel_killed=True)
+    without = diagnose(code, number, [log], kernel_killed=False)
+    os.close(log.fd)
+
+    assert (found and found[0]) == cause
+    assert without is None
+
+
+@pytest.mark.parametrize("counter", ["low 0\nhigh 9\nmax 3\noom 2\noom_kill {}\n", "under_oom 0\noom_kill {}\n"])
+def test_a_kill_is_seen_in_the_counters_of_both_kinds_of_cgroups(tmp_path: Path, counter: str) -> None:
+    kills = KernelKills()
+    kills._fd = os.open(tmp_path / "events", os.O_RDWR | os.O_CREAT)
+    os.write(kills._fd, counter.format(4).encode())
+    before = kills.look()
+    same = kills.happened_since(before)
+
+    os.pwrite(kills._fd, counter.format(5).encode(), 0)
+
+    assert (same, kills.happened_since(before)) == (False, True)
+    os.close(kills._fd)
+
+
+def test_where_nothing_is_counted_nothing_is_claimed() -> None:
+    kills = KernelKills()
+    kills._fd = -1
+
+    assert kills.look() == b""
+    assert not kills.happened_since(b"")
