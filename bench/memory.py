@@ -121,8 +121,8 @@ def _long_list(scratch: Scratch, lines: int) -> tuple[list[tuple[float, int, int
         threading.Thread(target=feed, args=(process.stdin,), daemon=True).start()
         while process.poll() is None:
             now = time.time()
-            if rss := _resident(process.pid):
-                below = [_resident(pid) for pid, _ in _supervisors(process.pid)]
+            if rss := resident(process.pid):
+                below = [resident(pid) for pid, _ in _supervisors(process.pid)]
                 samples.append((now, rss, max(below, default=0)))
             time.sleep(0.1)
     reached = [float(line) for line in marks.read_text().split()]
@@ -146,7 +146,7 @@ def _private_bytes(scratch: Scratch) -> dict[str, int]:
         zygotes = set(_children(process.pid))
         found = {"zygote": 0, f"{RUNNING} supervisors": 0}
         for pid, _ in _supervisors(process.pid):
-            found["zygote" if pid in zygotes else f"{RUNNING} supervisors"] += _private(pid)
+            found["zygote" if pid in zygotes else f"{RUNNING} supervisors"] += private(pid)
     return found
 
 
@@ -180,18 +180,18 @@ def _nearest(samples: list[tuple[float, int, int]], at: float) -> int:
 
 def _supervisors(pid: int) -> list[tuple[int, str]]:
     """The processes below dibs that are dibs's own: Python with the zygote's command line."""
-    return [(child, line) for child, line in _below(pid) if "zygote" in line]
+    return [(child, line) for child, line in below(pid) if "zygote" in line]
 
 
 def _sleeping(pid: int) -> int:
-    return sum(line.startswith("sleep ") for _, line in _below(pid))
+    return sum(line.startswith("sleep ") for _, line in below(pid))
 
 
-def _below(pid: int) -> list[tuple[int, str]]:
+def below(pid: int) -> list[tuple[int, str]]:
     """Every process under one, with its command line."""
     found: list[tuple[int, str]] = []
     for child in _children(pid):
-        found += [(child, _read(f"/proc/{child}/cmdline").replace("\0", " ")), *_below(child)]
+        found += [(child, _read(f"/proc/{child}/cmdline").replace("\0", " ")), *below(child)]
     return found
 
 
@@ -203,11 +203,11 @@ def _children(pid: int) -> list[int]:
     return [int(child) for task in tasks for child in _read(f"/proc/{pid}/task/{task}/children").split()]
 
 
-def _resident(pid: int) -> int:
+def resident(pid: int) -> int:
     return _kilobytes(_read(f"/proc/{pid}/status"), "VmRSS:")
 
 
-def _private(pid: int) -> int:
+def private(pid: int) -> int:
     rollup = _read(f"/proc/{pid}/smaps_rollup")
     return _kilobytes(rollup, "Private_Clean:") + _kilobytes(rollup, "Private_Dirty:")
 

@@ -161,17 +161,10 @@ def _xargs(say: Say) -> Tool | None:
 
 def _seed(say: Say) -> Tool | None:
     """By its path: dibs installs a command of the same name."""
-    home = CACHE / f"{SEED}-{SEED_VERSION}"
-    command = home / "bin" / SEED
-    if not command.exists():
-        say(f"installing {SEED} {SEED_VERSION} into {home}")
-        steps = [
-            [sys.executable, "-m", "venv", str(home)],
-            [str(home / "bin/pip"), "install", "-q", f"{SEED}=={SEED_VERSION}"],
-        ]
-        if why := _do(steps):
-            say(f"without {SEED}: {why}")
+    home = fetched(say, SEED, SEED_VERSION)
+    if not home:
         return None
+    command = home / "bin" / SEED
     return Tool(
         name=SEED,
         version=SEED_VERSION,
@@ -183,7 +176,7 @@ def _seed(say: Say) -> Tool | None:
 
 
 def _parallel(say: Say) -> Tool | None:
-    command = _installed(say, "parallel", "parallel")
+    command = installed(say, "parallel", "parallel")
     version = _version([command, "--version"]) if command else ""
     if not command or "GNU" not in version:
         say("without GNU parallel: its command `parallel` is not here, or belongs to another tool")
@@ -197,7 +190,7 @@ def _parallel(say: Say) -> Tool | None:
 
 
 def _task_spooler(say: Say) -> Tool | None:
-    command = _installed(say, "tsp", "task-spooler")
+    command = installed(say, "tsp", "task-spooler")
     if not command:
         say("without task-spooler: its command `tsp` is not here")
         return None
@@ -215,7 +208,25 @@ def _task_spooler(say: Say) -> Tool | None:
     )
 
 
-def _installed(say: Say, command: str, package: str) -> str | None:
+def fetched(say: Say, package: str, version: str) -> Path | None:
+    """The virtual environment that holds a package of PyPI, made where it is missing."""
+    home = CACHE / f"{package}-{version}"
+    done = home / "installed"
+    if done.exists():
+        return home
+    say(f"installing {package} {version} into {home}")
+    steps = [
+        [sys.executable, "-m", "venv", "--clear", str(home)],
+        [str(home / "bin/pip"), "install", "-q", f"{package}=={version}"],
+    ]
+    if why := _do(steps):
+        say(f"without {package}: {why}")
+        return None
+    done.touch()
+    return home
+
+
+def installed(say: Say, command: str, package: str) -> str | None:
     """The path of a command, from a system package where it is missing and we are root."""
     if not shutil.which(command) and os.geteuid() == 0 and shutil.which("apt-get"):
         say(f"installing the system package {package}")

@@ -20,6 +20,10 @@ import gap
 import machine
 import memory
 import peers
+import queue_add
+import queue_idle
+import queue_size
+import queue_throughput
 import report
 import startup
 import throughput
@@ -28,7 +32,10 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 # The quiet ones first; last what leaves most files behind.
-BENCHES = ("startup", "throughput", "gap", "memory")
+BENCHES = ("startup", "queue-add", "queue-size", "queue-idle", "throughput", "queue-throughput", "gap", "memory")
+# What `--only` takes: a bench, or `queue` for all that begin with it.
+NAMES = (*BENCHES, "queue")
+BESIDE_PEERS = {"throughput", "queue-throughput", "gap"}
 
 
 def main() -> None:
@@ -52,8 +59,8 @@ def run(wishes: argparse.Namespace) -> bool:
         facts = machine.facts(scratch.root, dibs.version)
         for name, value in facts.items():
             say(f"{name}: {value}")
-        chosen = [name for name in BENCHES if not wishes.only or name in wishes.only]
-        tools = [dibs, *(peers.peers(say) if {"throughput", "gap"} & set(chosen) else [])]
+        chosen = [name for name in BENCHES if not wishes.only or {name, name.partition("-")[0]} & set(wishes.only)]
+        tools = [dibs, *(peers.peers(say) if BESIDE_PEERS & set(chosen) else [])]
         for name in chosen:
             load = machine.load()
             if load > 0.25 * (os.cpu_count() or 1):
@@ -97,6 +104,18 @@ def _bench(
         case "memory":
             lines = 10 * jobs if jobs else (3_000 if quick else 100_000)
             return lambda: memory.measure(scratch, lines=lines, say=say)
+        case "queue-throughput":
+            number, turns = jobs or (500 if quick else 10_000), wishes.rounds or (1 if quick else 2)
+            return lambda: queue_throughput.measure(tools, scratch, jobs=number, rounds=turns, say=say)
+        case "queue-add":
+            times, lines = (5, 5_000) if quick else (31, 100_000)
+            return lambda: queue_add.measure(scratch, times=times, lines=lines, say=say)
+        case "queue-size":
+            size, times = (20_000, 5) if quick else (1_000_000, 21)
+            return lambda: queue_size.measure(scratch, jobs=size, times=times, say=say)
+        case "queue-idle":
+            seconds, queued = (5.0, 5_000) if quick else (20.0, 100_000)
+            return lambda: queue_idle.measure(scratch, seconds=seconds, queued=queued, say=say)
         case _:
             return lambda: startup.measure(scratch, times=5 if quick else 20, say=say)
 
@@ -124,11 +143,11 @@ def _parse() -> argparse.Namespace:
     add(
         "--only",
         action="append",
-        choices=BENCHES,
+        choices=NAMES,
         metavar="NAME",
-        help=f"one of {', '.join(BENCHES)}; again for more",
+        help=f"one of {', '.join(BENCHES)}, or queue for those with its name; again for more",
     )
-    add("--rounds", type=int, metavar="N", help="rounds of each comparison (default 5)")
+    add("--rounds", type=int, metavar="N", help="rounds of each comparison (default 5; 2 of queue-throughput)")
     add(
         "--jobs",
         type=int,

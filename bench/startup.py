@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from peers import Say, Scratch, clean_environment, dibs_command
+from peers import Say, Scratch, ToolFailed, clean_environment, dibs_command
 from report import Report, Table, Target, number
 
 MOST = {"dibs --help": 5.0, "dibs gpus": 6.0}
@@ -43,7 +43,7 @@ def measure(scratch: Scratch, *, times: int, say: Say) -> Report:
     seen: dict[str, list[float]] = {name: [] for name in wanted}
     for _ in range(times):
         for name, argv in wanted.items():
-            seen[name].append(_cpu_seconds(argv, environment))
+            seen[name].append(cpu_seconds(argv, environment))
     medians = {name: statistics.median(values) for name, values in seen.items()}
     ratios = {name: median / medians[BARE] for name, median in medians.items()}
     return Report(
@@ -73,10 +73,14 @@ def _why_not(argv: Sequence[str], environment: Mapping[str, str]) -> str:
     return ""
 
 
-def _cpu_seconds(argv: list[str], environment: Mapping[str, str]) -> float:
-    nowhere = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
-    pid = os.posix_spawn(argv[0], argv, environment, file_actions=nowhere)
-    _, _, used = os.wait4(pid, 0)
+def cpu_seconds(argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> float:
+    """User and system time of a command and of what it waited for. Raises ToolFailed where it fails."""
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(argv, env=environment, cwd=folder, stdin=quiet, stdout=quiet, stderr=quiet)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise ToolFailed(f"`{' '.join(argv)[:100]}` ended with {process.returncode}")
     return used.ru_utime + used.ru_stime
 
 

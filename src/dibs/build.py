@@ -1,18 +1,28 @@
 """Where the concrete parts meet. Nobody else chooses a probe, a lease folder or a backend."""
 
 import os
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dibs.errors import DibsError
 from dibs.leases.folder import lease_folder
 from dibs.leases.leases import Leases
 from dibs.leases.who import user_name
 
 if TYPE_CHECKING:
+    from dibs.engine.browse import BrowsableFolders
     from dibs.engine.engine import Engine
     from dibs.engine.hooks import Hooks
+    from dibs.engine.machine import Machine
+    from dibs.engine.notify import Notifier
+    from dibs.engine.queue import Queue
     from dibs.engine.results import Results
+    from dibs.gpus.probe import Probe
     from dibs.model.pool import Pool
+    from dibs.settings import Settings
+    from dibs.store.journal import Journal
 
 
 def build_leases(environ: Mapping[str, str]) -> Leases:
@@ -30,6 +40,8 @@ def build_engine(
     results: "Results",
     hooks: "Hooks",
     respect_processes: bool = True,
+    log_limit: int | None = None,
+    machine: "Machine | None" = None,
 ) -> "Engine":
     """An engine over a store in `root`."""
     # Loaded here: `dibs gpus` needs only the leases and must answer at once.
@@ -37,6 +49,7 @@ def build_engine(
     from dibs.backends.local import LocalBackend
     from dibs.engine.cards import Cards
     from dibs.engine.engine import Engine
+    from dibs.engine.machine import Machine
     from dibs.engine.place import Place
     from dibs.gpus.foreign import dibs_job_of, pid_is_alive
     from dibs.store.store import Store
@@ -60,10 +73,100 @@ def build_engine(
             run=run,
             umask=umask,
             workdir=workdir,
+            log_limit=log_limit,
         ),
+        machine=machine or Machine(),
         announce=hooks.announce,
         ask_for_turn=hooks.ask_for_turn,
         reach=_fault_point(environ.get("DIBS_FAULT", "")),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltQueue:
+    """The parts of a daemon, put together."""
+
+    engine: "Engine"
+    queue: "Queue"
+    leases: Leases
+    probe: "Probe | None"
+    journal: "Journal"
+    notifier: "Notifier"
+    results: "BrowsableFolders"
+
+
+def build_queue(
+    environ: Mapping[str, str], *, root: str, hooks: "Hooks", settings: "Settings", log: Callable[[str], None]
+) -> BuiltQueue:
+    """An engine over the queue in `root`, with everything that a queue remembers and does beside it."""
+    from dibs.engine.browse import BrowsableFolders
+    from dibs.engine.consequences import Consequences
+    from dibs.engine.explain import Explain
+    from dibs.engine.machine import this_machine
+    from dibs.engine.notify import Channels, Notifier
+    from dibs.engine.queue import Queue
+    from dibs.gpus.pool import resolve_pool
+    from dibs.gpus.probe import find_probe
+    from dibs.model.pool import Pool
+    from dibs.policy.breakers import Limits
+    from dibs.store.catch_up import catch_up, refuse_to_begin_anew
+    from dibs.store.journal import NAME, Journal
+
+    refuse_to_begin_anew(root)
+    probe = find_probe(environ)
+    browse = settings.results_folder or f"{os.path.dirname(root)}/results"
+    results = BrowsableFolders("" if browse == "none" else os.path.abspath(browse))
+    engine = build_engine(
+        environ,
+        root=root,
+        run="queue",
+        workdir="/",
+        pool=Pool(cards=()),
+        results=results,
+        hooks=hooks,
+        log_limit=settings.log_limit,
+        machine=this_machine(),
+    )
+    notifier = Notifier(
+        Channels(
+            command=settings.notify_command,
+            webhook=settings.notify_webhook,
+            apprise=settings.notify_apprise,
+            on=settings.notify_on,
+        ),
+        log,
+    )
+    journal = Journal(f"{root}/{NAME}")
+    for sentence in catch_up(engine.store, journal):
+        log(sentence)
+    text = engine.store.queue.setting("pool") or settings.gpus
+    try:
+        engine.cards.pool = resolve_pool(text, probe, environ)
+    except DibsError as error:
+        # Jobs without a GPU can run, and `dibs gpus add` can name some: that is no reason not to begin.
+        log(f"no GPU to begin with: {error.message}; {error.remedy}")
+    limits = Limits(
+        quick_failures=settings.max_quick_failures,
+        quick_seconds=settings.quick_seconds,
+        gpu_failures=settings.gpu_failures,
+    )
+    consequences = Consequences(engine, journal, limits)
+    engine.observe(consequences)
+    queue = Queue(
+        engine,
+        consequences,
+        engine.place,
+        Explain(engine, time.time),
+        lambda text: resolve_pool(text, probe, environ),
+    )
+    return BuiltQueue(
+        engine=engine,
+        queue=queue,
+        leases=build_leases(environ),
+        probe=probe,
+        journal=journal,
+        notifier=notifier,
+        results=results,
     )
 
 

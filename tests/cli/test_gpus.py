@@ -1,9 +1,13 @@
 """What `dibs gpus` loads, and the keys that scripts rely on."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from fractions import Fraction
+
+import pytest
 
 from dibs.cli.gpus import _as_json
 from dibs.engine.survey import GpuUse, survey
@@ -44,6 +48,8 @@ def test_the_keys_of_the_json_are_stable():
         "holders",
         "waiting",
         "foreign",
+        "mark",
+        "why",
     ]
     assert data["holders"] == [
         {
@@ -83,3 +89,74 @@ def _holder(gpu: str, share: str) -> Holder:
     return Holder(
         gpu=gpu, user="bob", uid=12345, pid=42, job="train", since=43200.0, share=Fraction(share), vram=0
     )
+
+
+@pytest.mark.parametrize("action", ["drain", "undrain", "add", "remove"])
+def test_the_queues_gpus_are_changed_by_number_and_uuid(daemon, typed, action):
+    done = typed("gpus", action, "0,1", "GPU-3f2a")
+
+    assert daemon.bodies() == [{"action": action, "gpus": ["0", "1", "GPU-3f2a"]}]
+    assert (done.status, done.stdout, len(done.stderr.splitlines())) == (0, "", 3)
+    assert json.loads(typed("gpus", action, "--json", "0").stdout) == {"changed": ["0"]}
+
+
+@pytest.mark.parametrize("ids", ["", "-1", "a b", "0,,1", "0;1"])
+def test_what_is_no_gpu_is_refused_before_anybody_is_asked(daemon, typed, ids):
+    done = typed("gpus", "drain", ids)
+
+    assert done.status == 2
+    assert daemon.calls == []
+
+
+def test_what_the_daemon_does_not_use_is_marked(daemon, typed, four_cards):
+    daemon.gpus = [
+        {"key": "GPU-00000000-a", "state": "drained", "why": ""},
+        {"key": "GPU-00000001-a", "state": "quarantined", "why": "3 jobs\nfailed there one after another"},
+        {"key": "GPU-00000002-a", "state": "free", "why": ""},
+    ]
+
+    shown, found = typed("gpus").stdout.splitlines(), json.loads(typed("gpus", "--json").stdout)
+
+    assert "free, drained" in shown[1]
+    assert "free, quarantined" in shown[2] and "3 jobs\\nfailed there" in shown[2]
+    assert [one["mark"] for one in found] == ["drained", "quarantined", None, None]
+    assert found[1]["why"] == "3 jobs\nfailed there one after another"
+
+
+def test_gpus_that_were_declared_to_the_queue_are_shown_though_no_driver_knows_them(daemon, typed):
+    daemon.gpus = [
+        {"key": "index-1", "index": 1, "state": "free"},
+        {"key": "index-0", "index": 0, "state": "free"},
+    ]
+
+    found = json.loads(typed("gpus", "--json").stdout)
+
+    assert [(one["index"], one["state"]) for one in found] == [(0, "free"), (1, "free")]
+
+
+@pytest.mark.parametrize("fault", ["slow", "refusal", "nonsense"])
+def test_without_an_answer_of_the_daemon_the_table_is_still_true(daemon, typed, four_cards, fault):
+    daemon.slow = 5.0 if fault == "slow" else 0.0
+    daemon.refusal = (500, "bug", "oh no") if fault == "refusal" else None
+    daemon.gpus = [{}] if fault == "nonsense" else []
+    began = time.monotonic()
+
+    done = typed("gpus")
+
+    assert len(done.stdout.splitlines()) == 5
+    assert time.monotonic() - began < 3.0
+
+
+def test_no_daemon_is_started_to_look(socket, typed, four_cards):
+    assert typed("gpus").status == 0
+    assert not os.path.exists(socket)
+
+
+@pytest.fixture
+def four_cards(tmp_path, monkeypatch):
+    cards = [
+        {"index": index, "uuid": f"GPU-0000000{index}-a", "name": "NVIDIA H200", "memory_total": 150 << 30}
+        for index in range(4)
+    ]
+    (tmp_path / "cards.json").write_text(json.dumps(cards))
+    monkeypatch.setenv("DIBS_PROBE", f"fake:{tmp_path / 'cards.json'}")

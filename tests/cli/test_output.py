@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dibs.cli.output import harmless
+from dibs.cli.output import columns, harmless, one_line, table
 
 COLOUR = rb"\x1b\[[0-9;:]*m"
 PIECES = [
@@ -60,3 +60,34 @@ def test_nothing_that_is_left_is_obeyed(written: bytes) -> None:
 
 def _is_control(letter: str) -> bool:
     return letter < " " or "\x7f" <= letter <= "\x9f" or "\udc80" <= letter <= "\udc9f"
+
+
+@given(
+    st.lists(st.tuples(*[st.text(st.characters(exclude_categories=["Cs"]), max_size=12)] * 4), max_size=5),
+    st.integers(2, 60),
+)
+def test_a_table_that_may_drop_columns_fits_every_width(rows: list[tuple[str, ...]], width: int) -> None:
+    rows = [tuple(one_line(cell) for cell in row) for row in rows]
+
+    lines = table(("job", "state", "name", "command"), rows, width=width, shrink=3, drop=(3, 2))
+
+    assert len(lines) == 1 + len(rows)
+    assert all(columns(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("训练模型", 8, "训练模型"),
+        ("训练模型", 7, "训练模…"),
+        ("训练模型", 6, "训练…"),
+        ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
+        ("abc", 2, "a…"),
+        ("a\u202eb", 80, "a\\u202eb"),
+        ("a\u200bb\ufeff", 80, "a\\u200bb\\ufeff"),
+        ("a\nb\tc\r\x1b[2J", 80, "a\\nb c\\r\\x1b[2J"),
+        ("\udcff", 80, "\\xff"),
+    ],
+)
+def test_text_in_a_table_takes_the_columns_it_takes(text: str, width: int, shown: str) -> None:
+    assert one_line(text, width) == shown

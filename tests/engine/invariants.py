@@ -6,6 +6,8 @@ from collections import Counter
 from dibs.model.jobs import Cause, State
 from engine.world import World
 
+NEVER_STARTED = "cancelled before it started"
+
 
 def check_now(world: World) -> None:
     """At every moment."""
@@ -21,6 +23,7 @@ def check_now(world: World) -> None:
         for epoch, starts in Counter(run.epoch for run in runs).items():
             lost = sum(run.epoch == epoch and run.record is None for run in runs)
             most = 1 + request.retries + (lost if request.restartable else 0)
+            most *= 1 + world.retried[number]
             assert starts <= most, f"job {number} was started {starts} times, but may be {most} times"
         living = [run for run in runs if run.is_alive and (run.claims or run.has_shim)]
         assert len(living) <= 1, f"job {number} runs twice at once"
@@ -36,7 +39,7 @@ def check_at_the_end(world: World) -> None:
     for row in world.store.rows(State, -1):  # I5
         number, outcome = row.job.id, row.outcome
         assert row.job.state.is_over and outcome is not None, f"job {number} is {row.job.state} for ever"
-        if outcome.cause in (Cause.LOST, Cause.REFUSED):
+        if outcome.cause in (Cause.LOST, Cause.REFUSED, Cause.DEPENDENCY) or outcome.message == NEVER_STARTED:
             assert outcome.exit_code is None and outcome.signal is None and outcome.message
             continue
         assert (outcome.exit_code is None) != (outcome.signal is None), f"job {number}: {outcome}"

@@ -28,13 +28,15 @@ REQUESTS = st.builds(
 class AnyHistory(RuleBasedStateMachine):
     """One machine, one store, engine after engine."""
 
+    world_of = World
+
     @initialize(slots=st.sampled_from([(1,), (2, 1), (1, 1), (3,)]))
     def begin(self, slots):
         self.last = 0
         self.folder = Path(tempfile.mkdtemp(prefix="dibs engine 'é\n€ "))
         (self.folder / "leases").mkdir()
         (self.folder / "state").mkdir()
-        self.world = World(
+        self.world = self.world_of(
             root=str(self.folder / "state"), leases_folder=str(self.folder / "leases"), pool=a_pool(*slots)
         )
 
@@ -111,6 +113,9 @@ class AnyHistory(RuleBasedStateMachine):
         if hasattr(self, "world"):
             check_now(self.world)
 
+    def let_everything_end(self):
+        self.world.run_out()
+
     def teardown(self):
         if not hasattr(self, "world"):
             return
@@ -120,7 +125,7 @@ class AnyHistory(RuleBasedStateMachine):
         try:
             self.world.turn()
             self.world.settle_down()
-            self.world.run_out()
+            self.let_everything_end()
             check_at_the_end(self.world)
         finally:
             self.world.close()

@@ -255,8 +255,8 @@ def test_a_repeated_job_runs_in_the_environment_of_today(make_world):
     world.crash()
 
     world.come_back(with_list=True)
-    today = world.engine.capture({"PATH": "/venv/bin"})
-    (job,) = world.engine.submit([a_request("needs a venv")], today)
+    today = world.list.capture({"PATH": "/venv/bin"})
+    (job,) = world.list.submit([a_request("needs a venv")], today)
     world.settle_down()
 
     assert world.store.job(job.id).environment == today

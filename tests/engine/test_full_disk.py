@@ -28,7 +28,7 @@ def test_a_job_that_the_store_did_not_take_is_not_acknowledged_and_not_told(make
 
 def test_nothing_starts_that_is_not_recorded_and_no_lease_is_left(make_world):
     world = make_world()
-    world.engine.submit([a_request("one")], world.environment)
+    world.list.submit([a_request("one")], world.environment)
     world.acknowledged[1] = a_request("one")
     world.store.is_full = True
 
@@ -48,7 +48,7 @@ def test_nothing_starts_that_is_not_recorded_and_no_lease_is_left(make_world):
 
 def test_what_was_acknowledged_before_is_still_told_after(make_world):
     world = make_world()
-    world.engine.submit([a_request("one"), (a_request("two"), "it can never run")], world.environment)
+    world.list.submit([a_request("one"), (a_request("two"), "it can never run")], world.environment)
     world.acknowledged[1] = a_request("one")
     world.store.is_full = True
 
@@ -95,7 +95,7 @@ def test_the_lease_of_a_job_whose_end_was_recorded_late_is_not_given_on_in_vain(
 def test_a_full_disk_is_not_counted_as_five_false_starts(make_world):
     world = make_world()
     world.machine.false_starts = 1
-    world.engine.submit([a_request("one")], world.environment)
+    world.list.submit([a_request("one")], world.environment)
     world.acknowledged[1] = a_request("one")
     world.turn()
     world.store.is_full = True

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import dibs.engine.engine as engine_module
+import dibs.engine.settling as settling_module
 from dibs.engine.engine import Engine
 from dibs.engine.keeper import Keeper
 from dibs.policy.settle import Verdict
@@ -34,7 +34,7 @@ def record_after_start(patch):
 
 def requeue_of_a_lost_job(patch):
     """A lost job is started again though its owner never said that it may."""
-    patch.setattr(engine_module, "retry_after", lambda job, outcome: 0.0 if outcome.cause == "lost" else None)
+    patch.setattr(settling_module, "retry_after", lambda job, outcome: 0.0 if outcome.cause == "lost" else None)
 
 
 def forget_the_running(patch):
@@ -54,35 +54,35 @@ def requeue_the_running(patch):
 
 def records_before_locks(patch):
     """What has no exit record is settled without a look at its lock."""
-    settle = engine_module.settle
-    patch.setattr(engine_module, "settle", lambda **facts: settle(**{**facts, "is_locked": False}))
+    settle = settling_module.settle
+    patch.setattr(settling_module, "settle", lambda **facts: settle(**{**facts, "is_locked": False}))
 
 
 def never_ran_after_a_reboot(patch):
     """The boot id is not compared."""
-    settle = engine_module.settle
+    settle = settling_module.settle
     patch.setattr(
-        engine_module, "settle", lambda **facts: settle(**{**facts, "same_boot": True, "has_started": False})
+        settling_module, "settle", lambda **facts: settle(**{**facts, "same_boot": True, "has_started": False})
     )
 
 
 def release_with_the_shim(patch):
     """A GPU is free when the shim is gone, whoever of its job still computes; and no lease says otherwise."""
-    settle = engine_module.settle
-    patch.setattr(engine_module, "settle", lambda **facts: settle(**{**facts, "lease_is_held": False}))
+    settle = settling_module.settle
+    patch.setattr(settling_module, "settle", lambda **facts: settle(**{**facts, "lease_is_held": False}))
     patch.setattr(Keeper, "take", lambda self, job, attempt: None)
 
 
 def a_lost_end(patch):
     """The exit record is not read: what ended is called lost."""
-    settle = engine_module.settle
+    settle = settling_module.settle
 
     def no_record(**facts):
         verdict = settle(**facts)
         return Verdict.LOST if verdict is Verdict.OVER else verdict
 
-    patch.setattr(engine_module, "settle", no_record)
-    patch.setattr(engine_module, "retry_after", lambda job, outcome: 0.0)
+    patch.setattr(settling_module, "settle", no_record)
+    patch.setattr(settling_module, "retry_after", lambda job, outcome: 0.0)
 
 
 def a_leaked_lease(patch):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dibs.engine import waiting
 from dibs.engine.waiting import WaitingLine
 from dibs.model.jobs import Job, JobId
-from dibs.store.codec import encode_wishes
+from dibs.store.codec import class_of
 from engine.world import a_request
 
 KINDS = [{}, {"gpus": 2}, {"share": "1/2"}]
@@ -25,14 +25,14 @@ class Queue:
         self.now = 0.0
 
     def load(self, kind: str, now: float, limit: int) -> list[Job]:
-        return [job for job in self.ready(now) if encode_wishes(job.request.wishes) == kind][:limit]
+        return [job for job in self.ready(now) if class_of(job.request) == kind][:limit]
 
     def ready(self, now: float) -> list[Job]:
         due = [job for job in self.jobs if job.not_before is None or job.not_before <= now]
         return sorted(due, key=lambda job: (-job.request.priority, job.id))
 
     def kinds(self) -> list[str]:
-        return sorted({encode_wishes(job.request.wishes) for job in self.jobs})
+        return sorted({class_of(job.request) for job in self.jobs})
 
     def first(self, each: int) -> list[JobId]:
         found = [job for kind in self.kinds() for job in self.load(kind, self.now, each)]

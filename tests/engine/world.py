@@ -17,6 +17,7 @@ from dibs.engine.cards import Cards
 from dibs.engine.engine import Engine
 from dibs.engine.place import Place
 from dibs.engine.results import InAttemptFolders
+from dibs.engine.runlist import RunList
 from dibs.leases.leases import Busy, Lease, Leases
 from dibs.model.claims import Claim
 from dibs.model.events import Ended, Event, Queued, Refused, Skipped, Started, Trouble, Waits
@@ -182,8 +183,9 @@ class FakeBackend:
         self.told.append((attempt.job, word))
         return True
 
-    def retire(self, attempt: Attempt) -> None:
+    def retire(self, attempt: Attempt) -> bool:
         assert not self._machine.facts(attempt.folder).is_locked, "a folder is used again only after its shim"
+        return True
 
 
 # -- what is real, with a handle for tests -------------------------------------------------------------
@@ -237,6 +239,7 @@ class World:
     events: list[Event] = field(default_factory=list)
     acknowledged: dict[JobId, Request] = field(default_factory=dict)
     dies_at: str = ""
+    retried: Counter[JobId] = field(default_factory=Counter)  # how often somebody asked for it
 
     def __post_init__(self) -> None:
         self.open()
@@ -262,7 +265,8 @@ class World:
             reach=self._reach,
             most_without_gpu=self.most_without_gpu,
         )
-        self.environment = self.engine.capture({"HOME": "/"})
+        self.list = RunList(self.engine)
+        self.environment = self.list.capture({"HOME": "/"})
 
     def crash(self) -> None:
         """kill -9 of the engine: what the kernel would close is closed, nobody is told."""
@@ -275,9 +279,9 @@ class World:
     def come_back(self, *, with_list: bool = False) -> None:
         """A new engine over what the last one left."""
         self.open()
-        self.engine.resume()
+        self.list.resume()
         if not with_list:
-            self.engine.queue_leftovers()
+            self.list.queue_leftovers()
         self.settle_down()
 
     def reboot(self) -> None:
@@ -295,7 +299,7 @@ class World:
 
     def submit(self, *requests: Request | tuple[Request, str]) -> list[Job]:
         """Submit and let the engine act."""
-        jobs = self.engine.submit(requests, self.environment)
+        jobs = self.list.submit(requests, self.environment)
         for job, request in zip(jobs, requests, strict=True):
             self.acknowledged[job.id] = request[0] if isinstance(request, tuple) else request
         self.settle_down()

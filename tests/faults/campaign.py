@@ -47,7 +47,7 @@ class Campaign:
     def shims(self) -> list[int]:
         """Whoever has a control FIFO of this run open."""
         control = str(self.root / "control")
-        return [pid for pid in processes_of(control) if _is_shim(pid)]
+        return [pid for pid in processes_of(control) if is_shim(pid)]
 
     def kill_engine_at_random(self, chance: random.Random) -> None:
         running = self.start()
@@ -124,7 +124,7 @@ def kill_everything(world: World) -> None:
     assert not left
 
 
-def _is_shim(pid: int) -> bool:
+def is_shim(pid: int) -> bool:
     with suppress(OSError):
         return b"dibs.supervise.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False

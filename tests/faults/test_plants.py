@@ -24,13 +24,13 @@ _WITHOUT_FENCE = """
 PLANTS = {
     # A lost job is taken for one that never ran.
     "requeues the lost": """
-        from dibs.engine import engine
+        from dibs.engine import settling
         from dibs.policy.settle import Verdict
-        honest = engine.settle
+        honest = settling.settle
         def settle(**facts):
             verdict = honest(**facts)
             return Verdict.NEVER_RAN if verdict in (Verdict.LOST, Verdict.KEPT) else verdict
-        engine.settle = settle
+        settling.settle = settle
     """
     + _WITHOUT_FENCE,
     # The intent is not written down before the act.
@@ -62,8 +62,9 @@ PLANTS = {
 }
 
 
-def _planted(world: World, plant: str) -> tuple[str, str]:
-    program = textwrap.dedent(PLANTS[plant]) + "\nfrom dibs.cli.main import main\nmain()\n"
+def planted(world: World, plant: str) -> tuple[str, str]:
+    """The program that runs dibs with this bug in it."""
+    program = textwrap.dedent(plant) + "\nfrom dibs.cli.main import main\nmain()\n"
     (world.folder.parent / "planted.py").write_text(program)
     return sys.executable, str(world.folder.parent / "planted.py")
 
@@ -101,7 +102,7 @@ def test_without_a_plant_there_is_nothing_to_complain_of(world: World, kill_shim
     ],
 )
 def test_the_checker_sees_a_run_that(world: World, plant: str, kill_shims: bool, words: str) -> None:
-    campaign = Campaign(world, jobs=6, seconds=0.5, program=_planted(world, plant))
+    campaign = Campaign(world, jobs=6, seconds=0.5, program=planted(world, PLANTS[plant]))
 
     _crash_while_jobs_run(campaign, kill_shims=kill_shims)
 

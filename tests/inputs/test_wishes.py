@@ -34,6 +34,9 @@ ANYTHING = st.recursive(
         ({"priority": "-2"}, {"priority": -2}),
         ({"restartable": "yes"}, {"restartable": True}),
         ({"env": {"N": "1"}}, {"env": {"N": 1}}),
+        ({"cpus": "4"}, {"cpus": 4}),
+        ({"mem": "64"}, {"mem": 64}),
+        ({"tags": "a,b"}, {"tags": ["a", "b"]}),
     ],
 )
 def test_text_and_numbers_mean_the_same(text, number):

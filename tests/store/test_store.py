@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dibs.model.jobs import Cause, Outcome, State
-from dibs.store.codec import encode_wishes
+from dibs.store.codec import class_of
 from dibs.store.store import Store
 from store.builders import NOON, a_request, an_attempt, run, submit
 
@@ -76,7 +76,7 @@ def test_a_line_that_asks_for_more_time_is_the_same_job(path):
     with store.turn():
         job = store.queue_again(job.id, a_request("a", time_limit=60.0, num_gpus=2), "an environment")
     assert (job.request.time_limit, job.environment) == (60.0, "an environment")
-    assert store.waiting_classes() == [encode_wishes(job.request.wishes)]
+    assert store.waiting_classes() == [class_of(job.request)]
     store.close()
 
 
@@ -116,7 +116,7 @@ def test_waiting_jobs_come_by_priority_and_then_by_age(store):
     submit(store, "later", priority=-1)
     submit(store, "c")
 
-    found = store.waiting(encode_wishes(a_request().wishes), NOON, 4)
+    found = store.waiting(class_of(a_request()), NOON, 4)
 
     assert [job.request.command.shown for job in found] == ["urgent", "a", "b", "c"]
 

@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+from dibs.client.client import Client, connect
+from dibs.client.starting import lock_is_held
 from dibs.leases.leases import Leases
 from dibs.leases.records import Holder
 
@@ -236,6 +238,39 @@ class World:
         if not self.leases.exists():
             return []
         return Leases(str(self.leases), uid=os.geteuid(), user="test").holders()
+
+    def client(self) -> Client:
+        """Asks this world's daemon, and starts none."""
+        return connect(self.environ, start=False)
+
+    def daemon_pid(self) -> int | None:
+        """The daemon that holds this world's queue."""
+        if not lock_is_held(f"{self.state}/queue"):
+            return None
+        return int((self.state / "queue" / "lock").read_text())
+
+    def run_daemon(self, *, pool: str = "0", **more: Any) -> Running:
+        """A daemon in the foreground that listens. No command of this world starts another."""
+        self.environ |= {"DIBS_POOL": pool, "DIBS_NO_START": "1"}
+        daemon = self.start("daemon", "run", **more)
+        wait_until(
+            lambda: "listens at" in daemon.stderr or daemon.process.poll() is not None,
+            show=lambda: daemon.stderr,
+        )
+        assert daemon.process.poll() is None, daemon.stderr
+        return daemon
+
+    def add(self, *arguments: str, **more: Any) -> int:
+        """The number of the job, or of the first job, that `dibs add` put into the queue."""
+        ended = self.dibs("add", "--parsable", *arguments, **more)
+        assert ended.status == 0, ended
+        return int(ended.stdout.split("-")[0])
+
+    def wait_for(self, *jobs: int) -> list[dict[str, Any]]:
+        """These jobs, once all are over."""
+        client = self.client()
+        wait_until(lambda: not client.wait(jobs, seconds=5)["waiting"], show=lambda: list(client.jobs()))
+        return [client.job(number) for number in jobs]
 
     def processes(self) -> dict[int, str]:
         """Everything alive that belongs to this world: by its environment, its folder or its open files."""

@@ -1,4 +1,7 @@
-"""`dibs gpus`: every GPU and who holds it; `dibs gpus release` ends the job of yours on one."""
+"""`dibs gpus`: every GPU and who holds it; `release` ends the job of yours on one, `drain` spares it new ones.
+
+It works without a daemon, and starts none to look. Where one runs, its drained and quarantined GPUs are marked.
+"""
 
 import os
 import sys
@@ -16,13 +19,20 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY = 0.05  # seconds between two looks at a job that was asked to end
 _SAY_AFTER = 1.0  # seconds until a person wants to know what they wait for
+_PATIENCE = 0.3  # seconds for the daemon's marks; without them the table is still true
 
 _EPILOG = """\b
 Examples:
   dibs gpus                      one line per GPU
   dibs gpus --json | jq -r '.[] | select(.state == "free") | .index'
   dibs gpus release 0            end the job of yours that holds GPU 0, after asking
+  dibs gpus drain 1              the queue starts nothing more on GPU 1; what runs goes on
+  dibs gpus undrain 1
 """
+
+
+_GPUS = click.argument("ids", nargs=-1, required=True, metavar="GPU...")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print an object: the GPUs that changed.")
 
 
 @click.group(invoke_without_command=True, epilog=_EPILOG)
@@ -36,12 +46,13 @@ def gpus(ctx: click.Context, as_json: bool) -> int:
     from dibs.cli.output import say
 
     uses, failure = _look(build_leases(os.environ), os.environ)
+    uses, marks = _with_the_queues(uses)
     if as_json:
         import json
 
-        click.echo(json.dumps([_as_json(use) for use in uses], indent=2))
+        click.echo(json.dumps([_as_json(use, marks.get(use.key)) for use in uses], indent=2))
     elif uses:
-        click.echo("\n".join(_table(uses)))
+        click.echo("\n".join(_table(uses, marks)))
     if failure is not None:
         say(f"dibs: {failure.message}{f'; {failure.remedy}' if failure.remedy else ''}")
         return failure.exit_status
@@ -51,7 +62,7 @@ def gpus(ctx: click.Context, as_json: bool) -> int:
 
 
 @gpus.command()
-@click.argument("ids", nargs=-1, required=True, metavar="GPU...")
+@_GPUS
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def release(ids: Sequence[str], yes: bool) -> int:
     """End the jobs of yours that hold these GPUs, after asking.
@@ -82,6 +93,79 @@ def release(ids: Sequence[str], yes: bool) -> int:
     return 0
 
 
+@gpus.command()
+@_GPUS
+@_JSON
+def drain(ids: Sequence[str], as_json: bool) -> int:
+    """Start nothing more on these GPUs. What runs there goes on to its end."""
+    return _act("drain", ids, "is drained: what runs there goes on", as_json)
+
+
+@gpus.command()
+@_GPUS
+@_JSON
+def undrain(ids: Sequence[str], as_json: bool) -> int:
+    """Use drained or quarantined GPUs again."""
+    return _act("undrain", ids, "is used again", as_json)
+
+
+@gpus.command()
+@_GPUS
+@_JSON
+def add(ids: Sequence[str], as_json: bool) -> int:
+    """Give these GPUs to the queue while it runs."""
+    return _act("add", ids, "belongs to the queue", as_json)
+
+
+@gpus.command()
+@_GPUS
+@_JSON
+def remove(ids: Sequence[str], as_json: bool) -> int:
+    """Take these GPUs from the queue. What runs there goes on to its end."""
+    return _act("remove", ids, "is no longer of the queue: what runs there goes on", as_json)
+
+
+def _act(action: str, ids: Sequence[str], done: str, as_json: bool) -> int:
+    from dibs.cli.asking import ask_daemon
+    from dibs.cli.output import one_line, say, show_json
+    from dibs.errors import BadInput
+    from dibs.model.pool import is_gpu_id
+
+    named = [one for text in ids for one in text.split(",")]
+    for one in named:
+        if not is_gpu_id(one):
+            raise BadInput(f"cannot read {one!r} as a GPU", remedy="name GPUs like 0 or 0,1")
+    changed = ask_daemon().act_on_gpus(action, named)
+    if as_json:
+        show_json({"changed": changed})
+        return 0
+    for one in changed:
+        say(f"GPU {one_line(str(one).removeprefix('index-'), 60)} {done}")
+    if not changed:
+        say(f"dibs: nothing to {action}: it was so already")
+    return 0
+
+
+def _with_the_queues(uses: "list[GpuUse]") -> "tuple[list[GpuUse], dict[str, dict[str, Any]]]":
+    """With GPUs that only the daemon knows of, and its marks; as it was where none answers quickly."""
+    from dibs.cli.asking import ask_running_daemon
+    from dibs.errors import DibsError
+
+    try:
+        client = ask_running_daemon(_PATIENCE)
+        if client is None:
+            return uses, {}
+        seen = {one["key"]: one for one in client.gpus()["gpus"]}
+    except (DibsError, OSError, KeyError, ValueError, TypeError):
+        return uses, {}
+    from dibs.engine.survey import GpuUse
+
+    known = {use.key for use in uses}
+    declared = [GpuUse(key=key, index=one.get("index")) for key, one in seen.items() if key not in known]
+    uses = sorted([*uses, *declared], key=lambda use: (use.index is None, use.index or 0, use.key))
+    return uses, {key: one for key, one in seen.items() if one.get("state") in ("drained", "quarantined")}
+
+
 def _look(leases: "Leases", environ: Mapping[str, str]) -> "tuple[list[GpuUse], DibsError | None]":
     """What can be seen now, and why the driver could not be asked. A sick driver hides no claim."""
     from dibs.engine.survey import survey
@@ -103,7 +187,7 @@ def _look(leases: "Leases", environ: Mapping[str, str]) -> "tuple[list[GpuUse], 
 # -- what is shown -----------------------------------------------------------------------------------------
 
 
-def _table(uses: "Sequence[GpuUse]") -> list[str]:
+def _table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     from dibs.cli.output import one_line, table, terminal_width
     from dibs.model.units import show_size
 
@@ -111,6 +195,9 @@ def _table(uses: "Sequence[GpuUse]") -> list[str]:
     for use in uses:
         card = use.seen
         held = [_in_words(holder, len(use.holders) > 1 or holder.share < 1) for holder in use.holders]
+        mark = marks.get(use.key)
+        if mark and mark.get("why"):
+            held.append(one_line(mark["why"], 200))
         held += [
             f"no lease: {process.user or '?'}, pid {process.pid}, {show_size(process.memory)}"
             for process in use.foreign
@@ -121,7 +208,7 @@ def _table(uses: "Sequence[GpuUse]") -> list[str]:
                 one_line((card.gpu.name if card else "") or "?", 40),
                 f"{show_size(card.memory_used)}/{show_size(card.gpu.memory_total)}" if card else "?",
                 "?" if card is None or card.load is None else f"{card.load}%",
-                use.state,
+                f"{use.state}, {mark['state']}" if mark else use.state,
                 "; ".join(held) or "-",
                 "; ".join(_in_words(wish, wish.share < 1) for wish in use.waiting) or "-",
             )
@@ -151,7 +238,7 @@ def _clock(since: float) -> str:
     return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
 
 
-def _as_json(use: "GpuUse") -> dict[str, Any]:
+def _as_json(use: "GpuUse", mark: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The keys that scripts rely on: docs/reference.md has them. What is not known is null."""
     card = use.seen
     return {
@@ -170,6 +257,8 @@ def _as_json(use: "GpuUse") -> dict[str, Any]:
             {"user": process.user, "pid": process.pid, "memory_bytes": process.memory, "name": process.name}
             for process in use.foreign
         ],
+        "mark": mark["state"] if mark else None,
+        "why": (mark.get("why") or None) if mark else None,
     }
 
 

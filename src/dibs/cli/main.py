@@ -1,17 +1,53 @@
 """`dibs`: the group of commands. The only place where an error becomes words and an exit status."""
 
+import atexit
+import contextlib
+import errno
 import importlib
+import os
 import sys
-from typing import Any
+import threading
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dibs import __version__
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 # Commands are loaded when they are used: `dibs --help` answers before the finger leaves the key.
 _COMMANDS = {
     "run": ("dibs.cli.run:run", "Run a list of commands here, each on its own GPU."),
+    "add": ("dibs.cli.add:add", "Put commands into the queue; they run when GPUs are free."),
+    "ls": ("dibs.cli.ls:ls", "List jobs: what runs, what waits, what has ended."),
+    "log": ("dibs.cli.log:log", "Show what a job wrote, also while it writes."),
+    "why": ("dibs.cli.why:why", "Say what a job waits for."),
+    "info": ("dibs.cli.info:info", "Show everything about a job."),
+    "wait": ("dibs.cli.wait:wait", "Wait until jobs are over; the exit code is theirs."),
     "gpus": ("dibs.cli.gpus:gpus", "Show every GPU and who holds it."),
+    "kill": ("dibs.cli.act:kill", "End jobs, or send them a signal."),
+    "retry": ("dibs.cli.act:retry", "Put jobs that are over back into the queue."),
+    "hold": ("dibs.cli.act:hold", "Keep jobs from starting."),
+    "release": ("dibs.cli.act:release", "Let jobs start that were held."),
+    "edit": ("dibs.cli.edit:edit", "Change a job, or its place, before it starts."),
+    "pause": ("dibs.cli.pause:pause", "Start nothing more: of all, of a project, on a GPU."),
+    "unpause": ("dibs.cli.pause:unpause", "Undo a pause."),
+    "clean": ("dibs.cli.clean:clean", "Forget jobs that are over, and their output."),
+    "export": ("dibs.cli.transfer:export_jobs", "Print jobs as JSON lines."),
+    "import": ("dibs.cli.transfer:import_jobs", "Queue jobs from JSON lines."),
+    "doctor": ("dibs.cli.doctor:doctor", "Look at what dibs stands on, and say what to do."),
+    "daemon": ("dibs.cli.daemon:daemon", "Start, stop and watch the queue's daemon."),
+    "config": ("dibs.cli.config:config", "Show and change settings."),
+    "completion": ("dibs.cli.completion:completion", "Print the script that completes words in your shell."),
+}
+
+# What `dibs --help` shows together. A command that stands in none is shown at the end.
+_USES = {
+    "Run": ("run", "add"),
+    "Look": ("ls", "log", "why", "info", "wait", "gpus"),
+    "Change": ("kill", "retry", "hold", "release", "edit", "pause", "unpause"),
+    "Keep": ("clean", "export", "import"),
 }
 
 _EPILOG = """\b
@@ -19,6 +55,8 @@ Examples:
   dibs run -f commands.txt                     one command a line, each on its own GPU
   dibs run --gpus 0,1 -- python train.py       one command, when GPU 0 or 1 is free
   dibs run -p lr 0.1 0.01 -- python train.py --lr {lr}
+  dibs add -- python train.py                  into the queue; it runs when a GPU is free
+  dibs ls                                      what runs, what waits, what has ended
   dibs gpus                                    who holds what
 """
 
@@ -35,8 +73,23 @@ class _LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+        shown = {name for names in _USES.values() for name in names}
+        uses = {**_USES, "Set up": tuple(name for name in _COMMANDS if name not in shown)}
+        width = max(map(len, _COMMANDS))
+        for use, names in uses.items():
+            with formatter.section(use):
+                formatter.write_dl(
+                    [(name.ljust(width), _COMMANDS[name][1]) for name in names if name in _COMMANDS]
+                )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """The names, without loading the commands behind them."""
+        from click.shell_completion import CompletionItem
+
+        names = [
+            CompletionItem(name, help=_COMMANDS[name][1]) for name in _COMMANDS if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.group(
@@ -55,7 +108,24 @@ def dibs(context: click.Context, /) -> None:
 
 def main() -> None:
     """The console script."""
-    exit_with(dibs, sys.argv[1:])
+    try:
+        exit_with(dibs, sys.argv[1:])
+    except SystemExit as end:
+        _leave(end.code)
+        raise
+
+
+def _leave(status: Any) -> None:
+    """End at once, where nobody is left who wants to do something at the end: a thread, or a jobs file.
+
+    The interpreter's own tidying up takes an eighth of the time of `dibs add`.
+    """
+    if not isinstance(status, int) or threading.active_count() > 1 or atexit._ncallbacks():
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody reads it, or it was closed
+            stream.flush()
+    os._exit(status)
 
 
 def exit_with(command: click.Command, argv: list[str], prog: str = "dibs") -> None:
@@ -76,6 +146,11 @@ def exit_with(command: click.Command, argv: list[str], prog: str = "dibs") -> No
         # Whoever read our output has left; there is nobody to tell.
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _to_stderr(f"{prog}: error: cannot write: the disk is full")
+        sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)
 
 

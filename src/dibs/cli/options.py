@@ -63,3 +63,32 @@ SIZE = Parsed("size", _late("parse_size"))
 TIME = Parsed("time", _late("parse_duration"))
 SHARE = Parsed("share", _late("parse_share"))
 GPU_IDS = Parsed("ids", _ids)
+
+# -- options of `dibs run` and `dibs add` alike ---------------------------------------------------
+
+INPUTS = click.argument("inputs", nargs=-1, metavar="")
+FILE = click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="A job list; may be given again.")
+NUM_GPUS = click.option(
+    "-n", "--num-gpus", type=count(0), metavar="N", help="How many GPUs each job wants (default 1)."
+)
+PREFER = click.option("--prefer", type=GPU_IDS, metavar="IDS", help="GPUs to take first when they are free.")
+ONLY = click.option("--only", type=GPU_IDS, metavar="IDS", help="Use these GPUs only, and wait for them.")
+SHARE_OPTION = click.option(
+    "--share", type=SHARE, metavar="PART", help="The part of a GPU each job books: 0.5 or 1/3."
+)
+VRAM = click.option("--vram", type=SIZE, metavar="SIZE", help="GPU memory each job books; several fit on a card.")
+TIME_LIMIT = click.option(
+    "-t", "--time", "time_limit", type=TIME, metavar="TIME", help="Longest time of a job: 2h, 90s."
+)
+GRACE = click.option("--grace", type=TIME, metavar="TIME", help="Time between TERM and KILL (default 10s).")
+RETRIES = click.option(
+    "--retries", type=count(0), default=0, metavar="N", help="Try a failed job again, with growing pauses."
+)
+PARAM = click.option(
+    "-p", "--param", "_params", metavar="NAME VALUES...", help="Fill {NAME} in the command; again for more."
+)
+SHUFFLE = click.option("--shuffle", is_flag=True, help="Take the parameter combinations in random order.")
+SEED = click.option("--seed", type=count(0), metavar="N", help="Makes --shuffle the same each time.")
+SAMPLES = click.option("--samples", type=count(1), metavar="N", help="Only so many of the combinations.")
+SHELL = click.option("--shell", default="bash", metavar="SHELL", help="The shell for job lines (default bash).")
+WORKDIR = click.option("-C", "--workdir", metavar="DIR", help="Run the jobs in this folder.")

@@ -1,11 +1,15 @@
 """Tables, words and colours. Commands return data; this decides how it looks."""
 
+import contextlib
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
+
+from dibs.errors import DibsError
 
 # Everything a terminal would obey, except colours; and, in a group, text that only looks like it.
 # Compiled when it is used: that takes some milliseconds.
@@ -36,21 +40,42 @@ def harmless(data: bytes) -> bytes:
 
 def one_line(text: str, width: int = 200) -> str:
     """Text in a table or a sentence: nothing in it is obeyed, nothing breaks the line."""
-    shown = "".join(letter if letter.isprintable() else _escaped(letter) for letter in text)
-    return shown if len(shown) <= width else shown[: width - 1] + "…"
+    shown = text if text.isascii() and text.isprintable() else "".join(map(_harmless_letter, text))
+    return shown if columns(shown) <= width else _cut(shown, width - 1) + "…"
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, width: int, shrink: int) -> list[str]:
-    """Aligned columns that fit the width; the column `shrink` gives way."""
+def columns(text: str) -> int:
+    """The columns a text takes on a terminal: Chinese letters take two, accents on top of others none."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns_of, text))
+
+
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    width: int,
+    shrink: int,
+    drop: Sequence[int] = (),
+) -> list[str]:
+    """Aligned columns that fit the width: the column `shrink` gives way, then those in `drop` leave, in order."""
     cells = [list(headings), *[list(row) for row in rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
-    spare = width - sum(widths) - 2 * (len(widths) - 1)
-    if spare < 0:
-        widths[shrink] = max(10, widths[shrink] + spare)
+    widths = [max(columns(row[column]) for row in cells) for column in range(len(headings))]
+    kept = list(range(len(headings)))
+    for column in drop:
+        least = sum(min(widths[one], 10) if one == shrink else widths[one] for one in kept)
+        if least + 2 * (len(kept) - 1) <= width:
+            break
+        kept.remove(column)
+    spare = width - sum(widths[one] for one in kept) - 2 * (len(kept) - 1)
+    if spare < 0 and shrink in kept:
+        widths[shrink] = max(min(10, widths[shrink]), widths[shrink] + spare)
     lines = []
     for row in cells:
         row[shrink] = one_line(row[shrink], widths[shrink])
-        lines.append("  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip())
+        line = "  ".join(row[one] + " " * (widths[one] - columns(row[one])) for one in kept)
+        lines.append(one_line(line.rstrip(), width) if drop else line.rstrip())
     return lines
 
 
@@ -62,6 +87,48 @@ def terminal_width(fd: int = 2) -> int:
         return max(20, os.get_terminal_size(fd).columns or 80)  # `script` makes terminals of no width
     except OSError:
         return 80
+
+
+def terminal_height(fd: int = 1) -> int:
+    """Lines; a page where nobody sits at a terminal."""
+    try:
+        return max(2, os.get_terminal_size(fd).lines or 24)
+    except OSError:
+        return 100
+
+
+def styled(text: str, style: str, fd: int = 1) -> str:
+    """Bold, dim or a colour, where the one who reads it wants colours."""
+    if not style or not wants_colour(os.environ, fd):
+        return text
+    return click.style(text, **{style: True}) if style in ("bold", "dim") else click.style(text, fg=style)
+
+
+def show(text: str, end: str = "\n") -> None:
+    """Data for stdout, whatever letters the terminal's encoding has."""
+    put(1, f"{text}{end}".encode("utf-8", "backslashreplace"))
+
+
+def show_json(data: Any) -> None:
+    """One JSON value; what is no UTF-8 stands in it as escaped lone surrogates."""
+    import json
+
+    show(json.dumps(data, indent=2))
+
+
+def put(fd: int, data: bytes) -> None:
+    """Write data that must arrive: where it cannot, the command has failed."""
+    import select
+
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            select.select([], [fd], [])
+        except BrokenPipeError:
+            raise BrokenPipeError from None  # without its number: click would end with 1, and quietly
+        except OSError as error:
+            raise DibsError(f"cannot write the output: {error.strerror}") from error
 
 
 def write_all(fd: int, data: bytes) -> bool:
@@ -79,13 +146,39 @@ def write_all(fd: int, data: bytes) -> bool:
 
 
 def say(text: str) -> None:
-    """Talk goes to stderr; stdout is for data."""
-    sys.stdout.flush()
-    click.echo(text.encode("utf-8", "backslashreplace"), err=True)
+    """Talk goes to stderr; stdout is for data. That nobody can hear it changes nothing."""
+    with contextlib.suppress(OSError, AttributeError):  # a stream that was closed from the start is None
+        sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        click.echo(text.encode("utf-8", "backslashreplace"), err=True)
 
 
 def _last_state(line: bytes) -> bytes:
     return next((part for part in reversed(line.split(b"\r")) if part), b"")
+
+
+def _harmless_letter(letter: str) -> str:
+    return letter if letter.isprintable() else _escaped(letter)
+
+
+def _columns_of(letter: str) -> int:
+    if letter.isascii():
+        return 1
+    import unicodedata
+
+    if unicodedata.category(letter) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def _cut(text: str, width: int) -> str:
+    """As many letters as fit."""
+    taken = 0
+    for place, letter in enumerate(text):
+        taken += _columns_of(letter)
+        if taken > width:
+            return text[:place]
+    return text
 
 
 def _escaped(letter: str) -> str:

@@ -2,15 +2,24 @@
 
 import os
 import shlex
-import stat
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dibs.cli.options import GPU_IDS, SHARE, SIZE, TIME, count
+from dibs.cli import options as shared
+from dibs.cli.commands import (
+    TakesCommand,
+    check_parameters,
+    check_words,
+    choose_seed,
+    is_piped,
+    open_closed_streams,
+    points,
+    with_command,
+)
+from dibs.cli.options import count
 from dibs.errors import BadInput, NoGpu
-from dibs.sweeps.params import split_params
 
 if TYPE_CHECKING:
     from dibs.foreground.feed import List
@@ -36,42 +45,21 @@ Exit status: 0 all succeeded, 1 something failed, 2 bad usage, 75 no GPU now (--
 """
 
 
-class _RunCommand(click.Command):
-    """Takes `-p NAME VALUES...` and everything behind `--` out before click reads the options."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        params, rest = split_params(args)
-        command: list[str] | None = None
-        if "--" in rest:
-            place = rest.index("--")
-            rest, command = rest[:place], rest[place + 1 :]
-        ctx.meta["params"], ctx.meta["command"], ctx.meta["words"] = params, command, list(args)
-        try:
-            return super().parse_args(ctx, rest)
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # click forgets it where an option lacks its value
-            if isinstance(error, click.NoSuchOption) and command is None:
-                ctx.meta["hint"] = "a command and its options stand behind --"
-            raise
-
-
-@click.command(cls=_RunCommand, epilog=_EPILOG, options_metavar="[OPTIONS] [-] [-- COMMAND...]")
-@click.argument("inputs", nargs=-1, metavar="")
-@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="A job list; may be given again.")
+@click.command(cls=TakesCommand, epilog=_EPILOG, options_metavar="[OPTIONS] [-] [-- COMMAND...]")
+@shared.INPUTS
+@shared.FILE
 @click.option("--gpus", metavar="IDS", help="The GPUs that may be used: 0,1 · 0,0,1 · 0+1,2+3 · auto.")
 @click.option("--gpus-file", metavar="FILE", help="Like --gpus, in a file that may be edited while it runs.")
-@click.option("-n", "--num-gpus", type=count(0), metavar="N", help="How many GPUs each job wants (default 1).")
-@click.option("--prefer", type=GPU_IDS, metavar="IDS", help="GPUs to take first when they are free.")
-@click.option("--only", type=GPU_IDS, metavar="IDS", help="Use these GPUs only, and wait for them.")
-@click.option("--share", type=SHARE, metavar="PART", help="The part of a GPU each job books: 0.5 or 1/3.")
-@click.option("--vram", type=SIZE, metavar="SIZE", help="GPU memory each job books; several fit on a card.")
+@shared.NUM_GPUS
+@shared.PREFER
+@shared.ONLY
+@shared.SHARE_OPTION
+@shared.VRAM
 @click.option("--no-wait", is_flag=True, help="End with 75 instead of waiting when no GPU is free.")
 @click.option("--ignore-processes", is_flag=True, help="Use GPUs on which other people's processes run.")
-@click.option("-t", "--time", "time_limit", type=TIME, metavar="TIME", help="Longest time of a job: 2h, 90s.")
-@click.option("--grace", type=TIME, metavar="TIME", help="Time between TERM and KILL (default 10s).")
-@click.option(
-    "--retries", type=count(0), default=0, metavar="N", help="Try a failed job again, with growing pauses."
-)
+@shared.TIME_LIMIT
+@shared.GRACE
+@shared.RETRIES
 @click.option("--fail-fast", is_flag=True, help="End everything at the first failure.")
 @click.option("--max-failures", type=count(1), metavar="N", help="Start nothing more after N failures.")
 @click.option(
@@ -85,14 +73,12 @@ class _RunCommand(click.Command):
     help="Run only what has not succeeded: of RUN, or of --output-dir.",
 )
 @click.option("--fresh", is_flag=True, help="Start over in an --output-dir that holds an earlier run.")
-@click.option(
-    "-p", "--param", "_params", metavar="NAME VALUES...", help="Fill {NAME} in the command; again for more."
-)
-@click.option("--shuffle", is_flag=True, help="Take the parameter combinations in random order.")
-@click.option("--seed", type=count(0), metavar="N", help="Makes --shuffle the same each time.")
-@click.option("--samples", type=count(1), metavar="N", help="Only so many of the combinations.")
-@click.option("--shell", default="bash", metavar="SHELL", help="The shell for job lines (default bash).")
-@click.option("-C", "--workdir", metavar="DIR", help="Run the jobs in this folder.")
+@shared.PARAM
+@shared.SHUFFLE
+@shared.SEED
+@shared.SAMPLES
+@shared.SHELL
+@shared.WORKDIR
 @click.option("--raw", is_flag=True, help="Show the jobs' output without tags.")
 @click.option("-q", "--quiet", is_flag=True, help="Show failures only.")
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines instead.")
@@ -103,7 +89,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     Commands come from -f files, from a pipe, or stand behind --. Each gets CUDA_VISIBLE_DEVICES for GPUs that are
     leased for it, also against other users of this machine.
     """
-    _check_words(options, ctx.meta["words"])
+    check_words(options, ctx.meta["words"], "run")
     return _Run(options, ctx.meta["params"], ctx.meta["command"]).execute()
 
 
@@ -130,7 +116,7 @@ class _Run:
         from dibs.model.pool import Pool
 
         options = self._options
-        _open_closed_streams()
+        open_closed_streams()
         self._check()
         self._defaults = self._default_request()
         resume = self._resume_name()
@@ -193,14 +179,7 @@ class _Run:
             raise BadInput(
                 "--gpus names no GPU", remedy="name GPUs like 0,1, or leave it out for all that are free"
             )
-        if self._params and self._command is None:
-            raise BadInput("-p fills {NAME} in a command", remedy="put the command behind --")
-        if not self._params and (options["shuffle"] or options["samples"] or options["seed"] is not None):
-            raise BadInput(
-                "--shuffle, --seed and --samples are for -p", remedy="give parameters with -p NAME VALUES"
-            )
-        if self._command is not None and not self._command:
-            raise BadInput("there is no command behind --", remedy="dibs run -- python train.py")
+        check_parameters(options, self._params, self._command, "run")
         if options["fresh"] and (options["resume"] is not None or not options["output_dir"]):
             raise BadInput("--fresh starts over in an --output-dir", remedy="give the folder, and no --resume")
 
@@ -282,7 +261,7 @@ class _Run:
                 )
             wants_stdin = True
         if options["resume"] is not None and not (lists or single):
-            wants_stdin = wants_stdin or _is_piped()
+            wants_stdin = wants_stdin or is_piped()
         if wants_stdin:
             if single is not None:
                 raise BadInput(
@@ -300,39 +279,17 @@ class _Run:
     def _single(self, words: Sequence[str], size: int) -> "Request":
         from dibs.inputs.checks import check_request
 
-        request = self._with_command(words)
+        request = with_command(self._defaults, words, self._options["shell"])
         check_request(request, size)
         return request
 
-    def _with_command(self, words: Sequence[str]) -> "Request":
-        """Words are executed as they are; a single one with blanks in it is a line for the shell."""
-        from dataclasses import replace
-
-        from dibs.model.jobs import Command
-
-        if len(words) == 1 and not os.path.exists(words[0]) and set(words[0]) & set(" \t|&;<>()$`\\\"'*?[]#~%\n"):
-            return replace(self._defaults, command=Command.line(words[0], self._options["shell"]))
-        return replace(self._defaults, command=Command.exact(words))
-
     def _points(self, words: Sequence[str]) -> Iterator["Entry"]:
-        """One job for each combination of the parameters; checked now, made as they are wanted."""
         from dibs.sweeps.grid import Grid
-        from dibs.sweeps.template import LineTemplate, WordsTemplate
 
         options = self._options
+        seed = choose_seed(options, self._warnings)
         grid = Grid.of(self._params)
-        seed = options["seed"]
-        if options["shuffle"] and seed is None:
-            seed = int.from_bytes(os.urandom(4), "big")
-            self._warnings.append(f"shuffled with --seed {seed}")
-        elif not options["shuffle"]:
-            seed = None
-        points = grid.points(seed=seed, samples=options["samples"])
-        if len(words) == 1:
-            line = LineTemplate(words[0], grid.names)
-            return (self._with_command([line.expand(point)]) for point in points)
-        template = WordsTemplate(words, grid.names)
-        return (self._with_command(template.expand(point)) for point in points)
+        return points(self._defaults, words, grid, options["shell"], seed=seed, samples=options["samples"])
 
     def _check_wishes(self, pool: Any) -> None:
         """What no line of this call could ever get is refused before anything starts."""
@@ -354,41 +311,3 @@ class _Run:
             else f"--resume {name}"
         )
         return f"the same command with `{where}` runs only what has not succeeded"
-
-
-def _check_words(options: dict[str, Any], line: Sequence[str]) -> None:
-    """Refuse words that are no option, and say where they were most likely meant to stand."""
-    from itertools import takewhile
-
-    from dibs.cli.output import one_line
-
-    words = [word for word in options["inputs"] if word != "-"]
-    if not words:
-        return
-    numbers = list(takewhile(str.isdigit, words))
-    if options["gpus"] and numbers:
-        remedy = f"write --gpus {','.join([options['gpus'].strip(' ,'), *numbers])}"
-    elif all(map(os.path.isfile, words)):
-        remedy = f"a job list stands behind -f: dibs run {' '.join(f'-f {shlex.quote(word)}' for word in words)}"
-    else:
-        place = list(line).index(words[0])
-        meant = shlex.join(["dibs", "run", *line[:place], "--", *line[place:]])
-        remedy = f"a command stands behind --, a job list behind -f: {meant}"
-    raise BadInput(f"cannot use {words[0]!r} here", remedy=one_line(remedy, 500))
-
-
-def _open_closed_streams() -> None:
-    """Where we were started with `2>&-` the next file opened would be stderr, and be written to."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
-
-
-def _is_piped() -> bool:
-    """Whether a list may come in on stdin: not from a terminal, nor from /dev/null as under cron."""
-    try:
-        return not stat.S_ISCHR(os.fstat(0).st_mode)
-    except OSError:
-        return False

@@ -1,6 +1,6 @@
 """The books on the cards: what our attempts hold, what others hold, and what the cards themselves say."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -9,19 +9,28 @@ from dibs.leases.leases import Busy
 from dibs.leases.records import Holder
 from dibs.model.claims import Claim
 from dibs.model.gpus import GpuReading, Reading
-from dibs.model.jobs import Attempt
+from dibs.model.jobs import Attempt, Job
 from dibs.model.pool import Pool
 from dibs.model.units import show_size
-from dibs.policy.snapshot import CardView
+from dibs.policy.snapshot import CardView, Hold
 
 _NOTHING = Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Booking:
+    """What one of our attempts holds of a card."""
+
+    claim: Claim
+    label: str  # its job's
+    ends_at: float | None  # when it will have ended for sure
 
 
 @dataclass(slots=True)
 class _Books:
     """One card's page."""
 
-    ours: dict[tuple[int, int], tuple[Claim, str]] = field(default_factory=dict)  # by attempt: claim, label
+    ours: dict[tuple[int, int], _Booking] = field(default_factory=dict)  # by attempt
     others: Busy | None = None  # who was in the way when we last tried
     seen: GpuReading | None = None
     unsettled: bool = False  # something left it and the card has not been asked since
@@ -41,15 +50,18 @@ class Cards:
     ) -> None:
         self.pool = pool
         self.may_grow = False  # somebody may put more GPUs into the pool while we run
+        self.marks: Mapping[str, str] = {}  # by a card's key, why nothing is started there: "is drained"
         self._is_ours = is_ours
         self._is_alive = is_alive
         self._respect_processes = respect_processes
         self._books: dict[str, _Books] = {}
         self._silent = ""  # why the cards cannot be asked, where that is so
 
-    def book(self, attempt: Attempt, label: str) -> None:
+    def book(self, attempt: Attempt, job: Job) -> None:
+        limit = job.request.time_limit
+        ends_at = None if limit is None else attempt.opened_at + limit + job.request.grace
         for claim in attempt.claims:
-            self._page(claim.gpu).ours[attempt.key] = (claim, label)
+            self._page(claim.gpu).ours[attempt.key] = _Booking(claim, job.label, ends_at)
 
     def release(self, attempt: Attempt) -> None:
         for claim in attempt.claims:
@@ -102,13 +114,15 @@ class Cards:
         card = self.pool.card(key)
         assert card is not None
         taken, vram = _NOTHING, 0
-        for claim, _ in page.ours.values():
-            taken += claim.share
-            vram += claim.vram
-        holders = [f"job {label}" for _, label in page.ours.values()]
-        blocked = self._blocked(page)
+        for booked in page.ours.values():
+            taken += booked.claim.share
+            vram += booked.claim.vram
+        holders = [f"job {booked.label}" for booked in page.ours.values()]
+        ends = [Hold(booked.claim.share, booked.claim.vram, booked.ends_at) for booked in page.ours.values()]
+        blocked = self.marks.get(key) or self._blocked(page)
         if page.others is not None:
             taken = Fraction(1)
+            ends = [Hold(taken, 0, None)]  # nobody knows when others let go
             holders += [in_words(holder) for holder in page.others.holders]
             if not holders:
                 blocked = blocked or _why_not_ours(page.others)
@@ -119,6 +133,7 @@ class Cards:
             vram_free=self._measured_free(page) if vram else None,
             blocked=blocked,
             holders=tuple(holders),
+            ends=tuple(ends),
         )
 
     def _blocked(self, page: _Books) -> str:

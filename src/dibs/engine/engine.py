@@ -7,43 +7,36 @@ whoever owns the loop calls `turn` when something happened, and `wake_at` tells 
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dibs.backends.local import Attached, LocalBackend
 from dibs.engine.cards import Cards
+from dibs.engine.hand import Hand, Key, Nobody, Observer, Open
 from dibs.engine.keeper import Keeper
+from dibs.engine.machine import Machine
 from dibs.engine.place import Place
 from dibs.engine.results import Results
+from dibs.engine.settling import LOOK_AT_STARTING, Settling
 from dibs.engine.waiting import WaitingLine
-from dibs.errors import DibsError, StoreUnusable
+from dibs.errors import StoreUnusable
 from dibs.leases.leases import Leases
 from dibs.model.claims import Claim
-from dibs.model.events import Ended, Event, Found, Queued, Refused, Skipped, Started, Trouble, Waits
-from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Request, State
+from dibs.model.events import Ended, Event, Found, Refused, Skipped, Started, Trouble, Waits
+from dibs.model.jobs import Attempt, Job, JobId, Request, State
 from dibs.model.reasons import Reason
-from dibs.policy.retry import retry_after
 from dibs.policy.schedule import booking, impossible, is_allowed, schedule
-from dibs.policy.settle import LOST, Verdict, outcome_of, settle
 from dibs.policy.snapshot import Plan, Snapshot
+from dibs.policy.turns import in_turn, joined, served_after, trimmed
 from dibs.store.store import Store
 
 _LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
-_LOOK_AT_KEPT = 0.5  # seconds between two looks at a lost attempt that still holds its GPU
-_LOOK_AT_STARTING = 0.01  # seconds until a shim that is just starting can be watched
 _AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried again
-_MOST_FALSE_STARTS = 5
-
-_Key = tuple[JobId, int]  # an attempt's
-
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """An attempt that has not ended, as far as we know."""
-
-    job: Job
-    attempt: Attempt
-    is_ours: bool = False  # begun by this engine, so nobody needs to be told that it runs
+_NOT_COUNTED = Machine()
+_MAKE_ROOM = "free some space (`df -h`); nothing was changed"
 
 
 class Engine:
@@ -63,149 +56,109 @@ class Engine:
         clock: Callable[[], float] = time.time,
         reach: Callable[[str], None] = lambda point: None,
         most_without_gpu: int = os.cpu_count() or 1,
+        machine: Machine = _NOT_COUNTED,
     ) -> None:
         self.store = store
         self.cards = cards
         self.is_draining = False
         self.most_failures = sys.maxsize  # after so many nothing more is started
+        self.paused: Mapping[str, str] = {}  # why nothing of a project is started; under "" why nothing at all is
+        self.hand = Hand(WaitingLine(store.waiting), ask_for_turn)
         self._backend = backend
         self._keeper = Keeper(leases)
         self._results = results
-        self._place = place
+        self.place = place
         self._announce = announce
-        self._ask_for_turn = ask_for_turn
-        self._clock = clock
+        self.clock = clock
         self._reach = reach  # named points of the launch protocol, where tests let the engine die
         self._most_without_gpu = most_without_gpu
-        self._waiting = WaitingLine(store.waiting)
-        self._open: dict[_Key, _Open] = {}
-        self._done: list[_Key] = []  # let go by their shims, to be settled in the next turn
-        self._words: dict[_Key, str] = {}  # said to attempts, but not heard yet
-        self._unclear: set[_Key] = set()  # to be looked at again: kept GPUs, shims that are just starting
+        self._machine = machine
+        self._words: dict[Key, str] = {}  # said to attempts, but not heard yet
         self._attached: dict[JobId, Attached] = {}
-        self._false_starts: dict[JobId, int] = {}
-        self._events: list[Event] = []
-        self._timers: dict[str, float] = {}
-        self._failures = 0
+        self._active: set[str] = set()  # projects of which jobs wait or run
+        self.served: Mapping[str, float] = {}  # how much each project was given, so that they take turns
         self._last_reason: tuple[JobId, Reason] | None = None
+        self._settling = Settling(
+            hand=self.hand,
+            store=store,
+            backend=backend,
+            keeper=self._keeper,
+            cards=cards,
+            results=results,
+            boot_id=place.boot_id,
+            may_retry=lambda: not self.is_draining,
+        )
+        self.observe(Nobody())
+
+    def observe(self, observer: Observer) -> None:
+        """Let somebody hear of everything inside the turn that records it."""
+        self._observer = self._settling.observer = observer
 
     # -- what others ask of it -------------------------------------------------------------------------
 
     @property
     def running(self) -> int:
-        return len(self._open)
+        return len(self.hand.open)
 
     @property
     def waiting(self) -> int:
-        return self._waiting.count
+        return self.hand.waiting.count
 
     @property
     def is_idle(self) -> bool:
         """Nothing runs, and nothing will without a new job."""
-        return not self._open and not self._done and (self.is_draining or not self._waiting.count)
+        return not self.hand.open and not self.hand.done and (self.is_draining or not self.hand.waiting.count)
 
     @property
     def is_stuck(self) -> bool:
         """Whatever ran has ended, but the store cannot take it down now. Its records stand in the folders."""
-        return "trouble" in self._timers and bool(self._open) and self._open.keys() <= set(self._done)
+        hand = self.hand
+        return "trouble" in hand.timers and bool(hand.open) and hand.open.keys() <= set(hand.done)
 
     @property
     def wake_at(self) -> float | None:
         """When `turn` should be called though nothing happened, in seconds since the epoch."""
-        moments = [*self._timers.values()]
-        if self._waiting.next_due is not None and not self.is_draining:
+        moments = [*self.hand.timers.values()]
+        if self.hand.waiting.next_due is not None and self._may_start:
             # While a trouble lasts nothing starts: to be woken for it would be to spin.
-            moments.append(max(self._waiting.next_due, self._timers.get("trouble", 0.0)))
+            moments.append(max(self.hand.waiting.next_due, self.hand.timers.get("trouble", 0.0)))
         return min(moments, default=None)
 
     def warm_up(self) -> None:
         """Get ready to start jobs, so that the first one does not wait for it."""
         self._backend.warm_up()
 
-    def capture(self, environment: dict[str, str]) -> str:
-        """Keep an environment for the jobs submitted under the returned key."""
-        with self.store.turn():
-            key = self.store.keep_environment(environment)
-        self._place.keep_environment(key, environment)
-        return key
-
-    def submit(self, requests: Iterable[Request | tuple[Request, str]], environment: str) -> list[Job]:
-        """Accept jobs, durably, in one go. A request with a sentence is one that can never run."""
-        now = self._clock()
-        jobs: list[Job] = []
-        added: list[Job] = []
-        events: list[Event] = []
-        with self.store.turn():
-            for item in requests:
-                request, problem = item if isinstance(item, tuple) else (item, "")
-                job, is_new = self.store.submit(request, environment, now)
-                jobs.append(job)
-                problem = problem or self._why_never(request)
-                if job.state is State.SUCCEEDED:
-                    events.append(Skipped(job))
-                elif is_new or job.state.is_over or job.state is State.HELD:
-                    if problem:
-                        events.append(self._refuse(job, problem, now))
-                        continue
-                    added.append(job if is_new else self.store.queue_again(job.id, request, environment))
-                    events.append(Queued(added[-1]))
-        for job in added:
-            self._waiting.add(job)
-        self._tell_of(events)
-        return jobs
-
     def attach(self, job: JobId, attached: Attached) -> None:
         """Connect a job's command to the descriptors of the person who waits for it."""
         self._attached[job] = attached
 
-    def resume(self) -> None:
-        """Come back to a store that another engine left, and settle its attempts.
-
-        What waited is set aside until a list names it again: what was struck from the list stays out.
-        """
-        now = self._clock()
+    def come_back(self) -> None:
+        """Take up a store that another engine left: settle its attempts and adopt what runs."""
+        now = self.clock()
         with self.store.turn():
             for job, attempt in self.store.open_attempts():
-                self._open[attempt.key] = _Open(job, attempt)
-                self.cards.book(attempt, job.label)
-                self._settle(attempt.key, now)
-            self.store.hold_leftovers()
-        # What ended while nobody looked is neither news nor a failure of this run: its list will name it.
-        self._failures = 0
-        self._events = [
-            Found(event.job, event.attempt, event.outcome) if isinstance(event, Ended) else event
-            for event in self._events
-        ]
-        self._load_waiting()
-        self._ask_for_turn()
-
-    def queue_leftovers(self) -> None:
-        """Queue again whatever has not succeeded, unless no free moment of today's pool could satisfy it."""
-        events: list[Event] = []
-        with self.store.turn():
-            events += [  # they have not succeeded either, and nothing about them has changed
-                Refused(row.job, row.outcome)
-                for row in self.store.rows((State.FAILED,), -1)
-                if row.outcome is not None and row.outcome.cause is Cause.REFUSED
-            ]
-            for leftover in self.store.leftovers():
-                job = self.store.queue_again(leftover)
-                if problem := self._why_never(job.request):
-                    events.append(self._refuse(job, problem, self._clock()))
-        self._load_waiting()
-        self._tell_of(events)
+                self.hand.open[attempt.key] = Open(job, attempt)
+                self.cards.book(attempt, job)
+                self._settling.settle(attempt.key, now)
+            self._observer.before_commit()
+        self.load_waiting()
+        self.hand.ask_for_turn()
 
     def drain(self) -> None:
         """Start nothing more; what runs goes on."""
         self.is_draining = True
         self._keeper.stop_waiting()
-        self._timers.pop("others", None)
-        self._ask_for_turn()
+        self.hand.timers.pop("others", None)
+        self.hand.ask_for_turn()
 
     def tell_all(self, word: str) -> None:
         """Send `stop`, `kill` or `signal N` to everything that runs."""
-        self._words = dict.fromkeys(self._open, word)
-        self._tell(self._clock())
+        self.tell(self.hand.open, word)
+
+    def tell(self, attempts: Iterable[Key], word: str) -> None:
+        """Send a word to some of what runs; whoever cannot hear it yet is told again."""
+        self._words |= dict.fromkeys(attempts, word)
+        self._tell(self.clock())
 
     def close(self) -> None:
         """Leave. What runs goes on with its shim."""
@@ -216,71 +169,102 @@ class Engine:
 
     def turn(self) -> None:
         """Settle what ended, start what can start. One transaction, then the acts, then the news."""
-        now = self._clock()
+        now = self.clock()
         self._ring(now)
-        done, self._done = self._done, []
-        failures = self._failures
-        before = dict(self._open), self._events.copy(), self._false_starts.copy()
+        done, self.hand.done = self.hand.done, []
+        before = self._keep()
         try:
             with self.store.turn():
                 for key in done:
-                    self._settle(key, now)
+                    self._settling.settle(key, now)
                 begun = self._begin(now) if self._may_begin else []
                 self._keeper.let_go_of_spares()
-        except StoreUnusable as error:
-            self._failures = failures
-            self._go_back_to(*before, done, now, error)
+                self._observer.before_commit()
+        except (StoreUnusable, OSError) as error:
+            self._go_back_to(before, done, now, error)
+        except Exception:  # a bug: what ended must not be forgotten over it
+            self._go_back_to(before, done, now, None)
+            raise
         else:
             if begun:
                 self._reach("after-intent")
             for one in begun:
                 self._launch(one, now)
-        events, self._events = self._events, []
+        self._tell_news()
+
+    @contextmanager
+    def change(self) -> Iterator[float]:
+        """A turn for what people ask for: durable at its end, or it never happened. Gives the moment."""
+        now = self.clock()
+        before = self._keep()
+        try:
+            with self.store.turn():
+                yield now
+                self._observer.before_commit()
+        except OSError as error:  # of the journal or an environment: as if the store itself were full
+            self._go_back_to(before, [], now, None)
+            where = os.path.dirname(self.store.path)
+            raise StoreUnusable(f"cannot write to {where}: {error.strerror}", remedy=_MAKE_ROOM) from error
+        except BaseException:
+            self._go_back_to(before, [], now, None)
+            raise
+        self._reach("after-commit")
+        self.hand.ask_for_turn()
+
+    def _tell_news(self) -> None:
+        events, self.hand.events = self.hand.events, []
+        for event in events:
+            if isinstance(event, Ended):
+                self._attached.pop(event.job.id, None)
         events += [trouble for event in events for trouble in self._show_result(event)]
         if events:
             self._announce(events)
         for event in events:
             if isinstance(event, Ended) and event.outcome.cause is None:
-                self._backend.retire(event.attempt)
+                self._retire(event)
+
+    def _retire(self, event: Ended) -> None:
+        """Let the folder of a silent success be used again, unless somebody is led there by name."""
+        if not self._results.shows_attempts(event.job) and self._backend.retire(event.attempt):
+            self._results.forget(event.job)
+
+    @property
+    def _may_start(self) -> bool:
+        return not self.is_draining and "" not in self.paused and self.hand.failures < self.most_failures
 
     @property
     def _may_begin(self) -> bool:
-        return not self.is_draining and self._failures < self.most_failures and "trouble" not in self._timers
+        return self._may_start and "trouble" not in self.hand.timers
 
     def _tell(self, now: float) -> None:
         """Say what must be said to attempts, and again to those whose shim is not there yet to hear it."""
         self._words = {
             key: word
             for key, word in self._words.items()
-            if key in self._open and not self._backend.tell(self._open[key].attempt, word)
+            if key in self.hand.open and not self._backend.tell(self.hand.open[key].attempt, word)
         }
         if self._words:
-            self._timers["words"] = now + _LOOK_AT_STARTING
-            self._ask_for_turn()
+            self.hand.timers["words"] = now + LOOK_AT_STARTING
+            self.hand.ask_for_turn()
 
     def _ring(self, now: float) -> None:
         """Do what was put off until now."""
-        for name in [name for name, at in self._timers.items() if at <= now]:
-            del self._timers[name]
+        for name in [name for name, at in self.hand.timers.items() if at <= now]:
+            del self.hand.timers[name]
             if name == "others":
                 self.cards.look_again()
             elif name == "unclear":
-                self._done += self._unclear
+                self.hand.done += self.hand.unclear
             elif name == "words":
                 self._tell(now)
 
-    def _begin(self, now: float) -> list[_Open]:
+    def _begin(self, now: float) -> list[Open]:
         """Decide, take the leases, record the intents. Others may be faster: then decide again without them."""
-        begun: list[_Open] = []
-        if not self._waiting.count:
+        begun: list[Open] = []
+        if not self.hand.waiting.count:
             return begun
         while True:
-            snapshot = Snapshot(
-                cards=self.cards.views(),
-                groups=self.cards.pool.groups,
-                waiting=self._waiting.first(self.cards.most_at_once, now),
-                room_without_gpu=self._most_without_gpu - self._running_without_gpu(),
-            )
+            snapshot = self.snapshot(now)
             plan = schedule(snapshot)
             beaten = False
             for placement in plan.placements:
@@ -289,7 +273,7 @@ class Engine:
                     beaten = True
                     break
                 begun.append(one)
-            if not beaten and (not self._waiting.count or _each_kind_waits(snapshot, plan)):
+            if not beaten and (not self.hand.waiting.count or _each_kind_waits(snapshot, plan)):
                 break
         stuck = next((job for job in snapshot.waiting if job.id in plan.reasons), None)
         if stuck is None:
@@ -298,30 +282,60 @@ class Engine:
             self._wait_with(stuck, plan.reasons[stuck.id], now)
         return begun
 
-    def _take(self, job: Job, claims: tuple[Claim, ...], now: float) -> _Open | None:
+    def snapshot(self, now: float) -> Snapshot:
+        """The machine and the head of the queue, as the policy looks at them."""
+        waiting = self.hand.waiting.first(self.cards.most_at_once, now)
+        self._let_join({job.request.project for job in waiting})
+        if len(self._active) > 1:
+            waiting = in_turn(waiting, self.served)
+        left = self._machine.left(one.job.request.wishes for one in self.hand.open.values())
+        return Snapshot(
+            cards=self.cards.views(),
+            groups=self.cards.pool.groups,
+            waiting=waiting,
+            room_without_gpu=self._most_without_gpu - self._running_without_gpu(),
+            now=now,
+            cpus_free=left.cpus,
+            mem_free=left.memory,
+            array_running=self._array_running(),
+            paused=self.paused,
+        )
+
+    def _let_join(self, waiting: set[str]) -> None:
+        """A project that comes new, or back, stands where the others stand: turns cannot be saved up."""
+        active = waiting | {one.job.request.project for one in self.hand.open.values()}
+        if active != self._active:
+            for project in active - self._active:
+                self.served = joined(self.served, project, self._active)
+            self.served = trimmed(self.served, active)
+            self._active = active
+
+    def _take(self, job: Job, claims: tuple[Claim, ...], now: float) -> Open | None:
         """Lease the cards and record the intent; None when somebody else was faster."""
         number = job.attempts + 1
         attempt = Attempt(
             job=job.id,
             number=number,
             claims=claims,
-            boot_id=self._place.boot_id,
+            boot_id=self.place.boot_id,
             opened_at=now,
-            folder=self._place.attempt_folder(job.id, number),
+            folder=self.place.attempt_folder(job.id, number),
         )
         if busy := self._keeper.take(job, attempt):
             self.cards.taken_by_others(claims, busy)
             return None
         self._reach("after-lease")
         self.store.open_attempt(attempt)
-        self._waiting.remove(job)
+        self.hand.waiting.remove(job)
         running = replace(job, state=State.RUNNING, attempts=number, tries=job.tries + 1)
-        one = _Open(running, attempt, is_ours=True)
-        self._open[attempt.key] = one
-        self.cards.book(attempt, job.label)
+        one = Open(running, attempt, is_ours=True)
+        self.hand.open[attempt.key] = one
+        self.cards.book(attempt, job)
+        self.served = served_after(self.served, job)
+        self._observer.started(running, attempt)
         return one
 
-    def _launch(self, one: _Open, now: float) -> None:
+    def _launch(self, one: Open, now: float) -> None:
         """Act on a recorded intent."""
         job, attempt = one.job, one.attempt
         attached = self._attached.get(job.id)
@@ -330,108 +344,20 @@ class Engine:
             stdout, stderr = self._results.streams(job, attempt.folder)
             self._backend.submit(
                 attempt,
-                self._place.spec(job, attempt, stdout, stderr),
+                self.place.spec(job, attempt, stdout, stderr),
                 self._keeper.descriptors(attempt),
-                lambda: self._let_go(attempt.key),
+                lambda: self.hand.let_go(attempt.key),
                 attached,
             )
             self._reach("after-launch")
         except OSError as error:
             # Nothing was started: the next turn finds a folder without a start and queues the job again.
             self._trouble(f"cannot start job {job.label}: {error}", now)
-            self._let_go(attempt.key)
+            self.hand.let_go(attempt.key)
         else:
-            self._events.append(Started(job, attempt, stdout, stderr))
+            self.hand.events.append(Started(job, attempt, stdout, stderr))
 
-    def _let_go(self, key: _Key) -> None:
-        """A shim has let an attempt go."""
-        self._done.append(key)
-        self._ask_for_turn()
-
-    # -- what became of an attempt ---------------------------------------------------------------------
-
-    def _settle(self, key: _Key, now: float) -> None:
-        """Find out what became of an attempt, and record it."""
-        one = self._open.get(key)
-        if one is None:
-            return
-        attempt = one.attempt
-        try:
-            facts = self._backend.observe(attempt)
-        except OSError as error:
-            self._events.append(Trouble(f"cannot look at job {one.job.label}: {error}"))
-            self._look_again_at(key, now + _AFTER_TROUBLE)
-            return
-        record = facts.exit_record
-        verdict = settle(
-            is_locked=facts.is_locked,
-            has_record=record is not None,
-            has_started=facts.has_started,
-            lease_is_held=not (facts.is_told or facts.is_locked) and self._keeper.is_held_by(attempt),
-            same_boot=attempt.boot_id == self._place.boot_id,
-        )
-        if verdict is Verdict.RUNNING:
-            self._adopt(one, now)
-        elif verdict is Verdict.KEPT:
-            if key not in self._unclear:
-                sentence = (
-                    f"the supervisor of job {one.job.label} is gone; its GPU is kept until its processes end"
-                )
-                self._events.append(Trouble(sentence))
-            self._look_again_at(key, now + _LOOK_AT_KEPT)
-        elif verdict is Verdict.NEVER_RAN:
-            self._queue_again(one, now)
-        else:
-            self._end(one, LOST if record is None else outcome_of(record), now)
-
-    def _adopt(self, one: _Open, now: float) -> None:
-        """It runs under a shim that another engine started, or that has not yet said so: watch it."""
-        key = one.attempt.key
-        if not self._backend.adopt(one.attempt, lambda: self._let_go(key)):
-            self._look_again_at(key, now + _LOOK_AT_STARTING)
-            return
-        self._unclear.discard(key)
-        if not one.is_ours:
-            stdout, stderr = self._results.streams(one.job, one.attempt.folder)
-            self._events.append(Started(one.job, one.attempt, stdout, stderr, adopted=True))
-
-    def _end(self, one: _Open, outcome: Outcome, now: float) -> None:
-        job, attempt = one.job, one.attempt
-        pause = None if self.is_draining else retry_after(job, outcome)
-        retry_at = None if pause is None else now + pause
-        self._false_starts.pop(job.id, None)
-        self._attached.pop(job.id, None)
-        self.store.end_attempt(attempt, outcome, now, retry_at)
-        self._failures += retry_at is None and outcome.cause is not None
-        self._close_attempt(one)
-        if retry_at is not None:
-            self._waiting.add(replace(job, state=State.QUEUED, not_before=retry_at))
-        self._events.append(Ended(job, attempt, outcome, retry_at))
-
-    def _queue_again(self, one: _Open, now: float) -> None:
-        """It never ran. Again, but not for ever: what cannot be started five times in a row is a failure."""
-        job, attempt = one.job, one.attempt
-        count = self._false_starts[job.id] = self._false_starts.get(job.id, 0) + 1
-        if count >= _MOST_FALSE_STARTS:
-            message = "its supervisor could not be started: too many processes, or a full disk?"
-            self._end(one, Outcome(exit_code=127, cause=Cause.START_ERROR, message=message), now)
-            return
-        retry_at = None if count == 1 else now + 0.1 * 2**count
-        self.store.forget_attempt(attempt, retry_at)
-        self._close_attempt(one)
-        self._waiting.add(
-            replace(job, state=State.QUEUED, attempts=attempt.number - 1, tries=job.tries - 1, not_before=retry_at)
-        )
-
-    def _close_attempt(self, one: _Open) -> None:
-        del self._open[one.attempt.key]
-        self._unclear.discard(one.attempt.key)
-        self.cards.release(one.attempt)
-        self._keeper.release(one.attempt)
-
-    def _look_again_at(self, key: _Key, when: float) -> None:
-        self._unclear.add(key)
-        self._timers["unclear"] = min(when, self._timers.get("unclear", when))
+    # -- what others see of it -------------------------------------------------------------------------
 
     def _show_result(self, event: Event) -> list[Event]:
         if not isinstance(event, Ended | Found | Refused | Skipped):
@@ -453,7 +379,7 @@ class Engine:
         """Say why the head of the queue waits, and stand in line for cards that others hold."""
         if (job.id, reason) != self._last_reason:
             self._last_reason = (job.id, reason)
-            self._events.append(Waits(job, reason))
+            self.hand.events.append(Waits(job, reason))
         wishes = job.request.wishes
         cards = [self.cards.pool.card(key) for key in self.cards.awaited]
         claims = [
@@ -463,64 +389,86 @@ class Engine:
         ]
         self._keeper.wait_for(claims, job, now)
         if claims:
-            self._timers["others"] = now + _LOOK_AT_OTHERS
+            self.hand.timers["others"] = now + _LOOK_AT_OTHERS
 
-    def _why_never(self, request: Request) -> str:
+    def why_never(self, request: Request) -> str:
         """Why a job could never run here; empty where it could, and where the pool may yet grow."""
-        return "" if self.cards.may_grow else impossible(request.wishes, self.cards.pool)
-
-    def _refuse(self, job: Job, problem: str, now: float) -> Refused:
-        outcome = Outcome(cause=Cause.REFUSED, message=problem)
-        self.store.refuse(job.id, outcome, now)
-        return Refused(job, outcome)
-
-    def _tell_of(self, events: list[Event]) -> None:
-        """What was accepted or refused is in the store now: announce it in the next turn."""
-        self._failures += sum(isinstance(event, Refused) for event in events)
-        self._events += events
-        self._ask_for_turn()
+        if self.cards.may_grow:
+            return ""
+        return impossible(request.wishes, self.cards.pool, self._machine.cpus, self._machine.memory)
 
     def _running_without_gpu(self) -> int:
-        return sum(not one.attempt.claims for one in self._open.values())
+        return sum(not one.attempt.claims for one in self.hand.open.values())
+
+    def _array_running(self) -> Counter[JobId]:
+        arrays = (one.job.request.array for one in self.hand.open.values())
+        return Counter(array.array for array in arrays if array is not None and array.most is not None)
 
     def _trouble(self, sentence: str, now: float) -> None:
-        self._timers["trouble"] = now + _AFTER_TROUBLE
-        self._events.append(Trouble(sentence))
+        self.hand.timers["trouble"] = now + _AFTER_TROUBLE
+        self.hand.events.append(Trouble(sentence))
+
+    def _keep(self) -> "_Before":
+        hand = self.hand
+        return _Before(
+            dict(hand.open),
+            hand.events.copy(),
+            hand.false_starts.copy(),
+            hand.failures,
+            self.served,
+            self._observer.keep(),
+        )
 
     def _go_back_to(
-        self,
-        before: dict[_Key, _Open],
-        events: list[Event],
-        false_starts: dict[JobId, int],
-        done: Sequence[_Key],
-        now: float,
-        error: DibsError,
+        self, before: "_Before", done: Sequence[Key], now: float, error: StoreUnusable | OSError | None
     ) -> None:
         """The store would not have it. Nothing was started, nobody was told; the disk's truth is ours again."""
-        for one in self._open.values():
+        hand = self.hand
+        for one in hand.open.values():
             self.cards.release(one.attempt)
-        self._keeper.keep_only(before.keys())
-        self._open = before
-        for one in before.values():
-            self.cards.book(one.attempt, one.job.label)
-        self._done += done
-        self._unclear.difference_update(done)
-        self._events, self._false_starts = events, false_starts
-        self._load_waiting()
-        self._trouble(error.message, now)
+        self._keeper.keep_only(before.open.keys())
+        hand.open = before.open
+        for one in before.open.values():
+            self.cards.book(one.attempt, one.job)
+        hand.done += done
+        hand.unclear.difference_update(done)
+        hand.events, hand.false_starts, hand.failures = before.events, before.false_starts, before.failures
+        self.served = before.served
+        self._observer.go_back(before.observer)
+        self.load_waiting()
+        if error is not None:
+            self._trouble(error.message if isinstance(error, StoreUnusable) else str(error), now)
 
-    def _load_waiting(self) -> None:
-        now = self._clock()
-        self._waiting = WaitingLine(self.store.waiting)
-        self._waiting.restore(
+    def load_waiting(self) -> None:
+        now = self.clock()
+        self.hand.waiting = WaitingLine(self.store.waiting)
+        self.hand.waiting.restore(
             self.store.waiting_classes(),
             self.store.delayed(now),
-            self.store.counts().get(State.QUEUED, 0),
+            self.store.counts().get(State.QUEUED, 0) - self.store.queue.blocked,
             now,
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What comes back when the store would not have a turn."""
+
+    open: dict[Key, Open]
+    events: list[Event]
+    false_starts: dict[JobId, int]
+    failures: int
+    served: Mapping[str, float]
+    observer: Any
+
+
 def _each_kind_waits(snapshot: Snapshot, plan: Plan) -> bool:
-    """Whether of each kind of wishes a job was left over. Where none was, more of that kind may fit."""
-    waiting = {job.request.wishes for job in snapshot.waiting if job.id in plan.reasons}
-    return all(job.request.wishes in waiting for job in snapshot.waiting)
+    """Whether of each kind of job one was left over. Where none was, more of that kind may fit."""
+    waiting = {_kind(job.request) for job in snapshot.waiting if job.id in plan.reasons}
+    return all(_kind(job.request) in waiting for job in snapshot.waiting)
+
+
+def _kind(request: Request) -> Hashable:
+    """The same for all jobs of a class, and cheaper than the class itself."""
+    array = request.array.array if request.array is not None and request.array.most is not None else None
+    return (request.wishes, request.project, request.time_limit, array)

@@ -20,10 +20,15 @@ class Place:
     run: str  # the run's name, for DIBS_RUN
     umask: int
     workdir: str  # the caller's folder
+    log_limit: int | None = None  # bytes kept of each of a job's streams
 
     def attempt_folder(self, job: JobId, number: int) -> str:
         # A thousand in a folder: listing one stays quick with a million jobs.
         return f"{self.root}/attempts/{job // 1000}/{job}.{number}"
+
+    def checkpoint_folder(self, job: JobId) -> str:
+        """The same for every attempt of a job."""
+        return f"{self.root}/checkpoints/{job // 1000}/{job}"
 
     def keep_environment(self, key: str, environment: Mapping[str, str]) -> None:
         """Write an environment down for the shims, once, for our eyes only."""
@@ -53,6 +58,11 @@ class Place:
             "DIBS_LEASES": f"{attempt.folder}/leases",
             **dict(request.env),
         }
+        if request.array is not None:
+            env["DIBS_ARRAY_ID"] = str(request.array.array)
+            env["DIBS_ARRAY_TASK_ID"] = str(request.array.task)
+        if request.checkpoint is not None:
+            env["DIBS_CHECKPOINT_DIR"] = self.checkpoint_folder(job.id)
         if request.workdir:
             env["PWD"] = os.path.join(self.workdir, request.workdir)
         if len(attempt.claims) > 1:
@@ -63,13 +73,18 @@ class Place:
             "attempt": attempt.number,
             "words": request.command.words,
             "workdir": os.path.join(self.workdir, request.workdir),
-            "umask": self.umask,
+            "umask": self.umask if request.umask is None else request.umask,
             "environment": self._environment_path(job.environment),
             "env": env,
             "stdout": stdout,
             "stderr": stderr,
             "time_limit": request.time_limit,
             "grace": request.grace,
+            "checkpoint": None
+            if request.checkpoint is None
+            else (request.checkpoint.signal, request.checkpoint.seconds),
+            # A file that somebody named is theirs, and stays as it is.
+            "log_limit": None if request.output else self.log_limit,
         }
 
     def _environment_path(self, key: str) -> str:

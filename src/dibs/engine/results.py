@@ -13,8 +13,16 @@ from dibs.model.jobs import Attempt, Job, Outcome
 class Results(Protocol):
     """What becomes visible of a job outside the store."""
 
+    def shows_attempts(self, job: Job) -> bool:
+        """Whether people are led into the folders of this job's attempts, so that these must stay."""
+        ...
+
     def streams(self, job: Job, folder: str) -> tuple[str, str]:
         """The files that take stdout and stderr; `folder` is the attempt's."""
+        ...
+
+    def forget(self, job: Job) -> None:
+        """The folder of its last attempt is gone."""
         ...
 
     def begin(self, job: Job, attempt: Attempt) -> None: ...
@@ -32,6 +40,12 @@ class Results(Protocol):
 
 class InAttemptFolders:
     """Output stays in the attempt's own folder; nothing else is written."""
+
+    def shows_attempts(self, job: Job) -> bool:
+        return False
+
+    def forget(self, job: Job) -> None:
+        pass
 
     def streams(self, job: Job, folder: str) -> tuple[str, str]:
         return f"{folder}/stdout", f"{folder}/stderr"
@@ -63,6 +77,12 @@ class JobFolders:
     stdout: str = "stdout"
     stderr: str = "stderr"
     info: str = "info"
+
+    def shows_attempts(self, job: Job) -> bool:
+        return False
+
+    def forget(self, job: Job) -> None:
+        pass
 
     def streams(self, job: Job, folder: str) -> tuple[str, str]:
         folder, name = self._folder(job)

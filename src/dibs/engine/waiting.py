@@ -9,17 +9,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dibs.model.jobs import Job, JobId
-from dibs.store.codec import encode_wishes
+from dibs.store.codec import class_of
 
 _KEPT = 256  # jobs of one class in memory
 
 
-def _order(job: Job) -> tuple[int, JobId]:
-    return (-job.request.priority, job.id)
+def _order(job: Job) -> tuple[int, float]:
+    return job.order
 
 
 class _Class:
-    """The waiting jobs with the same wishes: the first ones here, perhaps more in the store."""
+    """The waiting jobs with the same chances: the first ones here, perhaps more in the store."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
@@ -32,6 +32,7 @@ class WaitingLine:
     def __init__(self, load: Callable[[str, float, int], list[Job]]) -> None:
         self._load = load
         self._classes: dict[str, _Class] = {}
+        self._class_of: dict[JobId, str] = {}  # of the jobs that are here
         self._delayed: list[tuple[float, JobId, Job]] = []
         self._latest = 0.0  # a clock that is set back must not hide a job whose moment has come already
         self.count = 0
@@ -50,23 +51,35 @@ class WaitingLine:
         if job.not_before is not None:
             bisect.insort(self._delayed, (job.not_before, job.id, job))
             return
-        kept = self._classes.setdefault(encode_wishes(job.request.wishes), _Class())
-        if kept.has_more and (not kept.jobs or _order(job) > _order(kept.jobs[-1])):
+        name = class_of(job.request)
+        kept = self._classes.get(name)
+        if kept is None:
+            kept = self._classes[name] = _Class()
+        if kept.has_more and (not kept.jobs or job.order > kept.jobs[-1].order):
             return  # its turn comes after jobs that are only in the store: it will be read with them
-        if kept.jobs and _order(job) < _order(kept.jobs[-1]):
+        if kept.jobs and job.order < kept.jobs[-1].order:
             bisect.insort(kept.jobs, job, key=_order)
         else:
             kept.jobs.append(job)
+        self._class_of[job.id] = name
         if len(kept.jobs) > 2 * _KEPT:
+            for late in kept.jobs[_KEPT:]:
+                del self._class_of[late.id]
             del kept.jobs[_KEPT:]
             kept.has_more = True
 
     def remove(self, job: Job) -> None:
-        """It is about to start."""
-        name = encode_wishes(job.request.wishes)
-        kept = self._classes[name]
-        kept.jobs.remove(job)
+        """It is about to start, or does not wait any more."""
         self.count -= 1
+        name = self._class_of.pop(job.id, None)
+        if name is None:  # its moment has not come, or it is only in the store
+            self._delayed = [item for item in self._delayed if item[1] != job.id]
+            return
+        kept = self._classes[name]
+        if kept.jobs[0].id == job.id:
+            del kept.jobs[0]  # nearly always
+        else:
+            kept.jobs = [other for other in kept.jobs if other.id != job.id]
         if not kept.jobs and not kept.has_more:
             del self._classes[name]
 
@@ -80,8 +93,7 @@ class WaitingLine:
         found: list[Job] = []
         for name, kept in list(self._classes.items()):
             if len(kept.jobs) < each and kept.has_more:
-                kept.jobs = self._load(name, now, _KEPT)
-                kept.has_more = len(kept.jobs) >= _KEPT
+                self._read(name, kept, now)
             if not kept.jobs and not kept.has_more:
                 del self._classes[name]
             found += kept.jobs[:each]
@@ -93,6 +105,13 @@ class WaitingLine:
     def next_due(self) -> float | None:
         """When the first delayed job may start."""
         return self._delayed[0][0] if self._delayed else None
+
+    def _read(self, name: str, kept: _Class, now: float) -> None:
+        for job in kept.jobs:
+            del self._class_of[job.id]
+        kept.jobs = self._load(name, now, _KEPT)
+        kept.has_more = len(kept.jobs) >= _KEPT
+        self._class_of.update((job.id, name) for job in kept.jobs)
 
 
 def _ready(job: Job) -> Job:

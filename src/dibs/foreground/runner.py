@@ -11,8 +11,9 @@ from typing import Any
 
 from dibs.backends.local import Attached
 from dibs.build import build_engine
+from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
-from dibs.engine.hooks import Hooks
+from dibs.engine.runlist import RunList
 from dibs.errors import DibsError, NoGpuNow, StoreUnusable
 from dibs.foreground.feed import Feed, refusal
 from dibs.foreground.follow import Follower
@@ -20,10 +21,8 @@ from dibs.foreground.orders import Face, Orders, Progress, Stop, Tally
 from dibs.foreground.runs import Run
 from dibs.foreground.terminal import Terminal, is_in_background, is_terminal
 from dibs.gpus.pool import read_pool_file, resolve_pool
-from dibs.gpus.watch import Watcher
 from dibs.inputs.entry import BadEntry, Entry
 from dibs.model.events import Ended, Event, Refused, Skipped, Started, Waits
-from dibs.model.gpus import Reading
 from dibs.model.jobs import Cause, Command, JobId, Request, State
 from dibs.paths import FolderRefused
 
@@ -46,13 +45,11 @@ class Runner:
         self._began = time.monotonic()
         self._loop: asyncio.AbstractEventLoop
         self._over: asyncio.Future[None]
-        self._turn_is_due = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._driver: Driver
         self._follower = Follower(face.lines, whole_lines=orders.single is None)
         self._terminal: Terminal | None = None
-        self._watcher: Watcher | None = None
-        self._has_looked = False
         self._feed: Feed
+        self._list: RunList
         self._gpus_text = ""
         self._has_list = orders.single is not None
         self._refused_batch: list[Entry] = []  # entries that the store could not take yet
@@ -71,7 +68,7 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._over = self._loop.create_future()
         self._loop.set_exception_handler(self._fell)
-        hooks = Hooks(self._loop.add_reader, self._loop.remove_reader, self._heard, self._ask_for_turn)
+        self._driver = Driver(self._loop, after_turn=self._after_turn)
         try:
             if self._orders.lists or self._orders.single:
                 self._run.remember_workdir()
@@ -82,11 +79,13 @@ class Runner:
                 workdir=self._run.workdir,
                 pool=self._orders.pool,
                 results=self._orders.results,
-                hooks=hooks,
+                hooks=self._driver.hooks(self._heard),
                 respect_processes=self._orders.respect_processes,
             )
         except (OSError, StoreUnusable) as error:
             raise _cannot_begin(self._run, error) from error
+        self._driver.drive(self.engine)
+        self._list = RunList(self.engine)
         self.engine.most_failures = 1 if self._orders.fail_fast else self._orders.max_failures
         self.engine.cards.may_grow = self._orders.gpus_file is not None
         self._feed = Feed(self._orders.lists, self._wake)
@@ -104,10 +103,11 @@ class Runner:
     def _prepare(self) -> None:
         self._handle_signals()
         self.engine.warm_up()
-        self._key = self.engine.capture(dict(self._orders.environment))
-        self._start_watching()
+        self._key = self._list.capture(dict(self._orders.environment))
+        if self._orders.probe is not None and self._orders.respect_processes:
+            self._driver.watch(self._orders.probe)
         if self._run.is_old:
-            self.engine.resume()
+            self._list.resume()
         if self._orders.single is not None:
             self._submit_single(self._orders.single)
         self._feed.start()
@@ -115,10 +115,10 @@ class Runner:
         self._look()
         if self._orders.gpus_file:
             self._look_at_gpu_file()
-        self._ask_for_turn()
+        self._driver.ask_for_turn()
 
     def _submit_single(self, request: Request) -> None:
-        (job,) = self.engine.submit([request], self._key)
+        (job,) = self._list.submit([request], self._key)
         self._single = job.id
         if is_terminal():
             self._terminal = Terminal(self._loop.add_reader, self._loop.remove_reader)
@@ -132,22 +132,8 @@ class Runner:
 
     # -- the loop --------------------------------------------------------------------------------------
 
-    def _ask_for_turn(self) -> None:
-        if not self._turn_is_due:
-            self._turn_is_due = True
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        self._turn_is_due = False
-        self.engine.turn()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if (wake_at := self.engine.wake_at) is not None:
-            self._timer = self._loop.call_later(max(0.0, wake_at - time.time()), self._ask_for_turn)
+    def _after_turn(self) -> None:
         self._feed.tell_waiting(self.engine.waiting)
-        if self._watcher and self.engine.cards.are_unsettled:
-            self._watcher.ask(self._saw_from_thread)
         self._check_over()
 
     def _fell(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -160,7 +146,7 @@ class Runner:
 
     def _check_over(self) -> None:
         no_more_input = (self._feed.is_over and not self._refused_batch) or self.stop_level > Stop.NO
-        is_quiet = self.engine.is_idle and self._follower.is_idle and not self._turn_is_due
+        is_quiet = self.engine.is_idle and self._follower.is_idle and not self._driver.is_turn_due
         if self._over.done():
             return
         if no_more_input and is_quiet:
@@ -181,7 +167,7 @@ class Runner:
         while batch := self._refused_batch or self._feed.take():
             self._refused_batch = batch
             try:
-                self.engine.submit([_request(entry) for entry in batch], self._key)
+                self._list.submit([_request(entry) for entry in batch], self._key)
             except StoreUnusable as error:
                 self._face.trouble(error)
                 self._loop.call_later(_AFTER_TROUBLE, self._take_from_feed)
@@ -196,7 +182,7 @@ class Runner:
         if self._run.is_old and not self._has_list and self._feed.is_over and not self._feed.errors:
             self._has_list = True
             self.tally.skipped = self.engine.store.counts().get(State.SUCCEEDED, 0)
-            self.engine.queue_leftovers()
+            self._list.queue_leftovers()
 
     def _heard(self, events: Sequence[Event]) -> None:
         """First the jobs' last lines, then what happened, then what follows from it."""
@@ -225,8 +211,7 @@ class Runner:
 
     def _must_give_up(self) -> bool:
         """Whether waiting is more than nobody wants. A look at the cards that is under way is no waiting."""
-        is_looking = self._watcher is not None and (not self._has_looked or self.engine.cards.are_unsettled)
-        return not self._orders.wait and not self.engine.running and not is_looking
+        return not self._orders.wait and not self.engine.running and not self._driver.is_looking
 
     def _count(self, event: Ended | Refused) -> None:
         self.tally.last = event
@@ -265,30 +250,6 @@ class Runner:
 
     # -- GPUs ------------------------------------------------------------------------------------------
 
-    def _start_watching(self) -> None:
-        if self._orders.probe is None or not self._orders.respect_processes:
-            return
-        self._watcher = Watcher(self._orders.probe)
-        self._watcher.start()
-        # Nothing starts before the first look: a busy card must not be given away in the first second.
-        self.engine.cards.saw(None, "not asked yet")
-        self._ask_the_cards()
-
-    def _ask_the_cards(self) -> None:
-        assert self._watcher is not None
-        self._watcher.ask(self._saw_from_thread)
-        self._loop.call_later(1.0, self._ask_the_cards)
-
-    def _saw_from_thread(self, reading: Reading | None) -> None:
-        self._loop.call_soon_threadsafe(self._saw, reading)
-
-    def _saw(self, reading: Reading | None) -> None:
-        assert self._watcher is not None
-        self._has_looked = True
-        failure = self._watcher.failure.message if self._watcher.failure else "no answer from the driver"
-        self.engine.cards.saw(reading, failure)
-        self._ask_for_turn()
-
     def _look_at_gpu_file(self) -> None:
         """Take in what changed in the GPU file. Running jobs are left alone; a bad file changes nothing."""
         assert self._orders.gpus_file is not None
@@ -302,7 +263,7 @@ class Runner:
         except DibsError as error:
             self._face.trouble(error)
         else:
-            self._ask_for_turn()
+            self._driver.ask_for_turn()
 
     # -- stopping --------------------------------------------------------------------------------------
 
@@ -347,8 +308,7 @@ class Runner:
 
     def _finish(self) -> None:
         self._feed.stop()
-        if self._watcher:
-            self._watcher.stop()
+        self._driver.stop()
         if self._terminal:
             self._terminal.end()
         self.tally.errors += self._feed.errors

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import cache
 
 from dibs.errors import BadInput
 from dibs.model.jobs import Request
@@ -39,7 +40,8 @@ def check_text(text: str, what: str) -> None:
     """Raise BadInput for text that no program can be given: a NUL byte, or half a character."""
     if "\0" in text:
         raise BadInput(f"{what} contains a NUL byte", remedy="no program can be given one; take it out")
-    _encoded(text, what)
+    if not text.isascii():  # the answer to that is known, and most text is
+        _encoded(text, what)
 
 
 def environment_size(environment: Mapping[str, str]) -> int:
@@ -59,7 +61,7 @@ def _checked_size(word: str, what: str) -> int:
 
 
 def _size(word: str, what: str) -> int:
-    return len(_encoded(word, what)) + 1 + _POINTER
+    return (len(word) if word.isascii() else len(_encoded(word, what))) + 1 + _POINTER
 
 
 def _encoded(text: str, what: str) -> bytes:
@@ -73,6 +75,7 @@ def _encoded(text: str, what: str) -> bytes:
         ) from error
 
 
+@cache
 def _largest_start() -> int:
     limit = os.sysconf("SC_ARG_MAX")
     return min(limit, _MOST_OF_THE_STACK) if limit > 0 else _MOST_OF_THE_STACK

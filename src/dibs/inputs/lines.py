@@ -6,6 +6,7 @@ and a JSON object is a job with all its words. Joining knows nothing of quotes: 
 a quoted line belongs in a block.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import BinaryIO
@@ -22,6 +23,9 @@ LONGEST_JOB = 1024**2  # characters; far above what Linux starts, far below what
 _LONGEST_LINE = 4 * LONGEST_JOB + 4  # bytes; one character more than the longest job, in any script
 _BLANK = " \t\r\v\f"
 _OPEN, _CLOSE = "<<<", ">>>"
+# A line that is a command and nothing else: no wishes, block, JSON, comment, joined line or Windows' end of line.
+_PLAIN = re.compile(r"([^\s#\[{<>\ufeff\0\\][^\0\n]{0,4000}(?<![\\\r]))\n?")
+_LONGEST_PLAIN = 4 * 4001  # bytes, in any script
 
 
 def parse_lines(
@@ -36,6 +40,34 @@ def parse_lines(
     parser = LineParser(defaults, shell, name=name, environment_size=environment_size)
     for line in lines:
         if entry := parser.feed(line):
+            yield entry
+    if entry := parser.close():
+        yield entry
+
+
+def parse_lines_quickly(
+    lines: Iterable[str],
+    defaults: Request,
+    shell: str = "bash",
+    *,
+    name: str = "stdin",
+    environment_size: int = 0,
+) -> Iterator[Entry | str]:
+    """The same entries, but a line that only names a command, with no wish of its own, stays the text it is.
+
+    A list of a hundred thousand such lines is read in a tenth of the time.
+    """
+    parser = LineParser(defaults, shell, name=name, environment_size=environment_size)
+    try:
+        check_request(replace(defaults, command=Command.line("x" * _LONGEST_PLAIN, shell)), environment_size)
+        plain = _PLAIN.fullmatch
+    except BadInput:  # hardly anything can start with this environment: look at every line
+        plain = re.compile(r"(?!)").fullmatch
+    for line in lines:
+        if (found := plain(line)) and parser.is_between_jobs:
+            parser.skip()
+            yield found[1]
+        elif entry := parser.feed(line):
             yield entry
     if entry := parser.close():
         yield entry
@@ -67,6 +99,15 @@ class LineParser:
         self._began = 0  # the line where the entry at hand began
         self._joining = _Text()
         self._block: _Block | None = None
+
+    @property
+    def is_between_jobs(self) -> bool:
+        """Whether the next line begins something new."""
+        return self._block is None and self._joining.is_empty
+
+    def skip(self) -> None:
+        """Count a line that somebody else took."""
+        self._number += 1
 
     def feed(self, line: str) -> Entry | None:
         """Take the next line, with its newline unless it is an unfinished last one."""
@@ -108,7 +149,7 @@ class LineParser:
         try:
             whole.check()
             wishes, body = split_prefix(text)
-            request = apply_wishes(self._defaults, wishes, self._shell)
+            request = apply_wishes(self._defaults, wishes, self._shell) if wishes else self._defaults
             if body.strip(_BLANK) == _OPEN:
                 self._block = _Block(request, has_return)
                 return None

@@ -1,24 +1,31 @@
 """A script with `#SBATCH` lines: one job that runs the file as it is, with the wishes Slurm would read.
 
 Slurm's words keep Slurm's meaning: `--time` is in minutes, 0 is no limit, the last of two options wins. A
-script that asks for no GPU keeps the number from the command line, because dibs is asked for GPUs.
+script that asks for no GPU keeps the number from the command line, because dibs is asked for GPUs. What only a
+queue can do (an array, a dependency, a time to begin, ...) is read for a queue only.
 """
 
 import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import BinaryIO
 
 from dibs.errors import BadInput
+from dibs.inputs.array import Tasks, parse_array
+from dibs.inputs.begin import parse_begin
 from dibs.inputs.checks import check_request
 from dibs.inputs.files import open_input
+from dibs.inputs.slurm import parse_dependency, parse_gpus, parse_gres
 from dibs.inputs.wishes import apply_wishes
-from dibs.model.jobs import Command, Request
-from dibs.model.units import parse_count
+from dibs.model.jobs import After, Command, Dependency, JobId, Request
+from dibs.model.units import parse_count, parse_size
 
 _LONGEST_LINE = 65_536  # bytes
 _SPELLED_OUT = {"-J": "--job-name", "-t": "--time", "-D": "--chdir", "-G": "--gpus", "-a": "--array"}
+_SPELLED_OUT_FOR_A_QUEUE = {"-c": "--cpus-per-task", "-d": "--dependency", "-o": "--output", "-b": "--begin"}
+_KINDS = {"--after": After.OK, "--after-any": After.ANY, "--after-fail": After.FAIL}
 _UNLIMITED = ("0", "infinite", "unlimited")
 
 
@@ -28,6 +35,7 @@ class Script:
 
     request: Request
     warnings: tuple[str, ...]
+    tasks: Tasks | None = None  # where it is an array; for a queue only
 
 
 def is_script(first_bytes: bytes) -> bool:
@@ -35,21 +43,31 @@ def is_script(first_bytes: bytes) -> bool:
     return first_bytes.startswith(b"#!")
 
 
-def read_script(path: str, defaults: Request, *, environment_size: int = 0) -> Script:
-    """The job that runs this script."""
+def read_script(
+    path: str, defaults: Request, *, environment_size: int = 0, queued_at: datetime | None = None
+) -> Script:
+    """The job that runs this script. For a queue, `queued_at` is now; in the foreground it is None."""
     with open_input(path) as file:
         first = file.readline(_LONGEST_LINE).decode("utf-8", "surrogateescape")
         header = list(_header(file, path))
     request = replace(defaults, command=Command.exact([*_interpreter(first), os.path.abspath(path)]))
     unused: list[str] = []
+    tasks = None
     for number, option, value in header:
         try:
-            request = _with_option(request, option, value, unused)
+            if queued_at is not None:
+                option = _SPELLED_OUT_FOR_A_QUEUE.get(option, option)
+            if queued_at is not None and option == "--array":
+                tasks = parse_array(value)
+            elif queued_at is not None and option in _FOR_A_QUEUE:
+                request = _for_a_queue(request, option, value, queued_at)
+            else:
+                request = _with_option(request, option, value, unused, is_queue=queued_at is not None)
         except BadInput as error:
             raise BadInput(f"{path} line {number}: {error.message}", remedy=error.remedy) from error
     check_request(request, environment_size)
     names = ", ".join(dict.fromkeys(unused))
-    return Script(request, (f"{path}: dibs makes no use of {names}",) if unused else ())
+    return Script(request, (f"{path}: dibs makes no use of {names}",) if unused else (), tasks)
 
 
 def _interpreter(first_line: str) -> list[str]:
@@ -91,7 +109,34 @@ def _options(words: list[str]) -> Iterator[tuple[str, str]]:
         yield _SPELLED_OUT.get(option, option), value
 
 
-def _with_option(request: Request, option: str, value: str, unused: list[str]) -> Request:
+_FOR_A_QUEUE = ("--cpus-per-task", "--mem", "--begin", "--dependency", "--output")
+
+
+def _for_a_queue(request: Request, option: str, value: str, now: datetime) -> Request:
+    match option:
+        case "--cpus-per-task":
+            return replace(request, wishes=replace(request.wishes, cpus=parse_count(value, "CPUs", least=1)))
+        case "--mem":
+            # Slurm's numbers are megabytes, and 0 is all there is.
+            size = None if value == "0" else parse_size(f"{value}M" if value.isdigit() else value)
+            return replace(request, wishes=replace(request.wishes, mem=size))
+        case "--begin":
+            return replace(request, begin=parse_begin(value, now))
+        case "--dependency":
+            named = parse_dependency(value)
+            after = [Dependency(_job(job), _KINDS[kind]) for kind, jobs in named.items() for job in jobs]
+            return replace(request, after=(*request.after, *after))
+        case _:  # --output
+            return replace(request, output=os.path.join(request.workdir, value))
+
+
+def _job(text: str) -> JobId:
+    if not text.isdigit():
+        raise BadInput(f"cannot use {text!r} in a script", remedy="name a job by its number, or use --after")
+    return JobId(int(text))
+
+
+def _with_option(request: Request, option: str, value: str, unused: list[str], *, is_queue: bool) -> Request:
     match option:
         case "--job-name":
             return apply_wishes(request, {"name": value})
@@ -102,13 +147,13 @@ def _with_option(request: Request, option: str, value: str, unused: list[str]) -
         case "--time":
             return apply_wishes(request, {"time": value})
         case "--gpus" | "--gpus-per-node":
-            return _with_gpus(request, value.split(","), unused)
+            found = [parse_gpus(item) for item in value.split(",")]
+            kind = next((kind for _, kind in reversed(found) if kind), "")
+            return _with_gpus(request, sum(number for number, _ in found), kind, unused, is_queue)
         case "--gres":
-            items = [item.removeprefix("gres/").removeprefix("gres:") for item in value.split(",")]
-            gpus = [item for item in items if item.split(":")[0] == "gpu"]
-            unused += [f"--gres={item}" for item in items if item not in gpus]
-            counts = [item.removeprefix("gpu").removeprefix(":") or "1" for item in gpus]
-            return _with_gpus(request, counts, unused) if gpus else request
+            total, kind, others = parse_gres(value)
+            unused += [f"--gres={item}" for item in others]
+            return request if total is None else _with_gpus(request, total, kind, unused, is_queue)
         case "--array":
             raise BadInput(
                 "dibs runs a script once, not as an array", remedy="give the values with -p, or as lines"
@@ -118,14 +163,10 @@ def _with_option(request: Request, option: str, value: str, unused: list[str]) -
             return request
 
 
-def _with_gpus(request: Request, counts: list[str], unused: list[str]) -> Request:
-    """Add up `2`, `a100:2` and `a100` (one of them)."""
-    total = 0
-    for item in counts:
-        kind, _, number = item.rpartition(":")
-        if not kind and number[:1].isalpha():
-            kind, number = number, "1"
-        if kind:
-            unused.append(f"the GPU type {kind}")
-        total += parse_count(number, "a number of GPUs")
-    return apply_wishes(request, {"num_gpus": total})
+def _with_gpus(request: Request, number: int, kind: str, unused: list[str], is_queue: bool) -> Request:
+    request = apply_wishes(request, {"num_gpus": number})
+    if kind and is_queue:
+        return replace(request, wishes=replace(request.wishes, gpu_type=kind))
+    if kind:
+        unused.append(f"the GPU type {kind}")
+    return request

@@ -4,16 +4,17 @@ import os
 import shlex
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import BinaryIO
 
 from dibs.errors import BadInput
 from dibs.inputs.entry import Entry
 from dibs.inputs.files import open_input
 from dibs.inputs.generator import load_generator
-from dibs.inputs.lines import parse_lines, text_lines
+from dibs.inputs.lines import parse_lines, parse_lines_quickly, text_lines
 from dibs.inputs.sbatch import is_script, read_script
-from dibs.model.jobs import Request
+from dibs.model.jobs import ArrayTask, JobId, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,14 @@ class Source:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class QueueSource:
+    """Jobs for a queue; a text is a command line with no wish of its own. The tasks of an array stay together."""
+
+    entries: Iterator[Entry | str]
+    warnings: tuple[str, ...] = ()
+
+
 def read_file(path: str, defaults: Request, shell: str = "bash", *, environment_size: int = 0) -> Source:
     """Open a job file now and read it later.
 
@@ -32,26 +41,37 @@ def read_file(path: str, defaults: Request, shell: str = "bash", *, environment_
     cannot be read raises BadInput here, before any job has started.
     """
     if path.endswith(".py"):
-        jobs = load_generator(path, defaults, shell, environment_size=environment_size)
-        return Source(path, jobs)
-    if _is_fifo(path):
-        # Opening one waits for its writer; that wait belongs to the reader, not to the start of the run.
-        lines = _lines_of_fifo(path)
-    else:
-        stream = open_input(path)
-        start = _first_bytes(stream)
-        if _is_binary(start):
-            stream.close()
-            raise BadInput(
-                f"cannot read the job file {path!r}: it is not a text file",
-                remedy=f"a list holds a command a line; a program is run with: dibs run -- {shlex.quote(path)}",
-            )
-        if is_script(start):
-            stream.close()
-            script = read_script(path, defaults, environment_size=environment_size)
-            return Source(path, iter([script.request]), script.warnings)
-        lines = _lines_of(stream)
+        return Source(path, load_generator(path, defaults, shell, environment_size=environment_size))
+    lines = _lines_unless_script(path)
+    if lines is None:
+        script = read_script(path, defaults, environment_size=environment_size)
+        return Source(path, iter([script.request]), script.warnings)
     return Source(path, parse_lines(lines, defaults, shell, name=path, environment_size=environment_size))
+
+
+def read_file_for_queue(
+    path: str, defaults: Request, shell: str, *, environment_size: int, now: datetime
+) -> QueueSource:
+    """The same for a queue: plain lines quickly, and scripts with all that a queue can do."""
+    if path.endswith(".py"):
+        return QueueSource(load_generator(path, defaults, shell, environment_size=environment_size))
+    lines = _lines_unless_script(path)
+    if lines is not None:
+        entries = parse_lines_quickly(lines, defaults, shell, name=path, environment_size=environment_size)
+        return QueueSource(entries)
+    script = read_script(path, defaults, environment_size=environment_size, queued_at=now)
+    if script.tasks is None:
+        return QueueSource(iter([script.request]), script.warnings)
+    tasks = [
+        replace(
+            script.request,
+            array=ArrayTask(JobId(0), task, script.tasks.most),
+            # What a script that was written for Slurm asks for.
+            env=(*script.request.env, ("SLURM_ARRAY_TASK_ID", str(task))),
+        )
+        for task in script.tasks.numbers
+    ]
+    return QueueSource(iter(tasks), script.warnings)
 
 
 def read_stream(
@@ -65,6 +85,32 @@ def read_stream(
     """The job list of an open stream, such as standard input. It stays open."""
     entries = parse_lines(text_lines(stream), defaults, shell, name=name, environment_size=environment_size)
     return Source(name, entries)
+
+
+def read_stream_for_queue(
+    stream: BinaryIO, defaults: Request, shell: str, *, environment_size: int
+) -> QueueSource:
+    """The job list of an open stream, for a queue."""
+    lines = text_lines(stream)
+    return QueueSource(parse_lines_quickly(lines, defaults, shell, environment_size=environment_size))
+
+
+def _lines_unless_script(path: str) -> Iterator[str] | None:
+    if _is_fifo(path):
+        # Opening one waits for its writer; that wait belongs to the reader, not to the start of the run.
+        return _lines_of_fifo(path)
+    stream = open_input(path)
+    start = _first_bytes(stream)
+    if _is_binary(start):
+        stream.close()
+        raise BadInput(
+            f"cannot read the job file {path!r}: it is not a text file",
+            remedy=f"a list holds a command a line; a program is run with: dibs run -- {shlex.quote(path)}",
+        )
+    if is_script(start):
+        stream.close()
+        return None
+    return _lines_of(stream)
 
 
 def _is_fifo(path: str) -> bool:

@@ -4,7 +4,6 @@ Text and numbers mean the same: `time: 45`, `time: "45"` and `[time=45]` are all
 and `vram: 18` is 18 GiB like `[vram=18]`.
 """
 
-import difflib
 import os
 import re
 import reprlib
@@ -54,7 +53,11 @@ def apply_wishes(request: Request, mapping: Mapping[str, object], shell: str = "
 
 def unknown_word(word: object) -> BadInput:
     """The refusal of a word that is not in the table, with the nearest one that is."""
-    near = difflib.get_close_matches(str(word)[:100].replace("-", "_"), WORDS, n=1)
+    import difflib  # only the mistaken pay for it
+
+    text = str(word)[:100].replace("-", "_")
+    # A letter away from cpus, but not what is meant.
+    near = ["num_gpus"] if text in ("gpus", "gpu") else difflib.get_close_matches(text, WORDS, n=1)
     remedy = f"did you mean {near[0]}?" if near else f"dibs knows {', '.join(WORDS)}"
     return BadInput(f"there is no wish called {reprlib.repr(word)}", remedy=remedy)
 
@@ -104,6 +107,14 @@ def _name(value: object, word: str) -> str:
     if len(value) > _LONGEST_NAME:
         raise _wrong(value, word, f"a name has at most {_LONGEST_NAME} characters")
     return _text(value, word)
+
+
+def _tags(value: object, word: str) -> tuple[str, ...]:
+    listed = list(value) if isinstance(value, list | tuple) else _text(value, word).split(",")
+    tags = tuple(dict.fromkeys(_name(tag, word).strip() for tag in listed))
+    if not all(tags):
+        raise _wrong(value, word, "write them like a,b")
+    return tags
 
 
 def _priority(value: object, word: str) -> int:
@@ -165,6 +176,9 @@ _OF_WISHES: dict[str, _Reader] = {
     "share": _in_units(parse_share),
     "only": _gpu_ids,
     "prefer": _gpu_ids,
+    "gpu_type": _name,
+    "cpus": _in_units(lambda text: parse_count(text, "a number of CPUs", least=1)),
+    "mem": _in_units(parse_size),
 }
 _OF_REQUEST: dict[str, tuple[str, _Reader]] = {
     "retries": ("retries", _count),
@@ -172,6 +186,8 @@ _OF_REQUEST: dict[str, tuple[str, _Reader]] = {
     "name": ("name", _name),
     "priority": ("priority", _priority),
     "restartable": ("restartable", _truth),
+    "project": ("project", _name),
+    "tags": ("tags", _tags),
 }
 WORDS = (*_OF_WISHES, *_OF_REQUEST, "workdir", "env", "command")
 ONLY_IN_MAPPINGS = ("env", "command")

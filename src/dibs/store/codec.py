@@ -1,6 +1,8 @@
 """Requests and claims as JSON text and back. Plain ASCII, so that bytes which are no UTF-8 survive exactly."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
@@ -12,11 +14,34 @@ _AS_THEY_ARE = (
     *("name", "workdir", "priority", "retries", "restartable", "time_limit", "grace", "project", "umask"),
     *("output", "begin", "hold", "notify", "once", "env", "tags", "retry_on"),
 )
+_BESIDE_COMMAND = tuple(field.name for field in fields(Request) if field.name != "command")
+
+
+def encode_requests(requests: Sequence[Request]) -> list[str]:
+    """The same for many. Those of one list differ in their command alone, so the rest is encoded once."""
+    found: list[str] = []
+    like: Request | None = None
+    rest = ""
+    for request in requests:
+        if like is None or not all(getattr(request, name) is getattr(like, name) for name in _BESIDE_COMMAND):
+            like = request
+            rest = json.dumps(_beside_command(request), separators=(",", ":"))[1:]
+        command = json.dumps(_of_command(request), separators=(",", ":"))
+        found.append(f"{command[:-1]},{rest}" if rest != "}" else command)
+    return found
 
 
 def encode_request(request: Request) -> str:
     """Only what differs from the defaults is written."""
-    body: dict[str, Any] = {"words": request.command.words, "shown": request.command.shown}
+    return json.dumps({**_of_command(request), **_beside_command(request)}, separators=(",", ":"))
+
+
+def _of_command(request: Request) -> dict[str, Any]:
+    return {"words": request.command.words, "shown": request.command.shown}
+
+
+def _beside_command(request: Request) -> dict[str, Any]:
+    body: dict[str, Any] = {}
     for name in _AS_THEY_ARE:
         value = getattr(request, name)
         if value != getattr(_PLAIN, name):
@@ -30,7 +55,7 @@ def encode_request(request: Request) -> str:
     wishes = encode_wishes(request.wishes)
     if wishes != "{}":
         body["wishes"] = json.loads(wishes)
-    return json.dumps(body, separators=(",", ":"))
+    return body
 
 
 def decode_request(text: str) -> Request:
@@ -71,6 +96,18 @@ def encode_wishes(wishes: Wishes) -> str:
     if wishes.mem is not None:
         body["mem"] = wishes.mem
     return json.dumps(body, separators=(",", ":")) if body else "{}"
+
+
+def class_of(request: Request) -> str:
+    """What fits one job of a class fits all: the wishes, and whatever else decides who may start now."""
+    more = []
+    if request.time_limit is not None:
+        more.append(f"time {request.time_limit:g}")
+    if request.array is not None and request.array.most is not None:
+        more.append(f"array {request.array.array}")
+    if request.project:
+        more.append(f"project {request.project}")
+    return "|".join([encode_wishes(request.wishes), *more])
 
 
 def encode_claims(claims: tuple[Claim, ...]) -> str:

@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 from importlib import resources
 
 from dibs.errors import FolderInUse, StoreUnusable
+from dibs.store.reading import read_only
 
 LEFT_AS_IT_IS = "the file was left as it is; take it back from a backup, or begin another run"
 # SQLite's own complaint about a damaged name may be no UTF-8, and then Python falls over the complaint.
@@ -19,12 +20,11 @@ def open_file(path: str) -> sqlite3.Connection:
     known = _migrations()
     if not os.path.exists(path):
         _create(path, known)
-    size = _check_header(path, len(known))
-    db = sqlite3.connect(path, timeout=1.0, isolation_level=None, cached_statements=64)
+    if _check_header(path, len(known)) <= _QUICKLY_CHECKED:
+        _check_pages(path)
+    db = sqlite3.connect(path, timeout=1.0, isolation_level=None, cached_statements=256)
     try:
         db.execute("pragma locking_mode = exclusive")
-        if size <= _QUICKLY_CHECKED:
-            _check_pages(db)
         db.execute("pragma journal_mode = wal")
         # FULL, not NORMAL: what was acknowledged must survive a power cut.
         db.execute("pragma synchronous = full")
@@ -33,7 +33,9 @@ def open_file(path: str) -> sqlite3.Connection:
         (version,) = db.execute("pragma user_version").fetchone()
         if not 0 < version <= len(known):  # the header did not know yet what stands in the log
             raise _unknown_version(path, version, len(known))
-        _apply(db, known, version)
+        if version < len(known):
+            _keep_as_it_was(db, path, version)
+            _apply(db, known, version)
     except SICK as error:
         db.close()
         raise unusable(path, error) from error
@@ -48,8 +50,9 @@ def unusable(path: str, error: Exception) -> StoreUnusable | FolderInUse:
         return StoreUnusable(f"cannot use {path}: it is damaged", remedy=LEFT_AS_IT_IS)
     if "locked" in str(error):
         return FolderInUse(f"cannot open {path}: another dibs works with it", remedy="wait for it to end")
+    said = " ".join(str(error).split())  # a damaged schema is quoted with its line breaks
     return StoreUnusable(
-        f"cannot use {path}: {error}", remedy="check the disk (`df -h`); the file was left as it is"
+        f"cannot use {path}: {said}", remedy="check the disk (`df -h`); the file was left as it is"
     )
 
 
@@ -62,6 +65,22 @@ def _migrations() -> list[str]:
 def _apply(db: sqlite3.Connection, migrations: Sequence[str], version: int) -> None:
     for number, text in enumerate(migrations[version:], version + 1):
         db.executescript(f"begin; {text}; pragma user_version = {number}; commit;")
+
+
+def _keep_as_it_was(db: sqlite3.Connection, path: str, version: int) -> None:
+    """A copy from before the change, for whoever goes back to the version before."""
+    copy = _before(path, version)
+    if os.path.exists(copy):
+        return
+    new = f"{copy}.{os.getpid()}.new"
+    os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+    with closing(sqlite3.connect(new)) as target:
+        db.backup(target)
+    os.replace(new, copy)
+
+
+def _before(path: str, version: int) -> str:
+    return f"{path}.schema-{version}"
 
 
 def _create(path: str, migrations: Sequence[str]) -> None:
@@ -114,16 +133,22 @@ def _check_header(path: str, known: int) -> int:
     return size
 
 
-def _check_pages(db: sqlite3.Connection) -> None:
-    (found,) = db.execute("pragma quick_check(1)").fetchone()
-    if found != "ok":
-        raise sqlite3.DatabaseError(f"it is damaged ({' '.join(found.split())})")
+def _check_pages(path: str) -> None:
+    try:
+        with read_only(path) as db:
+            (found,) = db.execute("pragma quick_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(f"it is damaged ({found})")
+    except SICK as error:
+        raise unusable(path, error) from error
 
 
 def _unknown_version(path: str, version: int, known: int) -> StoreUnusable:
     if version < 1:
         return StoreUnusable(f"cannot use {path}: it is no store of dibs", remedy=LEFT_AS_IT_IS)
+    copy = _before(path, known)
+    kept = f", or go back to {copy}, a copy from before the change" if os.path.exists(copy) else ""
     return StoreUnusable(
         f"cannot open {path}: it was written by a newer dibs (schema {version}, this one knows {known})",
-        remedy="use that version again; the store was left as it is",
+        remedy=f"use that version again{kept}; the store was left as it is",
     )

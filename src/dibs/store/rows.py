@@ -8,21 +8,47 @@ from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
 from dibs.store.codec import decode_claims, decode_request
 from dibs.store.file import LEFT_AS_IT_IS
 
-JOB = "id, request, state, attempts, tries, not_before, environment"  # the columns that job_of reads
+# The columns that job_of reads.
+JOB = "id, request, state, attempts, tries, not_before, environment, rank, blockers, why_held, code"
+_OF_JOB = 11
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as the tables at the end of a run show it."""
+    """A job as tables show it: with its outcome and its last attempt."""
 
     job: Job
     outcome: Outcome | None
     gpus: tuple[int, ...]
     folder: str  # of the last attempt; empty when there was none
+    queued_at: float
+    started_at: float | None
+    ended_at: float | None
 
 
-def job_of(row: tuple[int, str, str, int, int, float | None, str]) -> Job:
-    number, request, state, attempts, tries, not_before, environment = row
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """An attempt and, once it has ended, how."""
+
+    attempt: Attempt
+    ended_at: float | None
+    outcome: Outcome | None
+
+
+# What job_row_of reads.
+JOB_ROW = (
+    f"{JOB}, exit_code, signal, cause, message, seconds, queued_at, started_at, ended_at,"
+    " (select claims from attempts where job = jobs.id and number = jobs.attempts),"
+    " (select folder from attempts where job = jobs.id and number = jobs.attempts)"
+)
+# What attempt_row_of reads.
+ATTEMPT_ROW = (
+    "job, number, boot_id, folder, claims, opened_at, ended_at, exit_code, signal, cause, message, seconds"
+)
+
+
+def job_of(row: tuple) -> Job:  # type: ignore[type-arg]
+    number, request, state, attempts, tries, not_before, environment, rank, blockers, why_held, code = row
     try:
         wanted, stands = decode_request(request), State(state)
     except (ValueError, KeyError, TypeError) as error:
@@ -35,34 +61,56 @@ def job_of(row: tuple[int, str, str, int, int, float | None, str]) -> Job:
         tries=tries,
         not_before=not_before,
         environment=environment,
+        rank=rank,
+        blockers=blockers,
+        why_held=why_held,
+        code=code,
     )
 
 
 def attempt_of(row: tuple) -> tuple[Job, Attempt]:  # type: ignore[type-arg]
-    return job_of(row[:7]), Attempt(
-        job=JobId(row[0]),
-        number=row[7],
-        boot_id=row[8],
-        folder=os.fsdecode(row[9]),
-        claims=decode_claims(row[10]),
-        opened_at=row[11],
-    )
+    return job_of(row[:_OF_JOB]), _attempt(row[0], *row[_OF_JOB:])
+
+
+def attempt_row_of(row: tuple) -> AttemptRow:  # type: ignore[type-arg]
+    ended_at, *ended = row[6:]
+    return AttemptRow(_attempt(*row[:6]), ended_at, None if ended_at is None else _outcome(*ended))
 
 
 def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
-    job = job_of(row[:7])
-    exit_code, signal, cause, message, seconds, claims, folder = row[7:]
-    outcome = None
-    if job.state.is_over:
-        outcome = Outcome(
-            exit_code=exit_code,
-            signal=signal,
-            cause=Cause(cause) if cause else None,
-            message=message,
-            seconds=seconds,
-        )
+    job = job_of(row[:_OF_JOB])
+    *ended, queued_at, started_at, ended_at, claims, folder = row[_OF_JOB:]
     return JobRow(
-        job, outcome, tuple(claim.index for claim in decode_claims(claims or "[]")), os.fsdecode(folder or "")
+        job=job,
+        outcome=_outcome(*ended) if job.state.is_over else None,
+        gpus=tuple(claim.index for claim in decode_claims(claims or "[]")),
+        folder=os.fsdecode(folder or ""),
+        queued_at=queued_at,
+        started_at=started_at,
+        ended_at=ended_at,
+    )
+
+
+def _attempt(job: int, number: int, boot_id: str, folder: str | bytes, claims: str, opened_at: float) -> Attempt:
+    return Attempt(
+        job=JobId(job),
+        number=number,
+        boot_id=boot_id,
+        folder=os.fsdecode(folder),
+        claims=decode_claims(claims),
+        opened_at=opened_at,
+    )
+
+
+def _outcome(
+    exit_code: int | None, signal: int | None, cause: str | None, message: str, seconds: float | None
+) -> Outcome:
+    return Outcome(
+        exit_code=exit_code,
+        signal=signal,
+        cause=Cause(cause) if cause else None,
+        message=message,
+        seconds=seconds,
     )
 
 

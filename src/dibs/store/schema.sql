@@ -6,32 +6,105 @@ create table environments (
   content text not null      -- a JSON object
 ) without rowid;
 
+-- What was known about the code when jobs were added, kept once.
+create table code (
+  key     text primary key,  -- hash of the content
+  content text not null      -- a JSON object: commit, diff of the dirty tree
+) without rowid;
+
 -- What somebody asked for, and where it stands.
 create table jobs (
   id          integer primary key autoincrement,  -- never used again
-  content_key text    not null,                   -- the same text is the same work
-  occurrence  integer not null,                   -- the k-th job with that text
+  content_key text,                               -- in a run's list the same text is the same work
+  occurrence  integer,                            -- the k-th job with that text
+  once        text,                               -- in a queue there is one job with this key
   request     text    not null,                   -- a JSON object (codec.py)
-  class       text    not null,                   -- the wishes: what fits one of a class fits all
+  class       text    not null,                   -- what fits one of a class fits all
   environment text    not null references environments (key),
+  code        text    not null default '',
+  name        text    not null default '',
+  project     text    not null default '',
+  batch       integer,                            -- the first of the jobs that one call added
+  array_id    integer,                            -- the first job of its array
+  task        integer,
   priority    integer not null,
+  rank        real,                               -- its place in that priority; null: its number
   state       text    not null,
+  blockers    integer not null default 0,         -- jobs that must end first
+  why_held    text    not null default '',
   attempts    integer not null default 0,
   tries       integer not null default 0,         -- counted against the request's retries
   not_before  real,                               -- a retry waits for this moment
   queued_at   real    not null,
+  started_at  real,                               -- of the last attempt, as are the next seven
   ended_at    real,
-  exit_code   integer,                            -- of the last attempt, as are the next four
+  exit_code   integer,
   signal      integer,
   cause       text,
   message     text    not null default '',
-  seconds     real,
-  unique (content_key, occurrence)
+  seconds     real
 );
 
-create index jobs_waiting on jobs (class, priority desc, id) where state = 'queued';
-create index jobs_running on jobs (id) where state = 'running';
-create index jobs_unsuccessful on jobs (state, id) where state in ('failed', 'cancelled', 'timed_out', 'lost', 'held');
+create index jobs_waiting on jobs (class, priority desc, coalesce(rank, id)) where state = 'queued' and blockers = 0;
+create index jobs_delayed on jobs (not_before) where state = 'queued' and not_before is not null;
+create index jobs_state on jobs (state, id);
+create index jobs_named on jobs (name, id) where name <> '';
+create index jobs_of_project on jobs (project, id) where project <> '';
+create index jobs_ended on jobs (ended_at) where ended_at is not null;
+create index jobs_of_array on jobs (array_id, task) where array_id is not null;
+create unique index jobs_listed on jobs (content_key, occurrence) where content_key is not null;
+create unique index jobs_once on jobs (once) where once is not null;
+
+-- How many jobs there are, so that nobody has to count a million. The triggers keep it true.
+create table tally (
+  project text    not null,
+  state   text    not null,
+  jobs    integer not null,
+  primary key (project, state)
+) without rowid;
+
+create trigger job_added after insert on jobs begin
+  insert into tally values (new.project, new.state, 1) on conflict do update set jobs = jobs + 1;
+end;
+
+create trigger job_changed after update of state, project on jobs when old.state <> new.state or old.project <> new.project begin
+  update tally set jobs = jobs - 1 where project = old.project and state = old.state;
+  insert into tally values (new.project, new.state, 1) on conflict do update set jobs = jobs + 1;
+end;
+
+create trigger job_removed after delete on jobs begin
+  update tally set jobs = jobs - 1 where project = old.project and state = old.state;
+end;
+
+-- A job that another one must wait for; gone once it has ended.
+create table dependencies (
+  needs integer not null,  -- the job that must end first
+  job   integer not null,  -- the one that waits
+  kind  text    not null,  -- ok, any or fail
+  primary key (needs, job)
+) without rowid;
+
+-- One call of `add`: whoever lost the answer asks again with the same key and gets the same numbers.
+create table submissions (
+  key   text primary key,
+  first integer not null,
+  last  integer not null,
+  at    real    not null
+) without rowid;
+
+-- A pause, a drain or a quarantine. A subject is `queue`, `project NAME` or `gpu KEY`.
+create table marks (
+  subject text primary key,
+  kind    text not null,  -- paused, drained or quarantined
+  why     text not null,
+  since   real not null
+) without rowid;
+
+-- What was set while it ran, such as the pool of GPUs.
+create table settings (
+  name  text primary key,
+  value text not null
+) without rowid;
 
 -- One run of a job. Open while ended_at is null.
 create table attempts (
@@ -49,3 +122,12 @@ create table attempts (
   seconds   real,
   primary key (job, number)
 ) without rowid;
+
+-- What happened, for readers who come back and want to miss nothing.
+create table events (
+  id   integer primary key autoincrement,
+  at   real    not null,
+  kind text    not null,  -- job.ended, gpu.drained, ...
+  job  integer,
+  body text    not null   -- a JSON object
+);

@@ -9,9 +9,12 @@ from typing import Any, TypeVar
 
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, State
-from dibs.store.codec import encode_claims, encode_request, encode_wishes
+from dibs.store.codec import class_of, encode_claims, encode_request
+from dibs.store.eventlog import EventLog
 from dibs.store.file import LEFT_AS_IT_IS, SICK, open_file, unusable
-from dibs.store.rows import JOB, JobRow, attempt_of, job_of, job_row_of, path_value, text_value
+from dibs.store.listing import Listing
+from dibs.store.queue import QueueTables
+from dibs.store.rows import JOB, JOB_ROW, JobRow, attempt_of, job_of, job_row_of, path_value, text_value
 
 _T = TypeVar("_T")
 
@@ -22,6 +25,9 @@ class Store:
     def __init__(self, path: str) -> None:
         self.path = path
         self._db = open_file(path)
+        self.queue = QueueTables(self._db)
+        self.listing = Listing(self._ask)
+        self.events = EventLog(self._db, self._ask)
         self._has_history = bool(self._ask("select 1 from jobs limit 1"))
         self._db.execute(
             "create temp table seen (content_key text primary key, times integer not null) without rowid"
@@ -70,14 +76,15 @@ class Store:
             if row is not None:
                 return job_of(row), False
         cursor = self._db.execute(
-            "insert into jobs (content_key, occurrence, request, class, environment, priority, state, queued_at)"
-            " values (?, ?, ?, ?, ?, ?, 'queued', ?)",
+            "insert into jobs (content_key, occurrence, request, class, environment, name, priority, state,"
+            " queued_at) values (?, ?, ?, ?, ?, ?, ?, 'queued', ?)",
             (
                 key,
                 occurrence,
                 encode_request(request),
-                encode_wishes(request.wishes),
+                class_of(request),
                 environment,
+                text_value(request.name),
                 request.priority,
                 now,
             ),
@@ -100,8 +107,15 @@ class Store:
         """Put a job back into the queue with a fresh count of tries, perhaps as it was asked for this time."""
         if request is not None:
             self._db.execute(
-                "update jobs set request = ?, class = ?, priority = ?, environment = ? where id = ?",
-                (encode_request(request), encode_wishes(request.wishes), request.priority, environment, job),
+                "update jobs set request = ?, class = ?, name = ?, priority = ?, environment = ? where id = ?",
+                (
+                    encode_request(request),
+                    class_of(request),
+                    text_value(request.name),
+                    request.priority,
+                    environment,
+                    job,
+                ),
             )
         self._db.execute(
             "update jobs set state = 'queued', tries = 0, not_before = null, ended_at = null, exit_code = null,"
@@ -117,9 +131,9 @@ class Store:
         """The different wishes of waiting jobs, without reading the jobs: one index seek for each class."""
         rows = self._ask(
             "with recursive c (class) as ("
-            " select min(class) from jobs where state = 'queued'"
+            " select min(class) from jobs where state = 'queued' and blockers = 0"
             " union all"
-            " select (select min(class) from jobs where state = 'queued' and class > c.class)"
+            " select (select min(class) from jobs where state = 'queued' and blockers = 0 and class > c.class)"
             " from c where c.class is not null)"
             " select class from c where class is not null"
         )
@@ -128,29 +142,28 @@ class Store:
     def waiting(self, wishes: str, now: float, limit: int) -> list[Job]:
         """The first jobs of a class that may start now: by priority, then by age."""
         rows = self._ask(
-            f"select {JOB} from jobs where class = ? and state = 'queued'"
-            " and (not_before is null or not_before <= ?) order by priority desc, id limit ?",
+            f"select {JOB} from jobs where class = ? and state = 'queued' and blockers = 0"
+            " and (not_before is null or not_before <= ?) order by priority desc, coalesce(rank, id) limit ?",
             (wishes, now, limit),
         )
         return [job_of(row) for row in rows]
 
     def delayed(self, now: float) -> list[Job]:
         """Waiting jobs whose moment has not come."""
-        rows = self._ask(f"select {JOB} from jobs where state = 'queued' and not_before > ?", (now,))
+        rows = self._ask(
+            f"select {JOB} from jobs where state = 'queued' and blockers = 0 and not_before > ?", (now,)
+        )
         return [job_of(row) for row in rows]
 
     def counts(self) -> dict[State, int]:
-        rows = self._ask("select state, count(*) from jobs group by state")
+        rows = self._ask("select state, sum(jobs) from tally group by state having sum(jobs) > 0")
         return dict(self._read(rows, lambda row: (State(row[0]), row[1])))
 
     def rows(self, states: Iterable[State], limit: int) -> list[JobRow]:
         """Jobs in these states with the GPUs and folder of their last attempt, oldest first."""
         names = [str(state) for state in states]
         rows = self._ask(
-            f"select {JOB}, exit_code, signal, cause, message, seconds,"
-            " (select claims from attempts where job = jobs.id and number = jobs.attempts),"
-            " (select folder from attempts where job = jobs.id and number = jobs.attempts)"
-            f" from jobs where state in ({','.join('?' * len(names))})"
+            f"select {JOB_ROW} from jobs where state in ({','.join('?' * len(names))})"
             # Of a run that was given a list, only what the list names.
             " and (not exists (select 1 from seen) or occurrence <= (select times from seen"
             " where seen.content_key = jobs.content_key)) order by id limit ?",
@@ -174,8 +187,9 @@ class Store:
             ),
         )
         self._db.execute(
-            "update jobs set state = 'running', attempts = ?, tries = tries + 1, not_before = null where id = ?",
-            (attempt.number, attempt.job),
+            "update jobs set state = 'running', attempts = ?, tries = tries + 1, not_before = null, started_at = ?"
+            " where id = ?",
+            (attempt.number, attempt.opened_at, attempt.job),
         )
 
     def end_attempt(self, attempt: Attempt, outcome: Outcome, now: float, retry_at: float | None) -> None:
@@ -188,9 +202,16 @@ class Store:
         )
         state = outcome.state if retry_at is None else State.QUEUED
         self._db.execute(
-            "update jobs set state = ?, not_before = ?, ended_at = ?, exit_code = ?, signal = ?, cause = ?,"
-            " message = ?, seconds = ? where id = ?",
-            (state, retry_at, now if retry_at is None else None, *values, attempt.job),
+            "update jobs set state = ?, tries = tries - ?, not_before = ?, ended_at = ?, exit_code = ?,"
+            " signal = ?, cause = ?, message = ?, seconds = ? where id = ?",
+            (
+                state,
+                outcome.checkpointed,  # it ended because we asked it to: that try does not count
+                retry_at,
+                now if retry_at is None else None,
+                *values,
+                attempt.job,
+            ),
         )
 
     def forget_attempt(self, attempt: Attempt, retry_at: float | None) -> None:

@@ -1,0 +1,290 @@
+"""What `dibs doctor` looks at: one function for each part of a body, one sentence for each finding."""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from dibs import paths
+from dibs.errors import DibsError
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+_LITTLE_DISK, _TOO_LITTLE_DISK = 1024**3, 64 * 1024**2  # bytes
+_FEW_INODES, _TOO_FEW_INODES = 10_000, 500
+_DRIVER_SECONDS = 5.0
+_SLOW_DRIVER = 1.0  # seconds
+_ANSWER_SECONDS = 1.0  # of the daemon
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about one thing, and what to do about it."""
+
+    state: str
+    sentence: str
+    remedy: str = ""
+    name: str = ""
+
+
+Environ = Mapping[str, str]
+Check = Callable[[Environ], list[Finding]]
+
+
+def check_up(environ: Environ, checks: Iterable[tuple[str, Check]] | None = None) -> list[Finding]:
+    """Every finding, in order. Whatever goes wrong in one check is that check's finding."""
+    findings: list[Finding] = []
+    for name, check in checks or _all():
+        try:
+            findings += [replace(found, name=name) for found in check(environ)]
+        except DibsError as error:
+            findings.append(Finding(PROBLEM, error.message, error.remedy, name))
+        except OSError as error:
+            findings.append(
+                Finding(
+                    PROBLEM, f"it cannot be looked at: {error}", "see who owns it, and what `dmesg` says", name
+                )
+            )
+    return findings
+
+
+def _all() -> list[tuple[str, Check]]:
+    from dibs.cli.checkup_login import check_limits, check_login
+
+    return [
+        ("settings", check_settings),
+        ("state folder", check_state_folder),
+        ("disk", check_disk),
+        ("store", check_store),
+        ("journal", check_journal),
+        ("daemon", check_daemon),
+        ("leases", check_leases),
+        ("GPU driver", check_driver),
+        ("limits", check_limits),
+        ("login", check_login),
+    ]
+
+
+def check_settings(environ: Environ) -> list[Finding]:
+    from dibs.settings import find_settings
+
+    changed = [one.setting.name for one in find_settings(environ) if one.source != "default"]
+    return [
+        Finding(OK, f"{', '.join(changed)} set" if changed else "nothing is set, so everything is as it comes")
+    ]
+
+
+def check_state_folder(environ: Environ) -> list[Finding]:
+    folder = paths.state_folder(environ)
+    found: list[Finding] = []
+    wanted = environ.get("XDG_STATE_HOME") or (f"{environ['HOME']}/.local/state" if environ.get("HOME") else "")
+    if not environ.get("DIBS_STATE") and wanted and (kind := paths.network_file_system(wanted)):
+        found.append(
+            Finding(OK, f"{wanted} is on {kind}, where locks cannot be trusted, so {folder} is used instead")
+        )
+    try:
+        seen = os.lstat(folder)
+    except FileNotFoundError:
+        return [*found, Finding(OK, f"{folder} is not there yet; the first job makes it")]
+    if not stat.S_ISDIR(seen.st_mode):
+        return [*found, Finding(PROBLEM, f"{folder} is no folder", "remove it, or set DIBS_STATE to another")]
+    if seen.st_uid != os.geteuid():
+        return [
+            *found,
+            Finding(PROBLEM, f"{folder} belongs to uid {seen.st_uid}", "set DIBS_STATE to a folder of your own"),
+        ]
+    if stat.S_IMODE(seen.st_mode) & 0o077:
+        return [*found, Finding(PROBLEM, f"others may look into {folder}", f"`chmod 700 {folder}`")]
+    if kind := paths.network_file_system(folder):
+        return [
+            *found,
+            Finding(
+                PROBLEM,
+                f"{folder} is on {kind}, where locks cannot be trusted",
+                f"set DIBS_STATE to a folder on a local disk, for example {paths.local_folder()}",
+            ),
+        ]
+    return [*found, Finding(OK, f"{folder} is yours alone, on {paths.file_system(folder) or 'a local disk'}")]
+
+
+def check_disk(environ: Environ) -> list[Finding]:
+    from dibs.model.units import show_size
+
+    folder = paths.state_folder(environ)
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    seen = os.statvfs(folder)
+    free = seen.f_bavail * seen.f_frsize
+    remedy = "`dibs clean` removes old jobs and their output"
+    found: list[Finding] = []
+    if free < _LITTLE_DISK:
+        state = PROBLEM if free < _TOO_LITTLE_DISK else WARNING
+        found.append(Finding(state, f"only {show_size(free)} are free in {folder}", remedy))
+    # Some file systems make inodes as they need them, and count none.
+    if seen.f_files and seen.f_favail < _FEW_INODES:
+        state = PROBLEM if seen.f_favail < _TOO_FEW_INODES else WARNING
+        found.append(Finding(state, f"only {seen.f_favail} more files can be made in {folder}", remedy))
+    return found or [Finding(OK, f"{show_size(free)} are free in {folder}")]
+
+
+def check_store(environ: Environ) -> list[Finding]:
+    from dibs.store.check import known_schema, look_at_store
+
+    queue = paths.queue_folder(environ)
+    path = f"{queue}/store.db"
+    if not os.path.lexists(path):
+        if _size(_journal_path(environ)):
+            return [Finding(PROBLEM, f"{path} is gone, but its journal is there", _REBUILD)]
+        return [Finding(OK, "there is none yet; the first job makes it")]
+    if _lock_is_held(queue):
+        return [Finding(OK, f"{path} is in use by the daemon, which looked at it when it started")]
+    looked = look_at_store(path)
+    if "locked" in looked.problem:
+        return [Finding(OK, f"{path} is in use")]
+    if looked.problem:
+        return [Finding(PROBLEM, f"{path} cannot be used: {looked.problem}", _REBUILD)]
+    if looked.version > known_schema():
+        return [
+            Finding(
+                PROBLEM,
+                f"{path} was written by a newer dibs (schema {looked.version}, this one knows {known_schema()})",
+                "use that version again",
+            )
+        ]
+    size = "" if looked.is_whole else "; it is too large to look at every page of it now"
+    return [Finding(OK, f"{path} is whole, with {looked.jobs} jobs (schema {looked.version}){size}")]
+
+
+def check_journal(environ: Environ) -> list[Finding]:
+    from dibs.store import journal
+
+    path = _journal_path(environ)
+    if not os.path.lexists(path):
+        if os.path.lexists(f"{paths.queue_folder(environ)}/store.db"):
+            return [
+                Finding(
+                    WARNING, f"{path} is missing: the store could not be made again", "keep a backup of the store"
+                )
+            ]
+        return [Finding(OK, "there is none yet; the first job makes it")]
+    damaged = lines = 0
+    for line in journal.read(path):
+        lines += 1
+        damaged += line.body is None and not line.is_torn
+    if damaged:
+        remedy = "the store is not touched by this; if it is ever rebuilt, what these lines say will be missing"
+        return [Finding(WARNING, f"{damaged} of {lines} lines in {path} are damaged", remedy)]
+    return [Finding(OK, f"{lines} lines, all readable")]
+
+
+def check_daemon(environ: Environ) -> list[Finding]:
+    from dibs import __version__
+    from dibs.client.client import Client
+    from dibs.client.errors import NoAnswer, NobodyListens
+
+    queue, socket = paths.queue_folder(environ), paths.socket_path(environ)
+    is_held = _lock_is_held(queue)
+    client = Client(socket, patience=_ANSWER_SECONDS)
+    try:
+        status = client.status()
+    except NobodyListens:
+        return _nobody_listens(queue, socket, is_held)
+    except NoAnswer:
+        sentence = f"it does not answer within {_ANSWER_SECONDS:g} second at {socket}"
+        return [Finding(PROBLEM, sentence, "`dibs daemon restart` leaves the jobs alone")]
+    finally:
+        client.close()
+    sentence = f"version {status['version']} answers at {socket} (pid {status['pid']})"
+    if status["version"] != __version__:
+        return [
+            Finding(
+                WARNING, f"{sentence}, but this is {__version__}", "`dibs daemon restart` leaves the jobs alone"
+            )
+        ]
+    return [Finding(OK, sentence)]
+
+
+def check_leases(environ: Environ) -> list[Finding]:
+    from dibs.leases.folder import lease_folder
+
+    folder = lease_folder(environ)
+    seen = os.stat(folder)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return [
+            Finding(
+                PROBLEM, f"{folder} cannot be written to", "ask an admin, or set DIBS_LEASES to another folder"
+            )
+        ]
+    if seen.st_mode & stat.S_ISVTX:
+        return [Finding(OK, f"{folder} is shared with everybody on this machine")]
+    remedy = "unset DIBS_LEASES to share the GPUs of this machine with its other users"
+    return [Finding(WARNING, f"{folder} is yours alone: other users do not see which GPUs you hold", remedy)]
+
+
+def check_driver(environ: Environ) -> list[Finding]:
+    from dibs.gpus.patience import answer_within
+    from dibs.gpus.probe import find_probe
+
+    begun = time.monotonic()
+    probe = find_probe(environ)
+    if probe is None:
+        return [Finding(WARNING, "there is no GPU driver here", "name GPUs yourself: `dibs run --gpus 0,1`")]
+    reading = answer_within(probe.read, _DRIVER_SECONDS)
+    seconds = time.monotonic() - begun
+    cards = len(reading.gpus)
+    sentence = f"{cards} GPU{'s' if cards != 1 else ''}, answered in {seconds:.2f} seconds"
+    if seconds > _SLOW_DRIVER:
+        return [Finding(WARNING, sentence, "`nvidia-smi -pm 1` (as root) keeps the driver awake")]
+    return [Finding(OK, sentence)]
+
+
+_REBUILD = "`dibs doctor --rebuild` makes it again from the journal and the attempts; the old one is kept"
+
+
+def _nobody_listens(queue: str, socket: str, is_held: bool) -> list[Finding]:
+    if is_held:
+        return [
+            Finding(
+                PROBLEM,
+                f"one is there (pid {_pid_in(f'{queue}/lock')}), but does not listen at {socket}",
+                "`dibs daemon log` tells why; `dibs daemon restart` leaves the jobs alone",
+            )
+        ]
+    if os.path.lexists(socket):
+        return [
+            Finding(
+                OK, f"none runs; {socket} was left behind by one that was killed, and the next one replaces it"
+            )
+        ]
+    folder = os.path.dirname(socket)
+    if os.path.lexists(folder) and not paths.is_private(folder):
+        return [
+            Finding(PROBLEM, f"others may look into {folder}, where its socket would be", f"`chmod 700 {folder}`")
+        ]
+    return [Finding(OK, "none runs; the first command that needs one starts it")]
+
+
+def _lock_is_held(queue: str) -> bool:
+    from dibs.client.starting import lock_is_held
+
+    return lock_is_held(queue)
+
+
+def _journal_path(environ: Environ) -> str:
+    return f"{paths.queue_folder(environ)}/journal.jsonl"
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def _pid_in(path: str) -> str:
+    try:
+        with open(path) as file:
+            text = file.read(20).strip()
+    except (OSError, ValueError):
+        text = ""
+    return text if text.isdigit() else "?"

@@ -1,0 +1,65 @@
+"""`dibs clean`: forget jobs that are over."""
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from dibs.cli.filters import STATE
+from dibs.cli.options import TIME
+from dibs.errors import BadInput
+
+if TYPE_CHECKING:
+    from dibs.client.client import Client
+
+_EPILOG = """\b
+Examples:
+  dibs clean --older 30d               what ended more than 30 days ago
+  dibs clean --state succeeded --yes   without asking
+  dibs clean --project old
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.option("--older", type=TIME, metavar="TIME", help="Only what ended so long ago: 30d, 12h.")
+@click.option("--state", type=STATE, metavar="STATES", help="Only these: succeeded,failed,cancelled,...")
+@click.option("-P", "--project", metavar="NAME", help="Only this project.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object: how many were removed.")
+def clean(
+    older: float | None, state: tuple[str, ...] | None, project: str | None, yes: bool, as_json: bool
+) -> int:
+    """Forget jobs that are over, with their output. Without options that is all of them."""
+    from dibs.cli.asking import ask_daemon
+    from dibs.cli.output import say, show_json
+    from dibs.cli.words import OVER
+
+    wrong = [one for one in state or () if one not in OVER]
+    if wrong:
+        raise BadInput(f"jobs that are {wrong[0]} are not over", remedy="`dibs kill` ends them")
+    client = ask_daemon()
+    if not yes and not _agrees(client, older, state or OVER, project):
+        say("nothing was removed")
+        return 1
+    removed = client.clean(older_seconds=older or 0, states=state or (), project=project or "")
+    if as_json:
+        show_json({"removed": removed})
+    else:
+        say(f"removed {removed} job{'' if removed == 1 else 's'}")
+    return 0
+
+
+def _agrees(client: "Client", older: float | None, states: tuple[str, ...], project: str | None) -> bool:
+    from dibs.cli.output import one_line
+    from dibs.model.units import show_duration
+
+    if not os.isatty(0):
+        raise BadInput(
+            "cannot ask whether to remove jobs: stdin is no terminal", remedy="--yes removes them unasked"
+        )
+    counts = client.page(project=project, limit=1)["counts"]
+    number = sum(counts.get(state, 0) for state in states)
+    whose = f" of project {one_line(project, 60)}" if project else ""
+    which = f"those of {number} jobs{whose} that ended more than {show_duration(older)} ago" if older else ""
+    what = which or f"{number} job{'' if number == 1 else 's'}{whose}"
+    return click.confirm(f"remove {what}, and their output?", default=False, err=True)

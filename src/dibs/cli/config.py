@@ -1,0 +1,164 @@
+"""`dibs config`: what is set, where it is set, and setting it."""
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dibs.errors import BadInput
+
+if TYPE_CHECKING:
+    from dibs.settings import Found, Setting
+
+_EPILOG = """\b
+Examples:
+  dibs config                       every setting, its value and where that comes from
+  dibs config set gpus 0,1          the queue uses these GPUs after `dibs daemon restart`
+  dibs config set retention 30d
+  dibs config get retention
+"""
+
+
+@click.group(invoke_without_command=True, epilog=_EPILOG)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list, one object per setting.")
+@click.pass_context
+def config(ctx: click.Context, as_json: bool) -> int:
+    """Show the settings: /etc/dibs/config.toml, then your own file, then DIBS_* variables; the later wins."""
+    if ctx.invoked_subcommand is not None:
+        return 0
+    from dibs.cli.output import table, terminal_width
+    from dibs.settings import find_settings
+
+    found = find_settings(os.environ)
+    if as_json:
+        import json
+
+        click.echo(json.dumps([_as_json(one) for one in found], indent=2))
+        return 0
+    rows = [[one.setting.name, _shown(one.written), one.source, one.setting.sentence] for one in found]
+    click.echo("\n".join(table(["SETTING", "VALUE", "FROM", ""], rows, width=terminal_width(1), shrink=3)))
+    return 0
+
+
+@config.command()
+@click.argument("key")
+def get(key: str) -> int:
+    """Print the value of one setting."""
+    from dibs.settings import find_settings, row_of
+
+    name = row_of(key).name
+    [found] = [one for one in find_settings(os.environ) if one.setting.name == name]
+    click.echo(_shown(found.written))
+    return 0
+
+
+@config.command("set")
+@click.argument("key")
+@click.argument("value")
+def set_(key: str, value: str) -> int:
+    """Write a setting into your own file. An empty VALUE is an empty text."""
+    from dibs.cli.output import say
+    from dibs.settings import check_value, row_of, user_file
+
+    row = row_of(key)
+    check_value(key, value, f"dibs config set {key}")
+    path = user_file(os.environ)
+    _write(path, row, value)
+    say(f"wrote {path}")
+    if row.variable in os.environ:
+        say(f"dibs: {row.variable} is set, and wins over the file")
+    elif key != "no_start":
+        say("the daemon reads it at its start: dibs daemon restart")
+    return 0
+
+
+@config.command()
+def path() -> int:
+    """Print the path of your own file."""
+    from dibs.settings import user_file
+
+    click.echo(user_file(os.environ))
+    return 0
+
+
+def _write(path: str, row: "Setting", value: str) -> None:
+    """Change or add one line; every other line, comments too, stays as it is."""
+    import tomllib
+
+    from dibs.settings import read_file, read_text
+
+    before = read_file(path)
+    lines = read_text(path).splitlines()
+    line = f"{row.name} = {_as_toml(row, value)}"
+    places = [at for at, text in enumerate(lines) if re.match(rf"\s*{row.name}\s*=", text)]
+    for at in places:
+        _, hash_, comment = _cut_comment(lines[at])
+        lines[at] = f"{line}  {hash_}{comment}".rstrip()
+    if not places:
+        lines.append(line)
+    text = "\n".join(lines) + "\n"
+    try:
+        is_right = tomllib.loads(text) == {**before, row.name: tomllib.loads(line)[row.name]}
+    except tomllib.TOMLDecodeError:
+        is_right = False
+    if not is_right:  # a value over several lines, say
+        raise BadInput(f"cannot change {row.name} in {path}", remedy=f"change it by hand: {line}")
+    _replace(path, text)
+
+
+def _replace(path: str, text: str) -> None:
+    # Rename, not write: a daemon that starts now must see the whole file or none of it.
+    real = os.path.realpath(path)  # a file that people keep elsewhere, behind a link, stays there
+    temporary = f"{real}.{os.getpid()}.new"
+    try:
+        os.makedirs(os.path.dirname(real), exist_ok=True)
+        try:
+            with open(temporary, "x", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, real)
+        except BaseException:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise BadInput(
+            f"cannot write {path}: {error.strerror}", remedy="check the folder's permissions"
+        ) from error
+
+
+def _cut_comment(line: str) -> tuple[str, str, str]:
+    """A line without the comment at its end; a # inside of quotes is none."""
+    found = re.match(r"""((?:[^#"']|"(?:[^"\\]|\\.)*"|'[^']*')*)(#?)(.*)""", line)
+    assert found is not None
+    return found[1], found[2], found[3]
+
+
+def _as_toml(row: "Setting", value: str) -> str:
+    if isinstance(row.value_by_default, bool):
+        return "true" if row.read(value) else "false"
+    if isinstance(row.value_by_default, int | float) and re.fullmatch(r"[0-9.]+", value):
+        return value
+    import json
+
+    # A JSON text is a TOML text, except for the escaped halves of rare letters; those are kept as they are.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _as_json(one: "Found") -> dict[str, Any]:
+    return {
+        "name": one.setting.name,
+        "value": one.written,
+        "source": one.source,
+        "default": one.setting.default,
+        "variable": one.setting.variable,
+        "sentence": one.setting.sentence,
+    }
+
+
+def _shown(written: object) -> str:
+    if isinstance(written, bool):
+        return "true" if written else "false"
+    return str(written)

@@ -1,0 +1,286 @@
+"""`dibs daemon`: the queue's process, started, stopped and looked at by hand."""
+
+import os
+import sys
+import time
+from typing import Any
+
+import click
+
+from dibs.cli.options import count
+
+_LOOK_EVERY = 0.05  # seconds
+_LOOK_AT_LOG_EVERY = 0.2  # seconds
+_STOP_WITHIN = 30.0  # seconds for a daemon that ends no jobs
+_SAY_AFTER = 2.0  # seconds until a person wants to know what they wait for
+
+_EPILOG = """\b
+Examples:
+  dibs daemon status         whether it runs, since when, and what is queued
+  dibs daemon restart        after an upgrade; running jobs are left alone
+  dibs daemon stop --jobs    end what runs, then the daemon
+  dibs daemon log -f         what it says
+"""
+
+
+@click.group(epilog=_EPILOG)
+def daemon() -> None:
+    """Start, stop and watch the queue's daemon. It starts by itself with the first command that needs it."""
+
+
+@daemon.command()
+def run() -> int:
+    """Run the daemon here, in the foreground."""
+    from dibs.errors import DibsError
+
+    ready = _ready_fd()
+    try:
+        from dibs.daemon.service import serve
+
+        return int(serve(os.environ, detached=ready is not None) or 0)
+    except DibsError as error:
+        _report(ready, error)
+        if error.code == "daemon-runs":
+            error.exit_status = 2  # unlike a bug, it does not go away when systemd tries again
+        raise
+
+
+@daemon.command()
+def start() -> int:
+    """Start the daemon, unless it runs already."""
+    from dibs.cli.output import say
+    from dibs.client.client import connect
+    from dibs.client.starting import start_daemon
+
+    is_new = start_daemon(os.environ)
+    status = connect(os.environ, start=False).status()
+    say(f"the daemon {'runs' if is_new else 'runs already'} (pid {status['pid']})")
+    return 0
+
+
+@daemon.command()
+@click.option("--jobs", is_flag=True, help="End the running jobs too.")
+def stop(jobs: bool) -> int:
+    """Stop the daemon. Running jobs are left alone, and the next daemon takes them over."""
+    from dibs.cli.output import say
+
+    if not _stop(jobs):
+        say("there is no daemon to stop")
+    else:
+        say("the daemon has stopped" if jobs else "the daemon has stopped; running jobs go on")
+    return 0
+
+
+@daemon.command()
+def restart() -> int:
+    """Stop the daemon and start it again, as after an upgrade. Running jobs are left alone."""
+    from dibs.cli.output import say
+    from dibs.client.client import connect
+    from dibs.client.starting import start_daemon
+
+    _stop(jobs=False)
+    start_daemon(os.environ)
+    status = connect(os.environ, start=False).status()
+    say(f"the daemon runs (pid {status['pid']}, version {status['version']})")
+    return 0
+
+
+@daemon.command()
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def status(as_json: bool) -> int:
+    """Tell whether the daemon runs, and how the queue stands. Ends with 69 where it does not."""
+    from dibs.client.client import connect
+
+    found = connect(os.environ, start=False).status()
+    if as_json:
+        import json
+
+        click.echo(json.dumps(found, indent=2))
+    else:
+        click.echo("\n".join(f"{name:<8} {text}" for name, text in _told(found)))
+    return 0
+
+
+@daemon.command()
+@click.option("-f", "--follow", is_flag=True, help="Go on as it grows.")
+@click.option("--lines", type=count(0), default=50, metavar="N", help="So many lines of its end (default 50).")
+def log(follow: bool, lines: int) -> int:
+    """Show what the daemon says."""
+    from dibs.cli.output import harmless
+    from dibs.errors import BadInput
+    from dibs.paths import queue_folder
+
+    path = f"{queue_folder(os.environ)}/daemon.log"
+    try:
+        file = open(path, "rb")  # noqa: SIM115  # closed below, after it was followed
+    except OSError as error:
+        reason = (error.strerror or "").lower()
+        raise BadInput(f"cannot read {path}: {reason}", remedy="dibs daemon start") from error
+    _write(harmless(_end_of(file, lines)))
+    while follow:
+        if piece := file.read():
+            _write(harmless(piece))
+        elif _is_the_same(path, file.fileno()):
+            time.sleep(_LOOK_AT_LOG_EVERY)
+        elif os.path.exists(path):  # a new one was begun
+            file.close()
+            file = open(path, "rb")  # noqa: SIM115
+        else:
+            break
+    file.close()
+    return 0
+
+
+@daemon.command()
+@click.option("--now", is_flag=True, help="Enable and start it too.")
+@click.option("--system", is_flag=True, help="Print a unit for /etc/systemd/system instead, for an administrator.")
+def install(now: bool, system: bool) -> int:
+    """Write a systemd user unit, so that the daemon starts at boot or login."""
+    from dibs.cli import unit
+    from dibs.cli.output import say
+
+    if system:
+        click.echo(unit.system_unit(os.environ), nl=False)
+        return 0
+    say(f"wrote {unit.write(os.environ)}")
+    if now:
+        _stop(jobs=False)
+        unit.systemctl("daemon-reload")
+        unit.systemctl("enable", "--now", unit.NAME)
+        say("the daemon runs, and starts by itself from now on")
+    else:
+        say(f"next: systemctl --user daemon-reload && systemctl --user enable --now {unit.NAME}")
+    for warning in unit.warnings(os.environ):
+        say(f"dibs: {warning}")
+    return 0
+
+
+@daemon.command()
+def uninstall() -> int:
+    """Remove the systemd user unit. A daemon that runs goes on."""
+    from dibs.cli import unit
+    from dibs.cli.output import say
+
+    path = unit.remove(os.environ)
+    say(f"removed {path}" if path else "there is no unit to remove")
+    return 0
+
+
+def _ready_fd() -> int | None:
+    """The descriptor on which whoever started us waits; no job may inherit it."""
+    text = os.environ.get("DIBS_READY_FD", "")
+    if not text.isdigit():
+        return None
+    try:
+        os.set_inheritable(int(text), False)
+    except OSError:
+        return None
+    return int(text)
+
+
+def _report(ready: int | None, error: Any) -> None:
+    """Tell our starter in its words why we end; it alone has somebody to tell."""
+    import contextlib
+    import json
+
+    if ready is not None:
+        told = {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
+        with contextlib.suppress(OSError):
+            os.write(ready, json.dumps(told).encode("ascii") + b"\n")
+
+
+def _stop(jobs: bool) -> bool:
+    """Stop the daemon and wait until its lock is free; False where there is none."""
+    from dibs.cli.output import say
+    from dibs.client.client import connect
+    from dibs.client.errors import Broken, NoAnswer, NobodyListens
+    from dibs.client.starting import lock_is_held
+    from dibs.errors import NoDaemon
+    from dibs.paths import queue_folder
+
+    queue = queue_folder(os.environ)
+    client = connect(os.environ, start=False)
+    try:
+        client.stop(jobs=jobs)
+    except Broken:
+        pass  # it ended before it could answer
+    except (NobodyListens, NoAnswer) as error:
+        if not lock_is_held(queue):
+            return False
+        if jobs:
+            raise NoDaemon(
+                "the daemon does not answer, so its jobs cannot be ended", remedy="dibs daemon restart"
+            ) from error
+        _terminate(queue)
+    client.close()
+    began = time.monotonic()
+    is_told = False
+    while lock_is_held(queue):
+        waited = time.monotonic() - began
+        if waited > _SAY_AFTER and not is_told:
+            is_told = True
+            say("waiting until the running jobs have ended" if jobs else "waiting until the daemon has ended")
+        if waited > _STOP_WITHIN and not jobs:
+            raise NoDaemon(
+                f"the daemon has not ended within {_STOP_WITHIN:g} seconds", remedy="`dibs daemon log` tells more"
+            )
+        time.sleep(_LOOK_EVERY)
+    return True
+
+
+def _terminate(queue: str) -> None:
+    """SIGTERM for a daemon that does not answer: the pid in its lock, as long as the lock is held."""
+    import contextlib
+    import signal
+
+    from dibs.client.starting import lock_is_held
+
+    with contextlib.suppress(OSError, ValueError):
+        with open(f"{queue}/lock") as file:
+            pid = int(file.read(20).split()[0])
+        handle = os.pidfd_open(pid)
+        try:
+            # Looked at again behind the pidfd: a number may be somebody else's by now, a held lock is not.
+            if lock_is_held(queue):
+                signal.pidfd_send_signal(handle, signal.SIGTERM)
+        finally:
+            os.close(handle)
+
+
+def _told(found: dict[str, Any]) -> list[tuple[str, str]]:
+    counts = ", ".join(f"{number} {state}" for state, number in found["counts"].items() if number)
+    paused = "paused" if found["paused"] else ""
+    if found["paused_projects"]:
+        paused = "; ".join(filter(None, [paused, f"paused projects: {', '.join(found['paused_projects'])}"]))
+    rows = [
+        ("daemon", f"version {found['version']}, pid {found['pid']}, since {found['started_at']}"),
+        ("jobs", counts or "none"),
+        ("queue", paused),
+        ("gpus", str(found["gpus"])),
+        ("state", str(found["state_folder"])),
+    ]
+    return [(name, text) for name, text in rows if text]
+
+
+def _is_the_same(path: str, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except OSError:
+        return False
+
+
+def _end_of(file: Any, lines: int) -> bytes:
+    """The last lines of a file, found from its end; the file is left there."""
+    size = os.fstat(file.fileno()).st_size
+    data = b""
+    while data.count(b"\n") <= lines and len(data) < size:
+        step = min(65_536, size - len(data))
+        file.seek(size - len(data) - step)
+        data = file.read(step) + data
+    file.seek(size)
+    return b"".join(data.splitlines(keepends=True)[-lines:]) if lines else b""
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,115 @@
+"""`dibs doctor`: looks at what dibs stands on, and says what to do; `--rebuild` makes the store again."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from dibs.store.rebuild import Report
+
+_EPILOG = """\b
+Examples:
+  dibs doctor                    one line for each thing; 1 where something is wrong
+  dibs doctor --rebuild          make a damaged store again; the old one is kept
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list, one object for each finding.")
+@click.option(
+    "--rebuild", "wants_rebuild", is_flag=True, help="Make the store again from the journal, after asking."
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def doctor(as_json: bool, wants_rebuild: bool, yes: bool) -> int:
+    """Look at the folders, the store, the daemon and the GPUs, and say what to do about what is wrong.
+
+    Nothing is changed. With --rebuild the store is made again from the journal and the attempts' folders, and what
+    could not be restored is named; jobs that run are left alone.
+    """
+    if wants_rebuild:
+        return _rebuild(as_json, yes)
+    from dibs.cli.checkup import PROBLEM, check_up
+    from dibs.cli.output import show_json
+
+    findings = check_up(os.environ)
+    if as_json:
+        keys = ("name", "state", "sentence", "remedy")
+        show_json([{key: getattr(finding, key) for key in keys} for finding in findings])
+    else:
+        _show(findings)
+    return 1 if any(finding.state == PROBLEM for finding in findings) else 0
+
+
+def _show(findings: Any) -> None:
+    from dibs.cli.output import one_line, show, styled
+
+    colours = {"ok": "green", "warning": "yellow", "problem": "red"}
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        state = styled(f"{finding.state:7}", colours[finding.state])
+        show(f"{state}  {finding.name:{width}}  {one_line(finding.sentence, 1000)}")
+        if finding.remedy:
+            show(f"{'':{width + 11}}{one_line(finding.remedy, 1000)}")
+
+
+def _rebuild(as_json: bool, yes: bool) -> int:
+    import time
+
+    from dibs import paths
+    from dibs.cli.output import one_line, say, show_json
+    from dibs.errors import BadInput
+    from dibs.store.rebuild import rebuild
+    from dibs.supervise.folder import facts
+
+    queue = paths.queue_folder(os.environ)
+    if not os.path.isdir(queue):
+        raise BadInput(
+            f"cannot find a queue in {queue}", remedy="`dibs doctor` tells which folder is used, and why"
+        )
+    if not yes and not _agrees(queue):
+        say("nothing was changed")
+        return 1
+    report = rebuild(queue, look=facts, spec_of=_spec_of, now=time.time())
+    if as_json:
+        show_json({"jobs": report.jobs, "attempts": report.attempts, "missing": report.missing, "old": report.old})
+    else:
+        say(_in_words(report))
+        for sentence in report.missing:
+            say(f"  missing: {one_line(sentence, 1000)}")
+    return 1 if report.missing else 0
+
+
+def _agrees(queue: str) -> bool:
+    from dibs.cli.output import one_line
+    from dibs.errors import BadInput
+
+    if not os.isatty(0):
+        raise BadInput(
+            "cannot ask whether to rebuild the store: stdin is no terminal", remedy="--yes rebuilds it unasked"
+        )
+    question = f"make the store in {one_line(queue, 1000)} again? The old one is kept beside it."
+    return click.confirm(question, default=False, err=True)
+
+
+def _in_words(report: "Report") -> str:
+    from dibs.cli.output import one_line
+
+    old = f"; the old store is {one_line(report.old, 1000)}" if report.old else ""
+    return f"restored {report.jobs} jobs and {report.attempts} attempts{old}"
+
+
+def _spec_of(folder: str) -> dict[str, Any] | None:
+    """What an attempt's shim was told."""
+    import json
+
+    from dibs.supervise.folder import RECORD
+    from dibs.supervise.records import SIZE
+
+    try:
+        with open(f"{folder}/{RECORD}", "rb") as file:
+            file.seek(SIZE)
+            spec = json.loads(file.read())
+    except (OSError, ValueError):
+        return None
+    return spec if isinstance(spec, dict) else None

@@ -1,0 +1,91 @@
+"""The options that choose jobs, the same for `ls`, `export` and `clean`."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dibs.cli.options import Parsed
+from dibs.errors import BadInput
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _states(text: str) -> tuple[str, ...]:
+    from dibs.cli.words import OVER, STATES, WAITING
+
+    found: list[str] = []
+    for word in text.split(","):
+        word = word.strip().lower().replace("-", "_")
+        if word in ("waiting", "over"):
+            found += WAITING if word == "waiting" else OVER
+        elif word in STATES:
+            found.append(word)
+        else:
+            raise BadInput(
+                f"there is no state {word!r}",
+                remedy=f"there are {', '.join(STATES)}; waiting; over: all that ended",
+            )
+    return tuple(dict.fromkeys(found))
+
+
+def _since(text: str) -> str:
+    from dibs.cli.times import parse_since
+
+    return parse_since(text)
+
+
+def _array(text: str) -> int:
+    text = text.strip().removesuffix("_")
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise BadInput(f"cannot read {text!r} as an array", remedy="it is the number of its first job")
+    return int(text)
+
+
+class _States(Parsed):
+    """States with commas between. The shell can complete the last one."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        from dibs.cli.words import STATES
+
+        before, comma, last = incomplete.rpartition(",")
+        words = [word for word in (*STATES, "waiting", "over") if word.startswith(last)]
+        return [CompletionItem(f"{before}{comma}{word}") for word in words]
+
+
+STATE = _States("states", _states)
+
+_OPTIONS = (
+    click.option(
+        "--state", type=STATE, metavar="STATES", help="Only these: queued,held,running,failed,... waiting, over."
+    ),
+    click.option("-P", "--project", metavar="NAME", help="Only this project."),
+    click.option("--user", metavar="NAME", help="Only jobs of this user."),
+    click.option("--since", type=Parsed("moment", _since), metavar="WHEN", help="Only since 2h, 14:30 or a date."),
+    click.option("-J", "--name", metavar="NAME", help="Only jobs of this name."),
+    click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
+    click.option("--array", type=Parsed("array", _array), metavar="N", help="Only the tasks of this array."),
+)
+
+
+def filter_options(function: _Function) -> _Function:
+    """Add the options that choose jobs."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def query_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The daemon's words for what was chosen; what was not is left out."""
+    names = ("project", "user", "since", "name", "tag", "array")
+    query = {name: options[name] for name in names if options.get(name) not in (None, "")}
+    if options.get("state"):
+        query["state"] = ",".join(options["state"])
+    return query

@@ -1,0 +1,192 @@
+"""`dibs info`: everything about a job."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from dibs.cli.references import REF
+
+# They differ between any two shells, and no job cares.
+_OF_THE_SHELL = frozenset(("_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "WINDOWID", "SSH_TTY", "GPG_TTY"))
+
+_EPILOG = """\b
+Examples:
+  dibs info 17
+  dibs info @ --env           with every variable it was added with
+  dibs info --json 17 | jq -r .stdout
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("reference", type=REF, metavar="REF")
+@click.option("--env", "all_variables", is_flag=True, help="Every variable, not only what is different here.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object; with --env it has an environment.")
+def info(reference: str, all_variables: bool, as_json: bool) -> int:
+    """Show everything about a job: wishes, attempts, pid, GPUs, code, environment, cause, files."""
+    from dibs.cli.asking import ask_daemon
+    from dibs.cli.output import show, show_json
+    from dibs.cli.references import find_job
+
+    client = ask_daemon()
+    number = find_job(client, reference)
+    job = client.job(number)
+    if as_json:
+        show_json({**job, "environment": client.environment(number)} if all_variables else job)
+        return 0
+    show("\n".join([*_facts(job), *_attempts(job), *_environment(client.environment(number), all_variables)]))
+    return 0
+
+
+def _facts(job: Mapping[str, Any]) -> Iterator[str]:
+    from dibs.cli.output import one_line, styled
+    from dibs.cli.words import COLOURS, called
+
+    yield styled(f"job {called(job)}", "bold")
+    pairs = [pair for pair in [*_state(job), *_wishes(job), *_code(job), *_files(job)] if pair[1]]
+    width = max(len(word) for word, _ in pairs)
+    for word, text in pairs:
+        colour = COLOURS.get(job["state"], "") if word == "state" else ""
+        yield f"  {word.ljust(width)}  {styled(one_line(text, 4000), colour)}"
+
+
+def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    from dibs.cli.times import show_moment
+    from dibs.cli.why import waits
+    from dibs.cli.words import OVER, WAITING, how_it_ended
+
+    last = job["attempts_list"][-1] if job.get("attempts_list") else {}
+    yield "state", how_it_ended(job) if job["state"] in OVER else job["state"]
+    if job["state"] in WAITING:
+        yield "why", waits(job)
+    yield "message", job.get("message") or ""
+    yield "cause", job.get("cause") or ""
+    yield "command", job["command"]
+    yield "folder", job["workdir"]
+    yield "project", job["project"]
+    yield "tags", ", ".join(job["tags"])
+    yield "user", job["user"]
+    yield "GPUs", ", ".join(map(str, job["gpus"]))
+    yield "pid", str(last.get("pid") or "") if job["state"] not in OVER else ""
+    yield "queued", show_moment(job["queued_at"])
+    yield "started", show_moment(job["started_at"]) if job["started_at"] else ""
+    yield "ended", show_moment(job["ended_at"]) if job["ended_at"] else ""
+
+
+def _wishes(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    from dibs.cli.times import show_moment
+    from dibs.model.units import show_duration, show_size
+
+    wishes = [
+        f"{job['num_gpus']} GPU{'' if job['num_gpus'] == 1 else 's'}",
+        f"{job['share']} of each" if job["share"] else "",
+        f"{show_size(job['vram_bytes'])} on each" if job["vram_bytes"] else "",
+        f"of type {job['gpu_type']}" if job["gpu_type"] else "",
+        f"only {', '.join(job['only'])}" if job["only"] else "",
+        f"rather {', '.join(job['prefer'])}" if job["prefer"] else "",
+        f"{job['cpus']} CPUs" if job["cpus"] else "",
+        f"{show_size(job['mem_bytes'])} of memory" if job["mem_bytes"] else "",
+    ]
+    yield "wishes", ", ".join(wish for wish in wishes if wish)
+    yield "time limit", show_duration(job["time_limit_seconds"]) if job["time_limit_seconds"] else ""
+    yield "grace", show_duration(job["grace_seconds"]) if job["grace_seconds"] != 10 else ""
+    yield "priority", str(job["priority"] or "")
+    on = f" on {', '.join(job['retry_on'])}" if job["retry_on"] else ""
+    yield "retries", f"{job['retries']}{on}" if job["retries"] else ""
+    yield "restartable", "yes" if job["restartable"] else ""
+    yield "after", ", ".join(f"{one['job']} ({one['kind']})" for one in job["after"])
+    yield "begins", show_moment(job["begin_at"]) if job["begin_at"] else ""
+    if array := job["array"]:
+        most = f", {array['most']} at once" if array["most"] else ""
+        yield "array", f"task {array['task']} of array {array['id']}{most}; its number is {job['id']}"
+    if checkpoint := job["checkpoint"]:
+        yield (
+            "checkpoint",
+            f"signal {checkpoint['signal']}, {show_duration(checkpoint['seconds'])} before the limit",
+        )
+    yield "notify", job["notify"]
+    yield "once", job["once"]
+    yield "sets", " ".join(f"{name}={value}" for name, value in job["env"].items())
+
+
+def _code(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    code = job.get("code") or {}
+    if commit := code.get("commit"):
+        dirty = ", with changes that were not committed" if code.get("is_dirty") else ""
+        yield "code", f"commit {commit}{dirty}"
+    for key in ("branch", "root", "snapshot"):
+        yield key, str(code.get(key) or "")
+
+
+def _files(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "stdout", job.get("stdout") or ""
+    if job.get("stderr") != job.get("stdout"):
+        yield "stderr", job.get("stderr") or ""
+    yield "attempt in", job["folder"]
+
+
+def _attempts(job: Mapping[str, Any]) -> list[str]:
+    from dibs.cli.output import styled, table, terminal_width
+    from dibs.cli.times import show_moment
+    from dibs.model.units import show_duration, show_size
+
+    if not job.get("attempts_list"):
+        return []
+    rows = [
+        (
+            str(one["number"]),
+            ",".join(map(str, one["gpus"])) or "-",
+            str(one.get("pid") or "-"),
+            show_moment(one["started_at"]),
+            "-" if one["seconds"] is None else show_duration(one["seconds"]),
+            "-" if one.get("cpu_seconds") is None else show_duration(one["cpu_seconds"]),
+            "-" if one.get("max_rss_bytes") is None else show_size(one["max_rss_bytes"]),
+            _how(one),
+        )
+        for one in job["attempts_list"]
+    ]
+    headings = ("attempt", "GPU", "pid", "started", "time", "CPU", "memory", "end")
+    width = max(40, terminal_width(1) - 2)
+    heading, *lines = table(headings, rows, width=width, shrink=7, drop=(5, 6, 2))
+    return ["", f"  {styled(heading, 'bold')}", *(f"  {line}" for line in lines)]
+
+
+def _how(attempt: Mapping[str, Any]) -> str:
+    """`exit 1`, `time limit`, `SIGKILL: somebody killed it`, or `-` while it runs."""
+    from dibs.cli.output import one_line
+    from dibs.cli.words import ending
+
+    if attempt["ended_at"] is None:
+        return "-"
+    if not attempt["cause"]:
+        return "succeeded"
+    how = ending({**attempt, "state": "failed"}) or str(attempt["cause"])
+    return f"{how}: {one_line(attempt['message'], 300)}" if attempt["message"] else how
+
+
+def _environment(environment: Mapping[str, str], all_variables: bool) -> Sequence[str]:
+    from dibs.cli.output import one_line, styled
+
+    if all_variables:
+        lines = [f"{name}={environment[name]}" for name in sorted(environment)]
+        title = f"environment: {len(lines)} variables"
+    else:
+        lines = _difference(environment, os.environ)
+        title = "environment: what is different from here"
+        if not lines:
+            return ["", "  environment: the same as here"]
+    return ["", f"  {styled(title, 'bold')}", *(f"    {one_line(line, 300)}" for line in lines)]
+
+
+def _difference(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
+    """`+` only the job has it, `-` only this shell has it, `~` both, and the job's is shown."""
+    lines = []
+    for name in sorted(there.keys() | here.keys()):
+        if name in _OF_THE_SHELL or there.get(name) == here.get(name):
+            continue
+        if name not in there:
+            lines.append(f"- {name}")
+        else:
+            lines.append(f"{'~' if name in here else '+'} {name}={there[name]}")
+    return lines

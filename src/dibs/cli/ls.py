@@ -1,0 +1,277 @@
+"""`dibs ls`: what runs, what waits, what has ended."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dibs.cli.filters import filter_options, query_of
+from dibs.cli.options import count
+from dibs.cli.references import REF
+from dibs.cli.words import OVER, RUNNING
+from dibs.errors import BadInput
+
+if TYPE_CHECKING:
+    from dibs.client.client import Client
+
+_PAGE = 100  # jobs, where there is no terminal whose height could be filled
+_AT_ONCE = 1000  # jobs in one answer
+_HEADS = 3  # waiting jobs whose reason is shown
+_HEADINGS = ("job", "state", "name", "GPU", "time", "command")
+_COMMAND = 5
+_LEAVE = (5, 3, 2, 4)  # on a narrow terminal: the command first, then GPUs, name and time
+
+# The parts of the table, from top to bottom: what is asked for, and in which order.
+_PARTS = {
+    "running": ((RUNNING, "newest"),),
+    "waiting": ((("queued",), "turn"), (("held",), "newest")),
+    "over": ((OVER, "ended"),),
+}
+
+_EPILOG = """\b
+Examples:
+  dibs ls                        what runs, what waits, what ended last
+  dibs ls -w                     the same, always fresh
+  dibs ls --state failed --since 2h
+  dibs ls --project a --all
+  dibs ls 3-9 17_                these jobs, and the array 17
+  dibs kill $(dibs ls --ids --state waiting --tag old)
+  dibs ls --json --limit 10 | jq -r '.jobs[].id'
+
+\b
+--json prints one object: jobs (up to --limit, 100 unless told), cursor (for --cursor; null at
+the end) and counts. --ids prints all that match. A pipe gets the table uncut, without colours.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("references", nargs=-1, type=REF, metavar="[REF...]")
+@filter_options
+@click.option(
+    "--sort", type=click.Choice(["newest", "oldest", "ended", "turn"]), help="By number, by end, or who is next."
+)
+@click.option("-a", "--all", "everything", is_flag=True, help="Every job, not one page.")
+@click.option("--limit", type=count(1), metavar="N", help="So many jobs.")
+@click.option("-w", "--watch", is_flag=True, help="Stay, and show changes as they come; Ctrl-C ends it.")
+@click.option("--ids", "only_ids", is_flag=True, help="Print numbers only.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--cursor", metavar="TEXT", help="With --json: go on where the page before ended.")
+def ls(references: Sequence[str], watch: bool, only_ids: bool, as_json: bool, **options: Any) -> int:
+    """List jobs: what runs, what waits, and what ended last."""
+    from dibs.cli.asking import ask_daemon
+    from dibs.cli.references import as_ranges, find_jobs
+
+    _check(watch, only_ids, as_json, options)
+    client = ask_daemon()
+    query = query_of(options)
+    if references:
+        query["ids"] = as_ranges(find_jobs(client, references))
+    if as_json:
+        return _print_json(client, query, options)
+    if only_ids:
+        from dibs.cli.output import show
+
+        for job in _jobs(client, query, options, options["limit"]):
+            show(str(job["id"]))
+        return 0
+    if watch:
+        from dibs.cli.watch import watch_jobs
+
+        client.status()  # it runs now; a daemon that is stopped later is not started again by those who look
+        client = ask_daemon(start=False)
+        most = options["limit"] or sys.maxsize
+        return watch_jobs(lambda rows, width: picture(client, query, options, rows=min(rows, most), width=width))
+    return _print_table(client, query, options)
+
+
+def picture(
+    client: "Client", query: Mapping[str, Any], options: Mapping[str, Any], *, rows: int, width: int
+) -> list[str]:
+    """The lines of a screen: the table, and what there is no room for in one sentence."""
+    from dibs.cli.output import one_line
+
+    jobs, more = _page(client, query, options, rows)
+    if not jobs:
+        return [one_line(_nothing(query), width)]
+    return [*_table(jobs, _reasons(client, jobs), width), *([one_line(more, width)] if more else [])]
+
+
+def _check(watch: bool, only_ids: bool, as_json: bool, options: Mapping[str, Any]) -> None:
+    if watch + only_ids + as_json > 1:
+        raise BadInput("--watch, --ids and --json exclude each other", remedy="choose one")
+    if watch and not os.isatty(1):
+        raise BadInput("--watch needs a terminal", remedy="`dibs ls --json` is for programs")
+    if options["cursor"] and not as_json:
+        raise BadInput("--cursor is for --json", remedy="`dibs ls --all` shows everything")
+    if options["everything"] and (options["limit"] or options["cursor"]):
+        raise BadInput("--all and --limit or --cursor were both given", remedy="one of them says how many")
+
+
+# -- which jobs --------------------------------------------------------------------------------------------
+
+
+def _jobs(
+    client: "Client", query: Mapping[str, Any], options: Mapping[str, Any], limit: int | None
+) -> Iterator[Any]:
+    """Those that match, in the order that was asked for."""
+    order = options["sort"] or "newest"
+    found = islice(client.jobs(**query, order=order, limit=min(limit or _AT_ONCE, _AT_ONCE)), limit)
+    return found if order != "turn" or limit else _said_to_be_cut(found)
+
+
+def _said_to_be_cut(jobs: Iterator[Any]) -> Iterator[Any]:
+    """The daemon sorts so many by their turn and no more."""
+    from dibs.cli.output import say
+
+    number = 0
+    for job in jobs:
+        number += 1
+        yield job
+    if number >= _AT_ONCE:
+        say(f"dibs: these are the first {number} in turn, and not all; --sort oldest shows all")
+
+
+def _page(
+    client: "Client", query: Mapping[str, Any], options: Mapping[str, Any], rows: int
+) -> tuple[list[Any], str]:
+    """What fits on a page, and a line about what does not."""
+    limit = min(rows, _AT_ONCE)
+    if options["sort"] or "state" in query or "ids" in query:
+        page = client.page(**query, order=options["sort"] or "newest", limit=limit)
+        has_more = page["cursor"] or (options["sort"] == "turn" and len(page["jobs"]) == limit)
+        return page["jobs"], "… and more: `--all` shows them" if has_more else ""
+    parts = [_part(client, query, asked, limit) for asked in _PARTS.values()]
+    numbers = _shares([len(jobs) for jobs, _, _ in parts], rows)
+    is_counted = query.keys() <= {"project"}  # the daemon counts by project, not by what a filter leaves
+    shown: list[Any] = []
+    hidden = []
+    for word, (jobs, has_more, total), number in zip(_PARTS, parts, numbers, strict=True):
+        shown += jobs[:number]
+        if is_counted and total > number:
+            hidden.append(f"{total - number} more {word}")
+        elif not is_counted and (has_more or len(jobs) > number):
+            hidden.append(f"more {word}")
+    return shown, f"… {', '.join(hidden)}: `dibs ls --all`, --state, --limit" if hidden else ""
+
+
+def _part(
+    client: "Client", query: Mapping[str, Any], asked: Sequence[tuple[Sequence[str], str]], limit: int
+) -> tuple[list[Any], bool, int]:
+    """One part of the table: its first jobs, whether there are more, and how many there are without a filter."""
+    pages = [(states, client.page(**query, state=states, order=order, limit=limit)) for states, order in asked]
+    jobs = [job for _, page in pages for job in page["jobs"]]
+    has_more = any(page["cursor"] or len(page["jobs"]) == limit for _, page in pages)
+    return jobs, has_more, sum(page["counts"].get(state, 0) for states, page in pages for state in states)
+
+
+def _shares(wanted: Sequence[int], rows: int) -> list[int]:
+    """How many lines each part gets: what runs first, but a few of the others are always seen."""
+    running, waiting, over = wanted
+    few = max(1, rows // 6)
+    first = min(running, max(1, rows - min(few, waiting) - min(few, over)))
+    left = rows - first
+    second = min(waiting, left - min(over, left // 2))
+    return [first, second, min(over, left - second)]
+
+
+def _reasons(client: "Client", jobs: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """Why those that are next have not started, and why others are held."""
+    from dibs.cli.why import waits
+    from dibs.errors import NoSuchJob
+
+    reasons = {}
+    for job in [job for job in jobs if job["state"] in ("queued", "held")][:_HEADS]:
+        try:
+            answer = client.why(job["id"])
+        except NoSuchJob:  # somebody cleaned up in between
+            continue
+        if answer.get("reason") or job["state"] == "queued":
+            reasons[job["id"]] = waits(answer)
+    return reasons
+
+
+# -- how they look -----------------------------------------------------------------------------------------
+
+
+def _print_table(client: "Client", query: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+    from dibs.cli.output import say, show, terminal_height, terminal_width
+
+    on_terminal = os.isatty(1)
+    width = terminal_width(1) if on_terminal else sys.maxsize
+    if options["everything"]:
+        left = _jobs(client, query, options, None)
+        while chunk := list(islice(left, _AT_ONCE)):
+            show("\n".join(_table(chunk, {}, width)))
+        return 0
+    rows = options["limit"] or (max(3, terminal_height() - 3 - _HEADS) if on_terminal else _PAGE)
+    jobs, more = _page(client, query, options, rows)
+    if jobs:
+        show("\n".join(_table(jobs, _reasons(client, jobs), width)))
+    else:
+        say(f"dibs: {_nothing(query)}")
+    if more:
+        say(more)
+    return 0
+
+
+def _table(jobs: Sequence[Mapping[str, Any]], reasons: Mapping[int, str], width: int) -> list[str]:
+    from dibs.cli.output import one_line, styled, table
+    from dibs.cli.words import COLOURS
+
+    heading, *lines = table(_HEADINGS, [_cells(job) for job in jobs], width=width, shrink=_COMMAND, drop=_LEAVE)
+    shown = [styled(heading, "bold")]
+    for job, line in zip(jobs, lines, strict=True):
+        shown.append(styled(line, COLOURS.get(job["state"], "")))
+        if job["id"] in reasons:
+            shown.append(styled(one_line(f"  {reasons[job['id']]}", width), "dim"))
+    return shown
+
+
+def _cells(job: Mapping[str, Any]) -> tuple[str, ...]:
+    from dibs.cli.output import one_line
+    from dibs.cli.words import ending, number, seconds_so_far
+    from dibs.model.units import show_duration
+
+    how, seconds = ending(job), seconds_so_far(job)
+    name = "/".join(one_line(part, 24) for part in (job.get("project"), job.get("name")) if part)
+    return (
+        number(job),
+        f"{job['state'].replace('_', ' ')}{f': {how}' if how else ''}",
+        name or "-",
+        ",".join(map(str, job.get("gpus") or ())) or "-",
+        "-" if seconds is None else show_duration(seconds),
+        one_line(job["command"], 4000),
+    )
+
+
+def _nothing(query: Mapping[str, Any]) -> str:
+    return "no job is like this" if query else "there are no jobs yet: `dibs add -- COMMAND` queues one"
+
+
+# -- for programs ------------------------------------------------------------------------------------------
+
+
+def _print_json(client: "Client", query: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+    """One object. A million jobs are written as they come, not gathered first."""
+    import json
+
+    from dibs.cli.output import show
+
+    left = sys.maxsize if options["everything"] else options["limit"] or _PAGE
+    cursor, comma, counts = options["cursor"], "", {}
+    show('{"jobs": [', end="")
+    while left > 0:
+        order = options["sort"] or "newest"
+        page = client.page(**query, order=order, limit=min(left, _AT_ONCE), cursor=cursor)
+        for job in page["jobs"]:
+            show(f"{comma}\n{json.dumps(job)}", end="")
+            comma = ","
+        left -= len(page["jobs"])
+        cursor, counts = page["cursor"], page["counts"]
+        if not cursor:
+            break
+    show(f'\n], "cursor": {json.dumps(cursor)}, "counts": {json.dumps(counts)}}}')
+    return 0

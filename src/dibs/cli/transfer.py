@@ -1,0 +1,217 @@
+"""`dibs export` and `import`: jobs as JSON lines, from one queue to another."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from dibs.cli.filters import filter_options, query_of
+from dibs.cli.references import REF
+from dibs.errors import BadInput, DibsError
+
+if TYPE_CHECKING:
+    from dibs.client.client import Client
+
+_MOST_JOBS = 1000  # in one call
+_MOST_BYTES = 4 << 20  # in one call
+_LONGEST_LINE = 4 << 20  # bytes
+_MOST_SAID = 10  # warnings
+# What a job can be asked for with. Everything else in a line tells how it was, and is left out.
+_KEYS = frozenset(
+    (
+        *("command", "words", "shell", "name", "project", "workdir", "env", "num_gpus", "share", "vram_bytes"),
+        *("gpu_type", "cpus", "mem_bytes", "only", "prefer", "time_limit_seconds", "grace_seconds", "priority"),
+        *("retries", "retry_on", "restartable", "tags", "after", "begin_at", "output", "umask", "hold", "array"),
+        *("notify", "checkpoint", "once"),
+    )
+)
+
+
+@click.command(
+    "export",
+    epilog="""\b
+Examples:
+  dibs export > jobs.jsonl
+  dibs export --state waiting | ssh other dibs import -
+  dibs export 3-9 --project a
+""",
+)
+@click.argument("references", nargs=-1, type=REF, metavar="[REF...]")
+@filter_options
+def export_jobs(references: Sequence[str], **options: Any) -> int:
+    """Print jobs as JSON lines that `dibs import` takes, oldest first."""
+    from dibs.cli.asking import ask_daemon
+    from dibs.cli.output import show
+    from dibs.cli.references import as_ranges, find_jobs
+
+    client = ask_daemon()
+    query = query_of(options)
+    if references:
+        query["ids"] = as_ranges(find_jobs(client, references))
+    for job in client.export(**query):
+        show(json.dumps(job))
+    return 0
+
+
+@click.command(
+    "import",
+    epilog="""\b
+Examples:
+  dibs import jobs.jsonl
+  ssh other dibs export --state waiting | dibs import -
+
+\b
+Every line becomes a new job with a new number; it waits for the new ones of the jobs it waited for.
+It runs in the folder that the line names, with the environment of this shell.
+""",
+)
+@click.argument("file", metavar="FILE|-")
+@click.option("--json", "as_json", is_flag=True, help="Print an object: the new numbers by the old ones.")
+def import_jobs(file: str, as_json: bool) -> int:
+    """Queue the jobs of a file that `dibs export` wrote."""
+    from dibs.cli.asking import ask_daemon
+    from dibs.cli.output import say, show_json
+    from dibs.cli.references import as_ranges
+
+    # All of it first: a line that cannot be read leaves the queue as it was.
+    jobs = [(_number_of(job), _wanted(line, job)) for line, job in _read(file)]
+    for warning in _warnings(jobs):
+        say(f"dibs: {warning}")
+    importer = _Importer(ask_daemon())
+    try:
+        for number, wanted in jobs:
+            importer.take(number, wanted)
+        importer.send()
+    except DibsError:
+        if importer.added:
+            say(f"dibs: some were queued before this happened: {as_ranges(importer.added)}")
+        raise
+    if as_json:
+        show_json({"jobs": importer.added, "numbers": importer.numbers})
+    elif importer.added:
+        total = len(importer.added)
+        say(f"queued {total} job{'' if total == 1 else 's'}: {as_ranges(importer.added)}")
+    else:
+        say("the file is empty: nothing was queued")
+    return 0
+
+
+class _Importer:
+    """Sends jobs in calls of a handy size, and gives dependencies their new numbers."""
+
+    def __init__(self, client: "Client") -> None:
+        self.added: list[int] = []
+        self.numbers: dict[int, int] = {}  # old -> new
+        self._client = client
+        self._key = os.urandom(8).hex()
+        self._calls = 0
+        self._jobs: list[dict[str, Any]] = []
+        self._old: list[int | None] = []
+        self._bytes = 0
+
+    def take(self, number: int | None, wanted: dict[str, Any]) -> None:
+        """One more job. Those it follows must have their numbers, and an array goes in one call."""
+        after = wanted.get("after") or []
+        size = len(json.dumps(wanted))
+        is_new_array = bool(self._jobs) and not self._goes_on(number, wanted)
+        is_full = len(self._jobs) >= _MOST_JOBS or self._bytes + size > _MOST_BYTES
+        is_free = "array" not in wanted  # an array's tasks belong into one call
+        if is_new_array or (is_full and is_free) or any(one["job"] in self._old for one in after):
+            self.send()
+        wanted["after"] = [{**one, "job": self.numbers.get(one["job"], one["job"])} for one in after]
+        self._jobs.append(wanted)
+        self._old.append(number)
+        self._bytes += size
+
+    def _goes_on(self, number: int | None, wanted: Mapping[str, Any]) -> bool:
+        """Whether it belongs to the call that is being gathered: another task of its array, or no task either."""
+        last = self._jobs[-1]
+        task, before = wanted.get("array"), last.get("array")
+        if not task or not before:
+            return not task and not before
+        is_next = number is not None and self._old[-1] == number - 1
+        return is_next and task["task"] > before["task"] and wanted.get("words") == last.get("words")
+
+    def send(self) -> None:
+        """Queue what was taken. The key makes a call that broke in the middle safe to repeat."""
+        if not self._jobs:
+            return
+        self._calls += 1
+        key = f"import-{self._key}-{self._calls}"
+        answer = self._client.add(self._jobs, key=key, environment=dict(os.environ))
+        new = range(answer["first"], answer["last"] + 1)
+        self.added += new
+        if len(new) == len(self._old):
+            self.numbers |= {old: number for old, number in zip(self._old, new, strict=True) if old is not None}
+        self._jobs, self._old, self._bytes = [], [], 0
+
+
+def _number_of(job: Mapping[str, Any]) -> int | None:
+    return job["id"] if isinstance(job.get("id"), int) else None
+
+
+def _warnings(jobs: Sequence[tuple[int | None, Mapping[str, Any]]]) -> Iterator[str]:
+    """What a job waits for that is not in the file is looked for in this queue, where it may be another one."""
+    known = {number for number, _ in jobs}
+    missing = {one["job"] for _, wanted in jobs for one in wanted.get("after") or ()} - known
+    for number in sorted(missing)[:_MOST_SAID]:
+        yield f"job {number} is not in the file: those that wait for it wait for job {number} of this queue"
+
+
+def _wanted(line: int, job: Mapping[str, Any]) -> dict[str, Any]:
+    """The wishes in a line, without what the job went through."""
+    wanted = {key: value for key, value in job.items() if key in _KEYS}
+    if not wanted.get("command") and not wanted.get("words"):
+        raise BadInput(f"line {line} has no command", remedy='it is an object like {"command": "python train.py"}')
+    if job.get("state") == "held":
+        wanted["hold"] = True
+    array = wanted.pop("array", None)
+    if isinstance(array, dict) and isinstance(array.get("task"), int):
+        wanted["array"] = {"task": array["task"], "most": array.get("most")}
+    after = wanted.get("after") or []
+    if not isinstance(after, list) or not all(map(_is_dependency, after)):
+        raise BadInput(
+            f"cannot read `after` in line {line}", remedy='it is a list like [{"job": 12, "kind": "ok"}]'
+        )
+    return wanted
+
+
+def _is_dependency(one: object) -> bool:
+    return isinstance(one, dict) and isinstance(one.get("job"), int)
+
+
+def _read(file: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    if file == "-":
+        yield from _lines(sys.stdin.buffer)
+        return
+    try:
+        with open(file, "rb") as opened:
+            yield from _lines(opened)
+    except OSError as error:
+        raise BadInput(
+            f"cannot read {file!r}: {error.strerror}", remedy="`dibs export` writes such files"
+        ) from None
+
+
+def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    number = 0
+    while line := file.readline(_LONGEST_LINE + 1):
+        number += 1
+        if len(line) > _LONGEST_LINE:
+            raise BadInput(f"line {number} is longer than {_LONGEST_LINE} bytes", remedy="nothing was queued")
+        if not line.strip():
+            continue
+        try:
+            job = json.loads(line, parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            job = None
+        if not isinstance(job, dict):
+            raise BadInput(f"line {number} is no JSON object", remedy="nothing was queued")
+        yield number, job
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(word)  # NaN and Infinity are no JSON

@@ -1,0 +1,101 @@
+"""`dibs wait`: until jobs are over. Its exit code is theirs."""
+
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dibs.cli.options import TIME
+from dibs.cli.references import REF
+from dibs.errors import NoSuchJob
+
+if TYPE_CHECKING:
+    from dibs.client.client import Client
+
+_STILL_RUNNING = 75  # sysexits' "try again later", as for `--no-wait`
+_MOST_NAMED = 20  # jobs: of more, only those that did not succeed are told one by one
+_ROUND = 30.0  # seconds of one question; the daemon answers at once when all are over
+_AT_ONCE = 500  # jobs in one question
+_SAY_AFTER = 2.0  # seconds until a person wants to know what they wait for
+
+_EPILOG = """\b
+Examples:
+  dibs wait 17 && echo it worked
+  dibs wait 3-9                   all of them; the highest exit code
+  dibs wait @ --timeout 2h        75 when it still runs by then
+
+\b
+Exit status: the job's own, 128+n for a signal, 124 when it ran out of its time limit, 1 when nobody
+saw its end or it never began; of several the highest; 75 when --timeout passed first.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("references", nargs=-1, required=True, type=REF, metavar="REF...")
+@click.option("--timeout", type=TIME, metavar="TIME", help="Wait no longer than this: 2h, 90s.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not say how each job ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object: jobs that are over, and numbers waiting.")
+def wait(references: Sequence[str], timeout: float | None, quiet: bool, as_json: bool) -> int:
+    """Wait until jobs are over, and end with their exit code."""
+    from dibs.cli.asking import Patient, ask_daemon
+    from dibs.cli.output import say, show_json
+    from dibs.cli.references import find_jobs
+    from dibs.cli.words import exit_status
+
+    client = ask_daemon()
+    waiting = find_jobs(client, references)
+    over = _wait(Patient(client, say), waiting, timeout, quiet or as_json)
+    left = [number for number in waiting if number not in over]
+    if as_json:
+        show_json({"jobs": [over[number] for number in waiting if number in over], "waiting": left})
+    if left:
+        if not quiet:
+            say(f"dibs: {_named(left)} {'is' if len(left) == 1 else 'are'} not over yet")
+        return _STILL_RUNNING
+    return max((exit_status(job) for job in over.values()), default=0)
+
+
+def _wait(daemon: Any, wanted: Sequence[int], timeout: float | None, quiet: bool) -> dict[int, Any]:
+    """The jobs that are over when all are, or when the time has passed."""
+    from dibs.cli.output import say
+    from dibs.cli.words import called, how_it_ended
+
+    ends_at = time.monotonic() + timeout if timeout is not None else float("inf")
+    seconds = _SAY_AFTER
+    over: dict[int, Any] = {}
+    left = list(wanted)
+    has_said = not os.isatty(2) or quiet
+    while left:
+        seconds = max(0.0, min(seconds, ends_at - time.monotonic()))
+        # Those at the front only: when they are over the next ones are asked for.
+        asked = left[:_AT_ONCE]
+        answer = daemon.ask(partial(_asked, jobs=asked, seconds=seconds))
+        for job in answer["jobs"]:
+            over[job["id"]] = job
+            if not quiet and (len(wanted) <= _MOST_NAMED or job["state"] != "succeeded"):
+                say(f"job {called(job)} {how_it_ended(job)}")
+        for number in asked:
+            if number not in over and number not in answer["waiting"]:
+                raise NoSuchJob(number)
+        left = [number for number in left if number not in over]
+        if left and time.monotonic() >= ends_at:
+            break
+        if left and not has_said:
+            say(f"dibs: waiting for {_named(left)}")
+            has_said = True
+        seconds = _ROUND
+    return over
+
+
+def _asked(client: "Client", *, jobs: Sequence[int], seconds: float) -> dict[str, Any]:
+    return client.wait(jobs, seconds=seconds)
+
+
+def _named(jobs: Sequence[int]) -> str:
+    from dibs.cli.output import one_line
+    from dibs.cli.references import as_ranges
+
+    return f"job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} jobs ({one_line(as_ranges(jobs))})"

@@ -1,0 +1,66 @@
+"""`dibs why`: the one sentence that says what a job waits for."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from dibs.cli.references import REF
+
+_EPILOG = """\b
+Examples:
+  dibs why 17        waits for 2 GPUs: GPU 1 is held by job 12 until about 14:30
+  dibs why @         the last job that was added
+  dibs why --json 17 | jq -r .reason.code
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("references", nargs=-1, required=True, type=REF, metavar="REF...")
+@click.option("--json", "as_json", is_flag=True, help="Print an object, or of several jobs a list.")
+def why(references: Sequence[str], as_json: bool) -> int:
+    """Say what a job waits for, or how it is with one that does not wait."""
+    from dibs.cli.asking import ask_daemon
+    from dibs.cli.output import show, show_json
+    from dibs.cli.references import find_jobs
+
+    client = ask_daemon()
+    jobs = find_jobs(client, references)
+    if as_json:
+        answers = [client.why(job) for job in jobs]
+        show_json(answers[0] if len(answers) == 1 else answers)
+        return 0
+    for number in jobs:
+        job = client.job(number)
+        show(sentence(job, client.why(number)))
+    return 0
+
+
+def sentence(job: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    """`job 17 waits for 2 GPUs: ...`; of a job that does not wait, what it does instead."""
+    from dibs.cli.output import one_line
+    from dibs.cli.words import OVER, RUNNING, called, how_it_ended, seconds_so_far
+    from dibs.model.units import show_duration
+
+    who = f"job {called(job)}"
+    if job["state"] in OVER:
+        told = f": {one_line(job['message'], 500)}" if job.get("message") else ""
+        return f"{who} does not wait: it {how_it_ended(job)}{told}"
+    if job["state"] in RUNNING:
+        where = f" on GPU {', '.join(map(str, job['gpus']))}" if job.get("gpus") else ""
+        return f"{who} does not wait: it runs{where} since {show_duration(seconds_so_far(job))}"
+    return f"{who} {waits(answer)}"
+
+
+def waits(answer: Mapping[str, Any]) -> str:
+    """The daemon's reason, and when it will be over where that is known and not yet said."""
+    from dibs.cli.output import one_line
+    from dibs.cli.times import about
+
+    reason = answer.get("reason")
+    if not reason:
+        return "starts next"
+    told = one_line(reason["sentence"], 1000)
+    if answer.get("starts_at") and "until about" not in told:
+        told += f"; it may start at about {about(answer['starts_at'])}"
+    return told

@@ -1,0 +1,141 @@
+"""Many jobs in few calls: in chunks with a key each, so that a broken connection repeats nothing."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from dibs.client.client import Client
+from dibs.errors import DibsError
+
+_MOST_JOBS = 2_000  # in a chunk
+_MOST_TEXT = 500_000  # characters of commands in a chunk: far below 8 MiB, even where each is escaped
+_OF_THE_COMMAND = frozenset(("command", "words", "shell"))
+
+
+class Interrupted(DibsError):
+    """Somebody pressed Ctrl-C between two chunks."""
+
+    code = "interrupted"
+    exit_status = 130
+
+
+class Batch(NamedTuple):
+    """Jobs that have something in common. The tasks of an array are stored in one call."""
+
+    jobs: Sequence[Mapping[str, Any]]
+    common: Mapping[str, Any] = MappingProxyType({})
+    is_array: bool = False
+
+
+class Sent(NamedTuple):
+    """The numbers of the jobs; `is_new` is false where they were there already."""
+
+    ranges: tuple[tuple[int, int], ...]
+    is_new: bool
+
+    @property
+    def shown(self) -> str:
+        """`17`, `17-116`, and where somebody else added jobs in between `17-2016,2020-3000`."""
+        return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in self.ranges)
+
+    @property
+    def number(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranges)
+
+
+def send(
+    client: Client,
+    batches: Sequence[Batch],
+    *,
+    defaults: Mapping[str, Any],
+    environment: Mapping[str, str],
+    code: Mapping[str, Any] | None,
+) -> Sent:
+    """Add all jobs in their order.
+
+    One chunk is taken whole or not at all. Where there are more, every kind of wish is checked first, so that
+    nothing is stored when a later job could never run.
+    """
+    chunks = list(_chunks(batches))
+    if len(chunks) > 1:
+        check_wishes(client, batches, defaults=defaults)
+    key = os.urandom(16).hex()
+    ranges: list[tuple[int, int]] = []
+    is_new = False
+    for number, chunk in enumerate(chunks):
+        try:
+            answer = client.add(
+                chunk.jobs,
+                key=f"{key}-{number}",
+                defaults={**defaults, **chunk.common},
+                environment=environment,
+                code=code,
+            )
+        except DibsError as error:
+            if ranges:
+                error.message += f"; jobs {Sent(tuple(ranges), True).shown} are added, the rest is not"
+            raise
+        except KeyboardInterrupt as end:
+            if not ranges:
+                raise
+            raise Interrupted(
+                f"stopped in the middle: jobs {Sent(tuple(ranges), True).shown} are added, perhaps some more",
+                remedy="`dibs ls` shows what is there",
+            ) from end
+        _join(ranges, answer["first"], answer["last"])
+        is_new = is_new or answer["is_new"]
+    return Sent(tuple(ranges), is_new)
+
+
+def check_wishes(client: Client, batches: Iterable[Batch], *, defaults: Mapping[str, Any]) -> None:
+    """Ask once for every kind of wish; one that could never be granted raises BadInput."""
+    kinds: dict[str, Mapping[str, Any]] = {}
+    for batch in batches:
+        for job in batch.jobs:
+            if len(job) == 1 and "command" in job and not batch.common:
+                kinds.setdefault("", {"command": "true"})
+            else:
+                wish = {name: value for name, value in {**batch.common, **job}.items() if name not in _NO_WISH}
+                kinds.setdefault(json.dumps(wish, sort_keys=True), {**wish, "command": "true"})
+    wishes = list(kinds.values())
+    for start in range(0, len(wishes), _MOST_JOBS):
+        client.check(wishes[start : start + _MOST_JOBS], defaults=defaults)
+
+
+_NO_WISH = _OF_THE_COMMAND | {"array", "once", "name", "env"}
+
+
+def _chunks(batches: Iterable[Batch]) -> Iterator[Batch]:
+    waiting: list[Mapping[str, Any]] = []
+    size = 0
+    for batch in batches:
+        if batch.is_array:
+            if waiting:
+                yield Batch(waiting)
+                waiting, size = [], 0
+            yield batch
+            continue
+        for job in batch.jobs:
+            text = _size(job)
+            if len(waiting) == _MOST_JOBS or (waiting and size + text > _MOST_TEXT):
+                yield Batch(waiting)
+                waiting, size = [], 0
+            waiting.append(job)
+            size += text
+    if waiting:
+        yield Batch(waiting)
+
+
+def _size(job: Mapping[str, Any]) -> int:
+    if len(job) == 1 and "command" in job:
+        return len(job["command"])
+    return len(json.dumps(job, ensure_ascii=False))
+
+
+def _join(ranges: list[tuple[int, int]], first: int, last: int) -> None:
+    if ranges and ranges[-1][1] + 1 == first:
+        ranges[-1] = (ranges[-1][0], last)
+    else:
+        ranges.append((first, last))

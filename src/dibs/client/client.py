@@ -1,0 +1,385 @@
+"""The daemon's API as methods: one for each route, plain dicts in and out."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dibs import __version__
+from dibs.client.connection import Connection, Head
+from dibs.client.errors import Broken, NobodyListens, error_of
+
+Answer = dict[str, Any]
+
+_PATIENCE = 30.0  # seconds for an answer
+_TRIES = 5  # of a call that may be repeated
+_PAUSE = 0.1  # seconds before the second one
+
+
+class LogPart(NamedTuple):
+    """A piece of a job's output, and where it stands in the file."""
+
+    data: bytes
+    offset: int  # of its first byte
+    size: int  # of the file
+    state: str  # of the job
+    attempt: int
+
+    @property
+    def end(self) -> int:
+        """Where the next piece begins."""
+        return self.offset + len(self.data)
+
+
+class Client:
+    """Talks to the daemon at a socket.
+
+    `start` is called when nobody listens, and brings a daemon up or raises; `notice` is told, once, when the
+    daemon is of another version. A call that changes nothing, or has a key, is repeated when the connection
+    breaks.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        start: Callable[[], None] | None = None,
+        notice: Callable[[str], None] | None = None,
+        patience: float = _PATIENCE,
+    ) -> None:
+        self._path = path
+        self._start = start
+        self._notice = notice
+        self._patience = patience
+        self._kept: Connection | None = None
+
+    def close(self) -> None:
+        """Let go of the connection. The next call makes a new one."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    # -- the queue --------------------------------------------------------------------------------
+
+    def status(self) -> Answer:
+        return self._get("/v1/status")
+
+    def pause(self, project: str = "") -> bool:
+        return bool(self._post("/v1/pause", {"project": project} if project else {}, repeat=True)["changed"])
+
+    def unpause(self, project: str = "") -> bool:
+        return bool(self._post("/v1/unpause", {"project": project} if project else {}, repeat=True)["changed"])
+
+    def projects(self) -> list[Answer]:
+        found: list[Answer] = self._get("/v1/projects")["projects"]
+        return found
+
+    def clean(self, *, older_seconds: float = 0, states: Sequence[str] = (), project: str = "") -> int:
+        wanted: Answer = {"older_seconds": older_seconds}
+        if states:
+            wanted["state"] = list(states)
+        if project:
+            wanted["project"] = project
+        return int(self._post("/v1/clean", wanted, repeat=True)["removed"])
+
+    def stop(self, *, jobs: bool = False) -> None:
+        """Ask the daemon to end. With `jobs` it ends what runs first."""
+        self._post("/v1/stop", {"jobs": jobs}, repeat=False)
+
+    def metrics(self) -> str:
+        return self._call("GET", "/metrics")[1].decode()
+
+    # -- adding -----------------------------------------------------------------------------------
+
+    def add(
+        self,
+        jobs: Sequence[Mapping[str, Any]],
+        *,
+        key: str,
+        defaults: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        code: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """Store jobs; the same key again gives the same numbers: `{"first", "last", "is_new"}`."""
+        body = {
+            "key": key,
+            "environment": environment or {},
+            "code": code,
+            "defaults": defaults or {},
+            "jobs": jobs,
+        }
+        return self._post("/v1/jobs", body, repeat=True)
+
+    def check(
+        self, jobs: Sequence[Mapping[str, Any]], *, defaults: Mapping[str, Any] | None = None
+    ) -> list[Answer]:
+        """Where and when each job would start, and why not now. What can never run raises BadInput."""
+        found: list[Answer] = self._post(
+            "/v1/jobs/check", {"defaults": defaults or {}, "jobs": jobs}, repeat=True
+        )["prospects"]
+        return found
+
+    # -- jobs -------------------------------------------------------------------------------------
+
+    def page(self, **filters: object) -> Answer:
+        """One page of jobs: `{"jobs", "cursor", "counts"}`. What is None or empty does not filter."""
+        return self._get("/v1/jobs", **filters)
+
+    def jobs(self, **filters: object) -> Iterator[Answer]:
+        """All jobs that the filters leave, page by page."""
+        filters = {"limit": 1000, **filters}
+        while True:
+            page = self.page(**filters)
+            yield from page["jobs"]
+            if not page["cursor"]:
+                return
+            filters["cursor"] = page["cursor"]
+
+    def job(self, number: int) -> Answer:
+        return self._get(f"/v1/jobs/{number}")
+
+    def environment(self, number: int) -> dict[str, str]:
+        found: dict[str, str] = self._get(f"/v1/jobs/{number}/environment")["environment"]
+        return found
+
+    def why(self, number: int) -> Answer:
+        return self._get(f"/v1/jobs/{number}/why")
+
+    def log(
+        self,
+        number: int,
+        *,
+        stream: str = "stdout",
+        attempt: int | None = None,
+        offset: int | None = None,
+        limit: int | None = None,
+        tail: int | None = None,
+    ) -> LogPart:
+        target = _target(
+            f"/v1/jobs/{number}/log",
+            {"stream": stream, "attempt": attempt, "offset": offset, "limit": limit, "tail": tail},
+        )
+        head, data = self._call("GET", target)
+        return LogPart(
+            data,
+            int(head.headers.get("dibs-offset", 0)),
+            int(head.headers.get("dibs-size", len(data))),
+            head.headers.get("dibs-state", ""),
+            int(head.headers.get("dibs-attempt", 0)),
+        )
+
+    def wait(self, ids: Iterable[int], *, seconds: float = 30.0) -> Answer:
+        """As soon as all are over, or the time has passed: `{"jobs", "waiting"}`."""
+        target = _target("/v1/jobs/wait", {"ids": _ranges(ids), "timeout_seconds": f"{seconds:g}"})
+        return self._json("GET", target, patience=seconds + self._patience)
+
+    def find(self, *references: str) -> list[int]:
+        """The numbers of the jobs that `17`, `@`, `@~2`, a name, `17_4` or `3-9` mean."""
+        found: list[int] = self._json("GET", _with_query("/v1/find", [("ref", one) for one in references]))["ids"]
+        return found
+
+    def act(
+        self,
+        action: str,
+        ids: Sequence[int] | None = None,
+        *,
+        chosen: Mapping[str, Any] | None = None,
+        signal: int | None = None,
+    ) -> Answer:
+        """Kill, hold, release or retry jobs by number, or those that a filter chooses."""
+        body: Answer = {"action": action, "signal": signal}
+        body |= {"ids": list(ids)} if ids is not None else {"filter": dict(chosen or {})}
+        # To end or to hold twice is to do it once; to retry twice may run it twice, and a signal arrives twice.
+        return self._post("/v1/jobs/act", body, repeat=action != "retry" and signal is None)
+
+    def edit(self, number: int, changes: Mapping[str, Any]) -> Answer:
+        return self._json("PATCH", f"/v1/jobs/{number}", dict(changes), repeat=True)
+
+    def export(self, **filters: object) -> Iterator[Answer]:
+        """Every job that the filters leave, as it could be added again."""
+        rest = b""
+        with self.opened(_target("/v1/export", filters)) as pieces:
+            for piece in pieces:
+                *lines, rest = (rest + piece).split(b"\n")
+                yield from map(json.loads, filter(None, lines))
+            if rest:
+                yield json.loads(rest)
+
+    # -- GPUs -------------------------------------------------------------------------------------
+
+    def gpus(self) -> Answer:
+        return self._get("/v1/gpus")
+
+    def act_on_gpus(self, action: str, gpus: Sequence[str]) -> list[str]:
+        found: list[str] = self._post("/v1/gpus/act", {"action": action, "gpus": list(gpus)}, repeat=True)[
+            "changed"
+        ]
+        return found
+
+    # -- how it travels ---------------------------------------------------------------------------
+
+    def opened(
+        self, target: str, *, silence: float = _PATIENCE, headers: Mapping[str, str] | None = None
+    ) -> "Opened":
+        """A long answer on a connection of its own; `silence` is the longest pause in it."""
+        connection = self._connect()
+        try:
+            head = connection.ask("GET", target, seconds=self._patience, headers=headers)
+            if head.status >= 400:
+                raise error_of(head.status, _object(b"".join(connection.pieces(head))))
+        except BaseException:
+            connection.close()
+            raise
+        self._look_at_version(head)
+        return Opened(connection, connection.pieces(head, seconds=silence))
+
+    def _get(self, path: str, **query: object) -> Answer:
+        return self._json("GET", _target(path, query))
+
+    def _post(self, path: str, body: Mapping[str, Any], *, repeat: bool) -> Answer:
+        return self._json("POST", path, body, repeat=repeat)
+
+    def _json(
+        self,
+        method: str,
+        target: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        repeat: bool = True,
+        patience: float | None = None,
+    ) -> Answer:
+        # Only ASCII: bytes that are no UTF-8 travel as escaped surrogates.
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode("ascii")
+        found = _object(self._call(method, target, data, repeat=repeat, patience=patience)[1])
+        if not isinstance(found, dict):
+            raise error_of(500, None)
+        return found
+
+    def _call(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        *,
+        repeat: bool = True,
+        patience: float | None = None,
+    ) -> tuple[Head, bytes]:
+        seconds = patience or self._patience
+        for number in range(1, _TRIES + 1):
+            try:
+                return self._once(method, target, body, seconds, repeat)
+            except Broken:
+                self.close()
+                if not repeat or number == _TRIES:
+                    raise
+                time.sleep(_PAUSE * number)
+        raise AssertionError("unreachable")
+
+    def _once(
+        self, method: str, target: str, body: bytes | None, seconds: float, repeat: bool
+    ) -> tuple[Head, bytes]:
+        # One that must not be repeated gets a fresh connection: an old one may have ended without our knowing.
+        if not repeat:
+            self.close()
+        connection = self._kept or self._connect()
+        self._kept = None
+        try:
+            head = connection.ask(method, target, body, seconds=seconds)
+            data = b"".join(connection.pieces(head))
+        except BaseException:
+            connection.close()
+            raise
+        if head.headers.get("connection", "").lower() == "close":
+            connection.close()
+        else:
+            self._kept = connection
+        self._look_at_version(head)
+        if head.status >= 400:
+            raise error_of(head.status, _object(data))
+        return head, data
+
+    def _connect(self) -> Connection:
+        try:
+            return Connection(self._path, seconds=self._patience)
+        except NobodyListens:
+            if self._start is None:
+                raise
+        self._start()
+        return Connection(self._path, seconds=self._patience)
+
+    def _look_at_version(self, head: Head) -> None:
+        version = head.headers.get("dibs-version", __version__)
+        if version != __version__ and self._notice is not None:
+            notice, self._notice = self._notice, None
+            notice(
+                f"the daemon is version {version[:40]}, this is {__version__}: "
+                "`dibs daemon restart` brings it up to date and leaves the jobs alone"
+            )
+
+
+def connect(
+    environ: Mapping[str, str], *, start: bool = True, notice: Callable[[str], None] | None = None
+) -> Client:
+    """The client for this user's daemon. It connects, and with `start` starts a daemon, at the first call."""
+    from dibs.paths import socket_path
+
+    def bring_up() -> None:
+        from dibs.client.starting import start_for_a_command  # only the first command of all pays for it
+
+        start_for_a_command(environ)
+
+    return Client(socket_path(environ), start=bring_up if start else None, notice=notice or _say)
+
+
+class Opened:
+    """A long answer that is still coming in."""
+
+    def __init__(self, connection: Connection, pieces: Iterator[bytes]) -> None:
+        self._connection = connection
+        self._pieces = pieces
+
+    def __enter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+
+def _object(data: bytes) -> object:
+    try:
+        found: object = json.loads(data)
+    except ValueError:
+        return None
+    return found
+
+
+def _target(path: str, query: Mapping[str, object]) -> str:
+    """Several values of one name stand between commas; what is None or empty is left out."""
+    pairs = [
+        (name, ",".join(map(str, value)) if isinstance(value, list | tuple | set | frozenset) else value)
+        for name, value in query.items()
+        if value is not None and value != "" and value != [] and value != ()
+    ]
+    return _with_query(path, pairs) if pairs else path
+
+
+def _with_query(path: str, pairs: Sequence[tuple[str, object]]) -> str:
+    from urllib.parse import urlencode  # 3 ms that `dibs add` does not pay
+
+    return f"{path}?{urlencode(pairs, errors='surrogateescape')}"
+
+
+def _ranges(ids: Iterable[int]) -> str:
+    """`1-5,8`: a thousand numbers in a row are one short word."""
+    parts: list[list[int]] = []
+    for number in sorted(set(ids)):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"dibs: {sentence}\n")

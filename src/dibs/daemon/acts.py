@@ -1,0 +1,151 @@
+"""Routes that change jobs and the queue."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Response
+
+from dibs.daemon import models, objects
+from dibs.daemon.answers import Answer, StrictRoute, errors
+from dibs.daemon.cleaning import clean_up
+from dibs.daemon.desk import Desk
+from dibs.daemon.jobs import Number
+from dibs.daemon.requests import apply
+from dibs.engine.queue import OVER, Changed
+from dibs.errors import BadInput, NoSuchJob
+from dibs.inputs.checks import check_request, environment_size
+from dibs.model.jobs import Job, JobId, Request, State
+from dibs.store.listing import Filter
+
+_PORTION = 1000  # jobs changed in one go
+_PLACES = ("top", "before")
+_FIXED = {"once", "array", "hold"}
+_FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)
+# Whom an action can concern, where only a filter says who is meant.
+_MEANT = {
+    "kill": tuple(state for state in State if not state.is_over),
+    "hold": (State.QUEUED,),
+    "release": (State.HELD,),
+    "retry": (*_FAILED, State.CANCELLED),
+}
+
+
+def acts_routes(desk: Desk) -> APIRouter:
+    routes = APIRouter(route_class=StrictRoute)
+
+    @routes.post("/v1/jobs/act", responses={200: {"model": objects.ChangedJobs}, **errors(404, 409, 413, 503)})
+    async def act(body: Annotated[models.Act, Body()]) -> Response:
+        """Kill, hold, release or retry jobs."""
+        signal = body.get("signal")
+        if signal is not None and body["action"] != "kill":
+            raise BadInput(f"`{body['action']}` sends no signal", remedy="leave out `signal`")
+        act = {
+            "kill": lambda jobs: desk.queue.kill(jobs, signal),
+            "hold": desk.queue.hold,
+            "release": desk.queue.release,
+            "retry": desk.queue.retry,
+        }[body["action"]]
+        changed = Changed()
+        async for jobs in _meant(desk, body):
+            some = act(jobs)
+            changed.jobs += some.jobs
+            changed.unchanged += some.unchanged
+        desk.news.came()
+        return Answer(
+            {
+                "changed": list(changed.jobs),
+                "unchanged": [{"id": number, "why": sentence} for number, sentence in changed.unchanged],
+            }
+        )
+
+    @routes.patch("/v1/jobs/{number}", responses={200: {"model": objects.JobObject}, **errors(404, 409, 413, 503)})
+    async def change(number: Number, body: Annotated[models.Change, Body()]) -> Response:
+        """Ask for something else, or for another place in the queue, before it starts."""
+        job = desk.store.listing.row(JobId(number)).job
+        wishes = {key: value for key, value in body.items() if key not in _PLACES}
+        request = apply(job.request, wishes) if wishes else None
+        if request is not None:
+            _check_change(job, wishes, request)
+            check_request(request, environment_size(desk.store.listing.environment(job.environment)))
+        before = body.get("before")
+        if before is not None and body.get("top"):
+            raise BadInput("a job stands at the top or before another one, not both", remedy="choose one")
+        desk.queue.edit(
+            job.id, request, top=body.get("top", False), before=None if before is None else JobId(before)
+        )
+        desk.news.came()
+        return Answer(desk.job(desk.store.listing.row(job.id)))
+
+    @routes.post("/v1/pause", responses={200: {"model": objects.ChangedFlag}, **errors(413, 503)})
+    async def pause(body: Annotated[models.Pause, Body()]) -> Response:
+        """Start nothing more, of the whole queue or of one project. What runs goes on."""
+        changed = desk.queue.pause(body.get("project", ""))
+        desk.news.came()
+        return Answer({"changed": changed})
+
+    @routes.post("/v1/unpause", responses={200: {"model": objects.ChangedFlag}, **errors(413, 503)})
+    async def unpause(body: Annotated[models.Pause, Body()]) -> Response:
+        """Go on."""
+        changed = desk.queue.unpause(body.get("project", ""))
+        desk.news.came()
+        return Answer({"changed": changed})
+
+    @routes.post("/v1/clean", responses={200: {"model": objects.Removed}, **errors(413, 503)})
+    async def clean(body: Annotated[models.Clean, Body()]) -> Response:
+        """Forget jobs that are over, and remove their folders."""
+        states = tuple(State(name) for name in body.get("state", ()))
+        if running := [str(state) for state in states if not state.is_over]:
+            raise BadInput(f"jobs that are {running[0]} are not over", remedy="kill them first")
+        before = time.time() - body.get("older_seconds", 0.0)
+        return Answer({"removed": await clean_up(desk, before, states or OVER, body.get("project"))})
+
+    @routes.post("/v1/stop", responses={200: {"model": objects.Stopping}, **errors(413, 503)})
+    async def stop(body: Annotated[models.StopOrder, Body()]) -> Response:
+        """End the daemon. Running jobs go on without it, unless they are to end too."""
+        desk.stop(body.get("jobs", False))
+        return Answer({"stopping": True})
+
+    return routes
+
+
+def _check_change(job: Job, wishes: Mapping[str, Any], request: Request) -> None:
+    for key in _FIXED & wishes.keys():
+        raise BadInput(f"`{key}` is said when a job is added, and not changed", remedy="add another job")
+    # Every job follows older ones only, so that none can wait for itself by a detour.
+    if "after" in wishes and any(needed.job >= job.id for needed in request.after):
+        raise BadInput(f"job {job.id} can only follow jobs that were added before it", remedy="add it again")
+
+
+async def _meant(desk: Desk, body: models.Act) -> AsyncIterator[list[JobId]]:
+    """The jobs in portions: a hundred thousand of them keep nobody else waiting."""
+    if ("ids" in body) == ("filter" in body):
+        raise BadInput("it is not clear which jobs are meant", remedy="give either `ids` or a `filter`")
+    if "ids" in body:
+        ids = [JobId(number) for number in dict.fromkeys(body["ids"])]
+        known = desk.store.listing.states(ids)
+        for number in ids:
+            if number not in known:
+                raise NoSuchJob(number)
+        for begin in range(0, len(ids), _PORTION):
+            yield [number for number in ids[begin : begin + _PORTION] if number in known]
+            await asyncio.sleep(0)
+        return
+    wanted = body["filter"]
+    states = tuple(State(name) for name in wanted.get("state", ())) or _MEANT[body["action"]]
+    if wanted.get("failed"):
+        states = _FAILED
+    # From the end, where something is taken away: otherwise the next ones would start while we are at it.
+    order = "newest" if body["action"] in ("kill", "hold") else "oldest"
+    cursor: str | None = None
+    while True:
+        page = desk.store.listing.page(
+            Filter(states=states, project=wanted.get("project")), order, cursor, _PORTION
+        )
+        if page.rows:
+            yield [row.job.id for row in page.rows]
+        cursor = page.cursor
+        if cursor is None:
+            return
+        await asyncio.sleep(0)

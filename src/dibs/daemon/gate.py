@@ -1,0 +1,101 @@
+"""What a request must be before any route sees it: for this host, not too large, and all there in time."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dibs.daemon.answers import Answer, problem
+
+HOSTS = (b"localhost", b"dibs")
+BODY = 1024**2  # bytes
+BODY_OF_JOBS = 8 * 1024**2
+_DEADLINE = 30.0  # seconds for a whole body
+
+
+class Gate:
+    """In front of the app."""
+
+    def __init__(self, app: ASGIApp, *, deadline: float = _DEADLINE) -> None:
+        self._app = app
+        self._deadline = deadline
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        if refusal := _why_not(scope):
+            await _refuse(refusal, scope, receive, send)
+            return
+        body = _Body(_largest(scope), self._deadline, receive)
+        has_started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal has_started
+            if body.refusal and not has_started:
+                return  # whatever the route makes of half a body: the answer follows below
+            has_started = True
+            await send(message)
+
+        with contextlib.suppress(ClientDisconnect):  # whoever goes away in the middle is no bug
+            await self._app(scope, body.receive, watch)
+        if body.refusal and not has_started:
+            await _refuse((body.refusal, ""), scope, receive, send)
+
+
+class _Body:
+    """Counts what arrives."""
+
+    def __init__(self, largest: int, deadline: float, receive: Receive) -> None:
+        self.refusal = 0  # the status with which it is refused
+        self._left = largest
+        self._deadline = deadline
+        self._receive = receive
+        self._until: float | None = None
+        self._is_over = False
+
+    async def receive(self) -> Message:
+        if self.refusal:
+            return {"type": "http.disconnect"}
+        if self._is_over:
+            return await self._receive()
+        loop = asyncio.get_running_loop()
+        self._until = self._until or loop.time() + self._deadline
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            self.refusal = 408
+            return {"type": "http.disconnect"}
+        self._left -= len(message.get("body", b""))
+        self._is_over = not message.get("more_body", False)
+        if self._left < 0:
+            self.refusal = 413
+            return {"type": "http.disconnect"}
+        return message
+
+
+def _why_not(scope: Scope) -> tuple[int, str] | None:
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    names = [name for name, _ in scope["headers"]]
+    hosts = [value for name, value in scope["headers"] if name == b"host"]
+    if not scope["raw_path"].startswith(b"/"):
+        return 400, "the address must begin with a slash"
+    if lengths and b"transfer-encoding" in names:
+        return 400, "the request tells its length twice"
+    if len(hosts) != 1 or hosts[0].lower() not in HOSTS:
+        return 421, ""
+    if lengths and int(lengths[0]) > _largest(scope):
+        return 413, ""
+    return None
+
+
+def _largest(scope: Scope) -> int:
+    return BODY_OF_JOBS if scope["path"] in ("/v1/jobs", "/v1/jobs/check") else BODY
+
+
+async def _refuse(refusal: tuple[int, str], scope: Scope, receive: Receive, send: Send) -> None:
+    status, message = refusal
+    answer: Any = Answer(problem(status, message), status, {"Connection": "close"})
+    await answer(scope, receive, send)

@@ -1,0 +1,231 @@
+"""Routes that add jobs and tell about them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from dibs.daemon import models, objects
+from dibs.daemon.answers import Answer, StrictRoute, encode, errors
+from dibs.daemon.desk import Desk, numbers, ranges
+from dibs.daemon.requests import moment as read_moment
+from dibs.daemon.requests import requests_of
+from dibs.daemon.shown import (
+    attempt_object,
+    counts_object,
+    moment,
+    new_job_object,
+    reason_object,
+)
+from dibs.engine.queue import Submission
+from dibs.errors import BadInput
+from dibs.model.jobs import JobId, State
+from dibs.store.listing import Filter
+
+MOST_WAITED = 10_000  # jobs in one call of `wait`
+_PAGE = 500
+_REFERENCE = "17, @ (the last), @~2, a name (its newest job), 17_4, 17_ (the whole array) or 3-9"
+
+Number = Annotated[int, Path(ge=1, le=2**53, description="the job's number")]
+
+
+class Which(BaseModel):
+    """Which jobs are meant. What is left out leaves all."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: Annotated[str, Field(max_length=200, description="states with commas between")] = ""
+    project: Annotated[str | None, Field(max_length=255)] = None
+    name: Annotated[str | None, Field(max_length=255)] = None
+    tag: Annotated[str | None, Field(max_length=255)] = None
+    user: Annotated[str | None, Field(max_length=255)] = None
+    since: Annotated[str, Field(max_length=60, description="RFC 3339, or seconds since the epoch")] = ""
+    array: Annotated[int | None, Field(ge=1, le=2**53)] = None
+    ids: Annotated[str, Field(max_length=15_000, description="numbers like 1-5,8")] = ""
+
+    def filter(self) -> Filter:
+        return Filter(
+            states=_states(self.state),
+            project=self.project,
+            name=self.name,
+            tag=self.tag,
+            array=self.array,
+            since=read_moment(self.since, "since") if self.since else None,
+            ranges=ranges(self.ids),
+        )
+
+
+class Listed(Which):
+    order: Literal["newest", "oldest", "ended", "turn"] = "newest"
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    cursor: Annotated[str | None, Field(max_length=80, pattern=r"^[0-9.e+-]{1,40}:[0-9]{1,15}$")] = None
+
+
+def jobs_routes(desk: Desk) -> APIRouter:
+    routes = APIRouter(route_class=StrictRoute)
+    listing = desk.store.listing
+
+    @routes.post(
+        "/v1/jobs",
+        status_code=201,
+        responses={
+            201: {"model": objects.AddedBody},
+            200: {"model": objects.AddedBody, "description": "they were added before"},
+            **errors(404, 409, 413, 503),
+        },
+    )
+    async def add(body: Annotated[models.NewJobs, Body()]) -> Response:
+        """Add jobs. They are durable when the numbers come back."""
+        environment = body.get("environment", {})
+        added = desk.queue.add(
+            Submission(
+                key=body["key"],
+                requests=requests_of(body["jobs"], body.get("defaults", {}), environment),
+                environment=environment,
+                code=body.get("code"),
+            )
+        )
+        desk.news.came()
+        numbers = {"first": added.first, "last": added.last, "is_new": added.is_new}
+        return Answer(numbers, 201 if added.is_new else 200)
+
+    @routes.post("/v1/jobs/check", responses={200: {"model": objects.Prospects}, **errors(404, 409, 413, 503)})
+    async def check(body: Annotated[models.Check, Body()]) -> Response:
+        """Where and when jobs would start. Nothing is stored."""
+        prospects = desk.queue.check(requests_of(body["jobs"], body.get("defaults", {}), {}))
+        return Answer(
+            {
+                "prospects": [
+                    {
+                        "gpus": list(one.gpus) or None,
+                        "starts_at": moment(one.starts_at),
+                        "reason": reason_object(one.reason),
+                    }
+                    for one in prospects
+                ]
+            }
+        )
+
+    @routes.get("/v1/jobs", responses={200: {"model": objects.JobPage}, **errors(503)})
+    async def page(asked: Annotated[Listed, Query()]) -> Response:
+        """A page of jobs."""
+        counts = counts_object(listing.counts(asked.project))
+        if asked.user not in (None, desk.user):
+            return Answer({"jobs": [], "cursor": None, "counts": counts})
+        found = listing.page(asked.filter(), asked.order, asked.cursor, asked.limit)
+        return Answer({"jobs": [desk.job(row) for row in found.rows], "cursor": found.cursor, "counts": counts})
+
+    @routes.get("/v1/jobs/wait", responses={200: {"model": objects.Waited}, **errors(404, 503)})
+    async def wait(
+        ids: Annotated[str, Query(min_length=1, max_length=15_000, description="numbers like 1-5,8")],
+        timeout_seconds: Annotated[float, Query(ge=0, le=300)] = 30,
+    ) -> Response:
+        """Come back when all these jobs are over, or when the time has passed."""
+        wanted = numbers(ids, MOST_WAITED)
+        if len(wanted) == 1:
+            listing.row(wanted[0])  # a wrong number is said at once
+        await desk.news.until_over(wanted, timeout_seconds)
+        rows = desk.rows(wanted)
+        return Answer(
+            {
+                "jobs": [desk.job(row) for row in rows if row.job.state.is_over],
+                "waiting": [row.job.id for row in rows if not row.job.state.is_over],
+            }
+        )
+
+    @routes.get("/v1/jobs/{number}", responses={200: {"model": objects.WholeJob}, **errors(404, 503)})
+    async def whole(number: Number) -> Response:
+        """Everything about one job."""
+        row = listing.row(JobId(number))
+        job = row.job
+        stdout, stderr = desk.results.streams(job, row.folder) if row.folder else ("", "")
+        return Answer(
+            desk.job(row)
+            | {
+                "attempts_list": [attempt_object(one) for one in listing.attempts(job.id)],
+                "reason": None if job.state.is_over else reason_object(desk.queue.why(job.id).reason),
+                "code": listing.code(job.code) if job.code else None,
+                "stdout": stdout,
+                "stderr": stderr,
+            }
+        )
+
+    @routes.get(
+        "/v1/jobs/{number}/environment", responses={200: {"model": objects.EnvironmentBody}, **errors(404, 503)}
+    )
+    async def environment(number: Number) -> Response:
+        """The environment that was captured with the job."""
+        row = listing.row(JobId(number))
+        return Answer({"environment": listing.environment(row.job.environment)})
+
+    @routes.get("/v1/jobs/{number}/why", responses={200: {"model": objects.Why}, **errors(404, 503)})
+    async def why(number: Number) -> Response:
+        """Why a job waits, in one sentence."""
+        row = listing.row(JobId(number))
+        waiting = desk.queue.why(row.job.id)
+        return Answer(
+            {
+                "job": row.job.id,
+                "state": str(row.job.state),
+                "reason": reason_object(waiting.reason),
+                "starts_at": moment(waiting.starts_at),
+            }
+        )
+
+    @routes.get("/v1/find", responses={200: {"model": objects.FoundIds}, **errors(404, 503)})
+    async def find(
+        ref: Annotated[
+            list[str], Query(min_length=1, max_length=500, description="17, @, @~2, a name, 17_4, 3-9")
+        ],
+    ) -> Response:
+        """The numbers that references stand for, each once."""
+        ids = dict.fromkeys(number for one in ref for number in listing.find(one[:4096]))
+        return Answer({"ids": list(ids)})
+
+    @routes.get(
+        "/v1/export",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}, **errors(503)},
+    )
+    async def export(asked: Annotated[Which, Query()]) -> Response:
+        """Jobs as lines of JSON, in words in which they can be added again."""
+        wanted = asked.filter()
+        is_ours = asked.user in (None, desk.user)
+        return StreamingResponse(
+            _exported(desk, wanted) if is_ours else _nothing(), media_type="application/jsonl"
+        )
+
+    return routes
+
+
+async def _exported(desk: Desk, wanted: Filter) -> AsyncIterator[bytes]:
+    cursor: str | None = None
+    while True:
+        page = desk.store.listing.page(wanted, "oldest", cursor, _PAGE)
+        lines = [
+            encode({"id": row.job.id, "state": str(row.job.state), **new_job_object(row.job.request)})
+            for row in page.rows
+        ]
+        if lines:
+            yield b"\n".join(lines) + b"\n"
+        cursor = page.cursor
+        if cursor is None:
+            return
+        await asyncio.sleep(0)  # others want to be answered as well
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
+
+
+def _states(text: str) -> tuple[State, ...]:
+    try:
+        return tuple(State(word.strip()) for word in text.split(",") if word.strip())
+    except ValueError:
+        raise BadInput(
+            f"there is no such state in {text[:60]!r}", remedy=f"states are {', '.join(State)}"
+        ) from None

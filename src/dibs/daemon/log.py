@@ -1,0 +1,152 @@
+"""The route to a job's output."""
+
+import asyncio
+import os
+import stat
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from dibs.daemon.answers import errors
+from dibs.daemon.aside import aside
+from dibs.daemon.desk import Desk
+from dibs.daemon.jobs import Number
+from dibs.errors import BadInput, StoreUnusable
+from dibs.model.jobs import JobId
+
+MOST = 1024**2  # bytes in one answer
+_BLOCK = 65536
+_PATIENCE = 10.0  # seconds; a file may lie on a network that does not answer
+_HEADER = {"required": True, "schema": {"type": "integer"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of a file, where they begin, and how large it was."""
+
+    content: bytes
+    offset: int
+    size: int
+    cut: str = ""  # `4096-8192`: what was cut out of its middle, and reads as NULs
+
+
+def log_routes(desk: Desk) -> APIRouter:
+    routes = APIRouter()
+    at_once = asyncio.Semaphore(8)
+
+    @routes.get(
+        "/v1/jobs/{number}/log",
+        response_class=Response,
+        responses={
+            200: {
+                "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+                "headers": {
+                    "Dibs-Offset": _HEADER,
+                    "Dibs-Size": _HEADER,
+                    "Dibs-Attempt": _HEADER,
+                    "Dibs-State": {"required": True, "schema": {"type": "string"}},
+                    "Dibs-Cut": {
+                        "required": False,
+                        "schema": {"type": "string"},
+                        "description": "FIRST-END: bytes that were cut out of the file's middle and read as NULs",
+                    },
+                },
+            },
+            **errors(404, 503),
+        },
+    )
+    async def log(
+        number: Number,
+        stream: Annotated[Literal["stdout", "stderr"], Query()] = "stdout",
+        attempt: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+        offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        limit: Annotated[int, Query(ge=0, le=MOST)] = MOST,
+        tail: Annotated[int | None, Query(ge=0, le=1_000_000, description="the last so many lines")] = None,
+    ) -> Response:
+        """Bytes that a job wrote. A reader that follows asks again from offset + length."""
+        row = desk.store.listing.row(JobId(number))
+        tries = {one.attempt.number: one.attempt.folder for one in desk.store.listing.attempts(row.job.id)}
+        which = attempt or max(tries, default=0)
+        if attempt is not None and attempt not in tries:
+            raise BadInput(f"job {number} has no attempt {attempt}", remedy=f"it has had {len(tries)}")
+        piece = Piece(b"", 0, 0)
+        if which:
+            path = desk.results.streams(row.job, tries[which])[stream == "stderr"]
+            async with at_once:
+                piece = await _read_aside(path, offset, limit, tail)
+        return Response(
+            piece.content,
+            media_type="application/octet-stream",
+            headers={
+                "Dibs-Offset": str(piece.offset),
+                "Dibs-Size": str(piece.size),
+                "Dibs-State": str(row.job.state),
+                "Dibs-Attempt": str(which),
+                **({"Dibs-Cut": piece.cut} if piece.cut else {}),
+            },
+        )
+
+    return routes
+
+
+def read(path: str, offset: int, limit: int, tail: int | None) -> Piece:
+    """A piece of a file. What is not there yet, or not there any more, is empty; so is a pipe or a device."""
+    try:
+        # A job may have put a pipe in its file's place: do not wait for its writer.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except (OSError, ValueError):
+        return Piece(b"", 0, 0)
+    try:
+        seen = os.fstat(fd)
+        if not stat.S_ISREG(seen.st_mode):
+            return Piece(b"", 0, 0)
+        if tail is not None:
+            offset = _start_of_tail(fd, seen.st_size, tail, limit)
+        content = os.pread(fd, limit, offset)
+        # It may have grown since; whoever follows must not believe that it became smaller.
+        return Piece(
+            content, min(offset, seen.st_size), max(seen.st_size, offset + len(content) if content else 0)
+        )
+    finally:
+        os.close(fd)
+
+
+def _cut(path: str) -> str:
+    """What the shim wrote beside a file whose middle it gave back to the disk."""
+    try:
+        with open(f"{path}.cut", "rb") as file:
+            first, end = (int(word) for word in file.read(100).split())
+    except (OSError, ValueError):
+        return ""
+    return f"{first}-{end}"
+
+
+def _start_of_tail(fd: int, size: int, lines: int, limit: int) -> int:
+    """Where the last lines begin, but not further back than `limit` bytes."""
+    lowest = max(0, size - limit)
+    if not lines:
+        return size
+    start, left = size, lines
+    # The newline at the very end closes the last line, it does not begin another one.
+    if size and os.pread(fd, 1, size - 1) == b"\n":
+        left += 1
+    while start > lowest:
+        begin = max(lowest, start - _BLOCK)
+        block = os.pread(fd, start - begin, begin)
+        at = len(block)
+        while (at := block.rfind(b"\n", 0, at)) >= 0:
+            left -= 1
+            if not left:
+                return begin + at + 1
+        start = begin
+    return lowest
+
+
+async def _read_aside(path: str, offset: int, limit: int, tail: int | None) -> Piece:
+    try:
+        return await aside(lambda: read(path, offset, limit, tail), _PATIENCE, "log-reader")
+    except TimeoutError:
+        raise StoreUnusable(f"cannot read {path}: its disk does not answer", remedy="try again later") from None
+    except OSError as error:
+        raise StoreUnusable(f"cannot read {path}: {error.strerror}", remedy="try again later") from error

@@ -1,0 +1,174 @@
+"""What may be sent to the API.
+
+It is strict: a key that is not known, a truth where a number belongs and a NaN are refused.
+"""
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import AfterValidator, ConfigDict, Field, with_config
+from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
+
+MOST_JOBS = 5_000  # in one call
+MOST_IDS = 10_000
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+_MOST = 2**53  # the largest whole number that every JSON reader keeps exact
+
+
+def _up_to(longest: int, least: int = 0) -> AfterValidator:
+    """Text up to so many characters. Not pydantic's own limit: it cannot count text that is no UTF-8."""
+
+    def check(text: str) -> str:
+        if not least <= len(text) <= longest:
+            raise ValueError(f"it has {len(text)} characters, and {least} to {longest} are taken")
+        if "\0" in text:
+            raise ValueError("it contains a NUL byte")
+        return text
+
+    return AfterValidator(check)
+
+
+def _told(longest: int, least: int = 0) -> Any:
+    """The same, for the description of the API."""
+    return Field(json_schema_extra={"minLength": least, "maxLength": longest, "pattern": r"^[^\u0000]*$"})
+
+
+Text = Annotated[str, _up_to(4096), _told(4096)]
+Name = Annotated[str, _up_to(255), _told(255)]
+Word = Annotated[str, _up_to(131_071), _told(131_071)]
+Key = Annotated[str, _up_to(255, 1), _told(255, 1)]
+Id = Annotated[int, Field(ge=1, le=_MOST)]
+Bytes = Annotated[int, Field(ge=1, le=_MOST)]
+Seconds = Annotated[float, Field(gt=0, le=3.2e9)]
+Share = Annotated[str, Field(json_schema_extra={"pattern": r"^[0-9]+(\.[0-9]+|/[0-9]+)?$", "examples": ["1/2"]})]
+GpuIds = Annotated[list[Name], Field(max_length=1024)]
+Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+StateName = Literal[
+    "queued",
+    "held",
+    "starting",
+    "running",
+    "suspended",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "timed_out",
+    "lost",
+]
+
+
+@with_config(_STRICT)
+class NewDependency(TypedDict):
+    job: Id
+    kind: NotRequired[Literal["ok", "any", "fail"]]
+
+
+@with_config(_STRICT)
+class NewArrayTask(TypedDict):
+    task: Annotated[int, Field(ge=0, le=_MOST)]
+    most: NotRequired[Annotated[int, Field(ge=1, le=1_000_000)] | None]
+
+
+@with_config(_STRICT)
+class NewCheckpoint(TypedDict):
+    signal: Annotated[int, Field(ge=1, le=64)]
+    seconds: Seconds
+
+
+@with_config(_STRICT)
+class NewJob(TypedDict, total=False):
+    """What somebody asks for. Everything but the command has a default."""
+
+    command: Word
+    words: Annotated[list[Word], Field(min_length=1, max_length=100_000)]
+    shell: Text
+    name: Name
+    project: Name
+    workdir: Text
+    env: dict[Text, Word]
+    num_gpus: Annotated[int, Field(ge=0, le=1024)]
+    share: Share | None
+    vram_bytes: Bytes | None
+    gpu_type: Name
+    cpus: Annotated[int, Field(ge=1, le=100_000)] | None
+    mem_bytes: Bytes | None
+    only: GpuIds
+    prefer: GpuIds
+    time_limit_seconds: Seconds | None
+    grace_seconds: Annotated[float, Field(ge=0, le=3.2e9)]
+    priority: Annotated[int, Field(ge=-999_999, le=999_999)]
+    retries: Annotated[int, Field(ge=0, le=999_999)]
+    retry_on: Annotated[list[Name], Field(max_length=32)]
+    restartable: bool
+    tags: Annotated[list[Name], Field(max_length=64)]
+    after: Annotated[list[NewDependency], Field(max_length=10_000)]
+    begin_at: Moment | None
+    output: Text
+    umask: Annotated[int, Field(ge=0, le=0o777)] | None
+    hold: bool
+    array: NewArrayTask | None
+    notify: Literal["", "end", "failure", "never"]
+    checkpoint: NewCheckpoint | None
+    once: Name
+
+
+@with_config(_STRICT)
+class NewJobs(TypedDict):
+    """Jobs that are accepted together, or not at all. The same key again gets the same numbers."""
+
+    key: Key
+    environment: NotRequired[dict[Text, Word]]
+    code: NotRequired[dict[str, Any] | None]
+    defaults: NotRequired[NewJob]
+    jobs: Annotated[list[NewJob], Field(min_length=1, max_length=MOST_JOBS)]
+
+
+@with_config(_STRICT)
+class Check(TypedDict):
+    defaults: NotRequired[NewJob]
+    jobs: Annotated[list[NewJob], Field(min_length=1, max_length=MOST_JOBS)]
+
+
+@with_config(_STRICT)
+class Change(NewJob, total=False):
+    """What is to be different about a job that has not started, and where it is to stand."""
+
+    top: bool
+    before: Id
+
+
+@with_config(_STRICT)
+class ActFilter(TypedDict, total=False):
+    state: Annotated[list[StateName], Field(max_length=16)]
+    project: Name
+    failed: bool
+
+
+@with_config(_STRICT)
+class Act(TypedDict):
+    action: Literal["kill", "hold", "release", "retry"]
+    ids: NotRequired[Annotated[list[Id], Field(min_length=1, max_length=MOST_IDS)]]
+    filter: NotRequired[ActFilter]
+    signal: NotRequired[Annotated[int, Field(ge=1, le=64)] | None]
+
+
+@with_config(_STRICT)
+class GpuAct(TypedDict):
+    action: Literal["drain", "undrain", "add", "remove"]
+    gpus: Annotated[list[Key], Field(min_length=1, max_length=1024)]
+
+
+@with_config(_STRICT)
+class Pause(TypedDict, total=False):
+    project: Name
+
+
+@with_config(_STRICT)
+class Clean(TypedDict, total=False):
+    older_seconds: Annotated[float, Field(ge=0, le=3.2e9)]
+    state: Annotated[list[StateName], Field(max_length=16)]
+    project: Name
+
+
+@with_config(_STRICT)
+class StopOrder(TypedDict, total=False):
+    jobs: bool

@@ -1,0 +1,105 @@
+"""Who wants to hear what happens: event streams, and callers that wait for jobs to end."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dibs.model.jobs import JobId, State
+from dibs.store.eventlog import EventRow
+from dibs.store.store import Store
+
+_AT_ONCE = 500  # events read in one go
+
+
+class News:
+    """Tells them that there is something new. What it is they read from the store: nobody can fall behind.
+
+    Nothing is read while nobody listens.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.is_closed = False
+        self._store = store
+        self._read_until = 0  # as far as the waiters know
+        self._batches: dict[int, list[EventRow]] = {}  # streams that stand at the same place share one read
+        self._sleepers: list[asyncio.Future[None]] = []
+        self._waiters: list[_Waiter] = []
+
+    def came(self) -> None:
+        """Something was recorded."""
+        self._batches.clear()
+        sleepers, self._sleepers = self._sleepers, []
+        for sleeper in sleepers:
+            if not sleeper.done():
+                sleeper.set_result(None)
+        if self._waiters:
+            self._tell_waiters()
+
+    def since(self, number: int) -> list[EventRow]:
+        """The next events after this one."""
+        if number not in self._batches:
+            self._batches[number] = self._store.events.since(number, _AT_ONCE)
+        return self._batches[number]
+
+    async def something(self, seconds: float) -> None:
+        """Come back when there may be something new, or when the time has passed."""
+        if self.is_closed:
+            return
+        sleeper = asyncio.get_running_loop().create_future()
+        self._sleepers.append(sleeper)
+        try:
+            await asyncio.wait_for(sleeper, seconds)
+        except TimeoutError:
+            pass
+        finally:
+            if sleeper in self._sleepers:
+                self._sleepers.remove(sleeper)
+
+    async def until_over(self, jobs: Iterable[JobId], seconds: float) -> None:
+        """Come back when these jobs are over, or when the time has passed."""
+        left = self._not_over(jobs)
+        if not left or self.is_closed:
+            return
+        if not self._waiters:
+            self._read_until = self._store.events.last_id
+        waiter = _Waiter(left, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            await asyncio.wait_for(waiter.done, seconds)
+        except TimeoutError:
+            pass
+        finally:
+            self._waiters.remove(waiter)
+
+    def close(self) -> None:
+        """We are leaving: nobody waits any more."""
+        self.is_closed = True
+        self.came()
+        for waiter in self._waiters:
+            waiter.end()
+
+    def _tell_waiters(self) -> None:
+        """Look only at jobs to which something happened."""
+        touched: set[JobId] = set()
+        while rows := self._store.events.since(self._read_until, _AT_ONCE):
+            self._read_until = rows[-1].id
+            touched.update(JobId(row.job) for row in rows if row.job is not None)
+        for waiter in self._waiters:
+            if mine := waiter.left & touched:
+                waiter.left -= mine - self._not_over(mine)
+                if not waiter.left:
+                    waiter.end()
+
+    def _not_over(self, jobs: Iterable[JobId]) -> set[JobId]:
+        states: dict[JobId, State] = self._store.listing.states(list(jobs))
+        return {job for job, state in states.items() if not state.is_over}
+
+
+@dataclass(slots=True)
+class _Waiter:
+    left: set[JobId]
+    done: "asyncio.Future[None]"
+
+    def end(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)

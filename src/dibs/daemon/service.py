@@ -1,0 +1,231 @@
+"""The daemon: the engine's loop, the API, and an end that leaves the jobs alone."""
+
+import asyncio
+import errno
+import gc
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dibs import __version__, paths
+from dibs.build import BuiltQueue, build_queue
+from dibs.daemon.app import guarded, make_app
+from dibs.daemon.cleaning import clean_up
+from dibs.daemon.desk import Desk
+from dibs.daemon.lock import take_lock
+from dibs.daemon.logfile import log, open_log
+from dibs.daemon.metrics import Tally
+from dibs.daemon.news import News
+from dibs.daemon.server import Address, Server, most_connections
+from dibs.engine.driver import Driver
+from dibs.engine.queue import OVER
+from dibs.errors import DibsError
+from dibs.leases.who import user_name
+from dibs.model.events import Ended, Event, Trouble
+from dibs.settings import Settings, load_settings
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_MOST_BUGS = 3  # within the time below; after that we end rather than spin
+_BUGS_WITHIN = 10.0  # seconds
+_AFTER_BUG = 1.0  # seconds until the next turn
+_CLEAN_EVERY = 3600.0  # seconds
+_MOST_STREAMS = 64
+_SHORT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # no bugs of ours
+
+
+def serve(environ: Mapping[str, str], *, detached: bool) -> int:
+    """Be the daemon until somebody ends it. What keeps it from beginning is raised as DibsError.
+
+    Whoever started us reads a newline from DIBS_READY_FD once we listen. `detached`: nobody reads our stderr.
+    """
+    paths.make_private(paths.state_folder(environ))
+    queue = paths.make_private(paths.queue_folder(environ))
+    lock = take_lock(queue)
+    try:
+        settings = load_settings(environ)
+        open_log(f"{queue}/daemon.log", also_on_stderr=not detached)
+        address = Address(paths.socket_path(environ))
+        try:
+            # The watcher's threads must not make the loop wait five milliseconds for its turn.
+            sys.setswitchinterval(0.0005)
+            return asyncio.run(Service(environ, settings, queue, address).run())
+        finally:
+            address.remove()
+    except DibsError as error:
+        log.info("cannot begin: %s", error.message)
+        raise
+    finally:
+        os.close(lock)
+
+
+class Service:
+    """One life of the daemon."""
+
+    def __init__(self, environ: Mapping[str, str], settings: Settings, queue: str, address: Address) -> None:
+        self._environ = environ
+        self._settings = settings
+        self._queue = queue
+        self._address = address
+        self._tally = Tally()
+        self._bugs: deque[float] = deque(maxlen=_MOST_BUGS)
+        self._status = 0
+        self._ends_jobs = False
+        self._has_work = False
+        self._loop: asyncio.AbstractEventLoop
+        self._driver: Driver
+        self._parts: BuiltQueue
+        self._news: News
+        self._server: Server
+
+    async def run(self) -> int:
+        """Listen, work, end."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._fell_in_loop)
+        self._driver = Driver(self._loop, after_turn=self._after_turn, fell=self._fell)
+        self._parts = build_queue(
+            self._environ,
+            root=self._queue,
+            hooks=self._driver.hooks(self._heard),
+            settings=self._settings,
+            log=log.info,
+        )
+        self._driver.drive(self._parts.engine)
+        self._news = News(self._parts.engine.store)
+        desk = self._desk()
+        self._server = Server(guarded(make_app(desk, self._tally)))
+        for number in _ENDING:
+            self._loop.add_signal_handler(number, self._signalled, number)
+        try:
+            self._begin()
+            serving = asyncio.ensure_future(self._server.serve(sockets=[self._address.bind()]))
+            cleaning = asyncio.ensure_future(self._clean_now_and_then(desk))
+            self._say_ready()
+            log.info("dibs %s listens at %s (pid %d)", __version__, self._address.path, os.getpid())
+            await serving
+            cleaning.cancel()
+        finally:
+            self._leave()
+        return self._status
+
+    def _begin(self) -> None:
+        engine = self._parts.engine
+        engine.come_back()
+        engine.warm_up()
+        if self._parts.probe is not None:
+            self._driver.watch(self._parts.probe)
+        # What was loaded until here stays: the collector need not walk over it again and again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000)
+
+    def _desk(self) -> Desk:
+        parts = self._parts
+        return Desk(
+            engine=parts.engine,
+            queue=parts.queue,
+            store=parts.engine.store,
+            driver=self._driver,
+            leases=parts.leases,
+            results=parts.results,
+            news=self._news,
+            user=user_name(os.geteuid()) or f"uid {os.geteuid()}",
+            state_folder=paths.state_folder(self._environ),
+            gpus=self._settings.gpus,
+            started_at=time.time(),
+            stop=self._stop,
+            most_streams=min(_MOST_STREAMS, most_connections() // 2),
+        )
+
+    def _say_ready(self) -> None:
+        text = self._environ.get("DIBS_READY_FD", "")
+        if text.isdigit():
+            try:
+                os.write(int(text), b"\n")
+                os.close(int(text))
+            except OSError as error:
+                log.info("nobody waits for us any more: %s", error.strerror)
+
+    # -- what happens ----------------------------------------------------------------------------------
+
+    def _heard(self, events: Sequence[Event]) -> None:
+        self._tally.heard(events)
+        for event in events:
+            if isinstance(event, Trouble):
+                log.info("%s", event.sentence)
+            elif isinstance(event, Ended):
+                self._parts.notifier.job_ended(event.job, event.outcome, event.retry_at is not None)
+
+    def _after_turn(self) -> None:
+        self._news.came()
+        had_work, self._has_work = self._has_work, not self._parts.engine.is_idle
+        if had_work and not self._has_work:
+            self._parts.notifier.queue_is_empty()
+        if self._ends_jobs and (self._parts.engine.is_idle or self._parts.engine.is_stuck):
+            self._end("the jobs have ended")
+
+    async def _clean_now_and_then(self, desk: Desk) -> None:
+        while (age := self._settings.retention) is not None:
+            try:
+                if removed := await clean_up(desk, time.time() - age, OVER, None):
+                    log.info("removed %d jobs that were over for long enough", removed)
+            except DibsError as error:
+                log.info("cannot clean: %s", error.message)
+            await asyncio.sleep(_CLEAN_EVERY)
+
+    # -- bugs ------------------------------------------------------------------------------------------
+
+    def _fell(self, error: Exception) -> None:
+        """A bug is written down, and the next turn may go well. Again and again, it is better to begin anew."""
+        log.error("a bug fell out of the engine", exc_info=error)
+        now = time.monotonic()
+        self._bugs.append(now)
+        if len(self._bugs) == _MOST_BUGS and now - self._bugs[0] < _BUGS_WITHIN:
+            self._status = 1
+            self._end("it happened again and again")
+        else:
+            self._loop.call_later(_AFTER_BUG, self._driver.ask_for_turn)
+
+    def _fell_in_loop(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in _SHORT_OF:
+            log.error("%s: %s", context.get("message"), error.strerror)  # asyncio tries again a second later
+        elif isinstance(error, Exception):
+            self._fell(error)
+        else:
+            log.error("%s", context.get("message"))
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def _signalled(self, number: signal.Signals) -> None:
+        self._end(f"got {signal.Signals(number).name}")
+
+    def _stop(self, ends_jobs: bool) -> None:
+        if not ends_jobs:
+            self._end("was asked to")
+            return
+        log.info("ends the jobs, then itself")
+        self._ends_jobs = True
+        self._parts.engine.drain()
+        self._parts.engine.tell_all("stop")
+        self._driver.ask_for_turn()
+
+    def _end(self, why: str) -> None:
+        """Answer what is being asked, and leave."""
+        if self._news.is_closed:
+            return  # it does already
+        left = self._parts.engine.running
+        jobs = f"; {left} running job{' goes' if left == 1 else 's go'} on without it" if left else ""
+        log.info("the daemon ends: %s%s", why, jobs)
+        self._news.close()
+        self._server.end()
+
+    def _leave(self) -> None:
+        self._driver.stop()
+        self._parts.notifier.close()
+        self._parts.engine.close()
+        self._parts.journal.close()
+        self._parts.engine.store.close()

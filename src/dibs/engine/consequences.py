@@ -1,0 +1,213 @@
+"""What follows from a start or an end in a queue, in the same turn: the journal, events, followers, stop rules."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from dibs.engine.engine import Engine
+from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
+from dibs.policy.breakers import Breakers, Limits, Over, after
+from dibs.store import journal
+from dibs.store.catch_up import record
+from dibs.store.journal import Journal
+from dibs.store.queue import Mark, is_met
+
+
+class Consequences:
+    """The queue's observer. What it keeps in memory comes back when a turn fails."""
+
+    def __init__(self, engine: Engine, log: Journal, limits: Limits) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._journal = log
+        self._limits = limits
+        self._breakers = Breakers()
+        self._rests: dict[str, str] = {}  # cards under suspicion, until others have ended elsewhere
+        self._lines: list[journal.Line] = []  # of this turn
+        self._must_sync = False
+        self.load_marks()
+
+    # -- what the engine tells -------------------------------------------------------------------------
+
+    def started(self, job: Job, attempt: Attempt) -> None:
+        self._lines.append(journal.started(attempt))
+        body = {"attempt": attempt.number, "gpus": [claim.index for claim in attempt.claims]}
+        self._store.events.write(attempt.opened_at, "job.started", job.id, body)
+
+    def ended(self, job: Job, attempt: Attempt, outcome: Outcome, retry_at: float | None, now: float) -> None:
+        state = outcome.state if retry_at is None else State.QUEUED
+        self._lines.append(journal.ended(attempt, outcome, state, retry_at, now))
+        body = {"attempt": attempt.number, **_told(outcome, state), "retry_at": retry_at}
+        self._store.events.write(now, "job.ended", job.id, body)
+        if retry_at is not None:
+            return
+        self.let_follow(job.id, state, now)
+        self._apply_stop_rules(job, attempt, outcome, now)
+
+    def never_ran(self, job: Job, attempt: Attempt, retry_at: float | None) -> None:
+        self._lines.append(journal.never_ran(attempt, retry_at))
+
+    def before_commit(self) -> None:
+        lines, self._lines = self._lines, []
+        must_sync, self._must_sync = self._must_sync, False
+        record(self._store, self._journal, lines, sync=must_sync)
+
+    def keep(self) -> Any:
+        return self._breakers, dict(self._rests), self._journal.size
+
+    def go_back(self, kept: Any) -> None:
+        self._breakers, self._rests, size = kept
+        self._lines.clear()
+        self._must_sync = False
+        with suppress(OSError):  # a sick disk: it is cut before the next line is written
+            self._journal.take_back(size)
+        self.load_marks()
+
+    # -- what the queue tells --------------------------------------------------------------------------
+
+    def added(
+        self, jobs: Sequence[Job], requests: Sequence[str], key: str, code: Mapping[str, Any] | None, now: float
+    ) -> None:
+        """Acknowledged is durable: what was added is synced. `requests` are the jobs' own, as text."""
+        if code and jobs[0].code:
+            self._lines.append(journal.coded(jobs[0].code, code))
+        self._lines.append(journal.added(jobs, requests, key=key, now=now))
+        self._must_sync = True
+        body = {"first": jobs[0].id, "last": jobs[-1].id}
+        self._store.events.write(now, "job.queued", jobs[0].id, body)
+
+    def changed(
+        self, jobs: Sequence[JobId], state: State, now: float, why: str = "", *, is_fresh: bool = False
+    ) -> None:
+        """Held, released or queued again."""
+        self._lines.append(journal.changed(jobs, state, now=now, why=why, is_fresh=is_fresh))
+        for job in jobs:
+            self._store.events.write(now, f"job.{state}", job, {"why": why} if why else {})
+
+    def edited(self, job: Job, now: float) -> None:
+        self._lines.append(journal.edited(job))
+        self._store.events.write(now, "job.edited", job.id)
+
+    def cleaned(self, jobs: Sequence[JobId], now: float) -> None:
+        self._lines.append(journal.cleaned(jobs))
+        self._store.events.write(now, "jobs.removed", None, {"jobs": len(jobs)})
+
+    def ended_before_start(self, jobs: Iterable[tuple[JobId, Outcome]], now: float) -> None:
+        """Cancelled while they waited, and so is whoever wanted their success."""
+        for job, outcome in jobs:
+            self._end_unstarted(job, outcome, now)
+            self.let_follow(job, outcome.state, now)
+
+    def mark(self, mark: Mark) -> None:
+        self._store.queue.mark(mark)
+        self._lines.append(journal.marked(mark.subject, mark.kind, mark.why, mark.since))
+        self._tell_mark(mark.subject, mark.kind, mark.why, mark.since)
+        self.load_marks()
+
+    def unmark(self, subject: str, now: float) -> bool:
+        if not self._store.queue.unmark(subject):
+            return False
+        self._lines.append(journal.unmarked(subject))
+        self._tell_mark(subject, "cleared", "", now)
+        self.load_marks()
+        return True
+
+    def set(self, name: str, value: str, now: float) -> None:
+        self._store.queue.set(name, value)
+        self._lines.append(journal.setting(name, value))
+        self._store.events.write(now, f"{name}.set", None, {"value": value})
+
+    def load_marks(self) -> None:
+        """Let the engine know what is paused, drained and quarantined."""
+        paused: dict[str, str] = {}
+        cards = {key: f"rests ({why})" for key, why in self._rests.items()}
+        for mark in self._store.queue.marks():
+            kind, _, name = mark.subject.partition(" ")
+            if kind == "gpu":
+                cards[name] = f"is {mark.kind}{f' ({mark.why})' if mark.why else ''}"
+            else:
+                paused[name] = mark.why
+        self._engine.paused, self._engine.cards.marks = paused, cards
+
+    # -- followers -------------------------------------------------------------------------------------
+
+    def let_follow(self, ended: JobId, state: State, now: float) -> None:
+        """Let those start who waited for this end, and cancel those who waited for another.
+
+        A chain may be a hundred thousand jobs long: no recursion.
+        """
+        todo = [(ended, state)]
+        while todo:
+            number, state = todo.pop()
+            for follower, kind in self._store.queue.followers(number):
+                if is_met(kind, state):
+                    job = self._store.queue.unblock(follower, number)
+                    if not job.blockers and job.state is State.QUEUED:
+                        self._engine.hand.waiting.add(job)
+                else:
+                    outcome = Outcome(cause=Cause.DEPENDENCY, message=f"job {number} {_ENDED[state]}")
+                    self._end_unstarted(follower, outcome, now)
+                    todo.append((follower, outcome.state))
+
+    def _end_unstarted(self, job: JobId, outcome: Outcome, now: float) -> None:
+        self._store.queue.end_without_attempt(job, outcome, now)
+        self._lines.append(journal.changed([job], outcome.state, now=now, outcome=outcome))
+        self._store.events.write(now, "job.ended", job, _told(outcome, outcome.state))
+
+    # -- stop rules ------------------------------------------------------------------------------------
+
+    def _apply_stop_rules(self, job: Job, attempt: Attempt, outcome: Outcome, now: float) -> None:
+        group = self._group(job)
+        over = Over(group=group, gpus=tuple(claim.gpu for claim in attempt.claims), outcome=outcome)
+        is_suspicious = self._breakers.streaks or outcome.cause is not None
+        running = self._running() if is_suspicious else ()
+        self._breakers, verdicts = after(self._breakers, over, self._limits, running)
+        if verdicts.hold and (jobs := self._store.queue.waiting_of(group)):
+            self._store.queue.hold(jobs, verdicts.hold)
+            self.changed(jobs, State.HELD, now, verdicts.hold)
+            self._engine.load_waiting()
+        if verdicts.rest or verdicts.trust or verdicts.quarantine:
+            rested = {*verdicts.trust, *verdicts.quarantine}
+            self._rests = {key: why for key, why in {**self._rests, **verdicts.rest}.items() if key not in rested}
+            self.load_marks()
+        for key, why in verdicts.quarantine.items():
+            self.mark(Mark(f"gpu {key}", "quarantined", why, now))
+
+    def _running(self) -> list[tuple[str, str]]:
+        """The cards that jobs run on now, each with its job's group."""
+        return [
+            (claim.gpu, self._group(one.job))
+            for one in self._engine.hand.open.values()
+            for claim in one.attempt.claims
+        ]
+
+    def _group(self, job: Job) -> str:
+        """Whose failures are counted together: a project's, else those of one call of `add`."""
+        if job.request.project:
+            return f"project {job.request.project}"
+        batch = self._store.queue.batch_of(job.id)
+        return "" if batch is None else f"batch {batch}"
+
+    def _tell_mark(self, subject: str, kind: str, why: str, now: float) -> None:
+        what, _, name = subject.partition(" ")
+        self._store.events.write(now, f"{what}.{kind}", None, {"name": name, "why": why})
+
+
+_ENDED = {
+    State.SUCCEEDED: "succeeded",
+    State.FAILED: "failed",
+    State.CANCELLED: "was cancelled",
+    State.TIMED_OUT: "ran out of time",
+    State.LOST: "was lost",
+}
+
+
+def _told(outcome: Outcome, state: State) -> dict[str, Any]:
+    return {
+        "state": state,
+        "exit_code": outcome.exit_code,
+        "signal": outcome.signal,
+        "cause": outcome.cause,
+        "message": outcome.message,
+        "seconds": outcome.seconds,
+    }

@@ -1,0 +1,170 @@
+"""What turns an engine: calls it when something happened, wakes it on time, and asks the cards for it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from dibs.engine.hooks import Hooks
+from dibs.model.events import Event
+
+if TYPE_CHECKING:
+    from dibs.engine.engine import Engine
+    from dibs.gpus.probe import Probe
+    from dibs.gpus.watch import Watcher
+    from dibs.model.gpus import Reading
+
+_ASK_WITH_WORK = 1.0  # seconds between two looks at the cards while jobs wait or run
+_ASK_WITHOUT = 30.0
+_TOO_OLD = 2.0  # seconds; a card that was looked at before that may be somebody else's by now
+_LONGEST_SLEEP = 60.0  # seconds; the wall clock may be set while we wait for a moment of it
+
+
+class Driver:
+    """The loop around one engine.
+
+    It is there before the engine, which needs its `hooks`; `drive` then takes the engine. `after_turn` is called
+    after each turn, `fell` with a bug that fell out of one. Without `fell` the loop's own handler gets it.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        after_turn: Callable[[], None] = lambda: None,
+        fell: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self.engine: Engine
+        self.watcher: Watcher | None = None
+        self.has_looked = False  # at the cards
+        self._loop = loop
+        self._after_turn = after_turn
+        self._fell = fell
+        self._turn_is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_look: asyncio.TimerHandle | None = None
+        self._seen_at = 0.0  # time.monotonic of the last answer
+        self._is_busy = True  # jobs wait or run: the cards are asked often
+
+    def hooks(self, announce: Callable[[Sequence[Event]], None]) -> Hooks:
+        """What the engine is built with."""
+        return Hooks(self._loop.add_reader, self._loop.remove_reader, announce, self.ask_for_turn)
+
+    def drive(self, engine: "Engine") -> None:
+        self.engine = engine
+
+    def watch(self, probe: "Probe") -> None:
+        """Ask the cards from now on: often while there is work, rarely while there is none."""
+        from dibs.gpus.watch import Watcher
+
+        self.watcher = Watcher(probe, interval=_ASK_WITHOUT)
+        self.watcher.start()
+        # Nothing starts before the first look: a busy card must not be given away in the first second.
+        self.engine.cards.saw(None, "not asked yet")
+        self._look()
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether a look at the cards is under way without which nothing can be decided."""
+        return self.watcher is not None and (not self.has_looked or self.engine.cards.are_unsettled)
+
+    @property
+    def is_turn_due(self) -> bool:
+        return self._turn_is_due
+
+    def ask_for_turn(self) -> None:
+        """Have a turn soon. Whoever asks before it shares it."""
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._loop.call_soon(self._turn)
+
+    async def look(self, seconds: float) -> "Reading | None":
+        """A reading that begins now; None where there is nobody to ask, or no answer within these seconds."""
+        if self.watcher is None:
+            return None
+        answer: asyncio.Future[Reading | None] = self._loop.create_future()
+
+        def came(reading: "Reading | None") -> None:
+            self._saw(reading)
+            if not answer.done():
+                answer.set_result(reading)
+
+        self.watcher.ask(lambda reading: _call(self._loop, came, reading))
+        try:
+            return await asyncio.wait_for(answer, seconds)
+        except TimeoutError:
+            return None
+
+    def stop(self) -> None:
+        """No turn and no look any more."""
+        if self.watcher:
+            self.watcher.stop()
+        for timer in (self._timer, self._next_look):
+            if timer is not None:
+                timer.cancel()
+        self._turn_is_due = True  # so that nobody can ask for another
+
+    # -- turns -----------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        self._look_before_work()
+        try:
+            self.engine.turn()
+        except Exception as error:
+            if self._fell is None:
+                raise
+            self._fell(error)
+        self._set_timer()
+        if self.watcher and self.engine.cards.are_unsettled:
+            self.watcher.ask(self._saw_from_thread)
+        self._after_turn()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (wake_at := self.engine.wake_at) is not None:
+            pause = min(max(0.0, wake_at - time.time()), _LONGEST_SLEEP)
+            self._timer = self._loop.call_later(pause, self.ask_for_turn)
+
+    # -- cards -----------------------------------------------------------------------------------------
+
+    def _look_before_work(self) -> None:
+        """The first job after a quiet time waits for a fresh look: what was free may be somebody else's by now."""
+        has_work = bool(self.engine.running or self.engine.waiting)
+        if self.watcher is None or has_work == self._is_busy:
+            return
+        self._is_busy = has_work
+        if has_work:
+            if self.has_looked and time.monotonic() - self._seen_at > _TOO_OLD:
+                self.has_looked = False
+                self.engine.cards.saw(None, "being looked at after a quiet time")
+            self._look()
+
+    def _look(self) -> None:
+        assert self.watcher is not None
+        if self._next_look is not None:
+            self._next_look.cancel()
+        self.watcher.ask(self._saw_from_thread)
+        pause = _ASK_WITH_WORK if self._is_busy else _ASK_WITHOUT
+        self._next_look = self._loop.call_later(pause, self._look)
+
+    def _saw_from_thread(self, reading: "Reading | None") -> None:
+        _call(self._loop, self._saw, reading)
+
+    def _saw(self, reading: "Reading | None") -> None:
+        assert self.watcher is not None
+        self.has_looked = True
+        self._seen_at = time.monotonic()
+        failure = self.watcher.failure.message if self.watcher.failure else "no answer from the driver"
+        self.engine.cards.saw(reading, failure)
+        self.ask_for_turn()
+
+
+def _call(
+    loop: asyncio.AbstractEventLoop, callback: "Callable[[Reading | None], None]", reading: "Reading | None"
+) -> None:
+    """From a thread that may outlive the loop."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(callback, reading)

@@ -1,0 +1,85 @@
+"""What an engine has in hand between two turns, and who is told inside a turn what is being recorded."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dibs.engine.waiting import WaitingLine
+from dibs.model.events import Event
+from dibs.model.jobs import Attempt, Job, JobId, Outcome
+
+Key = tuple[JobId, int]  # an attempt's
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """An attempt that has not ended, as far as we know."""
+
+    job: Job
+    attempt: Attempt
+    is_ours: bool = False  # begun by this engine, so nobody needs to be told that it runs
+
+
+@dataclass(slots=True)
+class Hand:
+    """What is open, who waits, what there is to tell, and what is put off until when."""
+
+    waiting: WaitingLine
+    ask_for_turn: Callable[[], None]
+    open: dict[Key, Open] = field(default_factory=dict)
+    done: list[Key] = field(default_factory=list)  # let go by their shims, to be settled in the next turn
+    unclear: set[Key] = field(default_factory=set)  # to be looked at again: kept GPUs, shims that just start
+    events: list[Event] = field(default_factory=list)
+    timers: dict[str, float] = field(default_factory=dict)
+    false_starts: dict[JobId, int] = field(default_factory=dict)
+    failures: int = 0
+
+    def let_go(self, key: Key) -> None:
+        """A shim has let an attempt go."""
+        self.done.append(key)
+        self.ask_for_turn()
+
+    def look_again_at(self, key: Key, when: float) -> None:
+        self.unclear.add(key)
+        self.timers["unclear"] = min(when, self.timers.get("unclear", when))
+
+
+class Observer(Protocol):
+    """Hears of everything inside the turn that records it, and may record more in the same turn."""
+
+    def started(self, job: Job, attempt: Attempt) -> None: ...
+
+    def ended(self, job: Job, attempt: Attempt, outcome: Outcome, retry_at: float | None, now: float) -> None: ...
+
+    def never_ran(self, job: Job, attempt: Attempt, retry_at: float | None) -> None: ...
+
+    def before_commit(self) -> None:
+        """Everything of this turn is known; what is written elsewhere must be written now."""
+
+    def keep(self) -> Any:
+        """What must come back if the turn fails."""
+
+    def go_back(self, kept: Any) -> None:
+        """The store would not have it."""
+
+
+class Nobody:
+    """A run's list needs no journal, no dependencies and no events for readers who come back."""
+
+    def started(self, job: Job, attempt: Attempt) -> None:
+        pass
+
+    def ended(self, job: Job, attempt: Attempt, outcome: Outcome, retry_at: float | None, now: float) -> None:
+        pass
+
+    def never_ran(self, job: Job, attempt: Attempt, retry_at: float | None) -> None:
+        pass
+
+    def before_commit(self) -> None:
+        pass
+
+    def keep(self) -> Any:
+        return None
+
+    def go_back(self, kept: Any) -> None:
+        pass

@@ -1,0 +1,383 @@
+"""The queue as people use it: add, kill, hold, release, retry, edit, pause, drain, clean.
+
+Each call is one change: durable when it returns, and where it raises nothing has changed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dibs.engine.consequences import Consequences
+from dibs.engine.engine import Engine
+from dibs.engine.explain import Explain, Prospect, Waiting
+from dibs.engine.place import Place
+from dibs.errors import BadInput, Conflict, NoSuchJob
+from dibs.model.jobs import After, Cause, Job, JobId, Outcome, Request, State
+from dibs.model.pool import Pool
+from dibs.policy.retry import retry_names
+from dibs.store.codec import encode_requests
+from dibs.store.queue import Mark, is_met
+
+OVER = tuple(state for state in State if state.is_over)
+_CALLS_ARE_KEPT = 7 * 86400.0  # seconds: whoever lost an answer asks again much sooner
+_MOST_AT_ONCE = 10_000  # jobs that are removed in one turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """One call of `add`. Whoever repeats it with the same key gets the same numbers."""
+
+    key: str
+    requests: Sequence[Request]
+    environment: Mapping[str, str]
+    code: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    first: JobId
+    last: JobId
+    is_new: bool
+
+
+@dataclass(slots=True)
+class Changed:
+    """Which jobs were changed, and why the others were not."""
+
+    jobs: list[JobId] = field(default_factory=list)
+    unchanged: list[tuple[JobId, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What was forgotten; the folders are left to whoever may take the time to remove them."""
+
+    jobs: list[Job]
+    environments: list[str]  # keys
+    snapshots: list[str]  # copies of code that no job runs in any more
+
+
+class Queue:
+    """What people ask for. Reading is the store's own affair (`store.listing`)."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        consequences: Consequences,
+        place: Place,
+        explain: Explain,
+        resolve: Callable[[str], Pool],
+    ) -> None:
+        self.resolve = resolve  # the words for a pool into one; asks the driver, so not on the loop
+        self._engine = engine
+        self._explain = explain
+        self._tables = engine.store.queue
+        self._listing = engine.store.listing
+        self._consequences = consequences
+        self._place = place
+
+    # -- adding ----------------------------------------------------------------------------------------
+
+    def add(self, submission: Submission) -> Added:
+        if earlier := self._tables.numbers_of(submission.key):
+            return Added(*earlier, is_new=False)
+        requests = submission.requests
+        if not requests:
+            raise BadInput("there is no job to add", remedy="name a command")
+        if known := self._known_once(requests):
+            return Added(known, known, is_new=False)
+        self.check_possible(requests)
+        with self._engine.change() as now:
+            environment = self._engine.store.keep_environment(submission.environment)
+            # The file first: a job that is acknowledged must find its environment.
+            self._place.keep_environment(environment, submission.environment)
+            code = self._tables.keep_code(submission.code)
+            jobs = self._tables.number(requests, environment, code)
+            texts = encode_requests([job.request for job in jobs])
+            self._tables.add(jobs, texts, now)
+            self._tables.remember_call(submission.key, jobs[0].id, jobs[-1].id, now)
+            self._consequences.added(jobs, texts, submission.key, submission.code, now)
+            for job in jobs:
+                if job.state is State.QUEUED and not job.blockers:
+                    self._engine.hand.waiting.add(job)
+        return Added(jobs[0].id, jobs[-1].id, is_new=True)
+
+    def check_possible(self, requests: Iterable[Request]) -> None:
+        """Raise BadInput for what can never run."""
+        seen = set()
+        names = retry_names()
+        for request in requests:
+            if request.wishes not in seen:
+                seen.add(request.wishes)
+                if problem := self._engine.why_never(request):
+                    raise BadInput(
+                        f"a job like this could never start: {problem}",
+                        remedy="`dibs gpus` shows the GPUs there are",
+                    )
+            for needed in request.after:
+                if not self._listing.states([needed.job]):
+                    raise NoSuchJob(needed.job)
+            if hindrance := self._hindrance(request):
+                raise BadInput(
+                    f"a job like this could never start: {hindrance}",
+                    remedy="`dibs retry` that one first, or use --after-any",
+                )
+            _check_checkpoint(request)
+            for cause in request.retry_on:
+                if cause not in names:
+                    raise BadInput(f"cannot retry on {cause!r}", remedy=f"causes are {', '.join(names)}")
+
+    def _known_once(self, requests: Sequence[Request]) -> JobId | None:
+        if not any(request.once for request in requests):
+            return None
+        if len(requests) > 1:
+            raise BadInput("--once is for one job", remedy="add the jobs one by one, each with a key of its own")
+        return self._tables.job_once(requests[0].once)
+
+    def _hindrance(self, request: Request) -> str:
+        """Which of the jobs that it follows has ended otherwise than it should, where one has."""
+        for needed in request.after:
+            state = self._listing.states([needed.job]).get(needed.job)
+            if state is not None and state.is_over and not is_met(needed.kind, state):
+                wanted = "succeed" if needed.kind is After.OK else "fail"
+                return f"job {needed.job} should {wanted} first, but it is {state}"
+        return ""
+
+    def check(self, requests: Sequence[Request]) -> list[Prospect]:
+        """A dry run of `add`: where and when these would start. Raises for what can never run."""
+        self.check_possible(requests)
+        return self._explain.check(requests)
+
+    def why(self, job: JobId) -> Waiting:
+        return self._explain.why(job)
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    def kill(self, jobs: Sequence[JobId], signal: int | None = None) -> Changed:
+        """Cancel what waits, stop what runs: TERM, the job's grace, KILL. Or send what runs a signal."""
+        changed = Changed()
+        running: list[tuple[JobId, int]] = []
+        with self._engine.change() as now:
+            for job in self._found(jobs):
+                if job.state.is_over:
+                    changed.unchanged.append((job.id, f"it is over ({job.state})"))
+                    continue
+                if job.state is State.RUNNING:
+                    running.append((job.id, job.attempts))
+                elif signal is not None:
+                    changed.unchanged.append((job.id, "it has not started; leave out the signal to cancel it"))
+                    continue
+                else:
+                    self._forget_waiting(job)
+                    outcome = Outcome(cause=Cause.STOPPED, message="cancelled before it started")
+                    self._consequences.ended_before_start([(job.id, outcome)], now)
+                changed.jobs.append(job.id)
+        self._engine.tell(running, "stop" if signal is None else f"signal {signal}")
+        return changed
+
+    def hold(self, jobs: Sequence[JobId], why: str = "held by its owner") -> Changed:
+        changed = Changed()
+        with self._engine.change() as now:
+            for job in self._found(jobs):
+                if job.state is not State.QUEUED:
+                    changed.unchanged.append((job.id, _why_not(job, "only a queued job can be held")))
+                    continue
+                self._forget_waiting(job)
+                changed.jobs.append(job.id)
+            if changed.jobs:
+                self._tables.hold(changed.jobs, why)
+                self._consequences.changed(changed.jobs, State.HELD, now, why)
+        return changed
+
+    def release(self, jobs: Sequence[JobId]) -> Changed:
+        changed = Changed()
+        with self._engine.change() as now:
+            for job in self._found(jobs):
+                if job.state is not State.HELD:
+                    changed.unchanged.append((job.id, _why_not(job, "it is not held")))
+                    continue
+                self._wait(self._tables.release(job.id))
+                changed.jobs.append(job.id)
+            if changed.jobs:
+                self._consequences.changed(changed.jobs, State.QUEUED, now)
+        return changed
+
+    def retry(self, jobs: Sequence[JobId]) -> Changed:
+        """Queue ended jobs again, and with them what was cancelled because of them."""
+        changed = Changed()
+        with self._engine.change() as now:
+            todo = sorted(self._found(jobs), key=lambda job: job.id)  # what others follow comes first
+            seen = {job.id for job in todo}
+            while todo:
+                job = todo.pop(0)
+                if not job.state.is_over:
+                    changed.unchanged.append((job.id, f"it is not over ({job.state})"))
+                    continue
+                if hindrance := self._hindrance(job.request):
+                    changed.unchanged.append((job.id, hindrance))
+                    continue
+                again = self._engine.store.queue_again(job.id)
+                self._tables.block_again(job.id, again.request)
+                self._wait(self._tables.job(job.id))
+                changed.jobs.append(job.id)
+                followers = [number for number in self._tables.stopped_by(job.id) if number not in seen]
+                seen.update(followers)
+                todo += self._tables.find(followers)
+            if changed.jobs:
+                self._consequences.changed(sorted(changed.jobs), State.QUEUED, now, "tried again", is_fresh=True)
+        return changed
+
+    def edit(
+        self, job: JobId, request: Request | None = None, *, top: bool = False, before: JobId | None = None
+    ) -> Job:
+        """Change what a job asks for, or its place, before it starts."""
+        with self._engine.change() as now:
+            (old,) = self._found([job])
+            if old.state not in (State.QUEUED, State.HELD):
+                raise Conflict(
+                    f"cannot change job {job}: it is {old.state}",
+                    remedy="only what has not started can be changed; `dibs retry` starts an ended job again",
+                )
+            new = replace(old, request=request or old.request)
+            if request is not None:
+                new = replace(new, not_before=request.begin)
+                if late := [needed.job for needed in request.after if needed.job >= job]:
+                    raise BadInput(f"job {job} cannot follow job {late[0]}", remedy="a job follows older ones")
+                follows = request.after if request.after != old.request.after else ()
+                self.check_possible([replace(request, after=follows)])
+            if top:
+                new = replace(new, request=replace(new.request, priority=self._tables.highest_priority() + 1))
+            if before is not None:
+                (other,) = self._found([before])
+                if other.state is not State.QUEUED or other.id == job:
+                    raise Conflict(f"cannot go before job {before}", remedy="it does not wait in the queue")
+                new = replace(
+                    new,
+                    rank=self._tables.rank_before(other),
+                    request=replace(new.request, priority=other.request.priority),
+                )
+            if old.state is State.QUEUED:
+                self._forget_waiting(old)
+            self._tables.change(new)
+            self._consequences.edited(new, now)
+            if new.request.after != old.request.after:
+                self._tables.block_again(job, new.request)
+            self._wait(self._tables.job(job))
+        return new
+
+    def clean(self, before: float, states: Sequence[State] = OVER, project: str | None = None) -> Cleaned:
+        """Forget jobs that ended before a moment; at most some thousands in one call."""
+        with self._engine.change() as now:
+            numbers = self._tables.old_jobs(before, states, project, _MOST_AT_ONCE)
+            jobs = self._tables.find(numbers)
+            if jobs:
+                self._tables.remove(numbers)
+                self._consequences.cleaned(sorted(numbers), now)
+            self._tables.forget_calls(now - _CALLS_ARE_KEPT)
+            environments, snapshots = self._tables.forget_unused() if jobs else ([], [])
+        return Cleaned(jobs, environments, snapshots)
+
+    # -- pausing, draining -----------------------------------------------------------------------------
+
+    def pause(self, project: str = "", why: str = "") -> bool:
+        """Start nothing more, of one project or at all; what runs goes on. False where that was so already."""
+        subject = f"project {project}" if project else "queue"
+        if any(mark.subject == subject for mark in self._listing.marks()):
+            return False
+        with self._engine.change() as now:
+            self._consequences.mark(Mark(subject, "paused", why, now))
+        return True
+
+    def unpause(self, project: str = "") -> bool:
+        with self._engine.change() as now:
+            return self._consequences.unmark(f"project {project}" if project else "queue", now)
+
+    def drain(self, gpus: Sequence[str], why: str = "") -> list[str]:
+        """Start nothing more on these cards; what runs there goes on. Gives the keys of the cards."""
+        keys = [self.card_key(gpu) for gpu in gpus]
+        with self._engine.change() as now:
+            for key in keys:
+                self._consequences.mark(Mark(f"gpu {key}", "drained", why, now))
+        return keys
+
+    def undrain(self, gpus: Sequence[str]) -> list[str]:
+        """Take back a drain or a quarantine. Gives the keys of the cards for which that was so."""
+        keys = [self.card_key(gpu) for gpu in gpus]
+        with self._engine.change() as now:
+            return [key for key in keys if self._consequences.unmark(f"gpu {key}", now)]
+
+    def card_key(self, gpu: str) -> str:
+        """The card that a number or the beginning of a UUID means."""
+        found = [
+            card.gpu.key
+            for card in self._engine.cards.pool.cards
+            if gpu == str(card.gpu.index) or (not gpu.isdigit() and gpu and card.gpu.key.startswith(gpu))
+        ]
+        if len(found) != 1:
+            raise BadInput(
+                f"cannot find GPU {gpu} in the queue's pool",
+                remedy=f"it has GPU {self._engine.cards.pool.shown or '(none)'}",
+            )
+        return found[0]
+
+    def pool_with(self, gpus: Sequence[str]) -> str:
+        """The words for the pool with more GPUs in it, for `resolve`."""
+        return ",".join([*self._pool_entries(), *gpus])
+
+    def pool_without(self, gpus: Sequence[str]) -> str:
+        """The words for the pool without these GPUs, however many slots they had."""
+        gone = {self.card_key(gpu) for gpu in gpus}
+        entries = self._pool_entries()
+        return ",".join(one for one in entries if not {self.card_key(gpu) for gpu in one.split("+")} & gone)
+
+    def _pool_entries(self) -> list[str]:
+        pool = self._engine.cards.pool
+        cards = {card.gpu.key: card for card in pool.cards}
+        groups = pool.groups or tuple((key,) for key in cards)
+        return [
+            "+".join(str(cards[key].gpu.index) for key in group)
+            for group in groups
+            for _ in range(cards[group[0]].slots)
+        ]
+
+    def set_pool(self, text: str, pool: Pool) -> None:
+        """Use these GPUs from now on. Those that are not among them any more finish what they run."""
+        with self._engine.change() as now:
+            self._consequences.set("pool", text, now)
+        self._engine.cards.pool = pool
+
+    # -- helpers ---------------------------------------------------------------------------------------
+
+    def _found(self, jobs: Sequence[JobId]) -> list[Job]:
+        found = self._tables.find(jobs)
+        if len(found) < len(jobs):
+            there = {job.id for job in found}
+            raise NoSuchJob(next(job for job in jobs if job not in there))
+        return found
+
+    def _forget_waiting(self, job: Job) -> None:
+        if job.state is State.QUEUED and not job.blockers:
+            self._engine.hand.waiting.remove(job)
+
+    def _wait(self, job: Job) -> None:
+        if job.state is State.QUEUED and not job.blockers:
+            self._engine.hand.waiting.add(job)
+
+
+def _why_not(job: Job, rule: str) -> str:
+    return f"{rule}; it {'has' if job.state is State.SUCCEEDED else 'is'} {job.state}"
+
+
+def _check_checkpoint(request: Request) -> None:
+    if request.checkpoint is None:
+        return
+    if request.time_limit is None:
+        raise BadInput(
+            "a checkpoint signal comes before a time limit, and there is none", remedy="set one with -t"
+        )
+    if request.checkpoint.seconds >= request.time_limit:
+        raise BadInput(
+            f"the checkpoint signal would come {request.checkpoint.seconds:g} s before a limit of"
+            f" {request.time_limit:g} s",
+            remedy="give the job more time with -t, or send the signal later",
+        )

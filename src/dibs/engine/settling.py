@@ -1,0 +1,131 @@
+"""What became of an attempt: found out from its folder, its lock and its leases, and recorded."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from dibs.backends.local import LocalBackend
+from dibs.engine.cards import Cards
+from dibs.engine.hand import Hand, Key, Observer, Open
+from dibs.engine.keeper import Keeper
+from dibs.engine.results import Results
+from dibs.model.events import Ended, Started, Trouble
+from dibs.model.jobs import Cause, Outcome, State
+from dibs.policy.retry import retry_after
+from dibs.policy.settle import LOST, Verdict, outcome_of, settle
+from dibs.store.store import Store
+
+LOOK_AT_STARTING = 0.01  # seconds until a shim that is just starting can be watched
+_LOOK_AT_KEPT = 0.5  # seconds between two looks at a lost attempt that still holds its GPU
+_AFTER_TROUBLE = 2.0  # seconds until a folder that could not be read is looked at again
+_MOST_FALSE_STARTS = 5
+
+
+class Settling:
+    """Ends, adopts or queues again. Everything here happens inside a turn of the store."""
+
+    def __init__(
+        self,
+        *,
+        hand: Hand,
+        store: Store,
+        backend: LocalBackend,
+        keeper: Keeper,
+        cards: Cards,
+        results: Results,
+        boot_id: str,
+        may_retry: Callable[[], bool],
+    ) -> None:
+        self.observer: Observer
+        self._hand = hand
+        self._store = store
+        self._backend = backend
+        self._keeper = keeper
+        self._cards = cards
+        self._results = results
+        self._boot_id = boot_id
+        self._may_retry = may_retry
+
+    def settle(self, key: Key, now: float) -> None:
+        """Find out what became of an attempt, and record it."""
+        one = self._hand.open.get(key)
+        if one is None:
+            return
+        attempt = one.attempt
+        try:
+            facts = self._backend.observe(attempt)
+        except OSError as error:
+            self._hand.events.append(Trouble(f"cannot look at job {one.job.label}: {error}"))
+            self._hand.look_again_at(key, now + _AFTER_TROUBLE)
+            return
+        record = facts.exit_record
+        verdict = settle(
+            is_locked=facts.is_locked,
+            has_record=record is not None,
+            has_started=facts.has_started,
+            lease_is_held=not (facts.is_told or facts.is_locked) and self._keeper.is_held_by(attempt),
+            same_boot=attempt.boot_id == self._boot_id,
+        )
+        if verdict is Verdict.RUNNING:
+            self._adopt(one, now)
+        elif verdict is Verdict.KEPT:
+            self._keep(one, now)
+        elif verdict is Verdict.NEVER_RAN:
+            self._queue_again(one, now)
+        else:
+            self._end(one, LOST if record is None else outcome_of(record), now)
+
+    def _adopt(self, one: Open, now: float) -> None:
+        """It runs under a shim that another engine started, or that has not yet said so: watch it."""
+        key = one.attempt.key
+        if not self._backend.adopt(one.attempt, lambda: self._hand.let_go(key)):
+            self._hand.look_again_at(key, now + LOOK_AT_STARTING)
+            return
+        self._hand.unclear.discard(key)
+        if not one.is_ours:
+            stdout, stderr = self._results.streams(one.job, one.attempt.folder)
+            self._hand.events.append(Started(one.job, one.attempt, stdout, stderr, adopted=True))
+
+    def _keep(self, one: Open, now: float) -> None:
+        key = one.attempt.key
+        if key not in self._hand.unclear:
+            sentence = f"the supervisor of job {one.job.label} is gone; its GPU is kept until its processes end"
+            self._hand.events.append(Trouble(sentence))
+        self._hand.look_again_at(key, now + _LOOK_AT_KEPT)
+
+    def _end(self, one: Open, outcome: Outcome, now: float) -> None:
+        job, attempt = one.job, one.attempt
+        pause = retry_after(job, outcome) if self._may_retry() else None
+        if outcome.checkpointed and self._may_retry():
+            pause = 0.0  # it saved its work and goes on from there
+        retry_at = None if pause is None else now + pause
+        self._hand.false_starts.pop(job.id, None)
+        self._store.end_attempt(attempt, outcome, now, retry_at)
+        self._hand.failures += retry_at is None and outcome.cause is not None
+        self._close(one)
+        if retry_at is not None:
+            tries = job.tries - outcome.checkpointed
+            self._hand.waiting.add(replace(job, state=State.QUEUED, tries=tries, not_before=retry_at))
+        self._hand.events.append(Ended(job, attempt, outcome, retry_at))
+        self.observer.ended(job, attempt, outcome, retry_at, now)
+
+    def _queue_again(self, one: Open, now: float) -> None:
+        """It never ran. Again, but not for ever: what cannot be started five times in a row is a failure."""
+        job, attempt = one.job, one.attempt
+        count = self._hand.false_starts[job.id] = self._hand.false_starts.get(job.id, 0) + 1
+        if count >= _MOST_FALSE_STARTS:
+            message = "its supervisor could not be started: too many processes, or a full disk?"
+            self._end(one, Outcome(exit_code=127, cause=Cause.START_ERROR, message=message), now)
+            return
+        retry_at = None if count == 1 else now + 0.1 * 2**count
+        self._store.forget_attempt(attempt, retry_at)
+        self._close(one)
+        self._hand.waiting.add(
+            replace(job, state=State.QUEUED, attempts=attempt.number - 1, tries=job.tries - 1, not_before=retry_at)
+        )
+        self.observer.never_ran(job, attempt, retry_at)
+
+    def _close(self, one: Open) -> None:
+        del self._hand.open[one.attempt.key]
+        self._hand.unclear.discard(one.attempt.key)
+        self._cards.release(one.attempt)
+        self._keeper.release(one.attempt)

@@ -1,0 +1,238 @@
+"""Questions that faces ask of the store. Every answer costs the same with a thousand jobs or a million."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dibs.errors import BadInput, NoSuchJob
+from dibs.model.jobs import JobId, State
+from dibs.store.queue import Mark
+from dibs.store.rows import (
+    ATTEMPT_ROW,
+    JOB_ROW,
+    AttemptRow,
+    JobRow,
+    attempt_row_of,
+    job_row_of,
+    text_value,
+)
+
+Ask = Callable[..., list[Any]]  # a question and its values; StoreUnusable where the disk is sick
+
+_MOST_IN_RANGE = 100_000
+# How a page is sorted: the column, and whether it runs backwards.
+_ORDERS = {"newest": ("id", True), "oldest": ("id", False), "ended": ("ended_at", True)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Filter:
+    """Which jobs are meant. What is empty leaves all."""
+
+    states: tuple[State, ...] = ()
+    project: str | None = None
+    name: str | None = None
+    tag: str | None = None
+    array: int | None = None
+    since: float | None = None  # queued, or ended, after this moment
+    ranges: tuple[tuple[int, int], ...] = ()  # of numbers, both ends included
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    rows: list[JobRow]
+    cursor: str | None  # where the next page begins; None: this was the last
+
+
+class Listing:
+    """Reads only."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def page(self, wanted: Filter, order: str = "newest", cursor: str | None = None, limit: int = 100) -> Page:
+        if order == "turn":
+            return Page(self._in_turn(wanted, limit), None)
+        if order not in _ORDERS:
+            raise BadInput(f"cannot sort by {order!r}", remedy=f"sort by {', '.join([*_ORDERS, 'turn'])}")
+        column, is_backwards = _ORDERS[order]
+        where, values = _conditions(wanted)
+        if column == "ended_at":
+            where.append("ended_at is not null")
+        if cursor is not None:
+            place, number = _read_cursor(cursor)
+            sign = "<" if is_backwards else ">"
+            where.append(f"({column}, id) {sign} (?, ?)")
+            values += [place, number]
+        way = "desc" if is_backwards else "asc"
+        condition = f"where {' and '.join(where)}" if where else ""
+        rows = self._ask(
+            f"select {JOB_ROW} from jobs {condition} order by {column} {way}, id {way} limit ?",
+            (*values, limit + 1),
+        )
+        found = [job_row_of(row) for row in rows[:limit]]
+        if len(rows) <= limit:
+            return Page(found, None)
+        last = found[-1]
+        return Page(found, f"{last.job.id if column == 'id' else last.ended_at!r}:{last.job.id}")
+
+    def _in_turn(self, wanted: Filter, limit: int) -> list[JobRow]:
+        where, values = _conditions(wanted)
+        where.append("state = 'queued'")
+        rows = self._ask(
+            f"select {JOB_ROW} from jobs where {' and '.join(where)}"
+            " order by priority desc, coalesce(rank, id) limit ?",
+            (*values, limit),
+        )
+        return [job_row_of(row) for row in rows]
+
+    def row(self, job: JobId) -> JobRow:
+        row = self._one(f"select {JOB_ROW} from jobs where id = ?", (job,))
+        if row is None:
+            raise NoSuchJob(job)
+        return job_row_of(row)
+
+    def states(self, jobs: Sequence[JobId]) -> dict[JobId, State]:
+        """Where these jobs stand; those that are not there are left out."""
+        found = {}
+        for job in jobs:
+            row = self._one("select state from jobs where id = ?", (job,))
+            if row is not None:
+                found[job] = State(row[0])
+        return found
+
+    def attempts(self, job: JobId) -> list[AttemptRow]:
+        rows = self._ask(f"select {ATTEMPT_ROW} from attempts where job = ? order by number", (job,))
+        return [attempt_row_of(row) for row in rows]
+
+    def ahead_of(self, job: JobId) -> int:
+        """How many queued jobs of the same class stand before this one."""
+        row = self._one(
+            "select count(*) from jobs as other join jobs as this on this.id = ?"
+            " where other.class = this.class and other.state = 'queued' and other.blockers = 0"
+            " and (other.priority > this.priority or (other.priority = this.priority"
+            " and coalesce(other.rank, other.id) < coalesce(this.rank, this.id)))",
+            (job,),
+        )
+        return int(row[0])
+
+    def blockers(self, job: JobId) -> list[tuple[JobId, str, State | None]]:
+        """The jobs that this one waits for: number, wanted end, and where they stand."""
+        rows = self._ask(
+            "select needs, kind, state from dependencies left join jobs on id = needs"
+            " where job = ? order by needs",
+            (job,),
+        )
+        return [(JobId(needs), kind, None if state is None else State(state)) for needs, kind, state in rows]
+
+    def find(self, reference: str) -> list[JobId]:
+        """`17`, `@`, `@~2`, `17_4`, `17_` (the whole array), `3-9`, or the newest job of a name."""
+        text = reference.strip()
+        if re.fullmatch(r"[0-9]{1,18}", text):
+            rows = self._numbers("select id from jobs where id = ?", int(text))
+        elif last := re.fullmatch(r"@(?:~([0-9]{1,9}))?", text):
+            rows = self._numbers("select id from jobs order by id desc limit 1 offset ?", int(last[1] or 0))
+        elif task := re.fullmatch(r"([0-9]{1,18})_([0-9]{1,18})?", text):
+            rows = self._of_array(int(task[1]), None if task[2] is None else int(task[2]))
+        elif span := re.fullmatch(r"([0-9]{1,18})-([0-9]{1,18})", text):
+            rows = self._numbers(
+                "select id from jobs where id between ? and ? order by id limit ?",
+                int(span[1]),
+                int(span[2]),
+                _MOST_IN_RANGE,
+            )
+        else:
+            rows = (
+                self._numbers("select id from jobs where name = ? order by id desc limit 1", text_value(text))
+                if text
+                else []
+            )
+        if not rows:
+            raise NoSuchJob(reference if reference.strip() else "''")
+        return rows
+
+    def _of_array(self, array: int, task: int | None) -> list[JobId]:
+        if task is None:
+            return self._numbers("select id from jobs where array_id = ? order by task", array)
+        return self._numbers("select id from jobs where array_id = ? and task = ?", array, task)
+
+    def counts(self, project: str | None = None) -> dict[State, int]:
+        """How many jobs are in each state."""
+        where, values = ("", ()) if project is None else (" where project = ?", (project,))
+        rows = self._ask(f"select state, sum(jobs) from tally{where} group by state having sum(jobs) > 0", values)
+        return {State(state): jobs for state, jobs in rows}
+
+    def projects(self) -> dict[str, dict[State, int]]:
+        rows = self._ask("select project, state, jobs from tally where jobs > 0 order by project")
+        found: dict[str, dict[State, int]] = {}
+        for project, state, jobs in rows:
+            found.setdefault(project, {})[State(state)] = jobs
+        return found
+
+    def environment(self, key: str) -> dict[str, str]:
+        row = self._one("select content from environments where key = ?", (key,))
+        found: dict[str, str] = json.loads(row[0]) if row else {}
+        return found
+
+    def code(self, key: str) -> dict[str, Any] | None:
+        row = self._one("select content from code where key = ?", (key,))
+        found: dict[str, Any] | None = json.loads(row[0]) if row else None
+        return found
+
+    def marks(self) -> list[Mark]:
+        rows = self._ask("select subject, kind, why, since from marks order by subject")
+        return [Mark(*row) for row in rows]
+
+    def seconds_of(self, project: str, name: str) -> float | None:
+        """How long the last succeeded job of the same project and name ran."""
+        row = (
+            self._one(
+                "select seconds from jobs where project = ? and name = ? and state = 'succeeded'"
+                " order by id desc limit 1",
+                (text_value(project), text_value(name)),
+            )
+            if project or name
+            else None
+        )
+        return None if row is None else row[0]
+
+    def _one(self, question: str, values: Sequence[Any] = ()) -> Any:
+        rows = self._ask(question, values)
+        return rows[0] if rows else None
+
+    def _numbers(self, question: str, *values: Any) -> list[JobId]:
+        return [JobId(number) for (number,) in self._ask(question, values)]
+
+
+def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:
+    where: list[str] = []
+    values: list[Any] = []
+    if wanted.states:
+        where.append(f"state in ({','.join('?' * len(wanted.states))})")
+        values += [str(state) for state in wanted.states]
+    for column, value in (("project", wanted.project), ("name", wanted.name)):
+        if value is not None:
+            where.append(f"{column} = ?")
+            values.append(text_value(value))
+    if wanted.array is not None:
+        where.append("array_id = ?")
+        values.append(wanted.array)
+    if wanted.tag is not None:
+        where.append("exists (select 1 from json_each(request, '$.tags') where value = ?)")
+        values.append(text_value(wanted.tag))
+    if wanted.since is not None:
+        where.append("coalesce(ended_at, started_at, queued_at) >= ?")
+        values.append(wanted.since)
+    if wanted.ranges:
+        where.append("(" + " or ".join("id between ? and ?" for _ in wanted.ranges) + ")")
+        values += [end for span in wanted.ranges for end in span]
+    return where, values
+
+
+def _read_cursor(text: str) -> tuple[float, int]:
+    try:
+        place, number = text.split(":")
+        return float(place), int(number)
+    except ValueError:
+        raise BadInput(f"cannot read the cursor {text[:50]!r}", remedy="take it from the page before") from None

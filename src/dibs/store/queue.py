@@ -1,0 +1,309 @@
+"""What a queue remembers beyond a run's list: calls of `add`, dependencies, places, marks and settings."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+from dibs.model.jobs import After, Job, JobId, Outcome, Request, State
+from dibs.store.codec import class_of, encode_request
+from dibs.store.rows import JOB, job_of, text_value
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A pause, a drain or a quarantine. The subject is `queue`, `project NAME` or `gpu KEY`."""
+
+    subject: str
+    kind: str
+    why: str
+    since: float
+
+
+class QueueTables:
+    """Everything here happens inside a turn of the store."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    # -- adding ----------------------------------------------------------------------------------------
+
+    def numbers_of(self, key: str) -> tuple[JobId, JobId] | None:
+        """The first and the last number that an earlier call with this key was given."""
+        row = self._db.execute("select first, last from submissions where key = ?", (key,)).fetchone()
+        return None if row is None else (JobId(row[0]), JobId(row[1]))
+
+    def remember_call(self, key: str, first: JobId, last: JobId, now: float) -> None:
+        self._db.execute("insert into submissions values (?, ?, ?, ?)", (key, first, last, now))
+
+    def forget_calls(self, before: float) -> None:
+        self._db.execute("delete from submissions where at < ?", (before,))
+
+    def job_once(self, once: str) -> JobId | None:
+        row = self._db.execute("select id from jobs where once = ?", (text_value(once),)).fetchone()
+        return None if row is None else JobId(row[0])
+
+    def keep_code(self, code: Mapping[str, Any] | None) -> str:
+        """Remember what is known about the code once per content; return its key."""
+        if not code:
+            return ""
+        text = json.dumps(dict(code), sort_keys=True)
+        key = blake2b(text.encode(), digest_size=16).hexdigest()
+        self._db.execute("insert or ignore into code values (?, ?)", (key, text))
+        return key
+
+    def next_number(self) -> JobId:
+        row = self._db.execute("select seq from sqlite_sequence where name = 'jobs'").fetchone()
+        return JobId(1 if row is None else row[0] + 1)
+
+    def number(self, requests: Sequence[Request], environment: str, code: str) -> list[Job]:
+        """Make jobs of requests, with the next numbers. Whom they follow is settled by how things stand now."""
+        first = self.next_number()
+        array, last_task = first, None
+        jobs = []
+        for number, request in enumerate(requests, first):
+            if request.array is None:
+                last_task = None
+            else:
+                if last_task is None or request.array.task <= last_task:
+                    array = JobId(number)  # an array begins
+                last_task = request.array.task
+                request = replace(request, array=replace(request.array, array=array))
+            job = Job(
+                id=JobId(number),
+                request=request,
+                state=State.HELD if request.hold else State.QUEUED,
+                not_before=request.begin,
+                environment=environment,
+                blockers=self._depend(JobId(number), request) if request.after else 0,
+                why_held="held when it was added" if request.hold else "",
+                code=code,
+            )
+            jobs.append(job)
+        return jobs
+
+    def add(self, jobs: Sequence[Job], requests: Sequence[str], now: float) -> None:
+        """Store numbered jobs, and with each its request as text."""
+        batch = jobs[0].id if len(jobs) > 1 else None
+        self._db.executemany(
+            "insert into jobs (id, once, request, class, environment, code, name, project, batch, array_id, task,"
+            " priority, state, blockers, why_held, not_before, queued_at)"
+            " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    job.id,
+                    text_value(job.request.once) or None,
+                    text,
+                    class_of(job.request),
+                    job.environment,
+                    job.code,
+                    text_value(job.request.name),
+                    text_value(job.request.project),
+                    batch,
+                    job.request.array.array if job.request.array else None,
+                    job.request.array.task if job.request.array else None,
+                    job.request.priority,
+                    job.state,
+                    job.blockers,
+                    job.why_held,
+                    job.not_before,
+                    now,
+                )
+                for job, text in zip(jobs, requests, strict=True)
+            ],
+        )
+
+    def _depend(self, job: JobId, request: Request) -> int:
+        """Write down what a new job waits for; what has ended as it should is no hindrance any more."""
+        blockers = 0
+        for needed in request.after:
+            row = self._db.execute("select state from jobs where id = ?", (needed.job,)).fetchone()
+            if row is not None and State(row[0]).is_over and is_met(needed.kind, State(row[0])):
+                continue
+            blockers += self._db.execute(
+                "insert or ignore into dependencies values (?, ?, ?)", (needed.job, job, needed.kind)
+            ).rowcount
+        return blockers
+
+    # -- dependencies ----------------------------------------------------------------------------------
+
+    def followers(self, ended: JobId) -> list[tuple[JobId, After]]:
+        """Who waits for this job, and for what end of it."""
+        rows = self._db.execute("select job, kind from dependencies where needs = ?", (ended,)).fetchall()
+        return [(JobId(job), After(kind)) for job, kind in rows]
+
+    def unblock(self, job: JobId, ended: JobId) -> Job:
+        """One hindrance less."""
+        self._db.execute("delete from dependencies where needs = ? and job = ?", (ended, job))
+        self._db.execute("update jobs set blockers = blockers - 1 where id = ? and blockers > 0", (job,))
+        return self.job(job)
+
+    def block_again(self, job: JobId, request: Request) -> int:
+        """A job that is tried again waits again for what has not ended as it should."""
+        self._db.execute("delete from dependencies where job = ?", (job,))
+        blockers = self._depend(job, request)
+        self._db.execute("update jobs set blockers = ? where id = ?", (blockers, job))
+        return blockers
+
+    def stopped_by(self, job: JobId) -> list[JobId]:
+        """What was cancelled because of this job's end."""
+        rows = self._db.execute(
+            "select id from jobs where state = 'cancelled' and cause = 'dependency' and message like ?",
+            (f"job {job} %",),
+        ).fetchall()
+        return [JobId(number) for (number,) in rows]
+
+    @property
+    def blocked(self) -> int:
+        """How many queued jobs wait for other jobs."""
+        row = self._db.execute(
+            "select count(*) from (select distinct job from dependencies) join jobs on id = job"
+            " where state = 'queued'"
+        ).fetchone()
+        count: int = row[0]
+        return count
+
+    # -- changes ---------------------------------------------------------------------------------------
+
+    def job(self, job: JobId) -> Job:
+        return job_of(self._db.execute(f"select {JOB} from jobs where id = ?", (job,)).fetchone())
+
+    def find(self, jobs: Iterable[JobId]) -> list[Job]:
+        """Those of the jobs that there are."""
+        found = []
+        for job in jobs:
+            row = self._db.execute(f"select {JOB} from jobs where id = ?", (job,)).fetchone()
+            if row is not None:
+                found.append(job_of(row))
+        return found
+
+    def waiting_of(self, group: str) -> list[JobId]:
+        """The jobs of a project or a batch that have not started. A group is `project NAME` or `batch N`."""
+        kind, _, name = group.partition(" ")
+        column = "project" if kind == "project" else "batch"
+        value: str | int = name if kind == "project" else int(name)
+        rows = self._db.execute(
+            f"select id from jobs where {column} = ? and state = 'queued' order by id", (value,)
+        ).fetchall()
+        return [JobId(number) for (number,) in rows]
+
+    def batch_of(self, job: JobId) -> JobId | None:
+        row = self._db.execute("select batch from jobs where id = ?", (job,)).fetchone()
+        return None if row is None or row[0] is None else JobId(row[0])
+
+    def hold(self, jobs: Iterable[JobId], why: str) -> None:
+        self._db.executemany(
+            "update jobs set state = 'held', why_held = ? where id = ?", [(text_value(why), job) for job in jobs]
+        )
+
+    def release(self, job: JobId) -> Job:
+        self._db.execute("update jobs set state = 'queued', why_held = '' where id = ?", (job,))
+        return self.job(job)
+
+    def end_without_attempt(self, job: JobId, outcome: Outcome, now: float) -> None:
+        """A job that had not started is over."""
+        self._db.execute(
+            "update jobs set state = ?, cause = ?, message = ?, ended_at = ?, exit_code = null, signal = null,"
+            " seconds = null, not_before = null, why_held = '', blockers = 0 where id = ?",
+            (outcome.state, outcome.cause, text_value(outcome.message), now, job),
+        )
+        self._db.execute("delete from dependencies where job = ?", (job,))
+
+    def change(self, job: Job) -> None:
+        """Replace what was asked for by a job that has not started."""
+        self._db.execute(
+            "update jobs set request = ?, class = ?, name = ?, project = ?, priority = ?, rank = ?,"
+            " not_before = ?, once = ? where id = ?",
+            (
+                encode_request(job.request),
+                class_of(job.request),
+                text_value(job.request.name),
+                text_value(job.request.project),
+                job.request.priority,
+                job.rank,
+                job.not_before,
+                text_value(job.request.once) or None,
+                job.id,
+            ),
+        )
+
+    def highest_priority(self) -> int:
+        row = self._db.execute("select max(priority) from jobs where state = 'queued'").fetchone()
+        return int(row[0] or 0)
+
+    def rank_before(self, job: Job) -> float:
+        """A place between this job and whoever stands before it in its priority."""
+        here = job.order[1]
+        row = self._db.execute(
+            "select max(coalesce(rank, id)) from jobs where state = 'queued' and priority = ?"
+            " and coalesce(rank, id) < ?",
+            (job.request.priority, here),
+        ).fetchone()
+        return (here + (here - 1 if row[0] is None else row[0])) / 2
+
+    def remove(self, jobs: Sequence[JobId]) -> None:
+        """Forget ended jobs. Their numbers are never given again."""
+        values = [(job,) for job in jobs]
+        for statement in (
+            "delete from attempts where job = ?",
+            "delete from dependencies where needs = ?",
+            "delete from dependencies where job = ?",
+            "delete from jobs where id = ?",
+        ):
+            self._db.executemany(statement, values)
+
+    def old_jobs(self, before: float, states: Sequence[State], project: str | None, limit: int) -> list[JobId]:
+        """Ended jobs that ended before a moment, oldest first."""
+        where = "" if project is None else " and project = ?"
+        rows = self._db.execute(
+            f"select id from jobs where ended_at < ? and state in ({','.join('?' * len(states))}){where}"
+            " order by ended_at limit ?",
+            (before, *states, *(() if project is None else (project,)), limit),
+        ).fetchall()
+        return [JobId(number) for (number,) in rows]
+
+    def forget_unused(self) -> tuple[list[str], list[str]]:
+        """Forget environments and code that no job refers to any more.
+
+        Returns the environments' keys, and the copies of code that nobody runs in any more.
+        """
+        gone = self._db.execute(
+            "delete from code where key not in (select code from jobs) returning json_extract(content, '$.snapshot')"
+        ).fetchall()
+        used = self._db.execute("select distinct json_extract(content, '$.snapshot') from code").fetchall()
+        snapshots = {path for (path,) in gone if path} - {path for (path,) in used}
+        rows = self._db.execute(
+            "delete from environments where key not in (select environment from jobs) returning key"
+        ).fetchall()
+        return [key for (key,) in rows], sorted(snapshots)
+
+    # -- marks and settings ----------------------------------------------------------------------------
+
+    def marks(self) -> list[Mark]:
+        rows = self._db.execute("select subject, kind, why, since from marks order by subject").fetchall()
+        return [Mark(*row) for row in rows]
+
+    def mark(self, mark: Mark) -> None:
+        self._db.execute(
+            "insert or replace into marks values (?, ?, ?, ?)",
+            (text_value(mark.subject), mark.kind, text_value(mark.why), mark.since),
+        )
+
+    def unmark(self, subject: str) -> bool:
+        return self._db.execute("delete from marks where subject = ?", (text_value(subject),)).rowcount > 0
+
+    def setting(self, name: str) -> str | None:
+        row = self._db.execute("select value from settings where name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set(self, name: str, value: str) -> None:
+        self._db.execute("insert or replace into settings values (?, ?)", (name, value))
+
+
+def is_met(kind: After, state: State) -> bool:
+    """Whether a job that ended in this state ended as its follower wants."""
+    if kind is After.ANY:
+        return True
+    return (state is State.SUCCEEDED) == (kind is After.OK)

@@ -1,0 +1,246 @@
+"""The journal's lines, told to an empty store in their order, make the store that they were written beside."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from dibs.model.jobs import Attempt, Cause, Command, Job, JobId, Outcome, Request, State
+from dibs.store import journal
+from dibs.store.codec import class_of, decode_claims, decode_request, encode_request, encode_requests
+from dibs.store.queue import Mark, is_met
+from dibs.store.rows import AttemptRow
+from dibs.store.store import Store
+
+_NOBODY = Request(command=Command((), ""))  # holds a number whose job was cleaned away
+
+
+class Replay:
+    """Tells a store what happened. Everything here happens inside a turn of the store."""
+
+    def __init__(self, store: Store, complain: Callable[[str], None]) -> None:
+        self.next_number = 1
+        self._first_unknown = store.queue.next_number()  # whatever is below, the store knows
+        self._store = store
+        self._db = store._db
+        self._complain = complain
+        self._acts: dict[str, Callable[[Mapping[str, Any]], None]] = {
+            "add": self._add,
+            "code": self._code,
+            "start": self._start,
+            "end": self._end,
+            "never": self._never,
+            "set": self._set,
+            "edit": self._edit,
+            "gone": self._gone,
+            "mark": self._mark,
+            "setting": self._setting,
+            "next": lambda line: None,
+        }
+        self._db.execute("create temp table if not exists cleaned (id integer primary key)")
+
+    def tell(self, number: int, line: Mapping[str, Any]) -> None:
+        """One line of the journal. One that fits nothing before it is named and passed over."""
+        act = self._acts.get(line["k"])
+        if act is None:
+            self._complain(f"line {number} of the journal is of a kind that this dibs does not know")
+            return
+        try:
+            self.next_number = max(self.next_number, journal.next_number(line))
+            act(line)
+        except (KeyError, ValueError, TypeError):  # whole, but written by another dibs, or about an unknown job
+            self._complain(f"line {number} of the journal does not fit the lines before it")
+
+    def was_cleaned(self, job: int) -> bool:
+        return self._db.execute("select 1 from cleaned where id = ?", (job,)).fetchone() is not None
+
+    def add(self, first: int, requests: list[Request | None], line: Mapping[str, Any]) -> None:
+        """Jobs with these numbers, whatever the next number was."""
+        queue = self._store.queue
+        jobs = [self._only_once(request or _NOBODY) for request in requests]
+        self._db.execute("delete from sqlite_sequence where name = 'jobs'")
+        self._db.execute("insert into sqlite_sequence values ('jobs', ?)", (first - 1,))
+        added = queue.number(jobs, line.get("environment", ""), line.get("code", ""))
+        queue.add(added, encode_requests([job.request for job in added]), line["at"])
+        for job, request in zip(added, requests, strict=True):
+            if request is not None and request.array is not None and request.array != job.request.array:
+                self._put_into_array(job, request)
+        queue.remove([job.id for job, request in zip(added, requests, strict=True) if request is None])
+
+    # -- one act for each kind of line -----------------------------------------------------------------
+
+    def _add(self, line: Mapping[str, Any]) -> None:
+        first = line["first"]
+        if first < self._first_unknown:
+            return
+        if self._db.execute("select 1 from jobs where id >= ?", (first,)).fetchone():
+            # A call that counts from here says that nobody has been told of these numbers before.
+            for statement in (
+                "delete from attempts where job >= ?",
+                "delete from dependencies where job >= ?",
+                "delete from submissions where last >= ?",
+                "delete from jobs where id >= ?",
+            ):
+                self._db.execute(statement, (first,))
+        self.add(first, [None if text is None else decode_request(text) for text in line["jobs"]], line)
+        if line.get("key"):
+            self._store.queue.remember_call(line["key"], first, JobId(first + len(line["jobs"]) - 1), line["at"])
+
+    def _code(self, line: Mapping[str, Any]) -> None:
+        self._store.queue.keep_code(line["content"])
+
+    def _start(self, line: Mapping[str, Any]) -> None:
+        job = self._job(line["job"])
+        attempt = Attempt(
+            job=job.id,
+            number=line["attempt"],
+            claims=decode_claims(line["claims"]),
+            boot_id=line["boot"],
+            opened_at=line["at"],
+            folder=line["folder"],
+        )
+        if (row := self._attempt_row(line)) is not None:
+            if row.ended_at is not None:
+                return  # the store knows more
+            self._store.forget_attempt(attempt, None)  # the first time it was not taken
+        self._store.open_attempt(attempt)
+
+    def _end(self, line: Mapping[str, Any]) -> None:
+        job, outcome = self._job(line["job"]), _outcome(line["outcome"])
+        row = self._attempt_row(line)
+        if row is not None and row.ended_at is not None:
+            return
+        attempt = None if row is None else row.attempt
+        if attempt is None:  # its start cannot be read
+            attempt = Attempt(
+                job=job.id,
+                number=line["attempt"],
+                claims=(),
+                boot_id="",
+                opened_at=line["at"] - (outcome.seconds or 0.0),
+                folder="",
+            )
+            self._store.open_attempt(attempt)
+        self.end(attempt, outcome, line["at"], line["retry_at"], State(line["state"]))
+
+    def end(
+        self, attempt: Attempt, outcome: Outcome, now: float, retry_at: float | None, state: State | None = None
+    ) -> None:
+        """An attempt is over, and perhaps its job."""
+        self._store.end_attempt(attempt, outcome, now, retry_at)
+        if state is not None:
+            ended_at = now if state.is_over else None
+            self._db.execute(
+                "update jobs set state = ?, ended_at = ? where id = ?", (state, ended_at, attempt.job)
+            )
+        else:
+            state = outcome.state if retry_at is None else State.QUEUED
+        self._free_followers(attempt.job, state)
+
+    def _never(self, line: Mapping[str, Any]) -> None:
+        row = self._attempt_row(line)
+        if row is not None and row.ended_at is None:
+            self._store.forget_attempt(row.attempt, line["retry_at"])
+
+    def _set(self, line: Mapping[str, Any]) -> None:
+        state = State(line["state"])
+        for number in journal.numbers(line["jobs"]):
+            self._set_one(self._job(number), state, line)
+
+    def _set_one(self, job: Job, state: State, line: Mapping[str, Any]) -> None:
+        queue = self._store.queue
+        if state.is_over:
+            queue.end_without_attempt(job.id, _outcome(line.get("outcome", {"cause": Cause.STOPPED})), line["at"])
+            self._db.execute("update jobs set state = ? where id = ?", (state, job.id))
+            self._free_followers(job.id, state)
+            return
+        if line.get("fresh"):
+            self._store.queue_again(job.id)
+            queue.block_again(job.id, job.request)
+        if state is State.HELD:
+            queue.hold([job.id], line.get("why", ""))
+        else:
+            queue.release(job.id)
+        if "not_before" in line:
+            self._db.execute("update jobs set not_before = ? where id = ?", (line["not_before"], job.id))
+
+    def _edit(self, line: Mapping[str, Any]) -> None:
+        before = self._job(line["job"])
+        request = decode_request(line["request"])
+        queue = self._store.queue
+        queue.change(replace(before, request=request, rank=line["rank"], not_before=line["not_before"]))
+        if request.after != before.request.after:
+            queue.block_again(before.id, request)
+
+    def _gone(self, line: Mapping[str, Any]) -> None:
+        for one in line["jobs"]:
+            span = (one[0], one[1]) if isinstance(one, list) else (one, one)
+            # They had ended: nobody waits for them any more.
+            waiting = self._db.execute(
+                "select job, needs from dependencies where needs between ? and ?", span
+            ).fetchall()
+            for job, needs in waiting:
+                self._store.queue.unblock(job, needs)
+            for statement in (
+                "delete from attempts where job between ? and ?",
+                "delete from dependencies where job between ? and ?",
+                "delete from jobs where id between ? and ?",
+            ):
+                self._db.execute(statement, span)
+            self._db.executemany(
+                "insert or ignore into cleaned values (?)", ((number,) for number in range(span[0], span[1] + 1))
+            )
+
+    def _mark(self, line: Mapping[str, Any]) -> None:
+        if line["kind"]:
+            self._store.queue.mark(Mark(line["subject"], line["kind"], line["why"], line["at"]))
+        else:
+            self._store.queue.unmark(line["subject"])
+
+    def _setting(self, line: Mapping[str, Any]) -> None:
+        self._store.queue.set(line["name"], line["value"])
+
+    # -- helpers ---------------------------------------------------------------------------------------
+
+    def _job(self, number: int) -> Job:
+        found = self._store.queue.find([JobId(number)])
+        if not found:
+            raise KeyError(number)
+        return found[0]
+
+    def _attempt_row(self, line: Mapping[str, Any]) -> AttemptRow | None:
+        rows = self._store.listing.attempts(JobId(line["job"]))
+        return next((row for row in rows if row.attempt.number == line["attempt"]), None)
+
+    def _free_followers(self, ended: JobId, state: State) -> None:
+        """Those for whom it did not end as it should are cancelled by lines of their own."""
+        if not state.is_over:
+            return
+        for follower, kind in self._store.queue.followers(ended):
+            if is_met(kind, state):
+                self._store.queue.unblock(follower, ended)
+
+    def _only_once(self, request: Request) -> Request:
+        """The line that cleaned the earlier job with this key away may be one that cannot be read."""
+        if request.once and self._store.queue.job_once(request.once) is not None:
+            return replace(request, once="")
+        return request
+
+    def _put_into_array(self, job: Job, request: Request) -> None:
+        """The head of its array was cleaned away."""
+        assert request.array is not None
+        self._db.execute(
+            "update jobs set array_id = ?, request = ?, class = ? where id = ?",
+            (request.array.array, encode_request(request), class_of(request), job.id),
+        )
+
+
+def _outcome(said: Mapping[str, Any]) -> Outcome:
+    cause = said.get("cause")
+    return Outcome(
+        exit_code=said.get("exit_code"),
+        signal=said.get("signal"),
+        cause=None if cause is None else Cause(cause),
+        message=said.get("message", ""),
+        seconds=said.get("seconds"),
+        checkpointed=said.get("checkpointed", False),
+    )

@@ -1,0 +1,377 @@
+"""A daemon that only remembers: the API's routes on a real socket, without engine, store and GPUs."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import socketserver
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+from urllib.parse import parse_qs, unquote_to_bytes, urlsplit
+
+from dibs import __version__
+
+OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
+ALL = ("queued", "held", "starting", "running", "suspended", *OVER)
+
+
+def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
+    """A job as GET /v1/jobs tells of it."""
+    return {
+        "id": number,
+        "name": "",
+        "project": "",
+        "user": "ann",
+        "state": state,
+        "command": f"python train.py --seed {number}",
+        "words": ["python", "train.py", "--seed", str(number)],
+        "workdir": "/data",
+        "env": {},
+        "num_gpus": 1,
+        "share": None,
+        "vram_bytes": None,
+        "gpu_type": "",
+        "cpus": None,
+        "mem_bytes": None,
+        "only": [],
+        "prefer": [],
+        "time_limit_seconds": None,
+        "grace_seconds": 10.0,
+        "priority": 0,
+        "retries": 0,
+        "retry_on": [],
+        "restartable": False,
+        "tags": [],
+        "after": [],
+        "begin_at": None,
+        "array": None,
+        "once": "",
+        "notify": "",
+        "checkpoint": None,
+        "output": "",
+        "attempts": 0 if state in ("queued", "held") else 1,
+        "gpus": [] if state in ("queued", "held") else [0],
+        "queued_at": "2026-11-15T12:00:00.000Z",
+        "started_at": None if state in ("queued", "held") else "2026-11-15T12:00:10.000Z",
+        "ended_at": "2026-11-15T12:03:15.000Z" if state in OVER else None,
+        "seconds": 185.0 if state in OVER else None,
+        "exit_code": {"succeeded": 0, "failed": 1}.get(state),
+        "signal": None,
+        "cause": {"failed": "exit code", "cancelled": "stopped", "timed_out": "time limit", "lost": "lost"}.get(
+            state
+        ),
+        "message": "",
+        "why_held": "",
+        "folder": "" if state in ("queued", "held") else f"/state/attempts/{number}.1",
+        **more,
+    }
+
+
+class FakeDaemon:
+    """What it was told, what it was asked, and what it answers."""
+
+    def __init__(self, *jobs: dict[str, Any]) -> None:
+        self.jobs = {job["id"]: job for job in jobs}
+        self.calls: list[tuple[str, str, dict[str, str], Any]] = []  # method, path, query, body
+        self.logs: dict[tuple[int, str], bytes] = {}  # (job, stream)
+        self.reasons: dict[int, str] = {}
+        self.names: dict[str, list[int]] = {}  # what references mean
+        self.gpus: list[dict[str, Any]] = []
+        self.unchanged: dict[int, str] = {}
+        self.slow = 0.0  # seconds before each answer
+        self.refusal: tuple[int, str, str] | None = None  # status, code, message
+        self._lock = threading.Lock()
+
+    def bodies(self, method: str = "POST") -> list[Any]:
+        return [body for called, _, _, body in self.calls if called == method]
+
+    def queries(self, path: str) -> list[dict[str, str]]:
+        return [query for _, called, query, _ in self.calls if called == path]
+
+    def answer(self, method: str, path: str, query: dict[str, Any], body: Any) -> tuple[int, Any, dict[str, str]]:
+        time.sleep(self.slow)
+        with self._lock:
+            self.calls.append((method, path, query, body))
+            if self.refusal:
+                status, code, message = self.refusal
+                return status, {"error": {"code": code, "message": message, "remedy": "try something else"}}, {}
+            for pattern, name in _ROUTES.items():
+                if match := re.fullmatch(pattern, f"{method} {path}"):
+                    numbers = [int(text) for text in match.groups()]
+                    if numbers and numbers[0] not in self.jobs:
+                        return 404, _error("no-such-job", f"cannot find job {numbers[0]}"), {}
+                    result = getattr(self, name)(*numbers, query, body)
+                    return result if isinstance(result, tuple) else (200, result, {})
+        return 404, _error("not-found", "there is no such route"), {}
+
+    # -- routes --------------------------------------------------------------------------------------------
+
+    def _status(self, *_: Any) -> Any:
+        return {"version": __version__, "api": 1}
+
+    def _page(self, query: dict[str, Any], _: Any) -> Any:
+        jobs = [job for job in self.jobs.values() if _is_meant(job, query)]
+        order = query.get("order", "newest")
+        if order == "turn":  # only those have one
+            jobs = [job for job in jobs if job["state"] == "queued"][: int(query.get("limit", 100))]
+        jobs.sort(key=lambda job: job["id"], reverse=order in ("newest", "ended"))
+        start, limit = int(query.get("cursor", "0:0").split(":")[0]), int(query.get("limit", 100))
+        counts = {state: sum(job["state"] == state for job in self.jobs.values()) for state in ALL}
+        cursor = f"{start + limit}:0" if len(jobs) > start + limit else None
+        return {"jobs": jobs[start : start + limit], "cursor": cursor, "counts": counts}
+
+    def _job(self, number: int, *_: Any) -> Any:
+        job = self.jobs[number]
+        attempts = [
+            {
+                key: job[key]
+                for key in ("gpus", "started_at", "ended_at", "seconds", "exit_code", "signal", "cause")
+            }
+            | {
+                "number": one,
+                "message": job["message"],
+                "folder": job["folder"],
+                "boot_id": "b",
+                "pid": 4000 + one,
+            }
+            | {"cpu_seconds": 12.0, "max_rss_bytes": 1 << 30}
+            for one in range(1, job["attempts"] + 1)
+        ]
+        files = {name: f"{job['folder']}/{name}" if job["folder"] else "" for name in ("stdout", "stderr")}
+        code = {"commit": "abc123", "is_dirty": True}
+        return {**job, "attempts_list": attempts, "reason": self._reason(number), "code": code, **files}
+
+    def _environment(self, *_: Any) -> Any:
+        return {"environment": {"HOME": "/home/ann", "WANDB_MODE": "offline"}}
+
+    def _why(self, number: int, *_: Any) -> Any:
+        return {
+            "job": number,
+            "state": self.jobs[number]["state"],
+            "reason": self._reason(number),
+            "starts_at": None,
+        }
+
+    def _log(self, number: int, query: dict[str, Any], _: Any) -> Any:
+        content = self.logs.get((number, query.get("stream", "stdout")), b"")
+        offset = int(query.get("offset", 0))
+        if "tail" in query:
+            lines = content.splitlines(keepends=True)
+            offset = len(content) - sum(map(len, lines[len(lines) - int(query["tail"]) :]))
+        piece = content[offset : offset + int(query.get("limit", 1 << 20))]
+        job = self.jobs[number]
+        headers = {"Dibs-Offset": offset, "Dibs-Size": len(content), "Dibs-State": job["state"]}
+        return 200, piece, {**headers, "Dibs-Attempt": query.get("attempt", job["attempts"])}
+
+    def _wait(self, query: dict[str, Any], _: Any) -> Any:
+        known = [self.jobs[number] for number in _numbers(query["ids"]) if number in self.jobs]
+        over = [job for job in known if job["state"] in OVER]
+        if len(over) < len(known):
+            self._lock.release()
+            time.sleep(min(0.05, float(query["timeout_seconds"])))
+            self._lock.acquire()
+        return {"jobs": over, "waiting": [job["id"] for job in known if job["state"] not in OVER]}
+
+    def _find(self, query: dict[str, Any], _: Any) -> Any:
+        found: list[int] = []
+        for ref in query["ref"] if isinstance(query["ref"], list) else [query["ref"]]:
+            if re.fullmatch(r"\d+-\d+", ref):
+                found += [number for number in _numbers(ref) if number in self.jobs]
+            elif ref == "@":
+                found.append(max(self.jobs))
+            elif ref in self.names:
+                found += self.names[ref]
+            else:
+                return 404, _error("no-such-job", f"cannot find job {ref}"), {}
+        return {"ids": found}
+
+    def _act(self, _: Any, body: Any) -> Any:
+        ids = body.get("ids", [job["id"] for job in self.jobs.values() if _fits(job, body.get("filter", {}))])
+        unchanged = [{"id": number, "why": self.unchanged[number]} for number in ids if number in self.unchanged]
+        return {"changed": [number for number in ids if number not in self.unchanged], "unchanged": unchanged}
+
+    def _edit(self, number: int, _: Any, body: Any) -> Any:
+        self.jobs[number] |= {key: value for key, value in body.items() if key not in ("top", "before")}
+        return self.jobs[number]
+
+    def _pause(self, *_: Any) -> Any:
+        return {"changed": True}
+
+    def _gpus(self, *_: Any) -> Any:
+        return {"gpus": self.gpus, "pool": "auto"}
+
+    def _act_on_gpus(self, _: Any, body: Any) -> Any:
+        return {"changed": body["gpus"]}
+
+    def _clean(self, _: Any, body: Any) -> Any:
+        states = body.get("state") or OVER
+        gone = [number for number, job in self.jobs.items() if job["state"] in states]
+        for number in gone:
+            del self.jobs[number]
+        return {"removed": len(gone)}
+
+    def _export(self, query: dict[str, Any], _: Any) -> Any:
+        lines = [_new_job(job) for job in self.jobs.values() if _is_meant(job, query)]
+        return 200, b"".join(json.dumps(line).encode() + b"\n" for line in lines), {}
+
+    def _add(self, _: Any, body: Any) -> Any:
+        first = max(self.jobs, default=0) + 1
+        array = first if "array" in body["jobs"][0] else 0
+        for number, job in enumerate(body["jobs"], first):
+            task = {**job["array"], "id": array} if job.get("array") else None
+            self.jobs[number] = a_job(number, "held" if job.get("hold") else "queued") | job | {"array": task}
+        return 201, {"first": first, "last": first + len(body["jobs"]) - 1, "is_new": True}, {}
+
+    def _reason(self, number: int) -> Any:
+        if number not in self.reasons:
+            return None
+        return {"code": "no-gpu", "sentence": self.reasons[number]}
+
+
+_ROUTES = {
+    r"GET /v1/status": "_status",
+    r"GET /v1/jobs": "_page",
+    r"POST /v1/jobs": "_add",
+    r"GET /v1/jobs/wait": "_wait",
+    r"POST /v1/jobs/act": "_act",
+    r"GET /v1/jobs/(\d+)": "_job",
+    r"PATCH /v1/jobs/(\d+)": "_edit",
+    r"GET /v1/jobs/(\d+)/environment": "_environment",
+    r"GET /v1/jobs/(\d+)/why": "_why",
+    r"GET /v1/jobs/(\d+)/log": "_log",
+    r"GET /v1/find": "_find",
+    r"POST /v1/(?:un)?pause": "_pause",
+    r"GET /v1/gpus": "_gpus",
+    r"POST /v1/gpus/act": "_act_on_gpus",
+    r"POST /v1/clean": "_clean",
+    r"GET /v1/export": "_export",
+}
+
+
+@contextmanager
+def listening(daemon: FakeDaemon, path: str) -> Iterator[None]:
+    """Let it answer at a socket."""
+    server = _Server(path, _handler(daemon))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        server.hang_up()
+        thread.join()
+        os.unlink(path)
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.__dict__.setdefault("callers", []).append(request)
+        super().process_request(request, client_address)
+
+    def handle_error(self, *_: Any) -> None:
+        """A caller that left before its answer is none of our business."""
+
+    def hang_up(self) -> None:
+        """End the connections that callers keep open, as the end of a process would."""
+        for request in self.__dict__.get("callers", ()):
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def a_place_for_a_socket() -> Iterator[str]:
+    """A short path in a folder that nobody else can look into: the tests' own folders have long names."""
+    folder = tempfile.mkdtemp(prefix="dibs-fake-")
+    try:
+        yield f"{folder}/socket"
+    finally:
+        shutil.rmtree(folder)
+
+
+def _handler(daemon: FakeDaemon) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _do(self) -> None:
+            parts = urlsplit(self.path)
+            query = {
+                name: _text(values[0]) if len(values) == 1 else [_text(one) for one in values]
+                for name, values in parse_qs(parts.query, encoding="latin-1", keep_blank_values=True).items()
+            }
+            length = int(self.headers.get("Content-Length", 0))
+            body = json.loads(self.rfile.read(length)) if length else None
+            path = unquote_to_bytes(parts.path).decode()
+            status, content, headers = daemon.answer(self.command, path, query, body)
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": len(data), "Dibs-Version": __version__}.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PATCH = _do
+
+        def address_string(self) -> str:
+            return "socket"
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler
+
+
+def _text(latin: str) -> str:
+    return latin.encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+def _is_meant(job: dict[str, Any], query: dict[str, Any]) -> bool:
+    for key in ("project", "name", "user"):
+        if key in query and job[key] != query[key]:
+            return False
+    if "tag" in query and query["tag"] not in job["tags"]:
+        return False
+    if "ids" in query and job["id"] not in _numbers(query["ids"]):
+        return False
+    return "state" not in query or job["state"] in query["state"].split(",")
+
+
+def _fits(job: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    if wanted.get("failed") and job["state"] not in ("failed", "timed_out", "lost"):
+        return False
+    if wanted.get("state") and job["state"] not in wanted["state"]:
+        return False
+    return wanted.get("project") in (None, job["project"])
+
+
+def _numbers(text: str) -> list[int]:
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _new_job(job: dict[str, Any]) -> dict[str, Any]:
+    told = ("user", "attempts", "gpus", "queued_at", "started_at", "ended_at", "seconds", "exit_code", "signal")
+    wanted = {
+        key: value for key, value in job.items() if key not in (*told, "cause", "message", "why_held", "folder")
+    }
+    if job["array"]:
+        wanted["array"] = {"task": job["array"]["task"], "most": job["array"]["most"]}
+    else:
+        del wanted["array"]
+    return wanted
+
+
+def _error(code: str, message: str) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "remedy": ""}}

@@ -1,0 +1,100 @@
+"""`dibs kill`, `retry`, `hold` and `release`."""
+
+import json
+
+import pytest
+
+from cli.fake_daemon import a_job
+
+
+@pytest.fixture(autouse=True)
+def some_jobs(daemon):
+    daemon.jobs = {number: a_job(number, project="a") for number in range(1, 10)}
+    daemon.jobs[9] = a_job(9, "failed")
+
+
+@pytest.mark.parametrize("action", ["kill", "hold", "release", "retry"])
+def test_many_jobs_are_named_at_once_and_each_is_meant_once(daemon, typed, action):
+    daemon.names = {"train": [7]}
+
+    done = typed(action, "1", "3-5", "4", "train", "@")
+
+    assert daemon.bodies() == [{"action": action, "ids": [1, 3, 4, 5, 7, 9], "signal": None}]
+    assert done.status == 0
+    assert done.stderr.endswith("6 jobs: 1,3-5,7,9\n")
+
+
+@pytest.mark.parametrize(("word", "number"), [("TERM", 15), ("sigusr1", 10), ("9", 9), ("64", 64)])
+def test_a_signal_has_a_name_or_a_number(daemon, typed, word, number):
+    typed("kill", "--signal", word, "1")
+
+    assert daemon.bodies()[0]["signal"] == number
+
+
+@pytest.mark.parametrize("word", ["0", "65", "-1", "HUPP", "", "1.5", "SIG"])
+def test_what_is_no_signal_is_refused(daemon, typed, word):
+    assert typed("kill", "--signal", word, "1").status == 2
+    assert daemon.calls == []
+
+
+def test_what_was_left_as_it_is_is_said(daemon, typed):
+    daemon.unchanged = {1: "it is over"}
+
+    some, none = typed("kill", "1", "2"), typed("kill", "1")
+
+    assert (some.status, none.status) == (0, 1)
+    assert some.stderr == "ending job 2\ndibs: job 1 was left as it is: it is over\n"
+    assert none.stderr == "dibs: job 1 was left as it is: it is over\n"
+
+
+def test_a_thousand_that_were_left_do_not_fill_the_screen(daemon, typed):
+    daemon.unchanged = dict.fromkeys(range(1, 1000), "it is over")
+
+    done = typed("kill", *map(str, range(1, 1000)))
+
+    assert len(done.stderr.splitlines()) == 11
+    assert done.stderr.splitlines()[-1] == "dibs: … and 989 more jobs were left as they are"
+
+
+def test_json_has_both(daemon, typed):
+    daemon.unchanged = {1: "job 1 is over"}
+
+    done = typed("hold", "1", "2", "--json")
+
+    assert json.loads(done.stdout) == {"changed": [2], "unchanged": [{"id": 1, "why": "job 1 is over"}]}
+
+
+def test_retry_takes_everything_that_failed(daemon, typed):
+    typed("retry", "--failed")
+    typed("retry", "--failed", "--project", "a")
+
+    assert [body["filter"] for body in daemon.bodies()] == [{"failed": True}, {"failed": True, "project": "a"}]
+
+
+def test_a_project_is_held_and_released(daemon, typed):
+    typed("hold", "--project", "a")
+    typed("release", "--project", "a")
+
+    assert [body["filter"] for body in daemon.bodies()] == [
+        {"state": ["queued"], "project": "a"},
+        {"state": ["held"], "project": "a"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "words", [("kill",), ("retry",), ("retry", "--project", "a"), ("retry", "1", "--failed"), ("hold", "")]
+)
+def test_it_must_be_clear_which_jobs_are_meant(daemon, typed, words):
+    done = typed(*words)
+
+    assert done.status == 2
+    assert daemon.bodies() == []
+
+
+def test_the_daemons_own_refusal_is_told(daemon, typed):
+    daemon.refusal = (503, "store-unusable", "the disk is full")
+
+    done = typed("kill", "1")
+
+    assert done.status == 1
+    assert done.stderr == "dibs: error: the disk is full\n  try something else\n"

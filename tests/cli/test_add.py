@@ -1,0 +1,415 @@
+"""`dibs add` in front of a daemon that writes down what it is asked: what travels, and what is said."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Typed
+from client.fake import Answer, Asked, FakeDaemon, listening
+
+TRILLION = [word for name in "abcdef" for word in ("-p", name, *map(str, range(100)))]
+
+
+@pytest.fixture
+def queue(socket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with listening(socket) as one:
+        yield one
+
+
+def write(name: str, *lines: str) -> str:
+    Path(name).write_text("".join(f"{line}\n" for line in lines))
+    return name
+
+
+def test_a_command_travels_word_for_word_with_its_surroundings(queue, typed: Typed, monkeypatch):
+    monkeypatch.setenv("SEED", "a b\udcff")
+    before = os.umask(0o027)
+
+    ended = typed("add", "--", "python", "train.py", "--lr", "0.1; rm -rf /")
+
+    os.umask(before)
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "added job 1\n", "")
+    [call] = [one.body for one in queue.asked]
+    assert queue.added == [
+        {"words": ["python", "train.py", "--lr", "0.1; rm -rf /"], "workdir": os.getcwd(), "umask": 0o027}
+    ]
+    assert call["environment"]["SEED"] == "a b\udcff"
+    assert call["code"] is None
+
+
+def test_every_wish_travels_under_its_own_key(queue, typed: Typed):
+    ended = typed(
+        *["add", "-n", "2", "--only", "0,1", "--prefer", "1", "--share", "0.5", "--vram", "12G"],
+        *["--gpu-type", "h200", "--cpus", "4", "--mem", "64G", "-t", "2h", "--grace", "30s", "--priority", "-3"],
+        *["-J", "lr", "-P", "vision", "--tag", "a", "--tag", "b", "--retries", "2"],
+        *["--retry-on", "gpu-oom,exit-code", "--restartable", "--hold", "--env", "A=1=2", "--env", "B="],
+        *["-o", "out/%j.txt", "--notify", "end", "--checkpoint-signal", "USR1@60", "--once", "key"],
+        *["--after", "12,13", "--after-any", "14", "--after-fail", "15", "--", "true"],
+    )
+
+    assert (ended.status, ended.stdout) == (0, "added job 1 (lr)\n")
+    [job] = queue.added
+    assert job.pop("umask") is not None
+    assert job == {
+        "words": ["true"],
+        "workdir": os.getcwd(),
+        "num_gpus": 2,
+        "only": ["0", "1"],
+        "prefer": ["1"],
+        "share": "1/2",
+        "vram_bytes": 12 << 30,
+        "gpu_type": "h200",
+        "cpus": 4,
+        "mem_bytes": 64 << 30,
+        "time_limit_seconds": 7200.0,
+        "grace_seconds": 30.0,
+        "priority": -3,
+        "name": "lr",
+        "project": "vision",
+        "tags": ["a", "b"],
+        "retries": 2,
+        "retry_on": ["gpu-oom", "exit code"],
+        "restartable": True,
+        "hold": True,
+        "env": {"A": "1=2", "B": ""},
+        "output": f"{os.getcwd()}/out/%j.txt",
+        "notify": "end",
+        "checkpoint": {"signal": signal.SIGUSR1, "seconds": 60.0},
+        "once": "key",
+        "after": [
+            {"job": 12, "kind": "ok"},
+            {"job": 13, "kind": "ok"},
+            {"job": 14, "kind": "any"},
+            {"job": 15, "kind": "fail"},
+        ],
+    }
+
+
+def test_slurms_spellings_are_understood(queue, typed: Typed):
+    (Path.cwd() / "sub").mkdir()
+
+    ended = typed(
+        *["add", "--gres=gpu:h200:2", "--job-name=x", "--dependency=afterok:12:13,afternotok:14"],
+        *[
+            "--chdir",
+            "sub",
+            "--output=o.txt",
+            "--cpus-per-task=3",
+            "--signal=B:USR1@30",
+            "--time=10",
+            "--",
+            "true",
+        ],
+    )
+
+    assert ended.status == 0, ended
+    [job] = queue.added
+    assert (job["num_gpus"], job["gpu_type"], job["name"], job["cpus"]) == (2, "h200", "x", 3)
+    assert job["workdir"] == f"{os.getcwd()}/sub"
+    assert job["output"] == f"{os.getcwd()}/sub/o.txt"
+    assert [(one["job"], one["kind"]) for one in job["after"]] == [(12, "ok"), (13, "ok"), (14, "fail")]
+    assert job["checkpoint"] == {"signal": signal.SIGUSR1, "seconds": 30.0}
+
+
+def test_words_behind_the_dashes_are_left_alone(queue, typed: Typed):
+    typed("add", "--", "prog", "--gres=gpu:2", "-p", "x", "--", "--name")
+
+    [job] = queue.added
+    assert job["words"] == ["prog", "--gres=gpu:2", "-p", "x", "--", "--name"]
+
+
+def test_a_list_travels_as_plain_commands_and_only_what_differs(queue, typed: Typed):
+    path = write(
+        "jobs.txt",
+        "# a comment",
+        "python a.py",
+        "[num_gpus=2 name=wide] python b.py",
+        '{"command": ["python", "c.py"], "time": "1h"}',
+        "<<<",
+        "echo one",
+        "echo two",
+        ">>>",
+        "python d.py \\",
+        "  --more",
+    )
+
+    ended = typed("add", "-n", "0", "-f", path)
+
+    assert (ended.status, ended.stdout) == (0, "added jobs 1-5\n")
+    [call] = [one.body for one in queue.asked]
+    assert call["defaults"]["num_gpus"] == 0
+    assert call["jobs"] == [
+        {"command": "python a.py"},
+        {"command": "python b.py", "num_gpus": 2, "name": "wide"},
+        {"words": ["python", "c.py"], "time_limit_seconds": 3600.0},
+        {"command": "echo one\necho two"},
+        {"command": "python d.py   --more"},
+    ]
+
+
+def test_parameters_make_one_batch(queue, typed: Typed):
+    ended = typed("add", "-p", "lr", "0.1", "0.01", "-p", "bs", "8", "--", "python t.py --lr {lr} --bs {bs}")
+
+    assert ended.stdout == "added jobs 1-2\n"
+    assert [job["command"] for job in queue.added] == [
+        "python t.py --lr 0.1 --bs 8",
+        "python t.py --lr 0.01 --bs 8",
+    ]
+
+
+def test_the_tasks_of_an_array_go_in_one_call_and_share_their_command(queue, typed: Typed):
+    ended = typed("add", "--array", "1-5:2,9%2", "--", "prog", "x" * 100)
+
+    assert ended.stdout == "added jobs 1-4 (an array)\n"
+    [call] = [one.body for one in queue.asked]
+    assert call["defaults"]["words"] == ["prog", "x" * 100]
+    assert call["jobs"] == [{"array": {"task": task, "most": 2}} for task in (1, 3, 5, 9)]
+
+
+def test_a_script_for_slurm_is_taken_as_it_is(queue, typed: Typed):
+    path = write(
+        "train.sh",
+        "#!/bin/bash",
+        "#SBATCH --job-name=big --gres=gpu:a100:2 -c 4 --mem=4000 --time=2:00:00",
+        "#SBATCH --array=0-2%1 --output=log_%A_%a.txt --partition=long",
+        "#SBATCH --dependency=afterok:7 --begin=2027-01-01T00:00:00",
+        "echo hi",
+    )
+
+    ended = typed("add", "-f", path)
+
+    assert ended.stdout == "added jobs 1-3 (an array)\n"
+    assert ended.stderr == "dibs: train.sh: dibs makes no use of --partition\n"
+    first, _, last = queue.added
+    assert first["words"] == ["/bin/bash", f"{os.getcwd()}/train.sh"]
+    assert (first["name"], first["num_gpus"], first["gpu_type"], first["cpus"]) == ("big", 2, "a100", 4)
+    assert (first["mem_bytes"], first["time_limit_seconds"]) == (4000 << 20, 7200.0)
+    assert first["output"] == f"{os.getcwd()}/log_%A_%a.txt"
+    assert first["after"] == [{"job": 7, "kind": "ok"}]
+    assert first["begin_at"] == "2027-01-01T00:00:00Z"
+    assert last["array"] == {"task": 2, "most": 1}
+    assert last["env"] == {"SLURM_ARRAY_TASK_ID": "2"}
+
+
+def test_many_jobs_go_in_chunks_with_a_key_each_after_their_wishes_were_checked(queue, typed: Typed):
+    lines = [f"echo {number}" for number in range(4500)]
+    path = write("jobs.txt", *lines, "[num_gpus=2] echo wide", "[num_gpus=2] echo wide too")
+
+    ended = typed("add", "--quiet", "-f", path)
+
+    assert (ended.status, ended.stdout) == (0, "1-4502\n")
+    check, *calls = queue.asked
+    assert check.target == "/v1/jobs/check"
+    assert check.body["jobs"] == [{"command": "true"}, {"command": "true", "num_gpus": 2}]
+    assert [len(call.body["jobs"]) for call in calls] == [2000, 2000, 502]
+    assert len({call.body["key"] for call in calls}) == 3
+    assert [job["command"] for job in queue.added][:4500] == lines
+
+
+def test_a_chunk_whose_answer_is_lost_is_sent_again_and_adds_nothing_twice(socket, typed: Typed, tmp_path):
+    lost = []
+
+    def lose_the_second(asked: Asked) -> Answer | None:
+        if asked.target == "/v1/jobs" and asked.body["key"].endswith("-1") and not lost:
+            lost.append(asked)
+            answer = fake.ordinary(asked)  # it is stored, and nobody hears of it
+            return Answer(answer.body, answer.status, breaks=10)
+        return None
+
+    path = tmp_path / "jobs.txt"
+    path.write_text("true\n" * 5000)
+
+    with listening(socket, lose_the_second) as fake:
+        ended = typed("add", "-f", str(path))
+
+    assert ended.stdout == "added jobs 1-5000\n"
+    assert len(lost) == 1
+
+
+def test_where_a_later_chunk_fails_it_is_said_what_was_added(socket, typed: Typed, tmp_path):
+    def full(asked: Asked) -> Answer | None:
+        if asked.target == "/v1/jobs" and asked.body["key"].endswith("-1"):
+            told = {"code": "store-unusable", "message": "the disk is full", "remedy": "make room"}
+            return Answer({"error": told}, 503)
+        return None
+
+    path = tmp_path / "jobs.txt"
+    path.write_text("true\n" * 5000)
+
+    with listening(socket, full):
+        ended = typed("add", "-f", str(path))
+
+    assert ended.status == 1
+    assert "the disk is full; jobs 1-2000 are added, the rest is not" in ended.stderr
+
+
+def test_nothing_is_stored_when_a_later_line_can_never_run(socket, typed: Typed, tmp_path):
+    def refuse(asked: Asked) -> Answer | None:
+        if asked.target == "/v1/jobs/check" and any(job.get("num_gpus") == 99 for job in asked.body["jobs"]):
+            return Answer({"error": {"code": "bad-input", "message": "never", "remedy": "r"}}, 400)
+        return None
+
+    path = tmp_path / "jobs.txt"
+    path.write_text("true\n" * 3000 + "[num_gpus=99] true\n")
+
+    with listening(socket, refuse) as fake:
+        ended = typed("add", "-f", str(path))
+
+    assert ended.status == 2
+    assert fake.added == []
+
+
+def test_long_commands_make_smaller_chunks(queue, typed: Typed):
+    path = write("jobs.txt", *["echo " + "é" * 60_000] * 30)
+
+    ended = typed("add", "-f", path)
+
+    assert ended.status == 0
+    calls = [one for one in queue.asked if one.target == "/v1/jobs"]
+    assert all(len(json.dumps(call.body)) < 8 * 1024**2 for call in calls)
+    assert len(calls) > 1
+    assert len(queue.added) == 30
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--", ""], "the command is empty"),
+        (["--"], "no command behind --"),
+        (["python", "train.py"], "cannot use 'python' here"),
+        (["-n", "x", "--", "true"], "cannot read 'x'"),
+        (["--array", "3-1", "--", "true"], "cannot read '3-1' as an array"),
+        (["--array", "0-99999999", "--", "true"], "more than 5000 tasks"),
+        (["--array", "1-3", "-p", "a", "1", "2", "--", "x {a}"], "--array repeats one command"),
+        (["--begin", "soon", "--", "true"], "cannot read 'soon' as a time to begin"),
+        (["--retry-on", "luck", "--", "true"], "no cause called 'luck'"),
+        (["--checkpoint-signal", "USR1@60", "--", "true"], "before the time limit"),
+        (["--checkpoint-signal", "NOPE@60", "-t", "2h", "--", "true"], "as a signal and seconds"),
+        (["--env", "A", "--", "true"], "cannot read 'A' as a variable"),
+        (["--env", "=1", "--", "true"], "as a variable"),
+        (["-C", "nowhere", "--", "true"], "no folder nowhere"),
+        (["-J", "x" * 300, "--", "true"], "--name has 300 characters"),
+        (["--priority", "high", "--", "true"], "cannot read 'high' as a priority"),
+        (["--priority", "1" * 5000, "--", "true"], "as a priority"),
+        (["--after", ",", "--", "true"], "--after names no job"),
+        (["--after", "3", "--after-any", "3", "--", "true"], "in two ways"),
+        (["--gres=gpu:x:y:z", "--", "true"], "as a number of GPUs"),
+        (["--gres=shm:1", "--", "true"], "makes no use of --gres=shm:1"),
+        (["--dependency=singleton", "--", "true"], "as a dependency"),
+        (["--dependency"], "needs a value"),
+        (["-f", "none.txt"], "cannot read the job file"),
+        (["--once", "k", "-p", "a", "1", "2", "--", "x {a}"], "--once names one job"),
+        (["-p", "a", "1"], "put the command behind --"),
+        (["--samples", "3", "--", "true"], "are for -p"),
+        (["--", "x" * 131_072], "131072 bytes"),
+        ([*TRILLION, "--", "{a}{b}{c}{d}{e}{f}"], "make 1000000000000 jobs"),
+        ([], "there is nothing to add"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_sentence_and_nothing_is_sent(queue, typed: Typed, words, says):
+    ended = typed("add", *words)
+
+    assert ended.status == 2
+    assert ended.stdout == ""
+    assert says in ended.stderr
+    assert len(ended.stderr.splitlines()) == 2
+    assert queue.added == []
+
+
+def test_a_bad_line_is_named_with_its_place_and_nothing_is_sent(queue, typed: Typed):
+    path = write("jobs.txt", "true", "true", "[num_gpu=2] true", "true")
+
+    ended = typed("add", "-f", path)
+
+    assert ended.status == 2
+    assert "jobs.txt:3: there is no wish called 'num_gpu'; did you mean num_gpus?" in ended.stderr
+    assert queue.asked == []
+
+
+def test_a_generator_that_raises_adds_nothing(queue, typed: Typed):
+    path = write("jobs.py", "def yielder():", "    yield 'true'", "    raise ValueError('no')")
+
+    ended = typed("add", "-f", path)
+
+    assert ended.status == 2
+    assert "jobs.py line 3: ValueError: no" in ended.stderr
+    assert queue.asked == []
+
+
+def test_an_empty_list_adds_nothing_and_is_no_error(queue, typed: Typed):
+    ended = typed("add", "-f", write("jobs.txt", "# nothing"))
+
+    assert (ended.status, ended.stdout) == (0, "")
+    assert "nothing was added" in ended.stderr
+    assert queue.asked == []
+
+
+@pytest.mark.parametrize("option", ["-q", "--quiet", "--parsable"])
+def test_quiet_prints_the_number_alone(queue, typed: Typed, option):
+    assert typed("add", option, "-J", "x", "--", "true").stdout == "1\n"
+
+
+def test_json_tells_the_numbers(queue, typed: Typed):
+    ended = typed("add", "--json", "-p", "a", "1", "2", "--", "x {a}")
+
+    assert json.loads(ended.stdout) == {"first": 1, "last": 2, "count": 2, "jobs": "1-2", "is_new": True}
+
+
+def test_a_key_that_a_job_has_already_is_said(socket, typed: Typed):
+    with listening(socket, lambda asked: Answer({"first": 7, "last": 7, "is_new": False})):
+        ended = typed("add", "--once", "nightly", "--", "true")
+
+    assert (ended.status, ended.stdout) == (0, "job 7 has the key nightly already\n")
+
+
+def test_a_dry_run_stores_nothing_and_says_where_and_when_and_why(socket, typed: Typed):
+    prospects = [
+        {"gpus": [0, 1], "starts_at": None, "reason": None},
+        {
+            "gpus": [1],
+            "starts_at": "2027-01-01T14:30:00Z",
+            "reason": {"code": "busy", "sentence": "GPU 1 is held"},
+        },
+        {"gpus": None, "starts_at": None, "reason": {"code": "hold", "sentence": "it is held"}},
+    ]
+
+    with listening(socket, lambda asked: Answer({"prospects": prospects})) as fake:
+        ended = typed("add", "--dry-run", "-p", "a", "1", "2", "3", "--", "x {a}")
+
+    assert ended.stdout.splitlines() == [
+        "would start now on GPU 0,1",
+        "would start about 2027-01-01 14:30 on GPU 1: GPU 1 is held",
+        "would wait: it is held",
+    ]
+    assert [one.target for one in fake.asked] == ["/v1/jobs/check"]
+
+
+def test_many_jobs_into_one_file_are_warned_about(queue, typed: Typed):
+    ended = typed("add", "-o", "all.txt", "-p", "a", "1", "2", "--", "x {a}")
+
+    assert "all 2 jobs write to all.txt" in ended.stderr
+
+
+def test_a_reference_in_after_is_asked_for(socket, typed: Typed):
+    def find(asked: Asked) -> Answer | None:
+        return Answer({"ids": [41]}) if asked.target == "/v1/find?ref=%40" else None
+
+    with listening(socket, find) as fake:
+        ended = typed("add", "--after", "@", "--", "true")
+
+    assert ended.status == 0, ended
+    assert fake.added[0]["after"] == [{"job": 41, "kind": "ok"}]
+
+
+def test_without_a_daemon_that_may_be_started_the_exit_status_is_69(socket, typed: Typed):
+    ended = typed("add", "--", "true")
+
+    assert ended.status == 69
+    assert "no_start" in ended.stderr

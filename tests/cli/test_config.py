@@ -1,0 +1,97 @@
+"""`dibs config`: what is set and where; writing leaves every other line as it was."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Typed
+from dibs import settings
+
+
+@pytest.fixture
+def file(socket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(settings, "SYSTEM_FILE", str(tmp_path / "etc.toml"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config é"))
+    monkeypatch.delenv("DIBS_NO_START")
+    return tmp_path / "config é" / "dibs" / "config.toml"
+
+
+def test_the_list_shows_values_and_where_they_come_from(file, typed: Typed, monkeypatch):
+    monkeypatch.setenv("DIBS_POOL", "0,1")
+
+    rows = {one["name"]: one for one in json.loads(typed("config", "--json").stdout)}
+    table = typed("config").stdout
+
+    assert (rows["gpus"]["value"], rows["gpus"]["source"]) == ("0,1", "DIBS_POOL")
+    assert rows["retention"]["source"] == "default"
+    assert [line.split()[:3] for line in table.splitlines()][:2] == [
+        ["SETTING", "VALUE", "FROM"],
+        ["gpus", "0,1", "DIBS_POOL"],
+    ]
+
+
+def test_what_was_set_is_got(file, typed: Typed):
+    ended = typed("config", "set", "notify_command", 'say "$1" # é \\ \x7f')
+
+    assert ended.status == 0, ended
+    assert "dibs daemon restart" in ended.stderr
+    assert typed("config", "get", "notify_command").stdout == 'say "$1" # é \\ \x7f\n'
+    assert typed("config", "path").stdout == f"{file}\n"
+
+
+def test_other_lines_and_comments_stay(file, typed: Typed):
+    file.parent.mkdir(parents=True)
+    file.write_text('# mine\ngpus = "0"   # only "this" one\n\nretention = "1d"\n')
+
+    typed("config", "set", "gpus", "0,1")
+    typed("config", "set", "gpu_failures", "4")
+
+    assert file.read_text() == ('# mine\ngpus = "0,1"  # only "this" one\n\nretention = "1d"\ngpu_failures = 4\n')
+
+
+def test_a_file_behind_a_link_stays_behind_it(file, typed: Typed, tmp_path):
+    file.parent.mkdir(parents=True)
+    (tmp_path / "dotfiles.toml").write_text("")
+    file.symlink_to(tmp_path / "dotfiles.toml")
+
+    typed("config", "set", "no_start", "yes")
+
+    assert file.is_symlink()
+    assert (tmp_path / "dotfiles.toml").read_text() == "no_start = true\n"
+    assert sorted(os.listdir(tmp_path)) == sorted(["config é", "dotfiles.toml"])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["set", "gpu", "1"], "did you mean gpus?"),
+        (["get", "gpu"], "did you mean gpus?"),
+        (["set", "retention", "soon"], "cannot read 'soon' as retention"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_the_file_stays(file, typed: Typed, words, says):
+    ended = typed("config", *words)
+
+    assert ended.status == 2
+    assert says in ended.stderr
+    assert not file.exists()
+
+
+def test_a_value_over_several_lines_is_left_to_its_owner(file, typed: Typed):
+    file.parent.mkdir(parents=True)
+    text = 'notify_command = """\na\nb"""\n'
+    file.write_text(text)
+
+    ended = typed("config", "set", "notify_command", "x")
+
+    assert ended.status == 2
+    assert 'by hand: notify_command = "x"' in ended.stderr
+    assert file.read_text() == text
+
+
+def test_a_variable_that_wins_over_the_file_is_told(file, typed: Typed, monkeypatch):
+    monkeypatch.setenv("DIBS_RETENTION", "9d")
+
+    assert "DIBS_RETENTION is set, and wins" in typed("config", "set", "retention", "1d").stderr

@@ -1,0 +1,78 @@
+"""`dibs edit`: only what was named is sent."""
+
+import json
+
+import pytest
+
+from cli.fake_daemon import a_job
+
+
+@pytest.fixture(autouse=True)
+def some_jobs(daemon):
+    daemon.jobs = {number: a_job(number) for number in range(1, 10)}
+
+
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        (["--priority", "5"], {"priority": 5}),
+        (["--priority", "-5"], {"priority": -5}),
+        (
+            ["--name", "x", "-P", "a", "--tag", "p", "--tag", "q"],
+            {"name": "x", "project": "a", "tags": ["p", "q"]},
+        ),
+        (["-n", "2", "--vram", "18G", "--share", "0.5"], {"num_gpus": 2, "vram_bytes": 18 << 30, "share": "1/2"}),
+        (["--vram", "none", "--only", "none", "-t", "none"], None),
+        (["-t", "2h", "--grace", "30s"], {"time_limit_seconds": 7200.0, "grace_seconds": 30.0}),
+        (["--only", "0,1", "--prefer", "1"], {"only": ["0", "1"], "prefer": ["1"]}),
+        (
+            ["--gpu-type", "h200", "--cpus", "4", "--mem", "8G"],
+            {"gpu_type": "h200", "cpus": 4, "mem_bytes": 8 << 30},
+        ),
+        (["--retries", "2", "--restartable"], {"retries": 2, "restartable": True}),
+        (["--no-restartable"], {"restartable": False}),
+        (["--top"], {"top": True}),
+        (["--before", "7"], {"before": 7}),
+        (["--tag", "none"], {"tags": []}),
+        (["--begin", "none"], {"begin_at": None}),
+        (["--begin", "2030-01-31 22:00"], {"begin_at": "2030-01-31T22:00:00Z"}),
+        (["--", "python", "a b.py"], {"words": ["python", "a b.py"], "command": "python 'a b.py'"}),
+        (
+            ["--", "python a.py | tee log"],
+            {"words": ["bash", "-c", "python a.py | tee log"], "command": "python a.py | tee log"},
+        ),
+    ],
+)
+def test_what_was_named_is_sent_and_nothing_else(daemon, typed, words, sent):
+    done = typed("edit", "3", *words)
+
+    wanted = {"vram_bytes": None, "only": [], "time_limit_seconds": None} if sent is None else sent
+    assert daemon.bodies("PATCH") == [wanted]
+    assert (done.status, done.stderr) == (0, "changed job 3\n")
+
+
+def test_several_that_go_to_the_top_stand_there_as_they_were_named(daemon, typed):
+    typed("edit", "3", "5", "--top")
+
+    assert [path for method, path, _, _ in daemon.calls if method == "PATCH"] == ["/v1/jobs/5", "/v1/jobs/3"]
+
+
+def test_json_is_the_job(daemon, typed):
+    assert json.loads(typed("edit", "3", "--priority", "5", "--json").stdout) == a_job(3, priority=5)
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--"], ["--top", "--before", "2"], ["--priority", "1.5"], ["--vram", "0"], ["--cpus", "0"]]
+)
+def test_what_cannot_be_meant_changes_nothing(daemon, typed, words):
+    assert typed("edit", "3", *words).status == 2
+    assert daemon.bodies("PATCH") == []
+
+
+def test_a_job_that_has_started_is_refused_by_the_daemon(daemon, typed):
+    daemon.refusal = (409, "conflict", "cannot change job 3: it runs already")
+
+    done = typed("edit", "3", "--priority", "5")
+
+    assert done.status == 1
+    assert "it runs already" in done.stderr

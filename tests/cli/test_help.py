@@ -1,0 +1,40 @@
+"""Every command explains itself, in a width that people have."""
+
+import click
+import pytest
+
+from dibs.cli.main import _COMMANDS, _USES, dibs
+
+OTHERS = ("doctor", "daemon", "config")  # groups and checks whose sub-commands have the examples
+COMMANDS = [*_COMMANDS, "gpus release", "gpus drain", "gpus undrain", "gpus add", "gpus remove"]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_has_a_sentence_and_fits_a_terminal(typed, words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+    done = typed(*words.split(), "--help")
+
+    lines = done.stdout.splitlines()
+    assert done.status == 0
+    assert lines[0].startswith(f"Usage: dibs {words} ")
+    assert lines[2].startswith("  ") and lines[2].strip()[0].isupper()
+    assert max(map(len, lines)) <= 104
+    assert "Examples:" in done.stdout or words in OTHERS or words.startswith("gpus ")
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_every_option_says_what_it_does(name):
+    command = dibs.get_command(click.Context(dibs), name)
+
+    for param in command.params:
+        if isinstance(param, click.Option) and not param.hidden:
+            assert param.help, f"{param.opts} of dibs {name}"
+
+
+def test_every_command_is_shown_once_by_its_use(typed):
+    shown = typed("--help").stdout.splitlines()
+
+    for name in _COMMANDS:
+        assert sum(line.startswith(f"  {name} ") for line in shown) == 1
+    assert {name for names in _USES.values() for name in names} <= _COMMANDS.keys()

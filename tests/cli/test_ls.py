@@ -1,0 +1,209 @@
+"""`dibs ls`: a table for people, one object or bare numbers for programs."""
+
+import json
+
+import pytest
+
+from cli.fake_daemon import a_job
+from dibs.cli.ls import _shares
+
+
+def fill(daemon, *jobs):
+    daemon.jobs = {job["id"]: job for job in jobs}
+
+
+def test_what_runs_stands_above_what_waits_and_that_above_what_has_ended(daemon, typed):
+    fill(daemon, a_job(1, "succeeded"), a_job(2, "queued"), a_job(3, "running"), a_job(4, "failed"))
+
+    done = typed("ls")
+
+    lines = [line.split()[:2] for line in done.stdout.splitlines() if line[0].isdigit()]
+    assert lines == [["3", "running"], ["2", "queued"], ["4", "failed:"], ["1", "succeeded"]]
+    assert done.status == 0
+
+
+def test_the_reason_stands_under_those_that_are_next(daemon, typed):
+    fill(daemon, *(a_job(number) for number in range(1, 6)))
+    daemon.reasons = dict.fromkeys(range(1, 6), "waits for a GPU: 0 is held by job 9")
+
+    done = typed("ls")
+
+    assert done.stdout.count("  waits for a GPU: 0 is held by job 9\n") == 3
+    assert len(daemon.queries("/v1/jobs/1/why")) == 1
+
+
+def test_a_page_says_how_many_more_there_are_and_how_to_see_them(daemon, typed):
+    fill(daemon, *(a_job(number, "succeeded") for number in range(1, 31)), a_job(31), a_job(32, "running"))
+
+    done = typed("ls", "--limit", "6")
+
+    assert len(done.stdout.splitlines()) == 1 + 6 + 1  # a heading, and a reason under the one that waits
+    assert done.stderr == "… 26 more over: `dibs ls --all`, --state, --limit\n"
+
+
+def test_held_jobs_wait_behind_those_that_have_a_turn(daemon, typed):
+    fill(daemon, a_job(1, "held"), a_job(2), a_job(3, "held"))
+
+    done = typed("ls")
+
+    assert [line.split()[0] for line in done.stdout.splitlines() if line[0].isdigit()] == ["2", "3", "1"]
+
+
+def test_of_a_thousand_turns_the_rest_is_not_kept_silent(daemon, typed):
+    fill(daemon, *(a_job(number) for number in range(1, 1500)))
+
+    done = typed("ls", "--ids", "--sort", "turn")
+
+    assert len(done.stdout.splitlines()) == 1000
+    assert "the first 1000 in turn, and not all" in done.stderr
+
+
+def test_all_shows_everything_newest_first(daemon, typed):
+    fill(daemon, *(a_job(number, "succeeded") for number in range(1, 1203)))
+
+    done = typed("ls", "--all")
+
+    numbers = [int(line.split()[0]) for line in done.stdout.splitlines() if line[0].isdigit()]
+    assert numbers == list(range(1202, 0, -1))
+    assert done.stderr == ""
+
+
+def test_filters_go_to_the_daemon_in_its_own_words(daemon, typed):
+    words = ["--state", "waiting,failed", "--project", "a", "--user", "ann", "--name", "x", "--tag", "t"]
+
+    done = typed("ls", *words, "--since", "2026-11-15", "--array", "17_", "--sort", "turn")
+
+    assert daemon.queries("/v1/jobs") == [
+        {
+            "project": "a",
+            "user": "ann",
+            "since": "2026-11-15T00:00:00Z",
+            "name": "x",
+            "tag": "t",
+            "array": "17",
+            "state": "queued,held,failed",
+            "order": "turn",
+            "limit": "100",
+        }
+    ]
+    assert done.stderr == "dibs: no job is like this\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--state", "sleeping"), ("--since", "soon"), ("--limit", "0"), ("--limit", "-1"), ("--array", "x")],
+)
+def test_what_cannot_be_meant_is_said_in_one_sentence(daemon, typed, words):
+    done = typed("ls", *words)
+
+    assert done.status == 2
+    assert done.stderr.startswith("dibs: error: ")
+    assert daemon.calls == []
+
+
+def test_jobs_can_be_named(daemon, typed):
+    fill(daemon, *(a_job(number) for number in range(1, 10)))
+    daemon.names = {"train": [8]}
+
+    done = typed("ls", "3-4", "train", "--ids")
+
+    assert done.stdout == "8\n4\n3\n"
+
+
+def test_numbers_are_all_that_match_not_a_page_of_them(daemon, typed):
+    fill(daemon, *(a_job(number) for number in range(1, 2501)))
+
+    done = typed("ls", "--ids", "--state", "queued")
+
+    assert len(done.stdout.splitlines()) == 2500
+
+
+def test_json_is_one_object_that_says_where_to_go_on(daemon, typed):
+    fill(daemon, *(a_job(number) for number in range(1, 6)))
+
+    first = json.loads(typed("ls", "--json", "--limit", "3").stdout)
+    second = json.loads(typed("ls", "--json", "--limit", "3", "--cursor", first["cursor"]).stdout)
+
+    assert list(first) == ["jobs", "cursor", "counts"]
+    assert [job["id"] for job in first["jobs"]] == [5, 4, 3]
+    assert ([job["id"] for job in second["jobs"]], second["cursor"]) == ([2, 1], None)
+    assert first["jobs"][0] == a_job(5)
+    assert first["counts"]["queued"] == 5
+
+
+def test_json_of_all_is_one_object_too(daemon, typed):
+    fill(daemon, *(a_job(number) for number in range(1, 2002)))
+
+    found = json.loads(typed("ls", "--json", "--all").stdout)
+
+    assert (len(found["jobs"]), found["cursor"]) == (2001, None)
+
+
+def test_json_of_nothing_is_an_object(daemon, typed):
+    assert json.loads(typed("ls", "--json").stdout)["jobs"] == []
+
+
+def test_a_hostile_name_is_shown_and_not_obeyed(daemon, typed):
+    evil = "\x1b]52;c;aGk=\x07\x1b[2J\u202egnp.exe\nx\udcff"
+    fill(daemon, a_job(1, name=evil, command=evil, project=evil))
+
+    done = typed("ls")
+
+    heading, line = done.stdout.splitlines()[:2]
+    assert line.isprintable() and heading.startswith("job")
+    assert "\\x1b]52" in line and "\\u202e" in line and "\\xff" in line
+    assert len(done.stdout.splitlines()) == 3
+
+
+def test_a_task_of_an_array_is_called_as_it_can_be_typed(daemon, typed):
+    fill(daemon, a_job(20, array={"id": 17, "task": 4, "most": None}))
+
+    done = typed("ls")
+
+    assert done.stdout.splitlines()[1].startswith("17_4 ")
+
+
+def test_wide_letters_keep_the_columns_straight(daemon, typed):
+    fill(daemon, a_job(1, name="训练"), a_job(2, name="train"))
+
+    lines = typed("ls").stdout.splitlines()
+
+    wide, narrow = (next(line for line in lines if line.startswith(number)) for number in "12")
+    assert wide.index("python") + 2 == narrow.index("python")
+
+
+def test_an_empty_queue_says_how_to_fill_it(daemon, typed):
+    done = typed("ls")
+
+    assert done.stdout == ""
+    assert "dibs add" in done.stderr
+
+
+def test_watching_needs_a_terminal(daemon, typed):
+    done = typed("ls", "-w")
+
+    assert done.status == 2
+    assert "needs a terminal" in done.stderr
+
+
+def test_without_a_daemon_it_says_so(socket, typed):
+    done = typed("ls")
+
+    assert done.status == 69
+    assert done.stderr.startswith("dibs: error: there is no daemon")
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_where_there_is_hardly_any_room_what_runs_comes_first(rows):
+    assert _shares((9, 9, 9), rows) == [1, rows - 1, 0]
+    assert _shares((0, 9, 9), rows) == [0, 1, rows - 1]
+
+
+@pytest.mark.parametrize("rows", range(3, 60))
+def test_every_part_is_seen_and_no_more_than_the_page(rows):
+    for wanted in ((0, 0, 0), (5, 5, 5), (100, 100, 100), (0, 100, 100), (100, 0, 100), (0, 0, 100), (1, 100, 0)):
+        shares = _shares(wanted, rows)
+
+        assert sum(shares) == min(rows, sum(wanted))
+        assert all(share <= want for share, want in zip(shares, wanted, strict=True))
+        assert all(share > 0 for share, want in zip(shares, wanted, strict=True) if want)

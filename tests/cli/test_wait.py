@@ -1,0 +1,79 @@
+"""`dibs wait`: its exit code is the job's."""
+
+import json
+import threading
+
+import pytest
+
+from cli.fake_daemon import a_job
+from stories.outside import wait_until
+
+
+@pytest.mark.parametrize(
+    ("job", "status"),
+    [
+        (a_job(1, "succeeded"), 0),
+        (a_job(1, "failed", exit_code=3), 3),
+        (a_job(1, "failed", exit_code=None, signal=9, cause="signal"), 137),
+        (a_job(1, "timed_out", exit_code=None, signal=15), 124),
+        (a_job(1, "cancelled", exit_code=None), 1),
+        (a_job(1, "cancelled", exit_code=None, signal=15), 143),
+        (a_job(1, "lost", exit_code=None), 1),
+    ],
+)
+def test_the_exit_code_is_the_jobs(daemon, typed, job, status):
+    daemon.jobs[1] = job
+
+    assert typed("wait", "1").status == status
+
+
+def test_of_many_it_is_the_highest(daemon, typed):
+    daemon.jobs = {number: a_job(number, "failed", exit_code=number) for number in (1, 5, 3)}
+
+    done = typed("wait", "1-5")
+
+    assert done.status == 5
+    assert done.stderr.splitlines()[0] == "job 1 failed (exit 1) after 3m05s"
+
+
+def test_it_comes_back_when_the_last_one_is_over(daemon, typed):
+    daemon.jobs = {1: a_job(1, "succeeded"), 2: a_job(2, "running")}
+
+    def live():
+        wait_until(lambda: len(daemon.queries("/v1/jobs/wait")) > 1)
+        daemon.jobs[2] = a_job(2, "failed", exit_code=7)
+
+    other = threading.Thread(target=live)
+    other.start()
+    done = typed("wait", "1", "2")
+    other.join()
+
+    assert done.status == 7
+    assert [query["ids"] for query in daemon.queries("/v1/jobs/wait")][:2] == ["1-2", "2"]
+
+
+def test_after_its_own_timeout_it_says_what_still_runs(daemon, typed):
+    daemon.jobs = {1: a_job(1, "succeeded"), 2: a_job(2, "running")}
+
+    done = typed("wait", "1", "2", "--timeout", "0.2s")
+
+    assert done.status == 75
+    assert done.stderr.splitlines()[-1] == "dibs: job 2 is not over yet"
+
+
+def test_json_has_those_over_and_those_that_are_not(daemon, typed):
+    daemon.jobs = {1: a_job(1, "failed"), 2: a_job(2, "running")}
+
+    done = typed("wait", "1", "2", "--timeout", "0.2s", "--json")
+
+    assert json.loads(done.stdout) == {"jobs": [a_job(1, "failed")], "waiting": [2]}
+    assert done.status == 75
+
+
+def test_a_job_that_was_cleaned_away_is_not_waited_for_for_ever(daemon, typed):
+    daemon.jobs = {1: a_job(1, "succeeded")}
+
+    done = typed("wait", "1", "2")
+
+    assert done.status == 1
+    assert "cannot find job 2" in done.stderr

@@ -1,0 +1,65 @@
+"""When and how a command is asked to end. Standard library only."""
+
+import os
+import select
+import signal
+import time
+
+from dibs.supervise import tree
+
+
+def boottime() -> float:
+    """Seconds since the machine started, those it slept included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Stopping:
+    """When and how the command is asked to end: ask, wait the grace, insist."""
+
+    def __init__(self, grace: float, attempt: str) -> None:
+        self.grace = grace
+        self._attempt = attempt
+        self.by = ""  # who wanted the end: "", "stop" or "time"
+        self.limit: float | None = None  # on CLOCK_BOOTTIME, so that a sleeping laptop counts
+        self._insist_at: float | None = None
+
+    def obey(self, commands: bytes) -> None:
+        for line in commands.decode("ascii", "replace").splitlines():
+            word, _, attempt = line.rpartition(" ")
+            if attempt != self._attempt:
+                continue  # meant for one that is over
+            if word == "stop":
+                self._ask("stop")
+            elif word == "kill":
+                self.by = self.by or "stop"
+                self._insist_at = boottime()
+            elif word.startswith("signal ") and word[7:].isdigit() and 0 < int(word[7:]) < signal.NSIG:
+                tree.signal_tree(os.getpid(), int(word[7:]))
+
+    def act(self) -> None:
+        now = boottime()
+        if self.limit is not None and now >= self.limit:
+            self.limit = None
+            self._ask("time")
+        if self._insist_at is not None and now >= self._insist_at:
+            tree.signal_tree(os.getpid(), signal.SIGKILL)
+            self._insist_at = now + 0.1  # again: a child may have been forked in between
+
+    def give_grace_to_the_rest(self, control: int) -> None:
+        """Whoever was asked to end together with the command has the rest of the grace for it."""
+        poll = select.poll()
+        poll.register(control, select.POLLIN)
+        while self._insist_at is not None and boottime() < self._insist_at and tree.reap():
+            if poll.poll(self.timeout(0.02) * 1000):
+                self.obey(os.read(control, 4096))
+
+    def timeout(self, longest: float) -> float:
+        soon = [at for at in (self.limit, self._insist_at) if at is not None]
+        return max(0.0, min([longest, *(at - boottime() for at in soon)]))
+
+    def _ask(self, by: str) -> None:
+        self.by = self.by or by
+        if self._insist_at is None:
+            tree.signal_tree(os.getpid(), signal.SIGTERM)
+            tree.signal_tree(os.getpid(), signal.SIGCONT)  # a stopped process would not hear it
+            self._insist_at = boottime() + self.grace

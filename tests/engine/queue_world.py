@@ -1,0 +1,79 @@
+"""A world with a queue in it: the same machine without processes, a real store and a real journal."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dibs.engine.consequences import Consequences
+from dibs.engine.explain import Explain
+from dibs.engine.queue import Queue, Submission
+from dibs.model.jobs import After, Dependency, Job, JobId, Request
+from dibs.model.pool import Pool
+from dibs.policy.breakers import Limits
+from dibs.store.journal import NAME, Journal
+from engine.world import World, a_request
+
+
+def a_wish(text: str = "train", *, after: dict[int, str] | None = None, **more: Any) -> Request:
+    """A request as `add` makes it. `after={12: "ok"}`."""
+    plain = {
+        name: more.pop(name) for name in ("gpus", "share", "retries", "restartable", "priority") if name in more
+    }
+    needed = tuple(Dependency(JobId(job), After(kind)) for job, kind in (after or {}).items())
+    return replace(a_request(text, **plain), after=needed, **more)
+
+
+@dataclass
+class QueueWorld(World):
+    """The world of a daemon."""
+
+    limits: Limits = field(default_factory=lambda: Limits(quick_failures=0, gpu_failures=0))
+    calls: int = 0
+
+    def open(self) -> None:
+        super().open()
+        self.journal = Journal(f"{self.root}/{NAME}")
+        consequences = Consequences(self.engine, self.journal, self.limits)
+        self.engine.observe(consequences)
+        self.queue = Queue(
+            self.engine,
+            consequences,
+            self.engine.place,
+            Explain(self.engine, lambda: self.now),
+            lambda text: Pool(cards=()),
+        )
+
+    def come_back(self, *, with_list: bool = False) -> None:
+        self.open()
+        self.engine.come_back()
+        self.settle_down()
+
+    def crash(self) -> None:
+        super().crash()
+        self.journal.close()
+
+    def add(self, *requests: Request, key: str = "", **more: Any) -> list[Job]:
+        """Add and let the engine act."""
+        self.calls += 1
+        call = Submission(key=key or f"call {self.calls}", requests=requests, environment={"HOME": "/"}, **more)
+        added = self.queue.add(call)
+        jobs = [self.store.job(JobId(number)) for number in range(added.first, added.last + 1)]
+        for job in jobs:
+            self.acknowledged[job.id] = job.request
+        self.settle_down()
+        return [self.store.job(job.id) for job in jobs]
+
+    def do(self, verb: str, *jobs: int, **more: Any) -> Any:
+        """`do("hold", 1, 2)`"""
+        changed = getattr(self.queue, verb)([JobId(job) for job in jobs], **more)
+        self.settle_down()
+        return changed
+
+    def state(self, job: int) -> str:
+        return str(self.store.job(JobId(job)).state)
+
+    def sentence(self, job: int) -> str:
+        reason = self.queue.why(JobId(job)).reason
+        return reason.sentence if reason else ""
+
+    def kinds(self) -> list[str]:
+        return [row.kind for row in self.store.events.since(0)]

@@ -1,0 +1,396 @@
+"""The queue's verbs, as histories: add, kill, hold, release, retry, edit, pause, drain, clean."""
+
+import pytest
+
+from dibs.engine.queue import Submission
+from dibs.errors import BadInput, Conflict, NoSuchJob, StoreUnusable
+from dibs.model.jobs import ArrayTask, JobId, State
+from dibs.policy.breakers import Limits
+from engine.queue_world import QueueWorld, a_wish
+from engine.world import a_pool
+
+
+@pytest.fixture
+def make_queue(tmp_path):
+    worlds = []
+
+    def make(*slots, **more):
+        root, leases = tmp_path / "queue 'é\n€", tmp_path / "leases"
+        root.mkdir()
+        leases.mkdir()
+        worlds.append(QueueWorld(root=str(root), leases_folder=str(leases), pool=a_pool(*(slots or (1,))), **more))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.close()
+
+
+# -- add -----------------------------------------------------------------------------------------------
+
+
+def test_what_is_added_starts_in_order_and_ends(make_queue):
+    world = make_queue(1)
+
+    world.add(a_wish("a"), a_wish("b"))
+    assert world.running() == [1]
+    world.end(1)
+
+    assert [world.state(1), world.state(2)] == ["succeeded", "running"]
+    assert world.kinds() == ["job.queued", "job.started", "job.ended", "job.started"]
+
+
+def test_the_same_call_again_gets_the_same_numbers_and_adds_nothing(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"), a_wish("b"), key="one call")
+
+    again = world.queue.add(Submission(key="one call", requests=[a_wish("a"), a_wish("b")], environment={}))
+
+    assert (again.first, again.last, again.is_new) == (1, 2, False)
+    assert world.store.queue.next_number() == 3
+
+
+def test_a_job_with_a_key_of_its_own_is_added_once(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a", once="nightly"))
+
+    again = world.queue.add(Submission(key="later", requests=[a_wish("b", once="nightly")], environment={}))
+
+    assert (again.first, again.is_new) == (1, False)
+
+
+def test_what_can_never_run_is_refused_and_nothing_is_stored(make_queue):
+    world = make_queue(1)
+
+    with pytest.raises(BadInput, match="could never start: it wants 2 GPUs"):
+        world.add(a_wish("a"), a_wish("b", gpus=2))
+
+    assert world.store.queue.next_number() == 1
+    assert world.kinds() == []
+
+
+def test_a_full_disk_adds_nothing_and_says_so(make_queue):
+    world = make_queue(1)
+    world.store.is_full = True
+    size = world.journal.size
+
+    with pytest.raises(StoreUnusable):
+        world.add(a_wish("a"))
+    world.store.is_full = False
+    (job,) = world.add(a_wish("b"))
+
+    assert job.id == 1
+    assert job.request.command.shown == "b"
+    assert world.running() == [1]
+    assert world.journal.size > size
+
+
+def test_an_array_has_the_number_of_its_first_job(make_queue):
+    world = make_queue(2)
+
+    world.add(*[a_wish("a", array=ArrayTask(JobId(0), task, 1)) for task in (1, 2, 3)])
+
+    assert world.running() == [1]
+    assert [world.store.job(JobId(n)).request.array.array for n in (1, 2, 3)] == [1, 1, 1]
+    assert world.store.listing.find("1_3") == [3]
+    assert "array" in world.sentence(2)
+
+
+# -- dependencies --------------------------------------------------------------------------------------
+
+
+def test_a_job_waits_for_the_success_of_another(make_queue):
+    world = make_queue(1, 1)
+    world.add(a_wish("first"))
+    world.add(a_wish("second", after={1: "ok"}))
+
+    assert world.running() == [1]
+    assert world.sentence(2) == "waits for job 1 to succeed (it is running)"
+    world.end(1)
+
+    assert world.running() == [2]
+
+
+def test_a_chain_is_cancelled_when_its_beginning_fails_and_comes_back_with_a_retry(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("first"))
+    world.add(a_wish("second", after={1: "ok"}))
+    world.add(
+        a_wish("third", after={2: "ok"}), a_wish("mourner", after={1: "fail"}), a_wish("any", after={1: "any"})
+    )
+
+    world.end(1, code=1)
+    world.end(4)
+    world.end(5)
+
+    assert [world.state(n) for n in (1, 2, 3, 4, 5)] == [
+        "failed",
+        "cancelled",
+        "cancelled",
+        "succeeded",
+        "succeeded",
+    ]
+    assert world.store.listing.row(JobId(2)).outcome.message == "job 1 failed"
+
+    changed = world.do("retry", 1)
+    for number in (1, 2, 3):
+        world.end(number)
+
+    assert changed.jobs == [1, 2, 3]
+    assert [world.state(n) for n in (1, 2, 3)] == ["succeeded"] * 3
+
+
+def test_a_dependency_that_can_never_be_met_is_refused(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("first"))
+    world.end(1, code=1)
+
+    with pytest.raises(BadInput, match="job 1 should succeed first, but it is failed"):
+        world.add(a_wish("second", after={1: "ok"}))
+    with pytest.raises(NoSuchJob):
+        world.add(a_wish("second", after={99: "ok"}))
+
+
+def test_a_follower_is_not_tried_again_before_what_it_follows(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("first"))
+    world.add(a_wish("second", after={1: "ok"}))
+    world.end(1, code=1)
+
+    alone = world.do("retry", 2)
+    together = world.do("retry", 2, 1)
+
+    assert alone.unchanged == [(2, "job 1 should succeed first, but it is failed")]
+    assert together.jobs == [1, 2]
+    assert world.sentence(2) == "waits for job 1 to succeed (it is running)"
+
+
+def test_a_chain_of_thousands_needs_no_recursion(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("first"))
+    for number in range(2, 3001):
+        world.queue.add(
+            Submission(
+                key=f"link {number}",
+                requests=[a_wish("next", after={number - 1: "ok"})],
+                environment={"HOME": "/"},
+            )
+        )
+
+    world.end(1, code=1)
+
+    assert world.store.counts() == {State.FAILED: 1, State.CANCELLED: 2999}
+
+
+# -- kill, hold, release, retry ------------------------------------------------------------------------
+
+
+def test_kill_cancels_what_waits_and_stops_what_runs(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"), a_wish("b"))
+
+    changed = world.do("kill", 1, 2)
+    assert world.backend.told == [(1, "stop")]
+    world.end(1, signal=15, by="stop")
+
+    assert changed.jobs == [1, 2]
+    assert [world.state(1), world.state(2)] == ["cancelled", "cancelled"]
+    assert world.do("kill", 1).unchanged == [(1, "it is over (cancelled)")]
+
+
+def test_a_signal_goes_only_to_what_runs(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"), a_wish("b"))
+
+    changed = world.do("kill", 1, 2, signal=10)
+
+    assert world.backend.told == [(1, "signal 10")]
+    assert [job for job, _ in changed.unchanged] == [2]
+    assert world.state(2) == "queued"
+
+
+def test_a_held_job_lets_others_pass_until_it_is_released(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"), a_wish("b"), a_wish("c"))
+
+    world.do("hold", 2)
+    world.end(1)
+
+    assert world.running() == [3]
+    assert "is held" in world.sentence(2)
+    world.do("release", 2)
+    world.end(3)
+    assert world.running() == [2]
+
+
+def test_a_job_that_is_not_there_changes_nothing(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"), a_wish("b"))
+
+    with pytest.raises(NoSuchJob):
+        world.do("kill", 2, 99)
+
+    assert world.state(2) == "queued"
+
+
+def test_a_full_disk_takes_a_change_back(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"), a_wish("b"))
+    world.store.is_full = True
+
+    with pytest.raises(StoreUnusable):
+        world.do("kill", 2)
+    world.store.is_full = False
+    world.end(1)
+
+    assert world.running() == [2]
+
+
+# -- edit and order ------------------------------------------------------------------------------------
+
+
+def test_a_job_moves_to_the_top_and_before_another(make_queue):
+    world = make_queue(1)
+    world.add(*[a_wish(f"job {n}") for n in range(1, 6)])
+
+    world.queue.edit(JobId(5), before=JobId(3))
+    world.queue.edit(JobId(4), top=True)
+    order = []
+    for _ in range(5):
+        (running,) = world.running()
+        order.append(running)
+        world.end(running)
+
+    assert order == [1, 4, 2, 5, 3]
+
+
+def test_a_job_is_changed_before_it_starts_and_not_after(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"), a_wish("b"))
+
+    world.queue.edit(JobId(2), a_wish("another", priority=3))
+    with pytest.raises(Conflict, match="it is running"):
+        world.queue.edit(JobId(1), a_wish("late"))
+
+    assert world.store.job(JobId(2)).request.command.shown == "another"
+    assert world.store.job(JobId(1)).request.command.shown == "a"
+
+
+# -- begin, pause, drain -------------------------------------------------------------------------------
+
+
+def test_a_job_begins_at_its_time(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a", begin=world.now + 60))
+
+    assert world.running() == []
+    assert world.sentence(1) == "waits for its time"
+    world.advance(61)
+
+    assert world.running() == [1]
+
+
+def test_a_paused_queue_starts_nothing_and_goes_on(make_queue):
+    world = make_queue(1)
+    world.queue.pause(why="lunch")
+    world.add(a_wish("a"))
+
+    assert world.running() == []
+    assert world.sentence(1) == "waits: the queue is paused (lunch)"
+    world.crash()
+    world.come_back()
+    assert world.running() == []
+    world.queue.unpause()
+    world.settle_down()
+
+    assert world.running() == [1]
+
+
+def test_a_paused_project_is_passed_by_others(make_queue):
+    world = make_queue(1)
+    world.queue.pause("mine")
+    world.add(a_wish("a", project="mine"), a_wish("b", project="yours"))
+
+    assert world.running() == [2]
+    assert "paused" in world.sentence(1)
+    world.queue.unpause("mine")
+    world.end(2)
+
+    assert world.running() == [1]
+
+
+def test_a_drained_gpu_finishes_what_it_runs_and_gets_nothing_new(make_queue):
+    world = make_queue(1, 1)
+    world.add(a_wish("a"), a_wish("b"), a_wish("c"))
+
+    world.queue.drain(["0"])
+    world.end(1)
+    assert world.running() == [2]
+    assert "GPU 0 is drained" in world.sentence(3)
+    world.queue.undrain(["0"])
+    world.settle_down()
+
+    assert world.running() == [2, 3]
+
+
+def test_projects_take_turns(make_queue):
+    world = make_queue(1)
+    world.add(*[a_wish(f"a{n}", project="a") for n in range(50)])
+    world.add(*[a_wish(f"b{n}", project="b") for n in range(2)])
+
+    order = []
+    for _ in range(6):
+        (running,) = world.running()
+        order.append(world.store.job(running).request.project)
+        world.end(running)
+
+    assert order.count("b") == 2
+
+
+# -- stop rules ----------------------------------------------------------------------------------------
+
+
+def test_a_project_that_fails_again_and_again_is_held_with_the_reason(make_queue):
+    world = make_queue(1, limits=Limits(quick_failures=3))
+    world.add(*[a_wish(f"a{n}", project="bad") for n in range(6)])
+    world.add(a_wish("good", project="good"))
+
+    for _ in range(10):
+        for running in world.running():
+            world.end(running, code=0 if world.store.job(running).request.project == "good" else 1)
+
+    states = [world.state(n) for n in range(1, 8)]
+    assert states == ["failed"] * 3 + ["held"] * 3 + ["succeeded"]
+    assert "bad" in world.sentence(5)
+
+
+# -- crashes and cleaning ------------------------------------------------------------------------------
+
+
+def test_everything_is_there_after_a_crash(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"), a_wish("b"), a_wish("c", hold=True), a_wish("d", begin=world.now + 60))
+    world.add(a_wish("e", after={1: "ok"}))
+
+    world.crash()
+    world.machine.end(world.machine.alive()[0], code=7)
+    world.come_back()
+
+    assert [world.state(n) for n in range(1, 6)] == ["failed", "running", "held", "queued", "cancelled"]
+    assert world.machine.starts(JobId(1)) == 1
+
+
+def test_cleaning_forgets_what_is_over_and_never_a_number(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"), a_wish("b"))
+    world.end(1)
+    world.now += 100
+
+    cleaned = world.queue.clean(world.now)
+    (job,) = world.add(a_wish("c"))
+
+    assert [job.id for job in cleaned.jobs] == [1]
+    assert job.id == 3
+    with pytest.raises(NoSuchJob):
+        world.store.listing.row(JobId(1))
+    assert world.state(2) == "running"

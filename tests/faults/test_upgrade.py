@@ -1,0 +1,54 @@
+"""An upgrade is a restart: the new daemon takes over jobs whose supervisors are of the version before.
+
+`tests/data/shims/N` holds the supervisors as version N of them was released; they are never changed.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from faults.queue_campaign import QueueCampaign
+from faults.test_plants import planted
+from stories.outside import World, open_store, wait_until
+
+RELEASED = sorted((Path(__file__).parents[1] / "data" / "shims").iterdir())
+
+# A daemon of today that starts its supervisors from another folder is, for them, the daemon of yesterday.
+OLD_SHIMS = """
+    from dibs.supervise import launcher
+    class Elsewhere:
+        parents = [None, None, {folder!r}]
+        def __init__(self, path): pass
+        def resolve(self): return self
+    launcher.Path = Elsewhere
+"""
+
+
+@pytest.mark.parametrize("version", RELEASED, ids=lambda folder: folder.name)
+def test_jobs_of_the_version_before_are_adopted_and_their_exit_codes_read(world: World, version: Path) -> None:
+    world.environ |= {"DIBS_NO_START": "1"}
+    campaign = QueueCampaign(world, seconds=0)
+    old = world.start("daemon", "run", program=planted(world, OLD_SHIMS.format(folder=str(version))))
+    wait_until(lambda: "listens" in old.stderr, show=lambda: old.stderr)
+    world.write(
+        "jobs.txt", [f"touch up-{code}; until test -e go; do sleep 0.02; done; exit {code}" for code in (0, 7)]
+    )
+    added = world.dibs("add", "-f", "jobs.txt", "-t", "1h")
+    assert added.status == 0, added
+    wait_until(lambda: len(list(world.folder.glob("up-*"))) == 2, show=lambda: old.stderr)
+    assert any(str(version) in line for line in world.processes().values())
+
+    old.kill()
+    new = world.start("daemon", "run")
+    wait_until(lambda: "listens" in new.stderr, show=lambda: new.stderr)
+    before = world.dibs("ls", "--json").stdout
+    world.write("go", "")
+    waited = world.dibs("wait", "1", "2")
+    world.dibs("daemon", "stop")
+
+    assert before.count('"state": "running"') == 2
+    assert waited.status == 7
+    with open_store(campaign.root) as store:
+        rows = store.execute("select state, exit_code, attempts from jobs order by id").fetchall()
+    assert rows == [("succeeded", 0, 1), ("failed", 7, 1)]
+    world.assert_nothing_is_left()

@@ -1,0 +1,111 @@
+"""A copy of the code: what belongs to it, once per content, and never a link to the original."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dibs.errors import BadInput
+from dibs.inputs import snapshot
+from dibs.inputs.snapshot import take_snapshot
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    root = tmp_path / "code é \udcff"
+    (root / "sub").mkdir(parents=True)
+    (root / "train.py").write_text("print(1)\n")
+    (root / "run.sh").write_text("#!/bin/sh\n")
+    (root / "run.sh").chmod(0o755)
+    (root / "sub" / "link").symlink_to("../train.py")
+    return root
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> str:
+    return str(tmp_path / "shelf")
+
+
+def git_init(root: Path) -> None:
+    subprocess.run(["git", "init", "-q", os.fsencode(root)], check=True)
+    subprocess.run(["git", "-C", os.fsencode(root), "add", "train.py", "run.sh"], check=True)
+
+
+def files(place: str) -> list[str]:
+    found = [os.path.join(folder, name) for folder, _, names in os.walk(place) for name in names]
+    return sorted(os.path.relpath(path, place) for path in found)
+
+
+@pytest.mark.parametrize("with_git", [False, True])
+def test_the_copy_is_the_code_as_it_was(root, shelf, with_git):
+    if with_git:
+        git_init(root)
+
+    taken = (
+        take_snapshot(str(root / "sub"), shelf, os.environ)
+        if with_git
+        else take_snapshot(str(root), shelf, os.environ)
+    )
+    (root / "train.py").write_text("print(2)\n")
+
+    copy = Path(taken.copy)
+    assert files(taken.copy) == ["run.sh", "sub/link", "train.py"]
+    assert (copy / "train.py").read_text() == "print(1)\n"
+    assert os.readlink(copy / "sub" / "link") == "../train.py"
+    assert os.access(copy / "run.sh", os.X_OK) and not os.access(copy / "train.py", os.X_OK)
+    assert taken.place_of(str(root / "sub")) == f"{taken.copy}/sub"
+    assert taken.place_of(str(root)) == taken.copy
+
+
+def test_git_knows_what_belongs_to_it(root, shelf):
+    git_init(root)
+    (root / ".gitignore").write_text("*.ckpt\n")
+    (root / "huge.ckpt").write_text("x")
+    (root / "new.py").write_text("x")
+    (root / "run.sh").unlink()
+
+    taken = take_snapshot(str(root), shelf, os.environ)
+
+    assert files(taken.copy) == [".gitignore", "new.py", "sub/link", "train.py"]
+
+
+def test_the_same_content_is_kept_once_and_another_apart(root, shelf):
+    first = take_snapshot(str(root), shelf, os.environ)
+    second = take_snapshot(str(root), shelf, os.environ)
+    (root / "train.py").write_text("print(2)\n")
+    third = take_snapshot(str(root), shelf, os.environ)
+    (root / "train.py").chmod(0o755)
+    fourth = take_snapshot(str(root), shelf, os.environ)
+
+    assert first.copy == second.copy
+    assert len({first.copy, third.copy, fourth.copy}) == 3
+    assert sorted(os.listdir(shelf)) == sorted(os.path.basename(one.copy) for one in (first, third, fourth))
+    assert os.stat(shelf).st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(("limit", "value"), [("LARGEST", 5), ("_MOST_FILES", 2)])
+def test_what_is_too_large_is_one_sentence_and_leaves_nothing(root, shelf, monkeypatch, limit, value):
+    monkeypatch.setattr(snapshot, limit, value)
+
+    with pytest.raises(BadInput, match="more than") as refusal:
+        take_snapshot(str(root), shelf, os.environ)
+
+    assert ".gitignore" in refusal.value.remedy
+    assert not os.path.exists(shelf) or os.listdir(shelf) == []
+
+
+def test_a_place_outside_of_the_code_is_refused(root, shelf):
+    taken = take_snapshot(str(root), shelf, os.environ)
+
+    with pytest.raises(BadInput, match="the snapshot holds"):
+        taken.place_of("/tmp")
+
+
+def test_a_fifo_in_the_folder_is_left_out(root, shelf):
+    os.mkfifo(root / "pipe")
+
+    assert "pipe" not in files(take_snapshot(str(root), shelf, os.environ).copy)

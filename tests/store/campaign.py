@@ -1,0 +1,230 @@
+"""A queue's life in its store and its journal, without processes: whatever happens is recorded in both."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dibs.model.jobs import (
+    After,
+    ArrayTask,
+    Attempt,
+    Cause,
+    Dependency,
+    Job,
+    JobId,
+    Outcome,
+    Request,
+    State,
+)
+from dibs.store import journal
+from dibs.store.catch_up import record, remember_position
+from dibs.store.codec import encode_requests
+from dibs.store.journal import Journal
+from dibs.store.queue import Mark, is_met
+from dibs.store.store import Store
+from dibs.supervise.folder import Facts
+from store.builders import NOON, a_request, an_attempt
+
+ENVIRONMENT = {"HOME": "/", "ODD": "\udcff"}
+GOOD = Outcome(exit_code=0, seconds=1.5)
+SAVED = Outcome(exit_code=1, cause=Cause.TIME_LIMIT, checkpointed=True, seconds=9.0)
+BAD = Outcome(exit_code=3, cause=Cause.EXIT_CODE, message="it \udcff fell", seconds=0.5)
+RUNS = Facts(is_locked=True, record=None, has_started=True)
+NOTHING = Facts(is_locked=False, record=None, has_started=False)
+
+
+@dataclass
+class Books:
+    """A store and its journal. `plant` makes them differ, to show that the tests notice."""
+
+    folder: str
+    plant: str = ""
+    reach: Callable[[str], None] = lambda point: None
+
+    def __post_init__(self) -> None:
+        os.makedirs(f"{self.folder}/environments", exist_ok=True)
+        self.store = Store(f"{self.folder}/store.db")
+        self.journal = Journal(f"{self.folder}/journal.jsonl")
+        self.clock = NOON
+        self._late: list[journal.Line] = []
+        with self.store.turn():
+            self.environment = self.store.keep_environment(ENVIRONMENT)
+        with open(f"{self.folder}/environments/{self.environment}.json", "w") as file:
+            json.dump(ENVIRONMENT, file)
+
+    def close(self) -> None:
+        self.store.close()
+        self.journal.close()
+
+    @contextmanager
+    def turn(self) -> Iterator[list[journal.Line]]:
+        """One turn of a loop: the lines are written before the store commits."""
+        self.clock += 1.0
+        lines: list[journal.Line] = []
+        size = self.journal.size
+        try:
+            with self.store.turn():
+                yield lines
+                if not self.plant:
+                    record(self.store, self.journal, lines, sync=any(line["k"] == "add" for line in lines))
+                self.reach("before the commit")
+        except BaseException:
+            self.journal.take_back(size)
+            raise
+        if self.plant == "written in the next turn":
+            self.journal.append(self._late)
+            self._late = lines
+        elif self.plant == "ends are not written":
+            self.journal.append(line for line in lines if line["k"] != "end")
+        elif self.plant == "changes are not written":
+            self.journal.append(line for line in lines if line["k"] not in ("set", "edit"))
+
+    # -- what may happen -------------------------------------------------------------------------------
+
+    def add(self, *requests: Request) -> list[Job]:
+        with self.turn() as lines:
+            code = {"commit": "a1b2"}
+            key = self.store.queue.keep_code(code)
+            jobs = self.store.queue.number(requests, self.environment, key)
+            texts = encode_requests([job.request for job in jobs])
+            self.store.queue.add(jobs, texts, self.clock)
+            call = f"call {jobs[0].id}"
+            self.store.queue.remember_call(call, jobs[0].id, jobs[-1].id, self.clock)
+            lines += [journal.coded(key, code), journal.added(jobs, texts, key=call, now=self.clock)]
+        return jobs
+
+    def start(self, job: JobId) -> Attempt:
+        number = self.store.queue.job(job).attempts + 1
+        folder = f"{self.folder}/attempts/{job // 1000}/{job}.{number}"
+        attempt = replace(an_attempt(self.store.queue.job(job), number, folder), opened_at=self.clock)
+        with self.turn() as lines:
+            self.store.open_attempt(attempt)
+            lines.append(journal.started(attempt))
+        return attempt
+
+    def end(self, attempt: Attempt, outcome: Outcome = GOOD, *, retry: bool = False) -> None:
+        with self.turn() as lines:
+            retry_at = self.clock + 60 if retry else None
+            state = State.QUEUED if retry else outcome.state
+            self.store.end_attempt(attempt, outcome, self.clock, retry_at)
+            lines.append(journal.ended(attempt, outcome, state, retry_at, self.clock))
+            self._follow(attempt.job, state, lines)
+
+    def never(self, attempt: Attempt) -> None:
+        with self.turn() as lines:
+            self.store.forget_attempt(attempt, None)
+            lines.append(journal.never_ran(attempt))
+
+    def hold(self, *jobs: JobId) -> None:
+        with self.turn() as lines:
+            self.store.queue.hold(jobs, "somebody wants to look")
+            lines.append(journal.changed(jobs, State.HELD, now=self.clock, why="somebody wants to look"))
+
+    def release(self, job: JobId) -> None:
+        with self.turn() as lines:
+            self.store.queue.release(job)
+            lines.append(journal.changed([job], State.QUEUED, now=self.clock))
+
+    def cancel(self, job: JobId) -> None:
+        with self.turn() as lines:
+            self._end_without_attempt(job, Outcome(cause=Cause.STOPPED, message="killed"), lines)
+
+    def retry(self, job: JobId) -> None:
+        with self.turn() as lines:
+            self.store.queue_again(job)
+            self.store.queue.block_again(job, self.store.queue.job(job).request)
+            self.store.queue.release(job)
+            lines.append(journal.changed([job], State.QUEUED, now=self.clock, is_fresh=True))
+
+    def edit(self, job: JobId) -> None:
+        with self.turn() as lines:
+            before = self.store.queue.job(job)
+            request = replace(before.request, priority=before.request.priority + 3, name="edited", project="p2")
+            after = replace(before, request=request, rank=0.5, not_before=NOON + 9999)
+            self.store.queue.change(after)
+            lines.append(journal.edited(after))
+
+    def clean(self, jobs: Sequence[JobId]) -> None:
+        with self.turn() as lines:
+            self.store.queue.remove(jobs)
+            lines.append(journal.cleaned(jobs))
+
+    def compact(self) -> None:
+        self.journal.compact(lambda number: bool(self.store.queue.find([JobId(number)])))
+        with self.store.turn():
+            remember_position(self.store, self.journal)
+
+    def pause(self, subject: str) -> None:
+        with self.turn() as lines:
+            self.store.queue.mark(Mark(subject, "paused", "tea", self.clock))
+            self.store.queue.set("pool", subject)
+            lines += [journal.marked(subject, "paused", "tea", self.clock), journal.setting("pool", subject)]
+
+    def unpause(self, subject: str) -> None:
+        with self.turn() as lines:
+            self.store.queue.unmark(subject)
+            lines.append(journal.unmarked(subject))
+
+    def _end_without_attempt(self, job: JobId, outcome: Outcome, lines: list[journal.Line]) -> None:
+        self.store.queue.end_without_attempt(job, outcome, self.clock)
+        lines.append(journal.changed([job], outcome.state, now=self.clock, outcome=outcome))
+        self._follow(job, outcome.state, lines)
+
+    def _follow(self, ended: JobId, state: State, lines: list[journal.Line]) -> None:
+        if not state.is_over:
+            return
+        for follower, kind in self.store.queue.followers(ended):
+            if is_met(kind, state):
+                self.store.queue.unblock(follower, ended)
+            else:
+                message = f"job {ended} ended as {state}"
+                self._end_without_attempt(follower, Outcome(cause=Cause.DEPENDENCY, message=message), lines)
+
+    # -- any history -----------------------------------------------------------------------------------
+
+    def anything(self, choice: int) -> None:
+        """Some act that makes sense now; the same choices make the same history."""
+        rows = self.store._db.execute("select id, state from jobs order by id").fetchall()
+        waiting = [JobId(number) for number, state in rows if state == "queued"]
+        held = [JobId(number) for number, state in rows if state == "held"]
+        over = [JobId(number) for number, state in rows if State(state).is_over]
+        running = [attempt for _, attempt in self.store.open_attempts()]
+        acts: list[Callable[[], Any]] = [
+            lambda: self.add(a_request(f"job {choice}", project="p" * (choice % 3))),
+            lambda: self.add(a_request("held", hold=True), a_request("once", once=f"k{choice}{len(rows)}")),
+            lambda: self.add(*[a_request("task", array=ArrayTask(JobId(0), n, 2)) for n in (1, 4, 9)]),
+            lambda: self.pause("queue"),
+            lambda: self.unpause("queue"),
+        ]
+        if pending := [*waiting, *held, *(attempt.job for attempt in running)]:
+            needed = pending[choice % len(pending)]
+            acts += [
+                lambda kind=kind: self.add(a_request("f", after=(Dependency(needed, kind),))) for kind in After
+            ]
+        for jobs, some in (
+            (waiting, (self.start, self.start, self.hold, self.cancel, self.edit)),
+            (held, (self.release, self.edit)),
+            (over, (self.retry, lambda job: self.clean([job]))),
+        ):
+            if jobs:
+                acts += [lambda act=act, jobs=jobs: act(jobs[choice % len(jobs)]) for act in some]
+        if running:
+            attempt = running[choice % len(running)]
+            acts += [lambda: self.end(attempt), lambda: self.end(attempt, BAD), lambda: self.never(attempt)]
+            acts += [lambda outcome=outcome: self.end(attempt, outcome, retry=True) for outcome in (BAD, SAVED)]
+        acts[choice % len(acts)]()
+
+
+def picture(path: str) -> Mapping[str, Any]:
+    """Everything a store remembers, apart from the events."""
+    store = Store(path)
+    try:
+        tables = ("environments", "code", "jobs", "attempts", "dependencies", "submissions", "marks", "settings")
+        content = {name: store._db.execute(f"select * from {name} order by 1, 2").fetchall() for name in tables}
+        tally = store._db.execute("select * from tally where jobs > 0 order by 1, 2").fetchall()
+        return {**content, "tally": tally, "next number": store.queue.next_number()}
+    finally:
+        store.close()
