@@ -176,8 +176,8 @@ def _gpus(written: object) -> str:
 
 def _folder(written: object) -> str:
     text = os.path.expanduser(_text(written))
-    if text and not text.startswith("/"):
-        raise BadInput("it is the absolute path of a folder, or empty")
+    if text and text != "none" and not text.startswith("/"):
+        raise BadInput("it is the absolute path of a folder, or none, or empty")
     return text
 
 

@@ -140,7 +140,7 @@ def _act(action: str, ids: Sequence[str], done: str, as_json: bool) -> int:
         show_json({"changed": changed})
         return 0
     for one in changed:
-        say(f"GPU {one_line(str(one).removeprefix('index-'), 60)} {done}")
+        say(f"GPU {one_line(str(one), 60)} {done}")
     if not changed:
         say(f"dibs: nothing to {action}: it was so already")
     return 0

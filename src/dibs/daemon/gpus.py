@@ -32,6 +32,7 @@ def gpus_routes(desk: Desk) -> APIRouter:
     async def act(body: Annotated[models.GpuAct, Body()]) -> Response:
         """Drain or undrain GPUs, add them to the pool or remove them. What runs there goes on."""
         gpus = list(dict.fromkeys(body["gpus"]))
+        cards = list(desk.engine.cards.pool.cards)
         if body["action"] == "drain":
             changed = desk.queue.drain(gpus)
         elif body["action"] == "undrain":
@@ -39,7 +40,8 @@ def gpus_routes(desk: Desk) -> APIRouter:
         else:
             changed = await _change_pool(desk, body["action"] == "add", gpus)
         desk.news.came()
-        return Answer({"changed": changed})
+        names = {card.gpu.key: str(card.gpu.index) for card in [*cards, *desk.engine.cards.pool.cards]}
+        return Answer({"changed": [names[key] for key in changed]})
 
     return routes
 

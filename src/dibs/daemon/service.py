@@ -1,6 +1,7 @@
 """The daemon: the engine's loop, the API, and an end that leaves the jobs alone."""
 
 import asyncio
+import ctypes
 import errno
 import gc
 import os
@@ -120,6 +121,7 @@ class Service:
         # What was loaded until here stays: the collector need not walk over it again and again.
         gc.collect()
         gc.freeze()
+        ctypes.CDLL(None).malloc_trim(0)  # what the imports needed and let go
         gc.set_threshold(50_000)
 
     def _desk(self) -> Desk:
