@@ -5,14 +5,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from peers import ToolFailed, clean_environment, dibs_command
+from peers import ToolFailed, clean_environment, dibs_command, wait_at_most
 
 from dibs.client.client import Client
+from dibs.errors import DibsError
 from dibs.paths import queue_folder, socket_path
 
 POOL = "0,1,2,3"
@@ -61,7 +62,10 @@ class Daemon:
         return self._run([self.command, *words], limit_seconds)
 
     def status(self) -> dict[str, Any]:
-        return self.client.status()
+        try:
+            return self.client.status()
+        except DibsError as error:
+            raise ToolFailed(str(error)) from error
 
     def succeeded(self) -> int:
         """How many jobs have succeeded. Raises ToolFailed where one ended in another way."""
@@ -78,25 +82,22 @@ class Daemon:
 
     def _run(self, words: list[str], limit_seconds: float = 120) -> float:
         errors = self.folder / "errors"
+        quiet = subprocess.DEVNULL
         with open(errors, "wb") as stderr:
             begin = time.perf_counter()
-            try:
-                done = subprocess.run(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=stderr,
-                    env=self.environment,
-                    cwd=self.folder,
-                    timeout=limit_seconds,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired as error:
-                raise ToolFailed(f"`{' '.join(words[-3:])}` was not done after {limit_seconds:.0f} s") from error
+            process = subprocess.Popen(
+                words, stdin=quiet, stdout=quiet, stderr=stderr, env=self.environment, cwd=self.folder
+            )
+            status = wait_at_most(process, limit_seconds)
             took = time.perf_counter() - begin
-        if done.returncode:
+        shown = " ".join(words[-3:])
+        if status is None:
+            process.kill()
+            process.wait()
+            raise ToolFailed(f"`{shown}` was not done after {limit_seconds:.0f} s")
+        if status:
             said = errors.read_text(errors="replace").strip()[-300:]
-            raise ToolFailed(f"`{' '.join(words[-3:])}` ended with {done.returncode}: {said}")
+            raise ToolFailed(f"`{shown}` ended with {status}: {said}")
         return took
 
 
@@ -111,7 +112,9 @@ def running(folder: Path, *, descriptors: int | None = None) -> Iterator[Daemon]
         daemon.stop()
 
 
-def wait_until(is_so: Any, complaint: str, limit_seconds: float, pause_seconds: float = 0.02) -> None:
+def wait_until(
+    is_so: Callable[[], bool], complaint: str, limit_seconds: float, pause_seconds: float = 0.02
+) -> None:
     deadline = time.monotonic() + limit_seconds
     while not is_so():
         if time.monotonic() > deadline:

@@ -112,9 +112,12 @@ def _gflow_round(programs: Path, executor: str, limit: Sequence[str], folder: Pa
     calls = [(first, min(first + _GFLOW_MOST, jobs + 1) - 1) for first in range(1, jobs + 1, _GFLOW_MOST)]
 
     def counts() -> dict[str, int]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/debug/metrics", timeout=60) as answer:
-            found: dict[str, int] = json.load(answer)["jobs_by_state"]
-            return found
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/debug/metrics", timeout=60) as answer:
+                found: dict[str, int] = json.load(answer)["jobs_by_state"]
+        except OSError as error:
+            raise ToolFailed(f"gflowd does not answer: {error}") from error
+        return found
 
     with _gflowd(programs, port, folder, environment):
         begin = time.perf_counter()
@@ -200,16 +203,20 @@ def _hyperqueue(say: Say) -> Queue | None:
     script = Path(__file__).with_name("with_hyperqueue.py")
 
     def run(folder: Path, jobs: int) -> float:
-        done = subprocess.run(
-            [str(home / "bin/python"), str(script), str(folder / "hq"), str(jobs), str(len(SLOTS))],
-            env=clean_environment(folder),
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120 + jobs / 20,
-            check=False,
-        )
+        words = [str(home / "bin/python"), str(script), str(folder / "hq"), str(jobs), str(len(SLOTS))]
+        try:
+            done = subprocess.run(
+                words,
+                env=clean_environment(folder),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=120 + jobs / 20,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ToolFailed(f"HyperQueue was not done after {error.timeout:.0f} s") from error
         seconds = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("seconds ")]
         if done.returncode or not seconds:
             raise ToolFailed(f"HyperQueue ended with {done.returncode}: {done.stderr.strip()[-200:]}")

@@ -12,6 +12,13 @@ from report import Report, Table, Target, number
 
 MOST = 1.5
 SMALL, SMALLEST = 1_000, 100
+LISTINGS = (
+    "dibs ls",
+    "dibs ls --state failed",
+    "dibs ls --state succeeded --sort ended",
+    "dibs ls --project other",
+    "dibs ls --name other",
+)
 
 
 def measure(scratch: Scratch, *, jobs: int, times: int, say: Say) -> Report:
@@ -79,14 +86,15 @@ def _measure(
         daemon.stop()
     found = {"dibs daemon start": (SMALL, _medians(daemons, (SMALL, jobs), max(3, times // 4), _start_again))}
     daemons[SMALLEST].start()
-    for name, few, act in (
-        ("dibs ls", SMALL, lambda daemon: daemon.dibs("ls")),
-        ("dibs ls --state failed", SMALL, lambda daemon: daemon.dibs("ls", "--state", "failed")),
-        ("dibs add -- true", SMALLEST, lambda daemon: daemon.dibs("add", "--", "true")),
-    ):
-        say(name)
-        found[name] = (few, _medians(daemons, (few, jobs), times, act))
+    for command, few in (*((one, SMALL) for one in LISTINGS), ("dibs add -- true", SMALLEST)):
+        say(command)
+        found[command] = (few, _medians(daemons, (few, jobs), times, _running(command)))
     return found
+
+
+def _running(command: str) -> Callable[[Daemon], float]:
+    words = command.split()[1:]
+    return lambda daemon: daemon.dibs(*words)
 
 
 def _start_again(daemon: Daemon) -> float:

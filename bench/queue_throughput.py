@@ -36,8 +36,8 @@ def measure(tools: Sequence[Tool], scratch: Scratch, *, jobs: int, rounds: int, 
     ran = [queue for queue in entrants if queue.name in rates]
     return Report(
         title="Throughput of the queue",
-        how=f"{jobs:,} jobs of `true` on 4 slots, {rounds} rounds, from before they are added until the last has"
-        " ended. Daemons are up before; each round has a fresh folder. dibs is given them by `dibs add -f` and"
+        how=f"{jobs:,} jobs of `true` on 4 slots, from before they are added until the last has ended; rounds:"
+        f" {rounds}. Daemons are up before; each round has a fresh folder. dibs is given them by `dibs add -f` and"
         " asked by `/v1/status`; it has every job, every exit code and every event on disk, every job's output in"
         " files of its own, and supervisors that outlive it.",
         tables=[

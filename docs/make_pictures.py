@@ -76,11 +76,18 @@ def main() -> None:
         _draw("running", shown, running)
         _draw("demo", shown, done)
         with _busy_machine(environment, Path(scratch)) as busy:
-            screen = _last_screen(["dibs", "gpus"], busy, WIDE)
-            me = pwd.getpwuid(os.geteuid()).pw_name
-            gap = " " * (len(me) - len("ben"))  # the columns behind the name stay where they are
-            named = [re.sub(rf"\b{re.escape(me)}: (.*?)(?=  )", rf"ben: \1{gap}", line) for line in screen]
-            _draw("gpus", "dibs gpus", named, WIDE)
+            _draw("gpus", "dibs gpus", _gpus(busy), WIDE)
+        with _queue(environment, Path(scratch)) as queue:
+            _draw("ls", "dibs ls", _last_screen(["dibs", "ls"], queue, WIDE), WIDE)
+            _draw("why", "dibs why wide", _broken(_last_screen(["dibs", "why", "wide"], queue, WIDE)), WIDE)
+            _draw("marks", "dibs gpus", _gpus(queue), WIDE)
+
+
+def _gpus(environment: Mapping[str, str]) -> list[str]:
+    screen = _last_screen(["dibs", "gpus"], environment, WIDE)
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    gap = " " * (len(me) - len("ben"))  # the columns behind the name stay where they are
+    return [re.sub(rf"\b{re.escape(me)}: (.*?)(?=  )", rf"ben: \1{gap}", line) for line in screen]
 
 
 def _demo(command: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
@@ -95,20 +102,79 @@ def _demo(command: Sequence[str], environment: Mapping[str, str]) -> tuple[list[
 
 
 @contextlib.contextmanager
-def _busy_machine(environment: Mapping[str, str], scratch: Path) -> Iterator[dict[str, str]]:
-    """Four cards of a file: one with a stranger's process, one with a job of ours, one with half a job."""
+def _queue(environment: Mapping[str, str], scratch: Path) -> Iterator[dict[str, str]]:
+    """A queue in which jobs run, wait for every kind of reason, and have ended; one card is drained."""
+    cards = scratch / "queue.json"
+    with _cards_with_a_stranger(cards):
+        queue = {**environment, "DIBS_STATE": str(scratch / "queue"), "DIBS_PROBE": f"fake:{cards}"}
+
+        def dibs(*words: str) -> None:
+            subprocess.run(["dibs", *words], cwd=ROOT, env=queue, capture_output=True, check=True)
+
+        def add(name: str, *words: str, seconds: float = 600) -> None:
+            train = ["python3", "examples/train.py", "--lr", "0.1", "--seconds", str(seconds)]
+            dibs("add", "-q", "-J", name, *words, "--", *train)
+
+        try:
+            add("warm-up", seconds=0.1)
+            dibs("wait", "-q", "warm-up")
+            dibs("add", "-q", "-J", "typo", "--", "python3", "exmaples/train.py")
+            subprocess.run(["dibs", "wait", "-q", "typo"], env=queue, check=False)
+            dibs("gpus", "drain", "3")
+            add("baseline", "-P", "vision", "-t", "2h")
+            add("lr-0.1", "-P", "vision", "-t", "30m")
+            add("wide", "-P", "language", "-n", "2")
+            add("test", "--after", "baseline")
+            add("at-night", "--begin", "23:59")
+            add("later", "--hold")
+            deadline = time.monotonic() + PATIENCE
+            while b'"running": 2' not in _said(["dibs", "daemon", "status", "--json"], queue):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            yield queue
+        finally:
+            subprocess.run(["dibs", "daemon", "stop", "--jobs"], env=queue, stderr=subprocess.DEVNULL, check=False)
+
+
+def _said(command: Sequence[str], environment: Mapping[str, str]) -> bytes:
+    return subprocess.run(command, env=dict(environment), stdout=subprocess.PIPE, check=True).stdout
+
+
+@contextlib.contextmanager
+def _cards_with_a_stranger(cards: Path) -> Iterator[None]:
+    """Four cards in a file; on the first of them computes a process that is nobody's job."""
     world = json.loads((ROOT / "tests" / "data" / "readings" / "four_cards.json").read_text())
     stranger = subprocess.Popen(["sleep", "600"])
-    world["gpus"][0]["processes"][0]["pid"] = stranger.pid  # a process counts only while it lives
+    try:
+        world["gpus"][0]["processes"][0]["pid"] = stranger.pid  # a process counts only while it lives
+        cards.write_text(json.dumps(world))
+        yield
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+@contextlib.contextmanager
+def _busy_machine(environment: Mapping[str, str], scratch: Path) -> Iterator[dict[str, str]]:
+    """Four cards of a file: one with a stranger's process, one with a job of ours, one with half a job."""
     cards = scratch / "cards.json"
-    cards.write_text(json.dumps(world))
     busy = {**environment, "DIBS_PROBE": f"fake:{cards}"}
     lists = [("1", "[name=baseline] sleep 600\n"), ("2,2", "[name=lr-0.1] sleep 600\n")]
+    with _cards_with_a_stranger(cards), _runs(lists, busy):
+        yield busy
+
+
+@contextlib.contextmanager
+def _runs(lists: Sequence[tuple[str, str]], busy: Mapping[str, str]) -> Iterator[None]:
+    """Runs with these GPUs and lists, whose jobs have started."""
     runs = []
     try:
         for gpus, text in lists:
             run = subprocess.Popen(
-                ["dibs", "run", "--json", "--gpus", gpus], env=busy, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                ["dibs", "run", "--json", "--gpus", gpus],
+                env=dict(busy),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
             )
             runs.append(run)
             assert run.stdin and run.stdout
@@ -117,15 +183,13 @@ def _busy_machine(environment: Mapping[str, str], scratch: Path) -> Iterator[dic
             for _ in range(text.count("\n")):
                 while b'"started"' not in run.stdout.readline():
                     pass
-        yield busy
+        yield
     finally:
         for run in runs:
             for _ in range(3):  # stop, ask, kill
                 run.send_signal(signal.SIGTERM)
                 time.sleep(0.1)
             run.wait()
-        stranger.kill()
-        stranger.wait()
 
 
 def _environment(scratch: Path) -> dict[str, str]:
@@ -175,6 +239,12 @@ def _lines(written: bytes) -> list[str]:
     lines = written.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     shown = [line.rpartition("\r\x1b[K")[2] for line in lines]
     return shown if shown[-1] else shown[:-1]
+
+
+def _broken(lines: Sequence[str]) -> list[str]:
+    """Long lines as a terminal breaks them."""
+    width = WIDE - 4
+    return [line[start : start + width] for line in lines for start in range(0, len(line), width)]
 
 
 def _plain(line: str) -> str:

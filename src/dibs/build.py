@@ -107,7 +107,7 @@ def build_queue(
     from dibs.engine.queue import Queue
     from dibs.gpus.pool import resolve_pool
     from dibs.gpus.probe import find_probe
-    from dibs.model.pool import Pool
+    from dibs.model.pool import Pool, parse_gpu_list
     from dibs.policy.breakers import Limits
     from dibs.store.catch_up import catch_up, refuse_to_begin_anew
     from dibs.store.journal import NAME, Journal
@@ -140,6 +140,7 @@ def build_queue(
     for sentence in catch_up(engine.store, journal):
         log(sentence)
     text = engine.store.queue.setting("pool") or settings.gpus
+    parse_gpu_list(text)  # what cannot be meant is no reason to begin without a GPU
     try:
         engine.cards.pool = resolve_pool(text, probe, environ)
     except DibsError as error:

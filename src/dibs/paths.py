@@ -47,10 +47,7 @@ def socket_path(environ: Mapping[str, str]) -> str:
     """Where the daemon listens. It may be longer than a socket's address: see `client/connection.py`."""
     if chosen := environ.get("DIBS_SOCKET"):
         return os.path.abspath(chosen)
-    runtime = environ.get("XDG_RUNTIME_DIR", "")
-    # A state folder of one's own is a world of its own, with a daemon of its own.
-    if runtime and not environ.get("DIBS_STATE") and is_private(runtime):
-        return f"{runtime}/dibs/socket"
+    # Not in XDG_RUNTIME_DIR: it is emptied at logout and unknown to cron, and the queue outlives both.
     return f"{queue_folder(environ)}/socket"
 
 

@@ -27,7 +27,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_daemon_keeps_what_it_needs_and_nothing_else():
-    needed = {"HOME": "h", "PATH": "p", "LANG": "C", "LC_ALL": "C", "XDG_RUNTIME_DIR": "r", "DIBS_STATE": "s"}
+    needed = {"HOME": "h", "PATH": "p", "LANG": "C", "LC_ALL": "C", "XDG_RUNTIME_DIR": "r", "DIBS_STATE": "/s"}
     others = {
         "LD_PRELOAD": "x",
         "LD_LIBRARY_PATH": "x",
@@ -42,6 +42,18 @@ def test_a_daemon_keeps_what_it_needs_and_nothing_else():
     }
 
     assert daemon_environment({**needed, **others}) == needed
+
+
+def test_a_daemon_is_told_by_the_long_way_what_we_call_by_a_short_one(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    kept = daemon_environment({"DIBS_STATE": "state", "DIBS_PROBE": "fake:cards.json", "DIBS_LEASES": "/leases"})
+
+    assert kept == {
+        "DIBS_STATE": f"{tmp_path}/state",
+        "DIBS_PROBE": f"fake:{tmp_path}/cards.json",
+        "DIBS_LEASES": "/leases",
+    }
 
 
 def test_where_one_listens_none_is_started(environ, spawned):

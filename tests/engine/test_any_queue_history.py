@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from dibs.errors import BadInput, Conflict, StoreUnusable
 from dibs.model.jobs import ArrayTask, JobId, State
@@ -28,6 +28,15 @@ class AnyQueueHistory(AnyHistory):
     """The same machine, with a daemon's queue."""
 
     world_of = QueueWorld
+
+    def __init__(self):
+        super().__init__()
+        self.killed = {}  # how often it had been started when somebody killed it
+
+    @invariant()
+    def what_was_killed_is_not_started_again(self):
+        for job, starts in self.killed.items():
+            assert self.world.machine.starts(job) == starts, f"job {job} was killed and started again"
 
     @rule(requests=st.lists(WISHES, min_size=1, max_size=4), data=st.data())
     def submit(self, requests, data):
@@ -56,6 +65,18 @@ class AnyQueueHistory(AnyHistory):
 
     @precondition(lambda self: self.world.acknowledged)
     @rule(data=st.data())
+    def kill_some(self, data):
+        jobs = data.draw(st.lists(st.sampled_from(list(self.world.acknowledged)), min_size=1, unique=True))
+        try:
+            self.world.do("kill", *jobs)
+        except StoreUnusable:
+            assert self.world.store.is_full
+            return
+        for job in jobs:
+            self.killed[job] = self.world.machine.starts(job)
+
+    @precondition(lambda self: self.world.acknowledged)
+    @rule(data=st.data())
     def retry_what_did_not_succeed(self, data):
         job = self._some(data, State.FAILED, State.CANCELLED, State.LOST, State.TIMED_OUT)
         if job is None:
@@ -63,6 +84,7 @@ class AnyQueueHistory(AnyHistory):
         try:
             for changed in self.world.do("retry", job).jobs:
                 self.world.retried[changed] += 1
+                self.killed.pop(changed, None)
         except StoreUnusable:
             assert self.world.store.is_full
 

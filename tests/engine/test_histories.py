@@ -194,12 +194,24 @@ def test_what_never_ran_is_started_again_and_the_try_does_not_count(make_world):
     check_at_the_end(world)
 
 
-def test_what_cannot_be_started_five_times_in_a_row_has_failed(make_world):
+def test_a_machine_that_starts_nothing_for_a_while_fails_no_job(make_world):
     world = make_world()
-    world.machine.false_starts = 5
+    world.machine.false_starts = 12
 
     (job,) = world.submit(a_request())
-    world.advance(60)
+    world.advance(300)
+
+    assert world.running() == [job.id]
+    world.end(job)
+    check_at_the_end(world)
+
+
+def test_what_cannot_be_started_at_all_has_failed_in_the_end(make_world):
+    world = make_world()
+    world.machine.false_starts = 20
+
+    (job,) = world.submit(a_request())
+    world.advance(900)
 
     outcome = world.outcome(job)
     assert (outcome.exit_code, outcome.cause) == (127, Cause.START_ERROR)

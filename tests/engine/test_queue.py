@@ -389,8 +389,138 @@ def test_cleaning_forgets_what_is_over_and_never_a_number(make_queue):
     cleaned = world.queue.clean(world.now)
     (job,) = world.add(a_wish("c"))
 
-    assert [job.id for job in cleaned.jobs] == [1]
+    assert [job.id for job in cleaned] == [1]
     assert job.id == 3
     with pytest.raises(NoSuchJob):
         world.store.listing.row(JobId(1))
     assert world.state(2) == "running"
+
+
+# -- what a review found -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["any", "fail", "ok"])
+def test_followers_that_are_killed_together_with_what_they_follow_never_run(make_queue, kind):
+    world = make_queue(1)
+    world.queue.pause()
+    world.add(a_wish("a"))
+    world.add(a_wish("b", after={1: kind}))
+
+    world.do("kill", 1, 2)
+    world.queue.unpause()
+    world.settle_down()
+
+    assert world.running() == []
+    assert [world.state(1), world.state(2)] == ["cancelled", "cancelled"]
+    assert [row.job for row in world.store.events.since(0) if row.kind == "job.ended"] == [1, 2]
+
+
+def test_a_kill_counts_though_the_job_had_just_failed_and_has_retries_left(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a", retries=3))
+    world.machine.end(world._run_of(JobId(1)), code=1)  # the engine has not had its turn
+
+    world.do("kill", 1)
+    world.advance(100)
+
+    assert world.state(1) == "failed"
+    assert world.machine.starts(JobId(1)) == 1
+
+
+def test_a_kill_survives_a_crash(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"))
+    world.backend.tell = lambda attempt, word: False  # its shim is not there to hear it yet
+
+    world.do("kill", 1)
+    world.crash()
+    world.come_back()
+
+    assert world.backend.told == [(1, "stop")]
+
+
+def test_a_killed_job_whose_start_failed_is_not_started_again(make_queue):
+    world = make_queue(1)
+    world.machine.false_starts = 1
+    world.queue.add(Submission(key="k", requests=[a_wish("a")], environment={}))
+    world.turn()
+    world.backend.tell = lambda attempt, word: False
+
+    world.do("kill", 1)
+    world.advance(10)
+
+    assert world.state(1) == "cancelled"
+    assert world.running() == []
+
+
+def test_a_follower_of_what_was_cleaned_away_says_so(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"))
+    world.add(a_wish("b", after={1: "ok"}))
+    world.end(1)
+    world.end(2, code=1)
+    world.queue.clean(world.now + 1, (State.SUCCEEDED,))
+
+    changed = world.do("retry", 2)
+
+    assert changed.unchanged == [(2, "job 1, which it follows, was cleaned away")]
+
+
+def test_a_name_may_be_no_utf8_but_a_project_is_text(make_queue):
+    world = make_queue(1)
+
+    world.add(a_wish("a", name="\udcfe"), key="\udcff")
+    with pytest.raises(BadInput, match="is no UTF-8 text"):
+        world.add(a_wish("a", project="é\udcff"))
+
+    assert world.store.job(JobId(1)).request.name == "\udcfe"
+    assert world.store.queue.next_number() == 2
+
+
+def test_a_call_that_found_its_job_is_answered_the_same_after_a_clean(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a", once="nightly"))
+    again = Submission(key="again", requests=[a_wish("a", once="nightly")], environment={})
+    first = world.queue.add(again)
+    world.end(1)
+    world.queue.clean(world.now + 1)
+
+    second = world.queue.add(again)
+
+    assert (first.first, second.first, second.is_new) == (1, 1, False)
+
+
+def test_a_thousand_jobs_for_tonight_stay_in_the_store_and_all_begin(make_queue, monkeypatch):
+    monkeypatch.setattr("dibs.engine.waiting._KEPT", 10)
+    world = make_queue(1)
+    world.add(*[a_wish(f"job {n}", begin=world.now + 60 + n % 7) for n in range(100)])
+    world.do("kill", 1, 8, 15)
+
+    assert len(world.engine.hand.waiting._delayed) <= 20
+    world.advance(61)
+    world.crash()
+    world.come_back()
+    for _ in range(97):
+        world.advance(10)
+        (running,) = world.running()
+        world.end(running)
+
+    assert world.store.counts() == {State.CANCELLED: 3, State.SUCCEEDED: 97}
+
+
+def test_a_gpu_that_is_in_the_pool_is_not_added_twice(make_queue):
+    world = make_queue(1, 2)
+
+    assert world.queue.pool_with(["0", "1"]) == "0,1,1"
+    assert world.queue.pool_with(["5"]) == "0,1,1,5"
+
+
+def test_a_wrong_number_disturbs_nobody(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"))
+    waiting = world.engine.hand.waiting
+
+    with pytest.raises(NoSuchJob):
+        world.do("kill", 99)
+
+    assert world.engine.hand.waiting is waiting

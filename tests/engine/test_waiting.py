@@ -27,6 +27,10 @@ class Queue:
     def load(self, kind: str, now: float, limit: int) -> list[Job]:
         return [job for job in self.ready(now) if class_of(job.request) == kind][:limit]
 
+    def load_delayed(self, after: tuple[float, int], limit: int) -> list[Job]:
+        late = [job for job in self.jobs if job.not_before is not None and (job.not_before, job.id) > after]
+        return sorted(late, key=lambda job: (job.not_before, job.id))[:limit]
+
     def ready(self, now: float) -> list[Job]:
         due = [job for job in self.jobs if job.not_before is None or job.not_before <= now]
         return sorted(due, key=lambda job: (-job.request.priority, job.id))
@@ -40,9 +44,8 @@ class Queue:
 
     def line(self) -> WaitingLine:
         """The line as an engine that comes back would make it."""
-        line = WaitingLine(self.load)
-        delayed = [job for job in self.jobs if job.not_before is not None and job.not_before > self.now]
-        line.restore(self.kinds(), delayed, len(self.jobs), self.now)
+        line = WaitingLine(self.load, self.load_delayed)
+        line.restore(self.kinds(), len(self.jobs), self.now)
         return line
 
 

@@ -183,6 +183,8 @@ class FakeBackend:
         self.told.append((attempt.job, word))
         return True
 
+    def let_go_of(self, folders: Sequence[str]) -> None: ...
+
     def retire(self, attempt: Attempt) -> bool:
         assert not self._machine.facts(attempt.folder).is_locked, "a folder is used again only after its shim"
         return True

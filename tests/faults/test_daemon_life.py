@@ -62,6 +62,37 @@ def test_the_gpu_of_a_job_without_a_supervisor_is_kept_while_the_job_lives(world
     _stop(world)
 
 
+# A bug, seen 15 November: `dibs kill` says "ending job 1", but its words go to the supervisor, and that is gone.
+# Nothing happens, nobody is told, and `dibs daemon stop --jobs` waits for ever.
+def test_a_job_without_a_supervisor_can_be_ended(world: World) -> None:
+    daemon = world.run_daemon()
+    job = world.add("--grace", "0.2s", "--", HELD)
+    _wait_until_up(world, job)
+    os.kill(_parent(_pid(world, job)), signal.SIGKILL)
+    wait_until(lambda: "its GPU is kept" in daemon.stderr, show=lambda: daemon.stderr)
+
+    world.dibs("kill", str(job))
+
+    wait_until(lambda: not world.holders(), show=world.holders, seconds=2)
+    world.wait_for(job)
+    _stop(world)
+
+
+# A bug, seen 15 November: `open_log` in supervise/logs.py waits for a reader, and with it the supervisor. It hears
+# neither `dibs kill` nor the time limit, and the GPU is held for ever.
+def test_a_job_whose_output_is_a_pipe_that_nobody_reads_can_be_ended(world: World) -> None:
+    world.run_daemon()
+    os.mkfifo(world.folder / "pipe")
+    job = world.add("-o", "pipe", "-t", "0.5s", "--grace", "0.1s", "--", "echo hi")
+    wait_until(lambda: world.holders() or world.client().job(job)["ended_at"])
+
+    world.dibs("kill", str(job))
+
+    wait_until(lambda: not world.holders(), show=world.holders, seconds=2)
+    world.wait_for(job)
+    _stop(world)
+
+
 def test_a_job_whose_supervisor_was_killed_before_the_start_is_started_by_another(world: World) -> None:
     world.run_daemon()
     first = world.add("--", "true")

@@ -22,14 +22,14 @@ def test_after_a_reboot_the_running_are_lost_the_queue_is_intact_and_the_gpus_ar
 
     kill_everything(world)
     world.ledger.cut()
-    free = world.holders()
+    # The locks of a killed process go a moment after everything else that can be seen of it.
+    wait_until(lambda: not world.holders(), show=world.holders)
     world.run_daemon(pool="0,1", env=NEW)
     over = world.wait_for(1, 2, 3, 4, 5)
     listed = world.dibs("ls", "--all")
     held = world.client().job(6)
     world.dibs("daemon", "stop")
 
-    assert free == []
     assert [one["state"] for one in over] == ["lost", "lost", "succeeded", "succeeded", "succeeded"]
     assert "the machine stopped" in over[0]["message"]
     assert "lost" in listed.stdout
@@ -123,7 +123,7 @@ def _on_another_host(world: World) -> Sequence[str]:
 # -- another clock -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hours", [-24 * 3650, -1, 1, 24 * 3650])
+@pytest.mark.parametrize("hours", [-24 * 3650, 1])
 def test_a_clock_that_was_set_changes_no_limit_and_makes_no_negative_time(world: World, hours: int) -> None:
     """The daemon before and the daemon after it disagree about the time of day by so much."""
     world.run_daemon(pool="0,1")
@@ -162,3 +162,24 @@ def _at_another_time(world: World, hours: int) -> Sequence[str]:
         "from dibs.cli.main import main; main()"
     )
     return (str(Path(DIBS).parent / "python"), "-c", code)
+
+
+# A bug, seen 15 November: the engine's own pauses (`hand.timers`, a retry's `not_before`) are moments of the wall
+# clock. Set back by an hour, a full disk, another user's GPU or a retry is looked at again an hour later.
+@pytest.mark.xfail(strict=True, reason="pauses of a second last for as long as the clock was set back")
+def test_a_clock_that_is_set_back_while_the_daemon_runs_holds_nothing_up(world: World) -> None:
+    back = world.folder.parent / "back"
+    code = (
+        f"import os, time; real = time.time; time.time = lambda: real() - 3600 * os.path.exists({str(back)!r}); "
+        "from dibs.cli.main import main; main()"
+    )
+    world.run_daemon(program=(str(Path(DIBS).parent / "python"), "-c", code))
+    job = world.add("--retries", "1", "--", "echo x >> ran; exit 1")
+    wait_until(lambda: world.client().job(job)["attempts"] == 1 and world.client().job(job)["state"] == "queued")
+
+    back.write_text("")
+    over = wait_until(lambda: (found := world.client().job(job))["state"] == "failed" and found, seconds=4)
+
+    assert over["attempts"] == 2
+    world.dibs("daemon", "stop")
+    world.assert_nothing_is_left()

@@ -281,13 +281,8 @@ def test_a_store_whose_log_was_lost_is_caught_up_from_the_journal(world: World) 
     daemon.kill()
 
     (world.state / "queue/store.db-wal").unlink()
-    refused = world.dibs("ls", env={"DIBS_NO_START": "0"})
-    world.dibs("daemon", "stop")
-    rebuilt = world.dibs("doctor", "--rebuild", "--yes")
     world.run_daemon()
 
-    assert "Traceback" not in refused.stderr
-    assert rebuilt.status == 0, rebuilt
     assert _seen(world) == before
     world.dibs("daemon", "stop")
     world.assert_nothing_is_left()

@@ -82,6 +82,13 @@ def test_who_ended_it_counts_more_than_how_it_ended(how, by, cause, state):
     assert (outcome.exit_code, outcome.signal) == (how.get("code"), how.get("signal"))
 
 
+@pytest.mark.parametrize(("how", "cause"), [({"code": 3}, Cause.EXIT_CODE), ({"signal": 10}, Cause.SIGNAL)])
+def test_what_failed_over_the_checkpoint_signal_has_saved_nothing(how, cause):
+    outcome = outcome_of({"state": "ended", "by": "checkpoint", "checkpointed": True, **how})
+
+    assert (outcome.cause, outcome.checkpointed) == (cause, False)
+
+
 @pytest.mark.parametrize(("code", "shown"), [(None, 127), (126, 126)])
 def test_what_could_not_be_started_has_an_exit_code_and_says_why(code, shown):
     record = {"state": "ended", "by": "start", "code": code, "message": "no such file"}
@@ -92,8 +99,10 @@ def test_what_could_not_be_started_has_an_exit_code_and_says_why(code, shown):
     assert outcome.state is State.FAILED
 
 
-@pytest.mark.parametrize("how", [{"code": 0}, {"code": 3}, {"signal": 10}])
-@pytest.mark.parametrize("by", ["checkpoint", "time"])
+@pytest.mark.parametrize(
+    ("by", "how"),
+    [("checkpoint", {"code": 0}), ("time", {"code": 0}), ("time", {"code": 3}), ("time", {"signal": 9})],
+)
 def test_what_was_told_to_save_its_work_ran_out_of_time_and_says_so(how, by):
     record = {"state": "ended", "by": by, "checkpointed": True, **how}
 

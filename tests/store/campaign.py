@@ -87,7 +87,7 @@ class Books:
     def add(self, *requests: Request) -> list[Job]:
         with self.turn() as lines:
             code = {"commit": "a1b2"}
-            key = self.store.queue.keep_code(code)
+            key, _ = self.store.queue.keep_code(code)
             jobs = self.store.queue.number(requests, self.environment, key)
             texts = encode_requests([job.request for job in jobs])
             self.store.queue.add(jobs, texts, self.clock)

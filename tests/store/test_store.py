@@ -133,7 +133,7 @@ def test_each_kind_of_wish_that_waits_is_named_once(store):
 
 def test_no_wishes_wait_in_an_empty_store(store):
     assert store.waiting_classes() == []
-    assert store.delayed(NOON) == store.waiting("{}", NOON, 9) == store.open_attempts() == []
+    assert store.delayed((NOON, 0), 9) == store.waiting("{}", NOON, 9) == store.open_attempts() == []
 
 
 def test_a_retry_waits_for_its_moment(store):
@@ -142,9 +142,9 @@ def test_a_retry_waits_for_its_moment(store):
     run(store, job, BAD, retry_at=NOON + 10)
 
     assert store.waiting("{}", NOON + 9, 9) == []
-    assert [late.id for late in store.delayed(NOON + 9)] == [job.id]
+    assert [late.id for late in store.delayed((NOON + 9, 0), 9)] == [job.id]
     assert [ready.id for ready in store.waiting("{}", NOON + 10, 9)] == [job.id]
-    assert store.delayed(NOON + 10) == []
+    assert store.delayed((NOON + 10, job.id), 9) == []
     assert store.job(job.id).tries == 1
 
 

@@ -10,6 +10,7 @@ from dibs.model.jobs import Attempt
 from dibs.supervise import folder, records
 from dibs.supervise.folder import Facts
 from dibs.supervise.launcher import AddReader, Launcher, RemoveReader
+from dibs.supervise.orphans import tell_orphans
 
 _MOST_RETIRED = 64
 
@@ -101,9 +102,19 @@ class LocalBackend:
         self._retired.append(attempt.folder)
         return True
 
+    def let_go_of(self, folders: Sequence[str]) -> None:
+        """Use none of these folders again: somebody is going to remove them."""
+        self._retired = [folder for folder in self._retired if folder not in folders]
+
     def tell(self, attempt: Attempt, word: str) -> bool:
-        """Send `stop`, `kill` or `signal N` to an attempt; False when nobody hears it (yet)."""
-        return folder.tell(attempt.folder, word)
+        """Send `stop`, `kill` or `signal N` to an attempt; False when nobody hears it (yet).
+
+        Where its supervisor was killed, its processes hear it themselves.
+        """
+        if folder.tell(attempt.folder, word):
+            return True
+        seen = folder.facts(attempt.folder)
+        return seen.has_started and not seen.is_locked and tell_orphans(attempt.folder, word)
 
     def close(self) -> None:
         """Leave. What runs goes on with its shim."""

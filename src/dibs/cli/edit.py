@@ -12,7 +12,7 @@ from dibs.errors import BadInput
 
 _EPILOG = """\b
 Examples:
-  dibs edit 17 --top                      before everything of its priority and project
+  dibs edit 17 --top                      before everything else that waits
   dibs edit 17 --before 12
   dibs edit 3-9 --priority 5 -t 4h
   dibs edit 17 -n 1 --vram none           `none` takes a wish back
@@ -68,7 +68,7 @@ def _begin(text: str) -> str:
 
 @click.command(cls=_EditCommand, epilog=_EPILOG, options_metavar="[OPTIONS]")
 @click.argument("references", nargs=-1, required=True, type=REF, metavar="REF... [-- COMMAND...]")
-@click.option("--top", is_flag=True, help="Let it be the next of its priority.")
+@click.option("--top", is_flag=True, help="Let it be the next: its priority goes above all others.")
 @click.option("--before", type=REF, metavar="REF", help="Put it in front of this job.")
 @click.option("--priority", type=Parsed("priority", _priority), metavar="N", help="Higher ones come first.")
 @click.option("-J", "--name", metavar="NAME", help="What it is called.")

@@ -261,8 +261,7 @@ def _print_json(client: "Client", query: Mapping[str, Any], options: Mapping[str
     from dibs.cli.output import show
 
     left = sys.maxsize if options["everything"] else options["limit"] or _PAGE
-    cursor, comma, counts = options["cursor"], "", {}
-    show('{"jobs": [', end="")
+    cursor, comma, counts = options["cursor"], '{"jobs": [', {}
     while left > 0:
         order = options["sort"] or "newest"
         page = client.page(**query, order=order, limit=min(left, _AT_ONCE), cursor=cursor)
@@ -273,5 +272,5 @@ def _print_json(client: "Client", query: Mapping[str, Any], options: Mapping[str
         cursor, counts = page["cursor"], page["counts"]
         if not cursor:
             break
-    show(f'\n], "cursor": {json.dumps(cursor)}, "counts": {json.dumps(counts)}}}')
+    show(f'{"" if comma == "," else comma}\n], "cursor": {json.dumps(cursor)}, "counts": {json.dumps(counts)}}}')
     return 0

@@ -33,6 +33,8 @@ def wants_colour(environ: Mapping[str, str], fd: int) -> bool:
 
 def harmless(data: bytes) -> bytes:
     """Output that can colour a terminal but not command it. Of a progress bar the last state is kept."""
+    if data.isascii() and not re.search(rb"[\x00-\x08\x0b-\x1f\x7f]", data):
+        return data  # nearly always
     if b"\r" in data:
         data = b"\n".join(_last_state(line) for line in data.split(b"\n"))
     return re.sub(_OBEYED, rb"\1", data)

@@ -11,6 +11,7 @@ Job = Mapping[str, Any]
 
 WAITING = ("queued", "held")
 RUNNING = ("starting", "running", "suspended")
+_EXPLAINED = ("start error", "dependency", "lost")
 OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
 STATES = (*WAITING, *RUNNING, *OVER)
 COLOURS = {
@@ -58,12 +59,14 @@ def ending(job: Job) -> str:
 
 
 def how_it_ended(job: Job) -> str:
-    """`failed (exit 1) after 3m05s`."""
+    """`failed (exit 1) after 3m05s`, with the reason where the job itself could not say it."""
+    from dibs.cli.output import one_line
     from dibs.model.units import show_duration
 
     how = ending(job)
     took = f" after {show_duration(job['seconds'])}" if job.get("seconds") is not None else ""
-    return f"{_VERBS.get(job['state'], job['state'])}{f' ({how})' if how else ''}{took}"
+    why = f": {one_line(job['message'])}" if job.get("cause") in _EXPLAINED and job.get("message") else ""
+    return f"{_VERBS.get(job['state'], job['state'])}{f' ({how})' if how else ''}{took}{why}"
 
 
 def exit_status(job: Job) -> int:

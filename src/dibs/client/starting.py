@@ -36,6 +36,8 @@ _OF_A_JOB = frozenset(
         *("DIBS_CHECKPOINT_DIR", "DIBS_NO_START", READY_FD),
     )
 )
+_PATHS = ("DIBS_STATE", "DIBS_LEASES", "DIBS_SOCKET")
+_FAKE = "fake:"
 
 
 def start_for_a_command(environ: Mapping[str, str]) -> None:
@@ -97,11 +99,18 @@ def lock_is_held(queue: str) -> bool:
 
 def daemon_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What a daemon gets of its starter's environment."""
-    return {
+    kept = {
         name: value
         for name, value in environ.items()
         if (name in _KEPT or name.startswith(_KEPT_FAMILIES)) and name not in _OF_A_JOB
     }
+    # It does not live in our folder: what we call by a short way it must be told by the long one.
+    for name in _PATHS:
+        if kept.get(name):
+            kept[name] = os.path.abspath(kept[name])
+    if kept.get("DIBS_PROBE", "").startswith(_FAKE):
+        kept["DIBS_PROBE"] = _FAKE + os.path.abspath(kept["DIBS_PROBE"].removeprefix(_FAKE))
+    return kept
 
 
 @contextlib.contextmanager

@@ -13,10 +13,10 @@ from dibs.daemon.cleaning import clean_up
 from dibs.daemon.desk import Desk
 from dibs.daemon.jobs import Number
 from dibs.daemon.requests import apply
-from dibs.engine.queue import OVER, Changed
+from dibs.engine.queue import Changed
 from dibs.errors import BadInput, NoSuchJob
 from dibs.inputs.checks import check_request, environment_size
-from dibs.model.jobs import Job, JobId, Request, State
+from dibs.model.jobs import OVER, Job, JobId, Request, State
 from dibs.store.listing import Filter
 
 _PORTION = 1000  # jobs changed in one go

@@ -15,7 +15,7 @@ from typing import Any
 from dibs import __version__, paths
 from dibs.build import BuiltQueue, build_queue
 from dibs.daemon.app import guarded, make_app
-from dibs.daemon.cleaning import clean_up
+from dibs.daemon.cleaning import clean_up, empty_trash
 from dibs.daemon.desk import Desk
 from dibs.daemon.lock import take_lock
 from dibs.daemon.logfile import log, open_log
@@ -23,10 +23,10 @@ from dibs.daemon.metrics import Tally
 from dibs.daemon.news import News
 from dibs.daemon.server import Address, Server, most_connections
 from dibs.engine.driver import Driver
-from dibs.engine.queue import OVER
 from dibs.errors import DibsError
 from dibs.leases.who import user_name
-from dibs.model.events import Ended, Event, Trouble
+from dibs.model.events import Ended, Event, Refused, Trouble
+from dibs.model.jobs import OVER
 from dibs.settings import Settings, load_settings
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -158,6 +158,8 @@ class Service:
         for event in events:
             if isinstance(event, Trouble):
                 log.info("%s", event.sentence)
+            elif isinstance(event, Refused):
+                self._parts.notifier.job_ended(event.job, event.outcome, False)
             elif isinstance(event, Ended):
                 self._parts.notifier.job_ended(event.job, event.outcome, event.retry_at is not None)
 
@@ -170,6 +172,7 @@ class Service:
             self._end("the jobs have ended")
 
     async def _clean_now_and_then(self, desk: Desk) -> None:
+        await asyncio.to_thread(empty_trash, desk.engine.place)  # of a daemon that was killed over it
         while (age := self._settings.retention) is not None:
             try:
                 if removed := await clean_up(desk, time.time() - age, OVER, None):

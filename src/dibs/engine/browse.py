@@ -33,7 +33,18 @@ class BrowsableFolders:
         return bool(self.root) and bool(job.request.name or job.request.project)
 
     def begin(self, job: Job, attempt: Attempt) -> None:
-        """Link to the attempt that begins, in the place of an earlier one."""
+        """Link to the attempt that begins, in the place of an earlier one; make the folder of `-o`.
+
+        What cannot be made keeps no job from running: a missing link is a pity, and of a missing folder its own
+        start will tell.
+        """
+        with contextlib.suppress(OSError):
+            if job.request.output:
+                os.makedirs(os.path.dirname(fill_in(job.request.output, job)), exist_ok=True)
+        with contextlib.suppress(OSError):
+            self._begin(job, attempt)
+
+    def _begin(self, job: Job, attempt: Attempt) -> None:
         if not self.root:
             return
         link = self.link(job)

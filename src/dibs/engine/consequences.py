@@ -1,10 +1,11 @@
 """What follows from a start or an end in a queue, in the same turn: the journal, events, followers, stop rules."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from dibs.engine.engine import Engine
+from dibs.model.events import Refused
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
 from dibs.policy.breakers import Breakers, Limits, Over, after
 from dibs.store import journal
@@ -61,6 +62,8 @@ class Consequences:
         self._must_sync = False
         with suppress(OSError):  # a sick disk: it is cut before the next line is written
             self._journal.take_back(size)
+
+    def reload(self) -> None:
         self.load_marks()
 
     # -- what the queue tells --------------------------------------------------------------------------
@@ -69,7 +72,7 @@ class Consequences:
         self, jobs: Sequence[Job], requests: Sequence[str], key: str, code: Mapping[str, Any] | None, now: float
     ) -> None:
         """Acknowledged is durable: what was added is synced. `requests` are the jobs' own, as text."""
-        if code and jobs[0].code:
+        if code:
             self._lines.append(journal.coded(jobs[0].code, code))
         self._lines.append(journal.added(jobs, requests, key=key, now=now))
         self._must_sync = True
@@ -84,6 +87,14 @@ class Consequences:
         for job in jobs:
             self._store.events.write(now, f"job.{state}", job, {"why": why} if why else {})
 
+    def stopped(self, jobs: Sequence[JobId], now: float) -> None:
+        """Their end was asked for: remembered, so that no crash and no retry undoes it."""
+        for job in jobs:
+            self._store.queue.stop(job)
+            self._store.events.write(now, "job.stopping", job)
+        self._engine.hand.stopping.update(jobs)
+        self._lines.append(journal.stopped(sorted(jobs)))
+
     def edited(self, job: Job, now: float) -> None:
         self._lines.append(journal.edited(job))
         self._store.events.write(now, "job.edited", job.id)
@@ -92,11 +103,10 @@ class Consequences:
         self._lines.append(journal.cleaned(jobs))
         self._store.events.write(now, "jobs.removed", None, {"jobs": len(jobs)})
 
-    def ended_before_start(self, jobs: Iterable[tuple[JobId, Outcome]], now: float) -> None:
-        """Cancelled while they waited, and so is whoever wanted their success."""
-        for job, outcome in jobs:
-            self._end_unstarted(job, outcome, now)
-            self.let_follow(job, outcome.state, now)
+    def ended_before_start(self, job: JobId, outcome: Outcome, now: float) -> None:
+        """Cancelled while it waited, and so is whoever wanted its success."""
+        self._end_unstarted(job, outcome, now)
+        self.let_follow(job, outcome.state, now)
 
     def mark(self, mark: Mark) -> None:
         self._store.queue.mark(mark)
@@ -121,7 +131,7 @@ class Consequences:
         """Let the engine know what is paused, drained and quarantined."""
         paused: dict[str, str] = {}
         cards = {key: f"rests ({why})" for key, why in self._rests.items()}
-        for mark in self._store.queue.marks():
+        for mark in self._store.listing.marks():
             kind, _, name = mark.subject.partition(" ")
             if kind == "gpu":
                 cards[name] = f"is {mark.kind}{f' ({mark.why})' if mark.why else ''}"
@@ -146,12 +156,13 @@ class Consequences:
                         self._engine.hand.waiting.add(job)
                 else:
                     outcome = Outcome(cause=Cause.DEPENDENCY, message=f"job {number} {_ENDED[state]}")
-                    self._end_unstarted(follower, outcome, now)
+                    self._end_unstarted(follower, outcome, now, number)
+                    self._engine.hand.events.append(Refused(self._store.queue.job(follower), outcome))
                     todo.append((follower, outcome.state))
 
-    def _end_unstarted(self, job: JobId, outcome: Outcome, now: float) -> None:
-        self._store.queue.end_without_attempt(job, outcome, now)
-        self._lines.append(journal.changed([job], outcome.state, now=now, outcome=outcome))
+    def _end_unstarted(self, job: JobId, outcome: Outcome, now: float, by: JobId | None = None) -> None:
+        self._store.queue.end_without_attempt(job, outcome, now, by)
+        self._lines.append(journal.changed([job], outcome.state, now=now, outcome=outcome, by=by))
         self._store.events.write(now, "job.ended", job, _told(outcome, outcome.state))
 
     # -- stop rules ------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The engine: take an event, decide, record, act, announce.
 
-`dibs run` and the seed tools' faces run it in their own process; the daemon will run the same. It never waits:
+`dibs run` and the seed tools' faces run it in their own process, the daemon in its own. It never waits:
 whoever owns the loop calls `turn` when something happened, and `wake_at` tells when to call it without a cause.
 """
 
@@ -63,7 +63,8 @@ class Engine:
         self.is_draining = False
         self.most_failures = sys.maxsize  # after so many nothing more is started
         self.paused: Mapping[str, str] = {}  # why nothing of a project is started; under "" why nothing at all is
-        self.hand = Hand(WaitingLine(store.waiting), ask_for_turn)
+        self.hand = Hand(WaitingLine(store.waiting, store.delayed), ask_for_turn)
+        self._must_reload = False  # a sick disk could not tell who waits
         self._backend = backend
         self._keeper = Keeper(leases)
         self._results = results
@@ -139,9 +140,12 @@ class Engine:
             for job, attempt in self.store.open_attempts():
                 self.hand.open[attempt.key] = Open(job, attempt)
                 self.cards.book(attempt, job)
+                if job.is_stopping:
+                    self.hand.stopping.add(job.id)
                 self._settling.settle(attempt.key, now)
             self._observer.before_commit()
         self.load_waiting()
+        self.tell([key for key in self.hand.open if key[0] in self.hand.stopping], "stop")
         self.hand.ask_for_turn()
 
     def drain(self) -> None:
@@ -160,6 +164,10 @@ class Engine:
         self._words |= dict.fromkeys(attempts, word)
         self._tell(self.clock())
 
+    def let_go_of(self, folders: Sequence[str]) -> None:
+        """These folders of ended attempts are about to go: none of them is used again."""
+        self._backend.let_go_of(folders)
+
     def close(self) -> None:
         """Leave. What runs goes on with its shim."""
         self._keeper.close()
@@ -170,6 +178,8 @@ class Engine:
     def turn(self) -> None:
         """Settle what ended, start what can start. One transaction, then the acts, then the news."""
         now = self.clock()
+        if self._must_reload:
+            self._reload()
         self._ring(now)
         done, self.hand.done = self.hand.done, []
         before = self._keep()
@@ -188,8 +198,7 @@ class Engine:
         else:
             if begun:
                 self._reach("after-intent")
-            for one in begun:
-                self._launch(one, now)
+            self._launch_all(begun, now)
         self._tell_news()
 
     @contextmanager
@@ -335,11 +344,22 @@ class Engine:
         self._observer.started(running, attempt)
         return one
 
+    def _launch_all(self, begun: Sequence[Open], now: float) -> None:
+        for place, one in enumerate(begun):
+            try:
+                self._launch(one, now)
+            except Exception:  # a bug: the others were not started either, and their cards are not lost over it
+                for other in begun[place:]:
+                    self.hand.let_go(other.attempt.key)
+                raise
+
     def _launch(self, one: Open, now: float) -> None:
         """Act on a recorded intent."""
         job, attempt = one.job, one.attempt
         attached = self._attached.get(job.id)
         try:
+            if job.request.checkpoint is not None:
+                os.makedirs(self.place.checkpoint_folder(job.id), mode=0o700, exist_ok=True)
             self._results.begin(job, attempt)
             stdout, stderr = self._results.streams(job, attempt.folder)
             self._backend.submit(
@@ -415,6 +435,7 @@ class Engine:
             hand.events.copy(),
             hand.false_starts.copy(),
             hand.failures,
+            hand.stopping.copy(),
             self.served,
             self._observer.keep(),
         )
@@ -434,18 +455,28 @@ class Engine:
         hand.unclear.difference_update(done)
         hand.events, hand.false_starts, hand.failures = before.events, before.false_starts, before.failures
         self.served = before.served
+        hand.stopping = before.stopping
         self._observer.go_back(before.observer)
-        self.load_waiting()
+        self._reload()
         if error is not None:
             self._trouble(error.message if isinstance(error, StoreUnusable) else str(error), now)
 
+    def _reload(self) -> None:
+        """Read again who waits; where the disk is too sick for that, before the next turn."""
+        try:
+            self.load_waiting()
+            self._observer.reload()
+            self._must_reload = False
+        except StoreUnusable as error:
+            self._must_reload = True
+            self._trouble(error.message, self.clock())
+
     def load_waiting(self) -> None:
         now = self.clock()
-        self.hand.waiting = WaitingLine(self.store.waiting)
+        self.hand.waiting = WaitingLine(self.store.waiting, self.store.delayed)
         self.hand.waiting.restore(
             self.store.waiting_classes(),
-            self.store.delayed(now),
-            self.store.counts().get(State.QUEUED, 0) - self.store.queue.blocked,
+            self.store.counts().get(State.QUEUED, 0) - self.store.listing.blocked(),
             now,
         )
 
@@ -456,8 +487,9 @@ class _Before:
 
     open: dict[Key, Open]
     events: list[Event]
-    false_starts: dict[JobId, int]
+    false_starts: dict[JobId, tuple[int, float]]
     failures: int
+    stopping: set[JobId]
     served: Mapping[str, float]
     observer: Any
 

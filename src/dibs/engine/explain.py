@@ -31,7 +31,7 @@ class Prospect:
 
 
 class Explain:
-    """Asks the policy what it would do. Changes nothing."""
+    """Asks the policy what it would do. Starts nothing."""
 
     def __init__(self, engine: Engine, clock: Callable[[], float]) -> None:
         self._engine = engine
@@ -64,11 +64,29 @@ class Explain:
             Job(id=JobId(number), request=replace(request, after=()), not_before=request.begin)
             for number, request in enumerate(requests[:_MOST_SIMULATED], following)
         ]
+        apart = {job.id: self._waits_apart(request, now) for job, request in zip(jobs, requests, strict=False)}
+        ready = [job for job in jobs if apart[job.id] is None]
         snapshot = self._engine.snapshot(now)
-        line = replace(snapshot, waiting=in_turn([*snapshot.waiting, *jobs], self._engine.served))
-        prospects = forecast(line, [job.id for job in jobs], self._usual_seconds)
+        line = replace(snapshot, waiting=in_turn([*snapshot.waiting, *ready], self._engine.served))
+        prospects = forecast(line, [job.id for job in ready], self._usual_seconds())
         reasons = schedule(line).reasons
-        return [Prospect(prospects[job.id].gpus, prospects[job.id].starts_at, reasons.get(job.id)) for job in jobs]
+        return [
+            apart[job.id] or Prospect(prospects[job.id].gpus, prospects[job.id].starts_at, reasons.get(job.id))
+            for job in jobs
+        ]
+
+    def _waits_apart(self, request: Request, now: float) -> Prospect | None:
+        """What a job waits for before it stands in line at all; None where it does so at once."""
+        if request.hold:
+            return Prospect((), None, Reason("held", "waits until it is released"))
+        for needed in request.after:
+            state = self._listing.states([needed.job]).get(needed.job)
+            if state is not None and not state.is_over:
+                sentence = f"waits for job {needed.job} {_WANTED[needed.kind]} (it is {state})"
+                return Prospect((), None, Reason("dependency", sentence))
+        if request.begin is not None and request.begin > now:
+            return Prospect((), request.begin, Reason("begin", "waits for its time", until=request.begin))
+        return None
 
     def _in_line(self, job: Job, now: float) -> Waiting:
         snapshot = self._engine.snapshot(now)
@@ -76,10 +94,10 @@ class Explain:
             waiting = in_turn([*snapshot.waiting, job], self._engine.served)
             snapshot = replace(snapshot, waiting=waiting)
         reason = schedule(snapshot).reasons.get(job.id)
-        starts_at = forecast(snapshot, [job.id], self._usual_seconds)[job.id].starts_at
+        starts_at = forecast(snapshot, [job.id], self._usual_seconds())[job.id].starts_at
         if reason is None:
             return Waiting(Reason("starting", "is about to start"), starts_at)
-        ahead = self._listing.ahead_of(job.id)
+        ahead = self._listing.ahead_of(job.id, now)
         return Waiting(waits_for_turn(ahead, reason) if ahead else reason, starts_at)
 
     def _for_others(self, job: Job) -> Reason:
@@ -91,10 +109,17 @@ class Explain:
         more = f" and {len(needed) - 3} more" if len(needed) > 3 else ""
         return Reason("dependency", f"waits for {', '.join(parts)}{more}")
 
-    def _usual_seconds(self, job: Job) -> float | None:
-        """How long it runs at the most, or how long the last one of its name did."""
-        usual = self._listing.seconds_of(job.request.project, job.request.name)
-        return job.request.time_limit if usual is None else usual
+    def _usual_seconds(self) -> Callable[[Job], float | None]:
+        """Tells how long a job runs at the most, or how long the last one of its name did."""
+        known: dict[tuple[str, str], float | None] = {}
+
+        def usual(job: Job) -> float | None:
+            key = (job.request.project, job.request.name)
+            if key not in known:
+                known[key] = self._listing.seconds_of(*key)
+            return job.request.time_limit if known[key] is None else known[key]
+
+        return usual
 
 
 _WANTED = {After.OK: "to succeed", After.ANY: "to end", After.FAIL: "to fail"}

@@ -31,8 +31,10 @@ class Hand:
     unclear: set[Key] = field(default_factory=set)  # to be looked at again: kept GPUs, shims that just start
     events: list[Event] = field(default_factory=list)
     timers: dict[str, float] = field(default_factory=dict)
-    false_starts: dict[JobId, int] = field(default_factory=dict)
+    false_starts: dict[JobId, tuple[int, float]] = field(default_factory=dict)  # how many, and since when
+    last_good_start: float = 0.0  # when it last turned out that something had been started
     failures: int = 0
+    stopping: set[JobId] = field(default_factory=set)  # their end was asked for: they are not tried again
 
     def let_go(self, key: Key) -> None:
         """A shim has let an attempt go."""
@@ -62,6 +64,9 @@ class Observer(Protocol):
     def go_back(self, kept: Any) -> None:
         """The store would not have it."""
 
+    def reload(self) -> None:
+        """Read again what the store says: it may have been another turn's."""
+
 
 class Nobody:
     """A run's list needs no journal, no dependencies and no events for readers who come back."""
@@ -82,4 +87,7 @@ class Nobody:
         return None
 
     def go_back(self, kept: Any) -> None:
+        pass
+
+    def reload(self) -> None:
         pass

@@ -155,9 +155,15 @@ class Notifier:
                 return
             self._waiting.append(notice)
             if len(self._workers) < _AT_ONCE:
-                worker = threading.Thread(target=self._work, name="dibs-notify", daemon=True)
-                self._workers.add(worker)
-                worker.start()
+                self._start_worker()
+
+    def _start_worker(self) -> None:
+        worker = threading.Thread(target=self._work, name="dibs-notify", daemon=True)
+        self._workers.add(worker)
+        try:
+            worker.start()
+        except RuntimeError:  # too many processes: those that are there go on, or the next notice tries again
+            self._workers.discard(worker)
 
     def _work(self) -> None:
         """Send until nothing is left. A worker that finds nothing is gone, under the lock that adds the next."""

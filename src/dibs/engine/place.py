@@ -32,7 +32,7 @@ class Place:
 
     def keep_environment(self, key: str, environment: Mapping[str, str]) -> None:
         """Write an environment down for the shims, once, for our eyes only."""
-        path = self._environment_path(key)
+        path = self.environment_path(key)
         if os.path.exists(path):
             return
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -74,7 +74,7 @@ class Place:
             "words": request.command.words,
             "workdir": os.path.join(self.workdir, request.workdir),
             "umask": self.umask if request.umask is None else request.umask,
-            "environment": self._environment_path(job.environment),
+            "environment": self.environment_path(job.environment),
             "env": env,
             "stdout": stdout,
             "stderr": stderr,
@@ -87,5 +87,5 @@ class Place:
             "log_limit": None if request.output else self.log_limit,
         }
 
-    def _environment_path(self, key: str) -> str:
+    def environment_path(self, key: str) -> str:
         return f"{self.root}/environments/{key}.json"

@@ -3,6 +3,7 @@
 Each call is one change: durable when it returns, and where it raises nothing has changed.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,15 +13,15 @@ from dibs.engine.engine import Engine
 from dibs.engine.explain import Explain, Prospect, Waiting
 from dibs.engine.place import Place
 from dibs.errors import BadInput, Conflict, NoSuchJob
-from dibs.model.jobs import After, Cause, Job, JobId, Outcome, Request, State
-from dibs.model.pool import Pool
-from dibs.policy.retry import retry_names
+from dibs.model.jobs import OVER, After, Cause, Job, JobId, Outcome, Request, State
+from dibs.model.pool import Pool, is_gpu_id
+from dibs.policy.retry import retry_name, retry_names
 from dibs.store.codec import encode_requests
 from dibs.store.queue import Mark, is_met
 
-OVER = tuple(state for state in State if state.is_over)
 _CALLS_ARE_KEPT = 7 * 86400.0  # seconds: whoever lost an answer asks again much sooner
-_MOST_AT_ONCE = 10_000  # jobs that are removed in one turn
+_MOST_AT_ONCE = 1_000  # jobs that are removed in one turn
+_HIGHEST_PRIORITY = 999_999
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +50,11 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
-    """What was forgotten; the folders are left to whoever may take the time to remove them."""
+class Unused:
+    """What no job needs any more: the keys of environments, and copies of code."""
 
-    jobs: list[Job]
-    environments: list[str]  # keys
-    snapshots: list[str]  # copies of code that no job runs in any more
+    environments: list[str]
+    snapshots: list[str]
 
 
 class Queue:
@@ -85,18 +85,25 @@ class Queue:
         if not requests:
             raise BadInput("there is no job to add", remedy="name a command")
         if known := self._known_once(requests):
+            with (
+                self._engine.change() as now
+            ):  # whoever repeats this call gets the same answer, also after a clean
+                self._tables.remember_call(submission.key, known, known, now)
             return Added(known, known, is_new=False)
         self.check_possible(requests)
+        snapshot = (submission.code or {}).get("snapshot")
+        if isinstance(snapshot, str) and not os.path.isdir(snapshot):
+            raise Conflict(f"the copy of the code in {snapshot} is gone", remedy="add the job again")
         with self._engine.change() as now:
             environment = self._engine.store.keep_environment(submission.environment)
             # The file first: a job that is acknowledged must find its environment.
             self._place.keep_environment(environment, submission.environment)
-            code = self._tables.keep_code(submission.code)
+            code, is_new_code = self._tables.keep_code(submission.code)
             jobs = self._tables.number(requests, environment, code)
             texts = encode_requests([job.request for job in jobs])
             self._tables.add(jobs, texts, now)
             self._tables.remember_call(submission.key, jobs[0].id, jobs[-1].id, now)
-            self._consequences.added(jobs, texts, submission.key, submission.code, now)
+            self._consequences.added(jobs, texts, submission.key, submission.code if is_new_code else None, now)
             for job in jobs:
                 if job.state is State.QUEUED and not job.blockers:
                     self._engine.hand.waiting.add(job)
@@ -104,7 +111,7 @@ class Queue:
 
     def check_possible(self, requests: Iterable[Request]) -> None:
         """Raise BadInput for what can never run."""
-        seen = set()
+        seen: set[object] = set()
         names = retry_names()
         for request in requests:
             if request.wishes not in seen:
@@ -114,18 +121,26 @@ class Queue:
                         f"a job like this could never start: {problem}",
                         remedy="`dibs gpus` shows the GPUs there are",
                     )
-            for needed in request.after:
-                if not self._listing.states([needed.job]):
-                    raise NoSuchJob(needed.job)
-            if hindrance := self._hindrance(request):
-                raise BadInput(
-                    f"a job like this could never start: {hindrance}",
-                    remedy="`dibs retry` that one first, or use --after-any",
-                )
+            if request.after and request.after not in seen:
+                seen.add(request.after)
+                self._check_follows(request)
             _check_checkpoint(request)
+            if request.project and request.project not in seen:
+                seen.add(request.project)
+                _check_project(request.project)
             for cause in request.retry_on:
-                if cause not in names:
+                if retry_name(cause) not in names:
                     raise BadInput(f"cannot retry on {cause!r}", remedy=f"causes are {', '.join(names)}")
+
+    def _check_follows(self, request: Request) -> None:
+        for needed in request.after:
+            if not self._listing.states([needed.job]):
+                raise NoSuchJob(needed.job)
+        if hindrance := self._hindrance(request):
+            raise BadInput(
+                f"a job like this could never start: {hindrance}",
+                remedy="`dibs retry` that one first, or use --after-any",
+            )
 
     def _known_once(self, requests: Sequence[Request]) -> JobId | None:
         if not any(request.once for request in requests):
@@ -138,6 +153,8 @@ class Queue:
         """Which of the jobs that it follows has ended otherwise than it should, where one has."""
         for needed in request.after:
             state = self._listing.states([needed.job]).get(needed.job)
+            if state is None and needed.kind is not After.ANY:
+                return f"job {needed.job}, which it follows, was cleaned away"
             if state is not None and state.is_over and not is_met(needed.kind, state):
                 wanted = "succeed" if needed.kind is After.OK else "fail"
                 return f"job {needed.job} should {wanted} first, but it is {state}"
@@ -155,30 +172,40 @@ class Queue:
 
     def kill(self, jobs: Sequence[JobId], signal: int | None = None) -> Changed:
         """Cancel what waits, stop what runs: TERM, the job's grace, KILL. Or send what runs a signal."""
+        self._found(jobs)
         changed = Changed()
         running: list[tuple[JobId, int]] = []
+        insists = False
         with self._engine.change() as now:
-            for job in self._found(jobs):
+            for number in jobs:
+                job = self._tables.job(number)  # as it is now: one that was killed before may have changed it
                 if job.state.is_over:
-                    changed.unchanged.append((job.id, f"it is over ({job.state})"))
+                    if job.id not in changed.jobs:
+                        changed.unchanged.append((job.id, f"it is over ({job.state})"))
                     continue
                 if job.state is State.RUNNING:
                     running.append((job.id, job.attempts))
+                    insists |= job.is_stopping
                 elif signal is not None:
                     changed.unchanged.append((job.id, "it has not started; leave out the signal to cancel it"))
                     continue
                 else:
-                    self._forget_waiting(job)
                     outcome = Outcome(cause=Cause.STOPPED, message="cancelled before it started")
-                    self._consequences.ended_before_start([(job.id, outcome)], now)
+                    self._consequences.ended_before_start(job.id, outcome, now)
+                    self._forget_waiting(job)
                 changed.jobs.append(job.id)
-        self._engine.tell(running, "stop" if signal is None else f"signal {signal}")
+            if running and signal is None:
+                self._consequences.stopped([number for number, _ in running], now)
+        # Who asks a second time does not want to wait for the grace.
+        word = "kill" if insists else "stop"
+        self._engine.tell(running, word if signal is None else f"signal {signal}")
         return changed
 
     def hold(self, jobs: Sequence[JobId], why: str = "held by its owner") -> Changed:
         changed = Changed()
+        found = self._found(jobs)
         with self._engine.change() as now:
-            for job in self._found(jobs):
+            for job in found:
                 if job.state is not State.QUEUED:
                     changed.unchanged.append((job.id, _why_not(job, "only a queued job can be held")))
                     continue
@@ -191,8 +218,9 @@ class Queue:
 
     def release(self, jobs: Sequence[JobId]) -> Changed:
         changed = Changed()
+        found = self._found(jobs)
         with self._engine.change() as now:
-            for job in self._found(jobs):
+            for job in found:
                 if job.state is not State.HELD:
                     changed.unchanged.append((job.id, _why_not(job, "it is not held")))
                     continue
@@ -205,11 +233,11 @@ class Queue:
     def retry(self, jobs: Sequence[JobId]) -> Changed:
         """Queue ended jobs again, and with them what was cancelled because of them."""
         changed = Changed()
+        todo = sorted(self._found(jobs), key=lambda job: job.id)  # what others follow comes first
         with self._engine.change() as now:
-            todo = sorted(self._found(jobs), key=lambda job: job.id)  # what others follow comes first
             seen = {job.id for job in todo}
             while todo:
-                job = todo.pop(0)
+                job = self._tables.job(todo.pop(0).id)
                 if not job.state.is_over:
                     changed.unchanged.append((job.id, f"it is not over ({job.state})"))
                     continue
@@ -231,51 +259,63 @@ class Queue:
         self, job: JobId, request: Request | None = None, *, top: bool = False, before: JobId | None = None
     ) -> Job:
         """Change what a job asks for, or its place, before it starts."""
+        (old,) = self._found([job])
+        new = self._edited(old, request, top, before)
         with self._engine.change() as now:
-            (old,) = self._found([job])
-            if old.state not in (State.QUEUED, State.HELD):
-                raise Conflict(
-                    f"cannot change job {job}: it is {old.state}",
-                    remedy="only what has not started can be changed; `dibs retry` starts an ended job again",
-                )
-            new = replace(old, request=request or old.request)
-            if request is not None:
-                new = replace(new, not_before=request.begin)
-                if late := [needed.job for needed in request.after if needed.job >= job]:
-                    raise BadInput(f"job {job} cannot follow job {late[0]}", remedy="a job follows older ones")
-                follows = request.after if request.after != old.request.after else ()
-                self.check_possible([replace(request, after=follows)])
-            if top:
-                new = replace(new, request=replace(new.request, priority=self._tables.highest_priority() + 1))
-            if before is not None:
-                (other,) = self._found([before])
-                if other.state is not State.QUEUED or other.id == job:
-                    raise Conflict(f"cannot go before job {before}", remedy="it does not wait in the queue")
-                new = replace(
-                    new,
-                    rank=self._tables.rank_before(other),
-                    request=replace(new.request, priority=other.request.priority),
-                )
-            if old.state is State.QUEUED:
-                self._forget_waiting(old)
             self._tables.change(new)
             self._consequences.edited(new, now)
             if new.request.after != old.request.after:
                 self._tables.block_again(job, new.request)
+            self._forget_waiting(old)
             self._wait(self._tables.job(job))
         return new
 
-    def clean(self, before: float, states: Sequence[State] = OVER, project: str | None = None) -> Cleaned:
-        """Forget jobs that ended before a moment; at most some thousands in one call."""
+    def _edited(self, old: Job, request: Request | None, top: bool, before: JobId | None) -> Job:
+        """The job as it would be; raises where that cannot be."""
+        if old.state not in (State.QUEUED, State.HELD):
+            raise Conflict(
+                f"cannot change job {old.id}: it is {old.state}",
+                remedy="only what has not started can be changed; `dibs retry` starts an ended job again",
+            )
+        new = old
+        if request is not None:
+            if late := [needed.job for needed in request.after if needed.job >= old.id]:
+                raise BadInput(f"job {old.id} cannot follow job {late[0]}", remedy="a job follows older ones")
+            if request.once and self._tables.job_once(request.once) not in (None, old.id):
+                raise BadInput(f"there is a job with the key {request.once!r}", remedy="choose another for --once")
+            follows = request.after if request.after != old.request.after else ()
+            self.check_possible([replace(request, after=follows)])
+            new = replace(old, request=request, not_before=request.begin)
+        if top:
+            highest = min(self._tables.highest_priority() + 1, _HIGHEST_PRIORITY)
+            new = replace(new, request=replace(new.request, priority=highest))
+        if before is not None:
+            (other,) = self._found([before])
+            if other.state is not State.QUEUED or other.id == old.id:
+                raise Conflict(f"cannot go before job {before}", remedy="it does not wait in the queue")
+            priority = other.request.priority
+            new = replace(
+                new,
+                rank=self._tables.rank_before(other),
+                request=replace(new.request, priority=priority),
+            )
+        return new
+
+    def clean(self, before: float, states: Sequence[State] = OVER, project: str | None = None) -> list[Job]:
+        """Forget jobs that ended before a moment, at most a thousand in one call; return them."""
         with self._engine.change() as now:
             numbers = self._tables.old_jobs(before, states, project, _MOST_AT_ONCE)
             jobs = self._tables.find(numbers)
             if jobs:
                 self._tables.remove(numbers)
                 self._consequences.cleaned(sorted(numbers), now)
+        return jobs
+
+    def tidy_up(self) -> Unused:
+        """Forget what no job needs any more."""
+        with self._engine.change() as now:
             self._tables.forget_calls(now - _CALLS_ARE_KEPT)
-            environments, snapshots = self._tables.forget_unused() if jobs else ([], [])
-        return Cleaned(jobs, environments, snapshots)
+            return Unused(*self._tables.forget_unused())
 
     # -- pausing, draining -----------------------------------------------------------------------------
 
@@ -321,8 +361,11 @@ class Queue:
         return found[0]
 
     def pool_with(self, gpus: Sequence[str]) -> str:
-        """The words for the pool with more GPUs in it, for `resolve`."""
-        return ",".join([*self._pool_entries(), *gpus])
+        """The words for the pool with more GPUs in it, for `resolve`. Those that are in it stay as they are."""
+        entries = self._pool_entries()
+        known = {str(card.gpu.index) for card in self._engine.cards.pool.cards}
+        known |= {card.gpu.key for card in self._engine.cards.pool.cards}
+        return ",".join([*entries, *(gpu for gpu in gpus if gpu not in known)])
 
     def pool_without(self, gpus: Sequence[str]) -> str:
         """The words for the pool without these GPUs, however many slots they had."""
@@ -331,11 +374,12 @@ class Queue:
         return ",".join(one for one in entries if not {self.card_key(gpu) for gpu in one.split("+")} & gone)
 
     def _pool_entries(self) -> list[str]:
+        """By UUID where there is one: a number may mean another card after a reboot."""
         pool = self._engine.cards.pool
         cards = {card.gpu.key: card for card in pool.cards}
         groups = pool.groups or tuple((key,) for key in cards)
         return [
-            "+".join(str(cards[key].gpu.index) for key in group)
+            "+".join(key if is_gpu_id(key) else str(cards[key].gpu.index) for key in group)
             for group in groups
             for _ in range(cards[group[0]].slots)
         ]
@@ -366,6 +410,14 @@ class Queue:
 
 def _why_not(job: Job, rule: str) -> str:
     return f"{rule}; it {'has' if job.state is State.SUCCEEDED else 'is'} {job.state}"
+
+
+def _check_project(name: str) -> None:
+    """People pause, list and pass projects by name, so a name is text: what is no UTF-8 cannot be typed again."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"the project {name!r} is no UTF-8 text", remedy="choose a name of plain letters") from None
 
 
 def _check_checkpoint(request: Request) -> None:

@@ -17,7 +17,9 @@ from dibs.store.store import Store
 LOOK_AT_STARTING = 0.01  # seconds until a shim that is just starting can be watched
 _LOOK_AT_KEPT = 0.5  # seconds between two looks at a lost attempt that still holds its GPU
 _AFTER_TROUBLE = 2.0  # seconds until a folder that could not be read is looked at again
-_MOST_FALSE_STARTS = 5
+_MOST_FALSE_STARTS = 5  # of one job, while others start well
+_MOST_WITHOUT_OTHERS = 20  # while nothing starts: then it is the machine, and may pass within minutes
+_LONGEST_PAUSE = 30.0  # seconds
 
 
 class Settling:
@@ -94,11 +96,16 @@ class Settling:
 
     def _end(self, one: Open, outcome: Outcome, now: float) -> None:
         job, attempt = one.job, one.attempt
-        pause = retry_after(job, outcome) if self._may_retry() else None
-        if outcome.checkpointed and self._may_retry():
-            pause = 0.0  # it saved its work and goes on from there
+        pause = None
+        if job.id in self._hand.stopping:
+            self._hand.stopping.discard(job.id)
+            outcome = _as_asked(outcome)
+        elif self._may_retry():
+            # What saved its work goes on from there at once.
+            pause = 0.0 if outcome.checkpointed else retry_after(job, outcome)
         retry_at = None if pause is None else now + pause
-        self._hand.false_starts.pop(job.id, None)
+        if self._hand.false_starts.pop(job.id, None) is None:
+            self._hand.last_good_start = now
         self._store.end_attempt(attempt, outcome, now, retry_at)
         self._hand.failures += retry_at is None and outcome.cause is not None
         self._close(one)
@@ -109,14 +116,20 @@ class Settling:
         self.observer.ended(job, attempt, outcome, retry_at, now)
 
     def _queue_again(self, one: Open, now: float) -> None:
-        """It never ran. Again, but not for ever: what cannot be started five times in a row is a failure."""
+        """It never ran. Again, but not for ever: what alone cannot be started while others can is a failure."""
         job, attempt = one.job, one.attempt
-        count = self._hand.false_starts[job.id] = self._hand.false_starts.get(job.id, 0) + 1
-        if count >= _MOST_FALSE_STARTS:
+        if job.id in self._hand.stopping:
+            self._end(one, Outcome(cause=Cause.STOPPED, message="cancelled before it started"), now)
+            return
+        count, since = self._hand.false_starts.get(job.id, (0, now))
+        count += 1
+        self._hand.false_starts[job.id] = (count, since)
+        others_start = self._hand.last_good_start > since
+        if count >= (_MOST_FALSE_STARTS if others_start else _MOST_WITHOUT_OTHERS):
             message = "its supervisor could not be started: too many processes, or a full disk?"
             self._end(one, Outcome(exit_code=127, cause=Cause.START_ERROR, message=message), now)
             return
-        retry_at = None if count == 1 else now + 0.1 * 2**count
+        retry_at = None if count == 1 else now + min(_LONGEST_PAUSE, 0.1 * 2**count)
         self._store.forget_attempt(attempt, retry_at)
         self._close(one)
         self._hand.waiting.add(
@@ -129,3 +142,8 @@ class Settling:
         self._hand.unclear.discard(one.attempt.key)
         self._cards.release(one.attempt)
         self._keeper.release(one.attempt)
+
+
+def _as_asked(outcome: Outcome) -> Outcome:
+    """The end of a job whose end was asked for: what only went to save its work has been stopped."""
+    return replace(outcome, cause=Cause.STOPPED, checkpointed=False) if outcome.checkpointed else outcome

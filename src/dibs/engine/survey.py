@@ -27,14 +27,17 @@ class GpuUse:
     holders: tuple[Holder, ...] = ()
     waiting: tuple[Holder, ...] = ()
     foreign: "tuple[GpuProcess, ...]" = ()  # compute here without a claim
+    is_gone: bool = False  # the driver answers, and does not show it any more
 
     @property
     def state(self) -> str:
-        """`free`, `partly held`, `held`, or `busy` with processes that asked nobody."""
+        """`free`, `partly held`, `held`, `busy` with processes that asked nobody, or `missing`."""
         if sum((holder.share for holder in self.holders), Fraction()) >= 1:
             return "held"
         if self.holders:
             return "partly held"
+        if self.is_gone:
+            return "missing"
         return "busy" if self.foreign else "free"
 
 
@@ -56,6 +59,7 @@ def survey(
                 key=key,
                 index=card.gpu.index if card else _declared_index(key),
                 seen=card,
+                is_gone=reading is not None and card is None and not key.startswith(_DECLARED),
                 holders=tuple(here),
                 waiting=tuple(sorted(wishes.get(key, []), key=lambda wish: wish.since)),
                 foreign=_without_claim(card, here, user) if card else (),

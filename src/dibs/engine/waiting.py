@@ -11,7 +11,8 @@ from dataclasses import replace
 from dibs.model.jobs import Job, JobId
 from dibs.store.codec import class_of
 
-_KEPT = 256  # jobs of one class in memory
+_KEPT = 256  # jobs of one class in memory, and of those whose moment has not come
+_LAST_NUMBER = 2**62
 
 
 def _order(job: Job) -> tuple[int, float]:
@@ -27,29 +28,40 @@ class _Class:
 
 
 class WaitingLine:
-    """Who waits, in order. `load(class, now, limit)` reads the first jobs of a class that may start now."""
+    """Who waits, in order.
 
-    def __init__(self, load: Callable[[str, float, int], list[Job]]) -> None:
+    `load(class, now, limit)` reads the first jobs of a class that may start now, `load_delayed(after, limit)` the
+    next ones whose moment comes after that moment and number.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[str, float, int], list[Job]],
+        load_delayed: Callable[[tuple[float, int], int], list[Job]] = lambda after, limit: [],
+    ) -> None:
         self._load = load
+        self._load_delayed = load_delayed
         self._classes: dict[str, _Class] = {}
         self._class_of: dict[JobId, str] = {}  # of the jobs that are here
         self._delayed: list[tuple[float, JobId, Job]] = []
+        self._has_more_delayed = False
+        self._boundary = (0.0, 0)  # of the delayed ones, everybody up to this moment and number has been here
         self._latest = 0.0  # a clock that is set back must not hide a job whose moment has come already
         self.count = 0
 
-    def restore(self, classes: list[str], delayed: list[Job], count: int, now: float) -> None:
-        """Begin with what the store says is waiting; `delayed` are those whose moment comes after `now`."""
+    def restore(self, classes: list[str], count: int, now: float) -> None:
+        """Begin with what the store says is waiting; the moment of the delayed ones comes after `now`."""
         self._latest = now
         for name in classes:
             self._classes.setdefault(name, _Class()).has_more = True
-        for job in delayed:
-            self.add(job)
+        self._boundary = (now, _LAST_NUMBER)
+        self._read_delayed()
         self.count = count
 
     def add(self, job: Job) -> None:
         self.count += 1
         if job.not_before is not None:
-            bisect.insort(self._delayed, (job.not_before, job.id, job))
+            self._delay(job.not_before, job)
             return
         name = class_of(job.request)
         kept = self._classes.get(name)
@@ -73,7 +85,8 @@ class WaitingLine:
         self.count -= 1
         name = self._class_of.pop(job.id, None)
         if name is None:  # its moment has not come, or it is only in the store
-            self._delayed = [item for item in self._delayed if item[1] != job.id]
+            if job.not_before is not None:
+                self._delayed = [item for item in self._delayed if item[1] != job.id]
             return
         kept = self._classes[name]
         if kept.jobs[0].id == job.id:
@@ -86,10 +99,13 @@ class WaitingLine:
     def first(self, each: int, now: float) -> list[Job]:
         """The first jobs of each class, together in order. `each` is how many could start at the most."""
         now = self._latest = max(now, self._latest)
-        while self._delayed and self._delayed[0][0] <= now:
+        while (due := self.next_due) is not None and due <= now:
+            if not self._delayed:
+                self._read_delayed()
+                continue
             _, _, job = self._delayed.pop(0)
             self.count -= 1
-            self.add(_ready(job))
+            self.add(replace(job, not_before=None))
         found: list[Job] = []
         for name, kept in list(self._classes.items()):
             if len(kept.jobs) < each and kept.has_more:
@@ -103,8 +119,25 @@ class WaitingLine:
 
     @property
     def next_due(self) -> float | None:
-        """When the first delayed job may start."""
-        return self._delayed[0][0] if self._delayed else None
+        """When the first delayed job may start, or when those that are only in the store must be looked at."""
+        if self._delayed:
+            return self._delayed[0][0]
+        return self._boundary[0] if self._has_more_delayed else None
+
+    def _delay(self, when: float, job: Job) -> None:
+        if self._has_more_delayed and (when, job.id) > self._boundary:
+            return  # others come before it that are only in the store: it will be read with them
+        bisect.insort(self._delayed, (when, job.id, job), key=_moment)
+        if len(self._delayed) > 2 * _KEPT:
+            del self._delayed[_KEPT:]
+            self._boundary, self._has_more_delayed = _moment(self._delayed[-1]), True
+
+    def _read_delayed(self) -> None:
+        jobs = self._load_delayed(self._boundary, _KEPT)
+        self._delayed = [(job.not_before or 0.0, job.id, job) for job in jobs]
+        self._has_more_delayed = len(jobs) >= _KEPT
+        if self._delayed:
+            self._boundary = _moment(self._delayed[-1])
 
     def _read(self, name: str, kept: _Class, now: float) -> None:
         for job in kept.jobs:
@@ -114,5 +147,5 @@ class WaitingLine:
         self._class_of.update((job.id, name) for job in kept.jobs)
 
 
-def _ready(job: Job) -> Job:
-    return replace(job, not_before=None)
+def _moment(item: tuple[float, JobId, Job]) -> tuple[float, int]:
+    return item[:2]

@@ -1,11 +1,10 @@
-"""A copy of the code as it is now, kept once per content: `--snapshot` runs the job in it."""
+"""A copy of the code as it is now: `--snapshot` runs the jobs of a call in it."""
 
-import hashlib
 import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dibs.errors import BadInput
@@ -40,16 +39,26 @@ class Snapshot:
 def take_snapshot(folder: str, shelf: str, environ: Mapping[str, str]) -> Snapshot:
     """Copy the repository that a folder lies in (tracked files, and new ones that are not ignored), or the folder.
 
-    The copy has the hash of its content as its name on the shelf: the same code is kept once. Files are copied,
-    never linked: a link would change with the original.
+    Every call gets a copy of its own, because jobs write into the folder that they run in: the next one must find
+    the code as it is then. Files are copied, never linked: a link would change with the original.
     """
     root = find_repository(folder) or os.path.abspath(folder)
     names = _names(root, environ)
-    key = _walk(root, names, _ignore)
     make_private(shelf)
+    key = os.urandom(16).hex()
+    temporary = os.path.join(shelf, f".new-{key}")
     place = os.path.join(shelf, key)
-    if not os.path.isdir(place):
-        place = _copy(root, names, shelf)
+    os.mkdir(temporary, 0o700)
+    try:
+        _copy(root, names, temporary)
+        os.rename(temporary, place)
+        _sync(shelf)
+    except OSError as error:
+        raise BadInput(
+            f"cannot copy the code to {shelf}: {error.strerror}", remedy="make room, or leave out --snapshot"
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     return Snapshot(root, place)
 
 
@@ -88,86 +97,35 @@ def _below(root: str, name: str) -> Iterator[str]:
                 yield os.path.relpath(os.path.join(folder, one), root)
 
 
-_Keep = Callable[[str, int, Iterator[bytes]], None]
-
-
-def _walk(root: str, names: list[str], keep: _Keep) -> str:
-    """Go through all files, give each to `keep`, and return the hash of everything."""
-    whole = hashlib.blake2b(digest_size=16)
+def _copy(root: str, names: list[str], target: str) -> None:
     size = 0
     for name in names:
         path = os.path.join(root, name)
         try:
             seen = os.lstat(path)
-            if stat.S_ISLNK(seen.st_mode):
-                kind, content = "link", iter([os.fsencode(os.readlink(path))])
-            elif stat.S_ISREG(seen.st_mode):
-                kind, content = ("program" if seen.st_mode & 0o100 else "file"), _content(path)
-            else:
-                continue  # a socket, a FIFO: no code
-            size += seen.st_size
-            if size > LARGEST:
-                raise _too_large(root, f"more than {LARGEST >> 20} MiB")
-            one = hashlib.blake2b(digest_size=16)
-            keep(name, seen.st_mode, _hashed(content, one))
         except FileNotFoundError:
             continue  # tracked, and removed
-        except OSError as error:
-            raise BadInput(f"cannot copy {path}: {error.strerror}", remedy="leave out --snapshot") from error
-        whole.update(f"{kind} {len(os.fsencode(name))} ".encode() + os.fsencode(name) + one.digest())
-    return whole.hexdigest()
+        size += seen.st_size
+        if size > LARGEST:
+            raise _too_large(root, f"more than {LARGEST >> 20} MiB")
+        copy = os.path.join(target, name)
+        os.makedirs(os.path.dirname(copy), mode=0o700, exist_ok=True)
+        if stat.S_ISLNK(seen.st_mode):
+            os.symlink(os.readlink(path), copy)
+        elif stat.S_ISREG(seen.st_mode):  # a socket, a FIFO: no code
+            _copy_file(path, copy, 0o700 if seen.st_mode & 0o100 else 0o600)
 
 
-def _copy(root: str, names: list[str], shelf: str) -> str:
-    temporary = os.path.join(shelf, f".new-{os.getpid()}-{os.urandom(4).hex()}")
-    os.mkdir(temporary, 0o700)
+def _copy_file(path: str, copy: str, mode: int) -> None:
     try:
-        # Its name comes from what was really copied: a file may have changed since it was looked at.
-        key = _walk(root, names, lambda name, mode, content: _keep(temporary, name, mode, content))
-        place = os.path.join(shelf, key)
-        try:
-            os.rename(temporary, place)
-        except OSError:
-            if not os.path.isdir(place):  # else somebody else was quicker with the same
-                raise
+        source = open(path, "rb")  # noqa: SIM115
     except OSError as error:
-        raise BadInput(
-            f"cannot copy the code to {shelf}: {error.strerror}", remedy="make room, or leave out --snapshot"
-        ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    _sync(shelf)
-    return place
-
-
-def _keep(target: str, name: str, mode: int, content: Iterator[bytes]) -> None:
-    path = os.path.join(target, name)
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    if stat.S_ISLNK(mode):
-        os.symlink(b"".join(content), os.fsencode(path))
-        return
-    with open(path, "xb") as file:
-        file.writelines(content)
+        raise BadInput(f"cannot copy {path}: {error.strerror}", remedy="leave out --snapshot") from error
+    with source, open(copy, "xb") as file:
+        shutil.copyfileobj(source, file, _PIECE)
         file.flush()
         os.fsync(file.fileno())
-        os.fchmod(file.fileno(), 0o700 if mode & 0o100 else 0o600)
-
-
-def _ignore(name: str, mode: int, content: Iterator[bytes]) -> None:
-    for _ in content:
-        pass
-
-
-def _content(path: str) -> Iterator[bytes]:
-    with open(path, "rb") as file:
-        while piece := file.read(_PIECE):
-            yield piece
-
-
-def _hashed(content: Iterator[bytes], into: "hashlib.blake2b") -> Iterator[bytes]:
-    for piece in content:
-        into.update(piece)
-        yield piece
+        os.fchmod(file.fileno(), mode)
 
 
 def _sync(folder: str) -> None:

@@ -28,10 +28,10 @@ class State(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        return self in _OVER
+        return self in OVER
 
 
-_OVER = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.TIMED_OUT, State.LOST})
+OVER = (State.SUCCEEDED, State.FAILED, State.CANCELLED, State.TIMED_OUT, State.LOST)
 
 
 class Cause(StrEnum):
@@ -204,6 +204,7 @@ class Job:
     blockers: int = 0  # jobs that it still waits for
     why_held: str = ""  # a sentence, where it is held
     code: str = ""  # the key of what is known about its code
+    is_stopping: bool = False  # somebody asked for its end: it is not tried again
 
     @property
     def label(self) -> str:

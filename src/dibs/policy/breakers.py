@@ -76,6 +76,7 @@ class _End(Enum):
 
     SUCCESS = "success"
     QUICK = "quick failure"
+    NO_START = "a command that could not be started"  # the group's failure, and nothing about its cards
     CARD = "the card's failure"
     SLOW = "failure that took its time"
     SILENT = "somebody else's doing"
@@ -106,6 +107,8 @@ def _end(outcome: Outcome, limits: Limits) -> _End:
         return _End.SILENT
     if cause is Cause.GPU_FAULT:
         return _End.CARD
+    if cause is Cause.START_ERROR:
+        return _End.NO_START
     if cause is Cause.TIME_LIMIT or (outcome.seconds or 0.0) > limits.quick_seconds:
         return _End.SLOW
     return _End.QUICK
@@ -118,13 +121,13 @@ def _count(
     if end in (_End.SILENT, _End.CARD):
         return groups, ""
     group = groups.get(over.group, _Group())
-    in_a_row = group.in_a_row + 1 if end is _End.QUICK else 0
+    in_a_row = group.in_a_row + 1 if end in (_End.QUICK, _End.NO_START) else 0
     hold = ""
     if over.group and 0 < limits.quick_failures <= in_a_row:
         hold = _why_held(in_a_row, over, limits)
         in_a_row = 0  # who lets it go wants it to be tried again
     on = dict(group.on)
-    for gpu in over.gpus:
+    for gpu in () if end is _End.NO_START else over.gpus:
         succeeded, failed = on.get(gpu, (0, 0))
         on[gpu] = (succeeded + (end is _End.SUCCESS), failed + (end is _End.QUICK))
     if sum(map(sum, on.values())) > _MOST_REMEMBERED:
@@ -140,7 +143,7 @@ def _follow(
     streaks: Mapping[str, _Streak], over: Over, end: _End
 ) -> tuple[Mapping[str, _Streak], tuple[str, ...]]:
     """The streaks after this end, and the cards that need not rest any longer."""
-    if end is _End.SILENT or not (streaks or end in (_End.QUICK, _End.CARD)):
+    if end in (_End.SILENT, _End.NO_START) or not (streaks or end in (_End.QUICK, _End.CARD)):
         return streaks, ()
     found = dict(streaks)
     forgiven = []

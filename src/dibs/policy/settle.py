@@ -38,12 +38,13 @@ def outcome_of(record: dict[str, Any]) -> Outcome:
     """How the attempt ended, from its exit record."""
     code, signal, by = record.get("code"), record.get("signal"), record.get("by", "")
     message = str(record.get("message", ""))
-    checkpointed = record.get("checkpointed") is True
+    # It saved its work and left, or was ended at its limit. One that failed over the signal did not save it.
+    checkpointed = record.get("checkpointed") is True and (by == "time" or code == 0)
     cause: Cause | None
     if by == "start":
         cause = Cause.START_ERROR
         code = code if code is not None else 127
-    elif by in ("time", "checkpoint"):
+    elif by == "time" or checkpointed:
         cause = Cause.TIME_LIMIT
         message = message or ("checkpointed" if checkpointed else "")
     elif by == "stop":

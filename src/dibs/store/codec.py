@@ -107,7 +107,7 @@ def class_of(request: Request) -> str:
         more.append(f"array {request.array.array}")
     if request.project:
         more.append(f"project {request.project}")
-    return "|".join([encode_wishes(request.wishes), *more])
+    return "|".join([encode_wishes(request.wishes), *more]).encode("utf-8", "backslashreplace").decode()
 
 
 def encode_claims(claims: tuple[Claim, ...]) -> str:

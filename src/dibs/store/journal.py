@@ -204,6 +204,7 @@ def changed(
     now: float,
     why: str = "",
     outcome: Outcome | None = None,
+    by: int | None = None,
     is_fresh: bool = False,
     not_before: float | None = None,
 ) -> Line:
@@ -213,11 +214,18 @@ def changed(
         line["why"] = why
     if outcome is not None:
         line["outcome"] = _outcome(outcome)
+    if by is not None:  # the job whose end ended them
+        line["by"] = by
     if is_fresh:
         line["fresh"] = True
     if not_before is not None:
         line["not_before"] = not_before
     return line
+
+
+def stopped(jobs: Iterable[int]) -> Line:
+    """Somebody asked for the end of jobs that run: they are not tried again."""
+    return {"k": "stop", "jobs": ranges(jobs)}
 
 
 def edited(job: Job) -> Line:

@@ -1,4 +1,4 @@
-"""Questions that faces ask of the store. Every answer costs the same with a thousand jobs or a million."""
+"""Questions that faces ask of the store. A page costs the same with a thousand jobs or a million."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dibs.errors import BadInput, NoSuchJob
-from dibs.model.jobs import JobId, State
+from dibs.model.jobs import OVER, JobId, State
 from dibs.store.queue import Mark
 from dibs.store.rows import (
     ATTEMPT_ROW,
@@ -35,8 +35,13 @@ class Filter:
     name: str | None = None
     tag: str | None = None
     array: int | None = None
-    since: float | None = None  # queued, or ended, after this moment
+    since: float | None = None  # the last thing that happened to it was after this moment
     ranges: tuple[tuple[int, int], ...] = ()  # of numbers, both ends included
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it names so few jobs that their states need not be looked up first."""
+        return bool(self.project or self.name or self.ranges) or self.array is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +66,34 @@ class Listing:
         if column == "ended_at":
             where.append("ended_at is not null")
         if cursor is not None:
-            place, number = _read_cursor(cursor)
-            sign = "<" if is_backwards else ">"
-            where.append(f"({column}, id) {sign} (?, ?)")
-            values += [place, number]
+            where.append(f"({column}, id) {'<' if is_backwards else '>'} (?, ?)")
+            values += _read_cursor(cursor)
         way = "desc" if is_backwards else "asc"
-        condition = f"where {' and '.join(where)}" if where else ""
-        rows = self._ask(
-            f"select {JOB_ROW} from jobs {condition} order by {column} {way}, id {way} limit ?",
-            (*values, limit + 1),
-        )
+        rows = self._sorted(wanted, where, values, f"{column} {way}, id {way}", limit + 1)
         found = [job_row_of(row) for row in rows[:limit]]
         if len(rows) <= limit:
             return Page(found, None)
         last = found[-1]
         return Page(found, f"{last.job.id if column == 'id' else last.ended_at!r}:{last.job.id}")
+
+    def _sorted(self, wanted: Filter, where: list[str], values: list[Any], order: str, limit: int) -> list[Any]:
+        """The first rows in this order, each read in the order of an index: no million is ever sorted."""
+        states = wanted.states or (OVER if order.startswith("ended_at") else ())
+        if not states or wanted.is_narrow:
+            if states:
+                # The plus: an index on the state would find many, and the narrower one comes sorted already.
+                where = [*where, f"+state in ({','.join('?' * len(states))})"]
+                values = [*values, *states]
+            condition = f"where {' and '.join(where)}" if where else ""
+            return self._ask(f"select {JOB_ROW} from jobs {condition} order by {order} limit ?", (*values, limit))
+        condition = " and ".join(["state = ?", *where])
+        one = f"select id, ended_at from jobs where {condition} order by {order} limit ?"
+        heads = " union all ".join([f"select * from ({one})"] * len(states))
+        return self._ask(
+            f"select {JOB_ROW} from jobs where id in (select id from ({heads}) order by {order} limit ?)"
+            f" order by {order}",
+            (*(value for state in states for value in (state, *values, limit)), limit),
+        )
 
     def _in_turn(self, wanted: Filter, limit: int) -> list[JobRow]:
         where, values = _conditions(wanted)
@@ -106,14 +124,15 @@ class Listing:
         rows = self._ask(f"select {ATTEMPT_ROW} from attempts where job = ? order by number", (job,))
         return [attempt_row_of(row) for row in rows]
 
-    def ahead_of(self, job: JobId) -> int:
-        """How many queued jobs of the same class stand before this one."""
+    def ahead_of(self, job: JobId, now: float) -> int:
+        """How many queued jobs of the same class that may start now stand before this one."""
         row = self._one(
             "select count(*) from jobs as other join jobs as this on this.id = ?"
             " where other.class = this.class and other.state = 'queued' and other.blockers = 0"
+            " and (other.not_before is null or other.not_before <= ?)"
             " and (other.priority > this.priority or (other.priority = this.priority"
             " and coalesce(other.rank, other.id) < coalesce(this.rank, this.id)))",
-            (job,),
+            (job, now),
         )
         return int(row[0])
 
@@ -127,7 +146,10 @@ class Listing:
         return [(JobId(needs), kind, None if state is None else State(state)) for needs, kind, state in rows]
 
     def find(self, reference: str) -> list[JobId]:
-        """`17`, `@`, `@~2`, `17_4`, `17_` (the whole array), `3-9`, or the newest job of a name."""
+        """`17`, `@`, `@~2`, `17_4`, `17_` (the whole array), `3-9`, or a name.
+
+        A name means what was added last under it: a job, or all jobs of that name which one call added.
+        """
         text = reference.strip()
         if re.fullmatch(r"[0-9]{1,18}", text):
             rows = self._numbers("select id from jobs where id = ?", int(text))
@@ -143,14 +165,23 @@ class Listing:
                 _MOST_IN_RANGE,
             )
         else:
-            rows = (
-                self._numbers("select id from jobs where name = ? order by id desc limit 1", text_value(text))
-                if text
-                else []
-            )
+            rows = self._of_name(text_value(text)) if text else []
         if not rows:
             raise NoSuchJob(reference if reference.strip() else "''")
         return rows
+
+    def _of_name(self, name: str) -> list[JobId]:
+        newest = self._one(
+            "select id, batch from jobs where name = ? and name <> '' order by id desc limit 1", (name,)
+        )
+        if newest is None or newest[1] is None:
+            return [] if newest is None else [JobId(newest[0])]
+        return self._numbers(
+            "select id from jobs where name = ? and name <> '' and id >= ? and batch = ? order by id",
+            name,
+            newest[1],
+            newest[1],
+        )
 
     def _of_array(self, array: int, task: int | None) -> list[JobId]:
         if task is None:
@@ -180,20 +211,28 @@ class Listing:
         found: dict[str, Any] | None = json.loads(row[0]) if row else None
         return found
 
+    def blocked(self) -> int:
+        """How many queued jobs wait for other jobs."""
+        row = self._one(
+            "select count(*) from (select distinct job from dependencies) join jobs on id = job"
+            " where state = 'queued'"
+        )
+        count: int = row[0]
+        return count
+
     def marks(self) -> list[Mark]:
         rows = self._ask("select subject, kind, why, since from marks order by subject")
         return [Mark(*row) for row in rows]
 
     def seconds_of(self, project: str, name: str) -> float | None:
         """How long the last succeeded job of the same project and name ran."""
-        row = (
-            self._one(
-                "select seconds from jobs where project = ? and name = ? and state = 'succeeded'"
-                " order by id desc limit 1",
-                (text_value(project), text_value(name)),
-            )
-            if project or name
-            else None
+        if not project and not name:
+            return None
+        where, values = _conditions(Filter(project=project, name=name))
+        row = self._one(
+            f"select seconds from (select id, seconds, state from jobs where {' and '.join(where)}"
+            " order by id desc limit 100) where state = 'succeeded' order by id desc limit 1",
+            values,
         )
         return None if row is None else row[0]
 
@@ -208,12 +247,10 @@ class Listing:
 def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
-    if wanted.states:
-        where.append(f"state in ({','.join('?' * len(wanted.states))})")
-        values += [str(state) for state in wanted.states]
     for column, value in (("project", wanted.project), ("name", wanted.name)):
         if value is not None:
-            where.append(f"{column} = ?")
+            # Said twice where there is a value: the index holds those that have one.
+            where.append(f"{column} = ? and {column} <> ''" if value else f"{column} = ?")
             values.append(text_value(value))
     if wanted.array is not None:
         where.append("array_id = ?")

@@ -32,11 +32,11 @@ class QueueTables:
 
     def numbers_of(self, key: str) -> tuple[JobId, JobId] | None:
         """The first and the last number that an earlier call with this key was given."""
-        row = self._db.execute("select first, last from submissions where key = ?", (key,)).fetchone()
+        row = self._db.execute("select first, last from submissions where key = ?", (text_value(key),)).fetchone()
         return None if row is None else (JobId(row[0]), JobId(row[1]))
 
     def remember_call(self, key: str, first: JobId, last: JobId, now: float) -> None:
-        self._db.execute("insert into submissions values (?, ?, ?, ?)", (key, first, last, now))
+        self._db.execute("insert into submissions values (?, ?, ?, ?)", (text_value(key), first, last, now))
 
     def forget_calls(self, before: float) -> None:
         self._db.execute("delete from submissions where at < ?", (before,))
@@ -45,14 +45,14 @@ class QueueTables:
         row = self._db.execute("select id from jobs where once = ?", (text_value(once),)).fetchone()
         return None if row is None else JobId(row[0])
 
-    def keep_code(self, code: Mapping[str, Any] | None) -> str:
-        """Remember what is known about the code once per content; return its key."""
+    def keep_code(self, code: Mapping[str, Any] | None) -> tuple[str, bool]:
+        """Remember what is known about the code once per content; return its key, and whether it is new."""
         if not code:
-            return ""
+            return "", False
         text = json.dumps(dict(code), sort_keys=True)
         key = blake2b(text.encode(), digest_size=16).hexdigest()
-        self._db.execute("insert or ignore into code values (?, ?)", (key, text))
-        return key
+        is_new = self._db.execute("insert or ignore into code values (?, ?)", (key, text)).rowcount > 0
+        return key, is_new
 
     def next_number(self) -> JobId:
         row = self._db.execute("select seq from sqlite_sequence where name = 'jobs'").fetchone()
@@ -120,6 +120,8 @@ class QueueTables:
         blockers = 0
         for needed in request.after:
             row = self._db.execute("select state from jobs where id = ?", (needed.job,)).fetchone()
+            if row is None and needed.kind is After.ANY:
+                continue  # it was over, and was cleaned away
             if row is not None and State(row[0]).is_over and is_met(needed.kind, State(row[0])):
                 continue
             blockers += self._db.execute(
@@ -149,21 +151,8 @@ class QueueTables:
 
     def stopped_by(self, job: JobId) -> list[JobId]:
         """What was cancelled because of this job's end."""
-        rows = self._db.execute(
-            "select id from jobs where state = 'cancelled' and cause = 'dependency' and message like ?",
-            (f"job {job} %",),
-        ).fetchall()
+        rows = self._db.execute("select id from jobs where stopped_by = ?", (job,)).fetchall()
         return [JobId(number) for (number,) in rows]
-
-    @property
-    def blocked(self) -> int:
-        """How many queued jobs wait for other jobs."""
-        row = self._db.execute(
-            "select count(*) from (select distinct job from dependencies) join jobs on id = job"
-            " where state = 'queued'"
-        ).fetchone()
-        count: int = row[0]
-        return count
 
     # -- changes ---------------------------------------------------------------------------------------
 
@@ -183,7 +172,7 @@ class QueueTables:
         """The jobs of a project or a batch that have not started. A group is `project NAME` or `batch N`."""
         kind, _, name = group.partition(" ")
         column = "project" if kind == "project" else "batch"
-        value: str | int = name if kind == "project" else int(name)
+        value: str | int = text_value(name) if kind == "project" else int(name)
         rows = self._db.execute(
             f"select id from jobs where {column} = ? and state = 'queued' order by id", (value,)
         ).fetchall()
@@ -202,12 +191,16 @@ class QueueTables:
         self._db.execute("update jobs set state = 'queued', why_held = '' where id = ?", (job,))
         return self.job(job)
 
-    def end_without_attempt(self, job: JobId, outcome: Outcome, now: float) -> None:
-        """A job that had not started is over."""
+    def stop(self, job: JobId) -> None:
+        """Remember that somebody asked for the end of a job that runs."""
+        self._db.execute("update jobs set is_stopping = 1 where id = ?", (job,))
+
+    def end_without_attempt(self, job: JobId, outcome: Outcome, now: float, by: JobId | None = None) -> None:
+        """A job that had not started is over, perhaps because of another one's end."""
         self._db.execute(
             "update jobs set state = ?, cause = ?, message = ?, ended_at = ?, exit_code = null, signal = null,"
-            " seconds = null, not_before = null, why_held = '', blockers = 0 where id = ?",
-            (outcome.state, outcome.cause, text_value(outcome.message), now, job),
+            " seconds = null, not_before = null, why_held = '', blockers = 0, stopped_by = ? where id = ?",
+            (outcome.state, outcome.cause, text_value(outcome.message), now, by, job),
         )
         self._db.execute("delete from dependencies where job = ?", (job,))
 
@@ -256,34 +249,32 @@ class QueueTables:
 
     def old_jobs(self, before: float, states: Sequence[State], project: str | None, limit: int) -> list[JobId]:
         """Ended jobs that ended before a moment, oldest first."""
-        where = "" if project is None else " and project = ?"
-        rows = self._db.execute(
-            f"select id from jobs where ended_at < ? and state in ({','.join('?' * len(states))}){where}"
-            " order by ended_at limit ?",
-            (before, *states, *(() if project is None else (project,)), limit),
-        ).fetchall()
-        return [JobId(number) for (number,) in rows]
+        where, more = ("", ()) if project is None else (" and project = ?", (text_value(project),))
+        found: list[JobId] = []
+        for state in states:  # one by one: each is read in the order of its index
+            rows = self._db.execute(
+                f"select id from jobs where state = ? and ended_at < ?{where} order by ended_at limit ?",
+                (state, before, *more, limit - len(found)),
+            ).fetchall()
+            found += [JobId(number) for (number,) in rows]
+        return found
 
     def forget_unused(self) -> tuple[list[str], list[str]]:
         """Forget environments and code that no job refers to any more.
 
         Returns the environments' keys, and the copies of code that nobody runs in any more.
         """
-        gone = self._db.execute(
-            "delete from code where key not in (select code from jobs) returning json_extract(content, '$.snapshot')"
-        ).fetchall()
-        used = self._db.execute("select distinct json_extract(content, '$.snapshot') from code").fetchall()
-        snapshots = {path for (path,) in gone if path} - {path for (path,) in used}
+        gone = self._db.execute("delete from code where key not in (select code from jobs) returning content")
+        left = {_snapshot(content) for (content,) in gone.fetchall()}
+        if left != {""}:
+            left -= {_snapshot(content) for (content,) in self._db.execute("select content from code").fetchall()}
+        snapshots = sorted(left - {""})
         rows = self._db.execute(
             "delete from environments where key not in (select environment from jobs) returning key"
         ).fetchall()
-        return [key for (key,) in rows], sorted(snapshots)
+        return [key for (key,) in rows], snapshots
 
     # -- marks and settings ----------------------------------------------------------------------------
-
-    def marks(self) -> list[Mark]:
-        rows = self._db.execute("select subject, kind, why, since from marks order by subject").fetchall()
-        return [Mark(*row) for row in rows]
 
     def mark(self, mark: Mark) -> None:
         self._db.execute(
@@ -307,3 +298,9 @@ def is_met(kind: After, state: State) -> bool:
     if kind is After.ANY:
         return True
     return (state is State.SUCCEEDED) == (kind is After.OK)
+
+
+def _snapshot(code: str) -> str:
+    """The copy of the code that jobs were to run in; empty where there is none."""
+    found = json.loads(code).get("snapshot")
+    return found if isinstance(found, str) else ""

@@ -30,6 +30,7 @@ class Replay:
             "end": self._end,
             "never": self._never,
             "set": self._set,
+            "stop": self._stop,
             "edit": self._edit,
             "gone": self._gone,
             "mark": self._mark,
@@ -149,7 +150,8 @@ class Replay:
     def _set_one(self, job: Job, state: State, line: Mapping[str, Any]) -> None:
         queue = self._store.queue
         if state.is_over:
-            queue.end_without_attempt(job.id, _outcome(line.get("outcome", {"cause": Cause.STOPPED})), line["at"])
+            outcome = _outcome(line.get("outcome", {"cause": Cause.STOPPED}))
+            queue.end_without_attempt(job.id, outcome, line["at"], line.get("by"))
             self._db.execute("update jobs set state = ? where id = ?", (state, job.id))
             self._free_followers(job.id, state)
             return
@@ -162,6 +164,10 @@ class Replay:
             queue.release(job.id)
         if "not_before" in line:
             self._db.execute("update jobs set not_before = ? where id = ?", (line["not_before"], job.id))
+
+    def _stop(self, line: Mapping[str, Any]) -> None:
+        for number in journal.numbers(line["jobs"]):
+            self._store.queue.stop(number)
 
     def _edit(self, line: Mapping[str, Any]) -> None:
         before = self._job(line["job"])

@@ -9,8 +9,8 @@ from dibs.store.codec import decode_claims, decode_request
 from dibs.store.file import LEFT_AS_IT_IS
 
 # The columns that job_of reads.
-JOB = "id, request, state, attempts, tries, not_before, environment, rank, blockers, why_held, code"
-_OF_JOB = 11
+JOB = "id, request, state, attempts, tries, not_before, environment, rank, blockers, why_held, code, is_stopping"
+_OF_JOB = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ ATTEMPT_ROW = (
 
 
 def job_of(row: tuple) -> Job:  # type: ignore[type-arg]
-    number, request, state, attempts, tries, not_before, environment, rank, blockers, why_held, code = row
+    number, request, state, attempts, tries, not_before, environment, *more = row
+    rank, blockers, why_held, code, is_stopping = more
     try:
         wanted, stands = decode_request(request), State(state)
     except (ValueError, KeyError, TypeError) as error:
@@ -65,6 +66,7 @@ def job_of(row: tuple) -> Job:  # type: ignore[type-arg]
         blockers=blockers,
         why_held=why_held,
         code=code,
+        is_stopping=bool(is_stopping),
     )
 
 

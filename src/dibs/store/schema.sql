@@ -32,6 +32,8 @@ create table jobs (
   state       text    not null,
   blockers    integer not null default 0,         -- jobs that must end first
   why_held    text    not null default '',
+  is_stopping integer not null default 0,         -- somebody asked for its end: it is not tried again
+  stopped_by  integer,                            -- the job whose end cancelled it
   attempts    integer not null default 0,
   tries       integer not null default 0,         -- counted against the request's retries
   not_before  real,                               -- a retry waits for this moment
@@ -46,12 +48,14 @@ create table jobs (
 );
 
 create index jobs_waiting on jobs (class, priority desc, coalesce(rank, id)) where state = 'queued' and blockers = 0;
+create index jobs_turn on jobs (priority desc, coalesce(rank, id)) where state = 'queued';
 create index jobs_delayed on jobs (not_before) where state = 'queued' and not_before is not null;
 create index jobs_state on jobs (state, id);
 create index jobs_named on jobs (name, id) where name <> '';
 create index jobs_of_project on jobs (project, id) where project <> '';
-create index jobs_ended on jobs (ended_at) where ended_at is not null;
+create index jobs_ended on jobs (state, ended_at) where ended_at is not null;
 create index jobs_of_array on jobs (array_id, task) where array_id is not null;
+create index jobs_stopped on jobs (stopped_by) where stopped_by is not null;
 create unique index jobs_listed on jobs (content_key, occurrence) where content_key is not null;
 create unique index jobs_once on jobs (once) where once is not null;
 
@@ -83,6 +87,8 @@ create table dependencies (
   kind  text    not null,  -- ok, any or fail
   primary key (needs, job)
 ) without rowid;
+
+create index dependencies_of_job on dependencies (job);
 
 -- One call of `add`: whoever lost the answer asks again with the same key and gets the same numbers.
 create table submissions (

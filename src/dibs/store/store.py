@@ -119,7 +119,7 @@ class Store:
             )
         self._db.execute(
             "update jobs set state = 'queued', tries = 0, not_before = null, ended_at = null, exit_code = null,"
-            " signal = null, cause = null, message = '' where id = ?",
+            " signal = null, cause = null, message = '', is_stopping = 0, stopped_by = null where id = ?",
             (job,),
         )
         return self.job(job)
@@ -131,9 +131,10 @@ class Store:
         """The different wishes of waiting jobs, without reading the jobs: one index seek for each class."""
         rows = self._ask(
             "with recursive c (class) as ("
-            " select min(class) from jobs where state = 'queued' and blockers = 0"
+            " select min(class) from jobs indexed by jobs_waiting where state = 'queued' and blockers = 0"
             " union all"
-            " select (select min(class) from jobs where state = 'queued' and blockers = 0 and class > c.class)"
+            " select (select min(class) from jobs indexed by jobs_waiting"
+            " where state = 'queued' and blockers = 0 and class > c.class)"
             " from c where c.class is not null)"
             " select class from c where class is not null"
         )
@@ -148,10 +149,12 @@ class Store:
         )
         return [job_of(row) for row in rows]
 
-    def delayed(self, now: float) -> list[Job]:
-        """Waiting jobs whose moment has not come."""
+    def delayed(self, after: tuple[float, int], limit: int) -> list[Job]:
+        """Waiting jobs whose moment comes after this moment and number, the next ones first."""
         rows = self._ask(
-            f"select {JOB} from jobs where state = 'queued' and blockers = 0 and not_before > ?", (now,)
+            f"select {JOB} from jobs indexed by jobs_delayed where state = 'queued' and not_before is not null"
+            " and blockers = 0 and (not_before, id) > (?, ?) order by not_before, id limit ?",
+            (*after, limit),
         )
         return [job_of(row) for row in rows]
 

@@ -30,8 +30,10 @@ class Log:
 
 
 def open_log(path: str) -> Log:
-    # Appending, so that a log that somebody truncates goes on at its new end.
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    # Appending, so that a log that somebody truncates goes on at its new end. Not waiting for whoever may one day
+    # read a pipe: nobody could end the job meanwhile.
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    os.set_blocking(fd, True)
     try:
         return Log(path, fd, os.lseek(fd, 0, os.SEEK_END))
     except OSError:

@@ -9,8 +9,19 @@ from typing import Any
 from dibs.supervise.logs import Log, open_log
 from dibs.supervise.plain import plain_words, shell_is_changed
 
-# What Python changed in this process must not reach the command.
-_RESET_SIGNALS = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD]
+# What Python changed in this process, and what the shell that started us all ignores, must not reach the command.
+_RESET_SIGNALS = [
+    *(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT),
+    *(
+        signal.SIGTERM,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGALRM,
+        signal.SIGTSTP,
+        signal.SIGTTIN,
+        signal.SIGTTOU,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)

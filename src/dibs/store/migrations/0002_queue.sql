@@ -23,6 +23,8 @@ create table new_jobs (
   state       text    not null,
   blockers    integer not null default 0,
   why_held    text    not null default '',
+  is_stopping integer not null default 0,
+  stopped_by  integer,
   attempts    integer not null default 0,
   tries       integer not null default 0,
   not_before  real,
@@ -37,7 +39,7 @@ create table new_jobs (
 );
 insert into new_jobs (id, content_key, occurrence, request, class, environment, name, priority, state, attempts, tries,
   not_before, queued_at, ended_at, exit_code, signal, cause, message, seconds)
-select id, content_key, occurrence, request, class, environment, coalesce(json_extract(request, '$.name'), ''), priority, state,
+select id, content_key, occurrence, request, class, environment, case when instr(request, '\ud') then '' else coalesce(json_extract(request, '$.name'), '') end, priority, state,
   attempts, tries, not_before, queued_at, ended_at, exit_code, signal, cause, message, seconds from jobs;
 update new_jobs set started_at = (select opened_at from attempts where job = id and number = new_jobs.attempts);
 -- Whatever number was given is never given again, also if its job is gone.
@@ -46,12 +48,14 @@ insert into sqlite_sequence select 'new_jobs', seq from sqlite_sequence where na
 drop table jobs;
 alter table new_jobs rename to jobs;
 create index jobs_waiting on jobs (class, priority desc, coalesce(rank, id)) where state = 'queued' and blockers = 0;
+create index jobs_turn on jobs (priority desc, coalesce(rank, id)) where state = 'queued';
 create index jobs_delayed on jobs (not_before) where state = 'queued' and not_before is not null;
 create index jobs_state on jobs (state, id);
 create index jobs_named on jobs (name, id) where name <> '';
 create index jobs_of_project on jobs (project, id) where project <> '';
-create index jobs_ended on jobs (ended_at) where ended_at is not null;
+create index jobs_ended on jobs (state, ended_at) where ended_at is not null;
 create index jobs_of_array on jobs (array_id, task) where array_id is not null;
+create index jobs_stopped on jobs (stopped_by) where stopped_by is not null;
 create unique index jobs_listed on jobs (content_key, occurrence) where content_key is not null;
 create unique index jobs_once on jobs (once) where once is not null;
 create table tally (
@@ -77,6 +81,7 @@ create table dependencies (
   kind  text    not null,
   primary key (needs, job)
 ) without rowid;
+create index dependencies_of_job on dependencies (job);
 create table submissions (
   key   text primary key,
   first integer not null,

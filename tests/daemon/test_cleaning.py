@@ -1,0 +1,69 @@
+"""What is cleaned away is gone, and nothing else is: not the next attempt's folder, nor what a client names."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from dibs.daemon import cleaning
+from dibs.engine.browse import BrowsableFolders
+from dibs.model.jobs import JobId
+from engine.queue_world import QueueWorld, a_wish
+from engine.world import a_pool
+
+
+@pytest.fixture
+def world(tmp_path):
+    for name in ("queue", "leases"):
+        (tmp_path / name).mkdir()
+    one = QueueWorld(root=str(tmp_path / "queue"), leases_folder=str(tmp_path / "leases"), pool=a_pool(1))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def desk(world):
+    return SimpleNamespace(engine=world.engine, queue=world.queue, results=BrowsableFolders(""))
+
+
+def test_an_environment_that_is_needed_again_is_there(world, desk):
+    world.add(a_wish("a"))
+    world.end(1)
+    world.queue.clean(world.now + 1)
+    world.add(a_wish("b"))
+
+    cleaning._throw_away_unused(desk)
+
+    key = world.store.job(JobId(2)).environment
+    assert os.path.exists(world.engine.place.environment_path(key))
+
+
+@pytest.mark.parametrize("claimed", ["{root}/code/..", "{root}/code", "/etc", "{root}/code/../attempts", 5, None])
+def test_only_a_copy_of_ours_is_thrown_away(world, desk, claimed):
+    (snapshot := f"{world.root}/code/{'a' * 32}") and os.makedirs(snapshot)
+    path = claimed.format(root=world.root) if isinstance(claimed, str) else claimed
+    world.add(a_wish("a"), code={"snapshot": path})
+    world.end(1)
+    world.add(a_wish("b"), code={"snapshot": snapshot})
+    world.end(2)
+    world.queue.clean(world.now + 1)
+
+    cleaning._throw_away_unused(desk)
+
+    assert not os.path.exists(snapshot)
+    assert os.path.exists(f"{world.root}/store.db")
+    assert os.path.exists(f"{world.root}/code")
+
+
+def test_under_the_name_of_an_attempt_nothing_is_left_at_once(world, desk):
+    (job,) = world.add(a_wish("a"))
+    folder = world.engine.place.attempt_folder(job.id, 1)
+    os.makedirs(folder)
+    world.end(1)
+
+    cleaning._throw_away(desk, world.queue.clean(world.now + 1))
+    assert not os.path.exists(folder)
+    assert len(os.listdir(f"{world.root}/trash")) == 1
+    cleaning.empty_trash(world.engine.place)
+
+    assert not os.path.exists(f"{world.root}/trash")
