@@ -38,9 +38,12 @@ def test_an_environment_that_is_needed_again_is_there(world, desk):
     assert os.path.exists(world.engine.place.environment_path(key))
 
 
-@pytest.mark.parametrize("claimed", ["{root}/code/..", "{root}/code", "/etc", "{root}/code/../attempts", 5, None])
+@pytest.mark.parametrize(
+    "claimed", ["{root}/code/..", "{root}/code", "/etc", "{root}/code/../environments", 5, None]
+)
 def test_only_a_copy_of_ours_is_thrown_away(world, desk, claimed):
-    (snapshot := f"{world.root}/code/{'a' * 32}") and os.makedirs(snapshot)
+    snapshot = f"{world.root}/code/{'a' * 32}"
+    os.makedirs(snapshot)
     path = claimed.format(root=world.root) if isinstance(claimed, str) else claimed
     world.add(a_wish("a"), code={"snapshot": path})
     world.end(1)

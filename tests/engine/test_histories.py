@@ -395,3 +395,19 @@ def test_a_clock_that_is_set_back_hides_no_job(make_world):
     world.end(2)
 
     assert world.running() == [1]
+
+
+def test_a_clock_that_is_set_back_holds_up_neither_a_retry_nor_a_look(make_world):
+    world = make_world()
+    job, other = world.submit(a_request("flaky", retries=1), a_request("other"))
+    world.end(job, code=1)
+    world.kill_shim(other, command_too=False)  # its GPU is looked at every half second
+
+    world.clock_is_off = -3600.0
+    world.turn()
+    world.machine.alive(other.id)[0].is_alive = False
+    world.machine._unlock(next(run for run in world.machine.ledger if run.job == other.id))
+    world.advance(2)
+
+    assert world.running() == [job.id]
+    assert world.store.job(other.id).state is State.LOST

@@ -241,6 +241,7 @@ class World:
     events: list[Event] = field(default_factory=list)
     acknowledged: dict[JobId, Request] = field(default_factory=dict)
     dies_at: str = ""
+    clock_is_off: float = 0.0  # seconds: somebody set the clock
     retried: Counter[JobId] = field(default_factory=Counter)  # how often somebody asked for it
 
     def __post_init__(self) -> None:
@@ -263,7 +264,8 @@ class World:
             place=Place(root=self.root, boot_id=self.boot_id, run="test", umask=0o022, workdir="/"),
             announce=self.events.extend,
             ask_for_turn=self._ask_for_turn,
-            clock=lambda: self.now,
+            clock=lambda: self.now + self.clock_is_off,
+            ticks=lambda: self.now,
             reach=self._reach,
             most_without_gpu=self.most_without_gpu,
         )
@@ -324,10 +326,10 @@ class World:
         until = self.now + seconds
         for _ in range(1000):
             wake_at = self.engine.wake_at
-            if wake_at is None or wake_at > until:
+            if wake_at is None or wake_at - self.clock_is_off > until:
                 self.now = until
                 return
-            self.now = max(self.now, wake_at)
+            self.now = max(self.now, wake_at - self.clock_is_off)
             self.turn()
             self.settle_down()
         raise AssertionError("the engine wants to be woken for ever")

@@ -62,8 +62,6 @@ def test_the_gpu_of_a_job_without_a_supervisor_is_kept_while_the_job_lives(world
     _stop(world)
 
 
-# A bug, seen 15 November: `dibs kill` says "ending job 1", but its words go to the supervisor, and that is gone.
-# Nothing happens, nobody is told, and `dibs daemon stop --jobs` waits for ever.
 def test_a_job_without_a_supervisor_can_be_ended(world: World) -> None:
     daemon = world.run_daemon()
     job = world.add("--grace", "0.2s", "--", HELD)
@@ -78,8 +76,6 @@ def test_a_job_without_a_supervisor_can_be_ended(world: World) -> None:
     _stop(world)
 
 
-# A bug, seen 15 November: `open_log` in supervise/logs.py waits for a reader, and with it the supervisor. It hears
-# neither `dibs kill` nor the time limit, and the GPU is held for ever.
 def test_a_job_whose_output_is_a_pipe_that_nobody_reads_can_be_ended(world: World) -> None:
     world.run_daemon()
     os.mkfifo(world.folder / "pipe")

@@ -123,8 +123,6 @@ def test_a_job_that_could_not_be_forked_is_started_a_moment_later(world: World) 
     world.assert_nothing_is_left()
 
 
-# A bug, seen 15 November: five false starts make a failed job (`_MOST_FALSE_STARTS` in engine/settling.py),
-# whosever fault they are. After four seconds without processes, or ten without descriptors, the queue has failed.
 @needs_strace
 def test_jobs_wait_for_as_long_as_there_are_no_processes(world: World) -> None:
     daemon = world.run_daemon(pool="0,1")
@@ -242,8 +240,6 @@ def _on_terminal(world: World, columns: int, *words: str) -> tuple[int, str]:
     return running.wait().status, re.sub("\x1b\\[[0-9;]*m", "", said.decode("utf-8", "replace"))
 
 
-# A bug, seen 15 November: the socket's place depends on who asks. A login's own folder goes with the login, and
-# cron never had one; the daemon keeps the lock, so nobody can reach it and nobody can start another.
 def test_the_queue_is_there_after_a_logout_and_for_cron(world: World) -> None:
     runtime, home = world.folder.parent / "run", world.folder.parent / "home"
     runtime.mkdir(mode=0o700)
@@ -333,6 +329,5 @@ def test_a_shell_that_ignores_signals_does_not_make_every_job_ignore_them(world:
     assert ignored == set()
 
 
-# A bug, seen 15 November: the zygote gives its shims what it inherited, and only some signals are set back.
 def test_a_shell_that_ignores_other_signals_does_not_either(world: World) -> None:
     assert _ignored_by_jobs(world, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM) == set()

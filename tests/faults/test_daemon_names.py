@@ -107,8 +107,6 @@ def test_sql_is_only_text_in_everything_that_people_type(world: World) -> None:
     world.assert_nothing_is_left()
 
 
-# A bug, seen 15 November: the links are made inside the start (`Engine._launch`). What keeps them from being made
-# is tried five times, with all other starts put off meanwhile; then the job has failed and never ran.
 @pytest.mark.parametrize("broken", ["a file of one's own", "no such disk"])
 def test_a_link_that_cannot_be_made_keeps_no_job_from_running(world: World, broken: str) -> None:
     if broken == "no such disk":

@@ -164,9 +164,6 @@ def _at_another_time(world: World, hours: int) -> Sequence[str]:
     return (str(Path(DIBS).parent / "python"), "-c", code)
 
 
-# A bug, seen 15 November: the engine's own pauses (`hand.timers`, a retry's `not_before`) are moments of the wall
-# clock. Set back by an hour, a full disk, another user's GPU or a retry is looked at again an hour later.
-@pytest.mark.xfail(strict=True, reason="pauses of a second last for as long as the clock was set back")
 def test_a_clock_that_is_set_back_while_the_daemon_runs_holds_nothing_up(world: World) -> None:
     back = world.folder.parent / "back"
     code = (

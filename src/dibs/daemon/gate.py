@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from typing import Any
+from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,6 +29,7 @@ class Gate:
         if refusal := _why_not(scope):
             await _refuse(refusal, scope, receive, send)
             return
+        scope = {**scope, "query_string": _query(scope["query_string"])}
         body = _Body(_largest(scope), self._deadline, receive)
         has_started = False
 
@@ -74,6 +76,19 @@ class _Body:
             self.refusal = 413
             return {"type": "http.disconnect"}
         return message
+
+
+def _query(raw: bytes) -> list[tuple[str, str]]:
+    """What is asked for, as pairs. Bytes that are no UTF-8 are spelt as the store spells them.
+
+    The app itself would put U+FFFD in their place, and nothing would be found.
+    """
+    pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
+    return [(_spelt(name), _spelt(value)) for name, value in pairs]
+
+
+def _spelt(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _why_not(scope: Scope) -> tuple[int, str] | None:

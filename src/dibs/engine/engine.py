@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from dibs.policy.turns import in_turn, joined, served_after, trimmed
 from dibs.store.store import Store
 
 _LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
+_JUMP = 1.0  # seconds by which a clock moves that was set
 _AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried again
 _NOT_COUNTED = Machine()
 _MAKE_ROOM = "free some space (`df -h`); nothing was changed"
@@ -54,6 +55,7 @@ class Engine:
         announce: Callable[[Sequence[Event]], None],
         ask_for_turn: Callable[[], None],
         clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
         reach: Callable[[str], None] = lambda point: None,
         most_without_gpu: int = os.cpu_count() or 1,
         machine: Machine = _NOT_COUNTED,
@@ -71,6 +73,8 @@ class Engine:
         self.place = place
         self._announce = announce
         self.clock = clock
+        self._ticks = ticks
+        self._offset = clock() - ticks()  # a jump of it is a clock that was set
         self._reach = reach  # named points of the launch protocol, where tests let the engine die
         self._most_without_gpu = most_without_gpu
         self._machine = machine
@@ -178,6 +182,7 @@ class Engine:
     def turn(self) -> None:
         """Settle what ended, start what can start. One transaction, then the acts, then the news."""
         now = self.clock()
+        self._mind_the_clock(now)
         if self._must_reload:
             self._reload()
         self._ring(now)
@@ -255,6 +260,18 @@ class Engine:
         if self._words:
             self.hand.timers["words"] = now + LOOK_AT_STARTING
             self.hand.ask_for_turn()
+
+    def _mind_the_clock(self, now: float) -> None:
+        """Pauses last as long as they should, whatever people do to the clock."""
+        offset = now - self._ticks()
+        jump, self._offset = offset - self._offset, offset
+        if abs(jump) < _JUMP:
+            return
+        self.hand.timers = {name: at + jump for name, at in self.hand.timers.items()}
+        if jump < 0:
+            with suppress(StoreUnusable), self.store.turn():
+                self.store.shift_retries(now, jump)
+            self._must_reload = True
 
     def _ring(self, now: float) -> None:
         """Do what was put off until now."""

@@ -158,6 +158,14 @@ class Store:
         )
         return [job_of(row) for row in rows]
 
+    def shift_retries(self, now: float, jump: float) -> None:
+        """The clock was set back by as much: what waits to be tried again waits no longer for it."""
+        self._db.execute(
+            "update jobs indexed by jobs_delayed set not_before = not_before + ?"
+            " where state = 'queued' and not_before is not null and attempts > 0 and not_before > ?",
+            (jump, now),
+        )
+
     def counts(self) -> dict[State, int]:
         rows = self._ask("select state, sum(jobs) from tally group by state having sum(jobs) > 0")
         return dict(self._read(rows, lambda row: (State(row[0]), row[1])))

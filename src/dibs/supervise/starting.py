@@ -96,11 +96,12 @@ def start_error(spec: dict[str, Any], error: OSError) -> str:
 
 def note(spec: dict[str, Any], message: str) -> None:
     """Say in the job's own log why it did not start."""
-    try:
-        with open(spec["stderr"], "a", errors="surrogateescape") as file:
-            file.write(f"dibs: {message}\n")
-    except OSError:
-        pass  # the log itself may be what could not be opened
+    with contextlib.suppress(OSError):  # the log itself may be what could not be opened
+        log = open_log(spec["stderr"])
+        try:
+            os.write(log.fd, f"dibs: {message}\n".encode("utf-8", "surrogateescape"))
+        finally:
+            os.close(log.fd)
 
 
 def encoded(variables: dict[str, str]) -> dict[bytes, bytes]:
