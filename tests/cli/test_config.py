@@ -27,7 +27,7 @@ def test_the_list_shows_values_and_where_they_come_from(file, typed: Typed, monk
     assert (rows["gpus"]["value"], rows["gpus"]["source"]) == ("0,1", "DIBS_POOL")
     assert rows["retention"]["source"] == "default"
     assert [line.split()[:3] for line in table.splitlines()][:2] == [
-        ["SETTING", "VALUE", "FROM"],
+        ["setting", "value", "from"],
         ["gpus", "0,1", "DIBS_POOL"],
     ]
 

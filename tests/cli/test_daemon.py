@@ -10,6 +10,7 @@ import pytest
 from cli.conftest import Typed
 from client.fake import Answer, Asked, listening
 from dibs.cli import unit
+from dibs.cli.times import show_moment
 
 STATUS = {
     "version": "0.1.0",
@@ -52,7 +53,7 @@ def test_status_tells_how_the_queue_stands(socket, typed: Typed):
         ended = typed("daemon", "status")
 
     assert ended.stdout.splitlines() == [
-        "daemon   version 0.1.0, pid 7, since 2026-11-15T12:00:00Z",
+        f"daemon   version 0.1.0, pid 7, since {show_moment('2026-11-15T12:00:00Z')}",
         "jobs     3 queued, 1 failed",
         "queue    paused; paused projects: a",
         "gpus     0, 1",

@@ -289,7 +289,7 @@ def login(tmp_path):
     ("machine", "says"),
     [
         ({}, ["linger is on, and processes may outlive a login"]),
-        ({"linger": "no"}, ["goes at your last logout"]),
+        ({"linger": "no"}, ["linger is off, and processes may outlive a login"]),
         ({"version": "255"}, ["systemd#43361"]),
         ({"config": "# KillUserProcesses=no\n KillUserProcesses = yes\n"}, ["KillUserProcesses"]),
         ({"config": "KillUserProcesses=yes\nKillUserProcesses=no\n"}, ["linger is on"]),

@@ -145,7 +145,7 @@ def test_a_dependency_that_can_never_be_met_is_refused(make_queue):
     world.add(a_wish("first"))
     world.end(1, code=1)
 
-    with pytest.raises(BadInput, match="job 1 should succeed first, but it is failed"):
+    with pytest.raises(BadInput, match="job 1 should succeed first, but it has failed"):
         world.add(a_wish("second", after={1: "ok"}))
     with pytest.raises(NoSuchJob):
         world.add(a_wish("second", after={99: "ok"}))
@@ -160,7 +160,7 @@ def test_a_follower_is_not_tried_again_before_what_it_follows(make_queue):
     alone = world.do("retry", 2)
     together = world.do("retry", 2, 1)
 
-    assert alone.unchanged == [(2, "job 1 should succeed first, but it is failed")]
+    assert alone.unchanged == [(2, "job 1 should succeed first, but it has failed")]
     assert together.jobs == [1, 2]
     assert world.sentence(2) == "waits for job 1 to succeed (it is running)"
 

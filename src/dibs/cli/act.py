@@ -49,7 +49,9 @@ Examples:
 def kill(references: Sequence[str], signal: int | None, project: str | None, as_json: bool) -> int:
     """End jobs: those that wait never start, those that run are asked to end and killed after their grace."""
     chosen = {"state": ["queued", "held", "starting", "running", "suspended"], "project": project}
-    done = "ending" if signal is None else f"sent signal {signal} to"
+    from dibs.cli.words import signal_name
+
+    done = "ending" if signal is None else f"sent {signal_name(signal)} to"
     return _act("kill", done, references, chosen if project else None, as_json, signal)
 
 

@@ -373,7 +373,9 @@ def _prospect(prospect: dict[str, Any]) -> str:
     if not reason:
         return f"would start now{where}"
     if not prospect["starts_at"]:
-        return f"would wait: {reason}"
+        return (
+            f"would wait{reason.removeprefix('waits')}" if reason.startswith("waits") else f"would wait: {reason}"
+        )
     from dibs.cli.times import about
 
     return f"would start about {about(prospect['starts_at'])}{where}: {reason}"

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from dibs import paths
 from dibs.cli.checkup import OK, WARNING, Environ, Finding
 
 _FEW_FILES = 256
@@ -56,15 +55,6 @@ def check_login(environ: Environ, *, systemd: str = _SYSTEMD, logind: Sequence[s
             )
         )
     linger = _linger(environ)
-    runtime = environ.get("XDG_RUNTIME_DIR", "")
-    if linger is False and runtime and paths.socket_path(environ).startswith(f"{runtime}/"):
-        found.append(
-            Finding(
-                WARNING,
-                f"linger is off: {runtime}, and with it the daemon's socket, goes at your last logout",
-                "`loginctl enable-linger` keeps it, and lets `dibs daemon install` start it at boot",
-            )
-        )
     version = _systemd_version(environ)
     if linger and version == _TRAP:
         found.append(

@@ -37,7 +37,7 @@ def config(ctx: click.Context, as_json: bool) -> int:
         click.echo(json.dumps([_as_json(one) for one in found], indent=2))
         return 0
     rows = [[one.setting.name, _shown(one.written), one.source, one.setting.sentence] for one in found]
-    click.echo("\n".join(table(["SETTING", "VALUE", "FROM", ""], rows, width=terminal_width(1), shrink=3)))
+    click.echo("\n".join(table(["setting", "value", "from", ""], rows, width=terminal_width(1), shrink=3)))
     return 0
 
 

@@ -248,12 +248,14 @@ def _terminate(queue: str) -> None:
 
 
 def _told(found: dict[str, Any]) -> list[tuple[str, str]]:
+    from dibs.cli.times import show_moment
+
     counts = ", ".join(f"{number} {state}" for state, number in found["counts"].items() if number)
     paused = "paused" if found["paused"] else ""
     if found["paused_projects"]:
         paused = "; ".join(filter(None, [paused, f"paused projects: {', '.join(found['paused_projects'])}"]))
     rows = [
-        ("daemon", f"version {found['version']}, pid {found['pid']}, since {found['started_at']}"),
+        ("daemon", f"version {found['version']}, pid {found['pid']}, since {show_moment(found['started_at'])}"),
         ("jobs", counts or "none"),
         ("queue", paused),
         ("gpus", str(found["gpus"])),

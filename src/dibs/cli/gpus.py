@@ -122,7 +122,7 @@ def add(ids: Sequence[str], as_json: bool) -> int:
 @_JSON
 def remove(ids: Sequence[str], as_json: bool) -> int:
     """Take these GPUs from the queue. What runs there goes on to its end."""
-    return _act("remove", ids, "is no longer of the queue: what runs there goes on", as_json)
+    return _act("remove", ids, "no longer belongs to the queue: what runs there goes on", as_json)
 
 
 def _act(action: str, ids: Sequence[str], done: str, as_json: bool) -> int:

@@ -19,6 +19,9 @@ Examples:
 """
 
 
+_MOST_ATTEMPTS = 20  # rows
+
+
 @click.command(epilog=_EPILOG)
 @click.argument("reference", type=REF, metavar="REF")
 @click.option("--env", "all_variables", is_flag=True, help="Every variable, not only what is different here.")
@@ -101,9 +104,11 @@ def _wishes(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         most = f", {array['most']} at once" if array["most"] else ""
         yield "array", f"task {array['task']} of array {array['id']}{most}; its number is {job['id']}"
     if checkpoint := job["checkpoint"]:
+        from dibs.cli.words import signal_name
+
         yield (
             "checkpoint",
-            f"signal {checkpoint['signal']}, {show_duration(checkpoint['seconds'])} before the limit",
+            f"{signal_name(checkpoint['signal'])}, {show_duration(checkpoint['seconds'])} before the limit",
         )
     yield "notify", job["notify"]
     yield "once", job["once"]
@@ -144,12 +149,14 @@ def _attempts(job: Mapping[str, Any]) -> list[str]:
             "-" if one.get("max_rss_bytes") is None else show_size(one["max_rss_bytes"]),
             _how(one),
         )
-        for one in job["attempts_list"]
+        for one in job["attempts_list"][-_MOST_ATTEMPTS:]
     ]
+    earlier = len(job["attempts_list"]) - len(rows)
     headings = ("attempt", "GPU", "pid", "started", "time", "CPU", "memory", "end")
     width = max(40, terminal_width(1) - 2)
     heading, *lines = table(headings, rows, width=width, shrink=7, drop=(5, 6, 2))
-    return ["", f"  {styled(heading, 'bold')}", *(f"  {line}" for line in lines)]
+    more = [f"  {styled(f'and {earlier} earlier: --json has them all', 'dim')}"] if earlier else []
+    return ["", f"  {styled(heading, 'bold')}", *(f"  {line}" for line in lines), *more]
 
 
 def _how(attempt: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ def sentence(job: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
         return f"{who} does not wait: it {how_it_ended(job)}{told}"
     if job["state"] in RUNNING:
         where = f" on GPU {', '.join(map(str, job['gpus']))}" if job.get("gpus") else ""
-        return f"{who} does not wait: it runs{where} since {show_duration(seconds_so_far(job))}"
+        return f"{who} does not wait: it runs{where} for {show_duration(seconds_so_far(job))}"
     return f"{who} {waits(answer)}"
 
 

@@ -52,7 +52,7 @@ def ending(job: Job) -> str:
     if job.get("cause") not in (None, "", "exit code", "signal", "stopped"):
         return str(job["cause"])
     if job.get("signal"):
-        return _signal_name(job["signal"])
+        return signal_name(job["signal"])
     if job.get("exit_code") is not None and job["state"] == "failed":
         return f"exit {job['exit_code']}"
     return ""
@@ -90,7 +90,7 @@ def seconds_so_far(job: Job, now: float | None = None) -> float | None:
     return max(0.0, (time.time() if now is None else now) - since)
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
     import signal
 
     try:

@@ -157,7 +157,7 @@ class Queue:
                 return f"job {needed.job}, which it follows, was cleaned away"
             if state is not None and state.is_over and not is_met(needed.kind, state):
                 wanted = "succeed" if needed.kind is After.OK else "fail"
-                return f"job {needed.job} should {wanted} first, but it is {state}"
+                return f"job {needed.job} should {wanted} first, but it {_stands(state)}"
         return ""
 
     def check(self, requests: Sequence[Request]) -> list[Prospect]:
@@ -409,7 +409,13 @@ class Queue:
 
 
 def _why_not(job: Job, rule: str) -> str:
-    return f"{rule}; it {'has' if job.state is State.SUCCEEDED else 'is'} {job.state}"
+    return f"{rule}; it {_stands(job.state)}"
+
+
+def _stands(state: State) -> str:
+    """`has failed`, `is running`, `was cancelled`, for a sentence."""
+    verbs = {State.SUCCEEDED: "has", State.FAILED: "has", State.CANCELLED: "was", State.LOST: "was"}
+    return "ran out of time" if state is State.TIMED_OUT else f"{verbs.get(state, 'is')} {state}"
 
 
 def _check_project(name: str) -> None:
