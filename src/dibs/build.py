@@ -109,7 +109,7 @@ def build_queue(
     from dibs.gpus.probe import find_probe
     from dibs.model.pool import Pool, parse_gpu_list
     from dibs.policy.breakers import Limits
-    from dibs.store.catch_up import catch_up, refuse_to_begin_anew
+    from dibs.store.catch_up import catch_up, refuse_to_begin_anew, shorten
     from dibs.store.journal import NAME, Journal
 
     refuse_to_begin_anew(root)
@@ -139,6 +139,8 @@ def build_queue(
     journal = Journal(f"{root}/{NAME}")
     for sentence in catch_up(engine.store, journal):
         log(sentence)
+    if shorten(engine.store, journal):
+        log("wrote the journal anew, without the jobs that were cleaned away")
     text = engine.store.queue.setting("pool") or settings.gpus
     parse_gpu_list(text)  # what cannot be meant is no reason to begin without a GPU
     try:

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dibs.errors import StoreUnusable
-from dibs.store.catch_up import catch_up, refuse_to_begin_anew
+from dibs.model.jobs import JobId
+from dibs.store.catch_up import catch_up, refuse_to_begin_anew, shorten
 from dibs.store.journal import Journal
 from dibs.store.store import Store
 from store.builders import a_request
@@ -197,3 +198,21 @@ def test_a_new_folder_may_be_begun(tmp_path):
     refuse_to_begin_anew(str(tmp_path))  # a journal without a line is no journal yet
 
     assert os.listdir(tmp_path) == ["journal.jsonl"]
+
+
+def test_a_journal_about_jobs_that_are_gone_is_shortened_and_the_store_still_fits_it(folder):
+    books = Books(folder)
+    for _ in range(20):
+        (job,) = books.add(a_request("old"))
+        books.end(books.start(job.id))
+    books.add(a_request("new"))
+    books.clean([JobId(number) for number in range(1, 21)])
+    size = books.journal.size
+
+    shortened = [shorten(books.store, books.journal, largest=largest) for largest in (size, 0)]
+    books.close()
+    content = picture(f"{folder}/store.db")
+
+    assert shortened == [False, True]
+    assert os.path.getsize(f"{folder}/journal.jsonl") < size / 5
+    assert caught_up(folder) == ([], content)

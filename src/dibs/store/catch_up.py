@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dibs.errors import StoreUnusable
+from dibs.model.jobs import JobId
 from dibs.store.journal import NAME, Journal, Position, read
 from dibs.store.replay import Replay
 from dibs.store.store import Store
 
+_LARGEST = 64 * 1024**2  # bytes; a smaller one is in nobody's way
 POSITION = "journal"  # the setting in which a store remembers how much of its journal it was told
 
 
@@ -44,6 +46,20 @@ def catch_up(store: Store, book: Journal) -> list[str]:
                 complaints.append(f"line {line.number} after byte {start} of the journal is damaged")
         remember_position(store, book)
     return complaints
+
+
+def shorten(store: Store, book: Journal, *, largest: int = _LARGEST) -> bool:
+    """Write the journal anew where most of what it tells is about jobs that were cleaned away; say whether it was.
+
+    It takes a second for a hundred thousand jobs, so it is for the start of a daemon, when nobody waits yet.
+    """
+    there = sum(store.counts().values())
+    if book.size <= largest or 2 * there > store.queue.next_number():
+        return False
+    book.compact(lambda number: bool(store.listing.states([JobId(number)])))
+    with store.turn():
+        remember_position(store, book)
+    return True
 
 
 def refuse_to_begin_anew(folder: str) -> None:
