@@ -32,14 +32,16 @@ COMMANDS = [
     *("daemon", "daemon start", "daemon stop", "daemon restart", "daemon status", "daemon log", "daemon run"),
     *("daemon install", "daemon uninstall", "config", "config get", "config set", "config path"),
 ]
-_FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^(?:<!-- (?P<marks>[^\n]*) -->\n)?```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _LAYS_HANDS_ON_THE_MACHINE = re.compile(r"^(make|pip|sudo|git) ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of bash in a page. Its fence may say `exit=1` or `endless`."""
+    """A piece of bash in a page. A comment above it may say `exit=1` or `endless`."""
 
     page: Path
     line: int
@@ -60,7 +62,7 @@ def blocks() -> Iterator[Block]:
     for page in PAGES:
         text = page.read_text()
         for fence in _FENCE.finditer(text):
-            language, *marks = fence["info"].split() or [""]
+            language, marks = fence["info"].strip(), (fence["marks"] or "").split()
             if language == "bash":
                 yield Block(page, text[: fence.start()].count("\n") + 1, tuple(marks), fence["body"])
 
@@ -380,3 +382,15 @@ def _anchors(page: Path) -> set[str]:
     """Headings as GitHub and the site turn them into anchors."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_fences_name_a_language_and_nothing_else():
+    """The site's reader takes `bash exit=1` for text, and everything up to the next fence for code."""
+    found = [
+        f"{page.name}:{number}"
+        for page in PAGES
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if line.startswith("```") and not re.fullmatch(r"```[a-z]*", line)
+    ]
+
+    assert found == []
