@@ -86,6 +86,9 @@ system:
 	command -v ps >/dev/null || missing="$$missing procps"; \
 	command -v setpriv >/dev/null || missing="$$missing util-linux"; \
 	command -v script >/dev/null || missing="$$missing bsdutils"; \
+	command -v strace >/dev/null || missing="$$missing strace"; \
+	command -v git >/dev/null || missing="$$missing git"; \
+	command -v curl >/dev/null || missing="$$missing curl"; \
 	if [ ! -x $(PYTHON) ]; then \
 	  $(FIND_PYTHON); \
 	  [ -z "$$python" ] || $$python -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing $$python-venv"; \

@@ -1,11 +1,15 @@
-"""Folders that nobody else can look into."""
+"""Folders that nobody else can look into, on a disk where locks work."""
 
+import os
 import stat
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from dibs import paths
 from dibs.paths import FolderRefused, make_private
+from leases.test_folder import mounts_that_say
 
 
 def mode(folder: Path) -> int:
@@ -53,3 +57,46 @@ def test_a_folder_below_a_file_cannot_be_made(tmp_path: Path) -> None:
 
     with pytest.raises(FolderRefused, match="cannot make the folder"):
         make_private(f"{tmp_path}/file/dibs")
+
+
+@pytest.fixture(params=["HOME", "XDG_STATE_HOME"])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """An environment whose state folder would be below the test's own folder."""
+    return {request.param: str(tmp_path)}
+
+
+def _mount_as(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = mounts_that_say(kind, folder, folder / "mountinfo")
+    monkeypatch.setattr(paths, "network_file_system", partial(paths.network_file_system, mounts=mounts))
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "fuse.sshfs", "lustre", "beegfs"])
+def test_with_a_home_on_the_network_the_queue_is_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: dict[str, str], kind: str
+) -> None:
+    _mount_as(kind, tmp_path, monkeypatch)
+
+    found = (paths.state_folder(home), paths.queue_folder(home), paths.socket_path(home))
+
+    local = f"/var/tmp/dibs-{os.getuid()}"
+    assert found == (local, f"{local}/queue", f"{local}/queue/socket")
+
+
+def test_with_a_home_on_a_disk_the_queue_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: dict[str, str]
+) -> None:
+    _mount_as("ext4", tmp_path, monkeypatch)
+
+    assert paths.queue_folder(home).startswith(f"{tmp_path}/")
+    assert paths.socket_path(home) == f"{paths.queue_folder(home)}/socket"
+
+
+def test_whoever_names_a_folder_on_the_network_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: dict[str, str]
+) -> None:
+    _mount_as("nfs4", tmp_path, monkeypatch)
+
+    named = paths.state_folder({**home, "DIBS_STATE": f"{tmp_path}/mine"})
+    socket = paths.socket_path({**home, "DIBS_SOCKET": f"{tmp_path}/socket"})
+
+    assert (named, socket) == (f"{tmp_path}/mine", f"{tmp_path}/socket")

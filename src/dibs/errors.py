@@ -67,6 +67,18 @@ class NoSuchJob(DibsError):
         super().__init__(f"cannot find job {reference}", remedy="`dibs ls --all` lists every job of this queue")
 
 
+class LogGone(DibsError):
+    """What an attempt wrote was removed to make room."""
+
+    code = "log-gone"
+
+    def __init__(self, job: int) -> None:
+        super().__init__(
+            f"the output of job {job} was removed to make room",
+            remedy="the setting keep_logs says how much is kept; `dibs info` shows how a job ended",
+        )
+
+
 class Conflict(DibsError):
     """It is too late for this, or too early."""
 

@@ -28,6 +28,7 @@ class Settings:
     quick_seconds: float = 10.0
     gpu_failures: int = 3
     log_limit: int = 1024**3  # bytes
+    keep_logs: int | None = None  # bytes; None: all
     notify_command: str = ""
     notify_webhook: str = ""
     notify_apprise: str = ""
@@ -219,6 +220,15 @@ def _size(written: object) -> int:
     return size
 
 
+def _size_or_never(written: object) -> int | None:
+    if written == "never":
+        return None
+    try:
+        return _size(written)
+    except BadInput:
+        raise BadInput('it is "never", or a size from "1M", like "50G"') from None
+
+
 def _truth(written: object) -> bool:
     if isinstance(written, bool):
         return written
@@ -255,6 +265,13 @@ TABLE = (
         "So many failures in a row on one GPU quarantine it; 0: never.",
     ),
     Setting("log_limit", "DIBS_LOG_LIMIT", "1G", _size, "The most that is kept of each output stream of a job."),
+    Setting(
+        "keep_logs",
+        "DIBS_KEEP_LOGS",
+        "never",
+        _size_or_never,
+        "When output of old jobs is removed: never, or where all of it is more than 50G.",
+    ),
     Setting("notify_command", "DIBS_NOTIFY_COMMAND", "", _text, "A command that is run to tell you about a job."),
     Setting("notify_webhook", "DIBS_NOTIFY_WEBHOOK", "", _text, "An address that is sent JSON about a job."),
     Setting(

@@ -12,6 +12,7 @@ from dibs.daemon.answers import Answer, StrictRoute, errors
 from dibs.daemon.cleaning import clean_up
 from dibs.daemon.desk import Desk
 from dibs.daemon.jobs import Number
+from dibs.daemon.pruning import prune
 from dibs.daemon.requests import apply
 from dibs.engine.queue import Changed
 from dibs.errors import BadInput, NoSuchJob
@@ -99,7 +100,9 @@ def acts_routes(desk: Desk) -> APIRouter:
         if running := [str(state) for state in states if not state.is_over]:
             raise BadInput(f"jobs that are {running[0]} are not over", remedy="kill them first")
         before = time.time() - body.get("older_seconds", 0.0)
-        return Answer({"removed": await clean_up(desk, before, states or OVER, body.get("project"))})
+        removed = await clean_up(desk, before, states or OVER, body.get("project"))
+        await prune(desk)
+        return Answer({"removed": removed})
 
     @routes.post("/v1/stop", responses={200: {"model": objects.Stopping}, **errors(413, 503)})
     async def stop(body: Annotated[models.StopOrder, Body()]) -> Response:

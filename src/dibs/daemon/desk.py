@@ -38,6 +38,7 @@ class Desk:
     started_at: float
     stop: Callable[[bool], None]  # whether the jobs end too
     most_streams: int = 64
+    keep_logs: int | None = None  # bytes of all output together; None: all is kept
 
     def job(self, row: JobRow) -> dict[str, Any]:
         return job_object(row, self.user)

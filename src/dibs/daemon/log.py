@@ -12,7 +12,8 @@ from dibs.daemon.answers import errors
 from dibs.daemon.aside import aside
 from dibs.daemon.desk import Desk
 from dibs.daemon.jobs import Number
-from dibs.errors import BadInput, StoreUnusable
+from dibs.daemon.pruning import was_removed
+from dibs.errors import BadInput, LogGone, StoreUnusable
 from dibs.model.jobs import JobId
 
 MOST = 1024**2  # bytes in one answer
@@ -53,7 +54,7 @@ def log_routes(desk: Desk) -> APIRouter:
                     },
                 },
             },
-            **errors(404, 503),
+            **errors(404, 410, 503),
         },
     )
     async def log(
@@ -75,6 +76,8 @@ def log_routes(desk: Desk) -> APIRouter:
             path = desk.results.streams(row.job, tries[which])[stream == "stderr"]
             async with at_once:
                 piece = await _read_aside(path, offset, limit, tail)
+            if not piece.size and was_removed(tries[which]):
+                raise LogGone(number)
         return Response(
             piece.content,
             media_type="application/octet-stream",
@@ -105,9 +108,8 @@ def read(path: str, offset: int, limit: int, tail: int | None) -> Piece:
             offset = _start_of_tail(fd, seen.st_size, tail, limit)
         content = os.pread(fd, limit, offset)
         # It may have grown since; whoever follows must not believe that it became smaller.
-        return Piece(
-            content, min(offset, seen.st_size), max(seen.st_size, offset + len(content) if content else 0)
-        )
+        size = max(seen.st_size, offset + len(content) if content else 0)
+        return Piece(content, min(offset, seen.st_size), size, _cut(path))
     finally:
         os.close(fd)
 

@@ -21,6 +21,7 @@ from dibs.daemon.lock import take_lock
 from dibs.daemon.logfile import log, open_log
 from dibs.daemon.metrics import Tally
 from dibs.daemon.news import News
+from dibs.daemon.pruning import prune
 from dibs.daemon.server import Address, Server, most_connections
 from dibs.engine.driver import Driver
 from dibs.errors import DibsError
@@ -140,6 +141,7 @@ class Service:
             started_at=time.time(),
             stop=self._stop,
             most_streams=min(_MOST_STREAMS, most_connections() // 2),
+            keep_logs=self._settings.keep_logs,
         )
 
     def _say_ready(self) -> None:
@@ -173,10 +175,13 @@ class Service:
 
     async def _clean_now_and_then(self, desk: Desk) -> None:
         await asyncio.to_thread(empty_trash, desk.engine.place)  # of a daemon that was killed over it
-        while (age := self._settings.retention) is not None:
+        age = self._settings.retention
+        while age is not None or desk.keep_logs is not None:
             try:
-                if removed := await clean_up(desk, time.time() - age, OVER, None):
+                if age is not None and (removed := await clean_up(desk, time.time() - age, OVER, None)):
                     log.info("removed %d jobs that were over for long enough", removed)
+                if pruned := await prune(desk):
+                    log.info("removed the output of %d old attempt%s", pruned, "" if pruned == 1 else "s")
             except DibsError as error:
                 log.info("cannot clean: %s", error.message)
             await asyncio.sleep(_CLEAN_EVERY)
