@@ -1,19 +1,13 @@
-"""Numbers for Prometheus. What is there is counted when somebody asks, what happens as it does."""
+"""What happened since the daemon started, and the route where Prometheus asks for it."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from fastapi import APIRouter, Response
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from dibs import __version__
 from dibs.daemon.answers import errors
 from dibs.daemon.desk import Desk
-from dibs.daemon.gpus import gpu_objects
 from dibs.model.events import Ended, Event
-from dibs.model.jobs import State
 
 _MOST_PROJECTS = 1000  # that get a line of their own
 
@@ -39,8 +33,6 @@ class Tally:
 
 def metrics_routes(desk: Desk, tally: Tally) -> APIRouter:
     routes = APIRouter()
-    registry = CollectorRegistry()
-    registry.register(_Collector(desk, tally))
 
     @routes.get(
         "/metrics",
@@ -49,40 +41,8 @@ def metrics_routes(desk: Desk, tally: Tally) -> APIRouter:
     )
     async def metrics() -> Response:
         """The queue in numbers, for Prometheus."""
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        from dibs.daemon.prometheus import CONTENT_TYPE, exposition  # a megabyte that only those who ask pay
+
+        return Response(exposition(desk, tally), media_type=CONTENT_TYPE)
 
     return routes
-
-
-class _Collector:
-    def __init__(self, desk: Desk, tally: Tally) -> None:
-        self._desk = desk
-        self._tally = tally
-
-    def describe(self) -> list[Metric]:
-        return []  # asked at registration; without it everything would be counted once for nothing
-
-    def collect(self) -> Iterator[Metric]:
-        info = GaugeMetricFamily("dibs_build_info", "The version that runs.", labels=["version"])
-        info.add_metric([__version__], 1)
-        yield info
-        counts = self._desk.store.listing.counts()
-        jobs = GaugeMetricFamily("dibs_jobs", "Jobs by state.", labels=["state"])
-        for state in State:
-            jobs.add_metric([str(state)], counts.get(state, 0))
-        yield jobs
-        watcher = self._desk.driver.watcher
-        states = Counter(gpu["state"] for gpu in gpu_objects(self._desk, watcher.latest if watcher else None))
-        gpus = GaugeMetricFamily("dibs_gpus", "GPUs by state.", labels=["state"])
-        for name in ("free", "held", "busy", "drained", "quarantined", "silent"):
-            gpus.add_metric([name], states.get(name, 0))
-        yield gpus
-        yield CounterMetricFamily("dibs_events", "Events since the start.", value=self._tally.events)
-        attempts = CounterMetricFamily("dibs_attempts_ended", "Attempts that ended, by cause.", labels=["cause"])
-        for cause, number in sorted(self._tally.attempts.items()):
-            attempts.add_metric([cause], number)
-        yield attempts
-        work = CounterMetricFamily("dibs_work_seconds", "Seconds that attempts ran.", labels=["project"])
-        for project, seconds in sorted(self._tally.seconds.items()):
-            work.add_metric([project.encode("utf-8", "backslashreplace").decode()], seconds)
-        yield work
