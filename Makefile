@@ -49,7 +49,7 @@ bless: installed-dev ## rewrite the golden files; look at the difference before 
 	DIBS_BLESS=1 $(PYTEST) tests -k golden
 
 faults: installed-dev ## the long crash campaign: 300 kills over 2,000 jobs
-	DIBS_FAULT_KILLS=300 DIBS_FAULT_JOBS=2000 $(PYTEST) tests/faults
+	DIBS_EXPLORE=1 DIBS_FAULT_KILLS=300 DIBS_FAULT_JOBS=2000 $(PYTEST) tests/faults tests/engine
 
 # -- what the targets above need ----------------------------------------------------------------------
 

@@ -1,11 +1,18 @@
 """Fixtures for whoever runs the installed command."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from stories.outside import Finished, Ledger, World, make_world
+
+# The same examples each time, so that a red run is red for everybody. DIBS_EXPLORE=1 looks for new ones.
+settings.register_profile("the same each time", derandomize=True)
+settings.register_profile("explore")
+settings.load_profile("explore" if os.environ.get("DIBS_EXPLORE") else "the same each time")
 
 
 @pytest.fixture

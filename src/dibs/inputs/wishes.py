@@ -14,6 +14,7 @@ from typing import Any
 
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_text
+from dibs.inputs.entry import shorten
 from dibs.model.jobs import Command, Request
 from dibs.model.pool import is_gpu_id
 from dibs.model.units import parse_count, parse_duration, parse_share, parse_size
@@ -152,7 +153,7 @@ def _number(value: object, word: str) -> str:
 
 
 def _wrong(value: object, word: str, remedy: str) -> BadInput:
-    return BadInput(f"cannot read {reprlib.repr(value)} as {word}", remedy=remedy)
+    return BadInput(f"cannot read {shorten(reprlib.repr(value))} as {word}", remedy=remedy)
 
 
 _Reader = Callable[[object, str], object]
