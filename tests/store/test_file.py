@@ -121,7 +121,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(path, log_is_le
         db.close()
     before = everything_in(file.parent)
 
-    with pytest.raises(StoreUnusable, match=r"written by a newer dibs .schema 99, this one knows 2"):
+    with pytest.raises(StoreUnusable, match=r"written by a newer dibs .schema 99, this one knows 3"):
         Store(path)
 
     assert everything_in(file.parent) == before

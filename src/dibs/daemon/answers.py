@@ -44,6 +44,7 @@ _SAID = {
     500: ("bug", "dibs has met a bug and goes on", "daemon.log has the traceback: please report it"),
     503: ("too-busy", "there are too many connections", "try again in a moment"),
 }
+SHORT_OF_MEMORY = ("the daemon is short of memory", "ask for less at once, or try again in a moment")
 _log = logging.getLogger("dibs.daemon")
 
 
@@ -78,6 +79,7 @@ def answer_errors(app: FastAPI) -> None:
     app.add_exception_handler(DibsError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(MemoryError, _on_shortage)
     app.add_exception_handler(Exception, _on_bug)
 
 
@@ -102,6 +104,11 @@ async def _on_http(request: Request, error: Exception) -> Response:
     usual = HTTPStatus(error.status_code).phrase
     said = "" if error.detail in (usual, "") else str(error.detail)
     return Answer(problem(status, said, "see /openapi.json" if said else ""), status, dict(error.headers or {}))
+
+
+async def _on_shortage(request: Request, error: Exception) -> Response:
+    _log.error("short of memory for %s %s", request.method, request.url.path)
+    return Answer(problem(503, *SHORT_OF_MEMORY, "short-of-memory"), 503)
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

@@ -190,6 +190,11 @@ class Service:
 
     def _fell(self, error: Exception) -> None:
         """A bug is written down, and the next turn may go well. Again and again, it is better to begin anew."""
+        if isinstance(error, MemoryError):
+            # To begin anew would take more of it: nothing is started for a moment, and everybody is answered.
+            log.error("the daemon is short of memory; the next turn may go well")
+            self._loop.call_later(_AFTER_BUG, self._driver.ask_for_turn)
+            return
         log.error("a bug fell out of the engine", exc_info=error)
         now = time.monotonic()
         self._bugs.append(now)

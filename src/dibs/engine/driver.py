@@ -159,6 +159,9 @@ class Driver:
         self._seen_at = time.monotonic()
         failure = self.watcher.failure.message if self.watcher.failure else "no answer from the driver"
         self.engine.cards.saw(reading, failure)
+        if reading is not None:
+            for tell in self.engine.tell_reading:
+                tell(reading)
         self.ask_for_turn()
 
 

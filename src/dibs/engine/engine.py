@@ -26,6 +26,7 @@ from dibs.errors import StoreUnusable
 from dibs.leases.leases import Leases
 from dibs.model.claims import Claim
 from dibs.model.events import Ended, Event, Found, Refused, Skipped, Started, Trouble, Waits
+from dibs.model.gpus import Reading
 from dibs.model.jobs import Attempt, Job, JobId, Request, State
 from dibs.model.reasons import Reason
 from dibs.policy.schedule import booking, impossible, is_allowed, schedule
@@ -66,6 +67,7 @@ class Engine:
         self.most_failures = sys.maxsize  # after so many nothing more is started
         self.paused: Mapping[str, str] = {}  # why nothing of a project is started; under "" why nothing at all is
         self.hand = Hand(WaitingLine(store.waiting, store.delayed), ask_for_turn)
+        self.tell_reading: list[Callable[[Reading], None]] = []  # who hears what the cards say, beside the books
         self._must_reload = False  # a sick disk could not tell who waits
         self._backend = backend
         self._keeper = Keeper(leases)
@@ -186,8 +188,8 @@ class Engine:
         if self._must_reload:
             self._reload()
         self._ring(now)
-        done, self.hand.done = self.hand.done, []
         before = self._keep()
+        done, self.hand.done = self.hand.done, []
         try:
             with self.store.turn():
                 for key in done:

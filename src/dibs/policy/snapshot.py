@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dibs.model.claims import Claim
+from dibs.model.gpus import Links
 from dibs.model.jobs import Job, JobId
 from dibs.model.pool import Card
 from dibs.model.reasons import Reason
+from dibs.model.usage import Lesson
 
 WHOLE = Fraction(1)
 
@@ -54,6 +56,9 @@ class Snapshot:
     cpus_free: int | None = None  # not booked yet; None: they are not counted
     mem_free: int | None = None  # bytes of the machine's memory, likewise
     array_running: Mapping[JobId, int] = field(default_factory=dict)  # tasks of each array that run now
+    lessons: Mapping[tuple[str, str], Lesson] = field(default_factory=dict)  # by shape and name of the card
+    links: Links = field(default_factory=dict)  # how well cards are connected
+    keep_free: int = 0  # so many whole cards are left to colleagues
     paused: Mapping[str, str] = field(
         default_factory=dict
     )  # of which nothing starts, and why; `""`: of any project

@@ -12,7 +12,7 @@ from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, J
 _PLAIN = Request(command=Command((), ""))
 _AS_THEY_ARE = (
     *("name", "workdir", "priority", "retries", "restartable", "time_limit", "grace", "project", "umask"),
-    *("output", "begin", "hold", "notify", "once", "env", "tags", "retry_on"),
+    *("output", "begin", "hold", "bind", "notify", "once", "env", "tags", "retry_on"),
 )
 _BESIDE_COMMAND = tuple(field.name for field in fields(Request) if field.name != "command")
 
@@ -85,6 +85,8 @@ def encode_wishes(wishes: Wishes) -> str:
         body["share"] = str(wishes.share)
     if wishes.vram is not None:
         body["vram"] = wishes.vram
+    if wishes.shape:
+        body["shape"] = wishes.shape
     if wishes.only:
         body["only"] = wishes.only
     if wishes.prefer:
@@ -127,6 +129,7 @@ def _decode_wishes(body: dict[str, Any]) -> Wishes:
         num_gpus=body.get("num_gpus", 1),
         share=None if share is None else Fraction(share),
         vram=body.get("vram"),
+        shape=body.get("shape", ""),
         only=tuple(body.get("only", ())),
         prefer=tuple(body.get("prefer", ())),
         gpu_type=body.get("gpu_type", ""),

@@ -20,7 +20,7 @@ import time
 import traceback
 from array import array
 from collections.abc import Callable
-from errno import EAGAIN, EDQUOT, EMFILE, ENFILE, ENOSPC
+from errno import EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC
 from typing import Any
 
 from dibs.supervise import records, tree
@@ -38,6 +38,7 @@ _HEARTBEAT = 5.0
 # What is in the way today may be gone tomorrow: too many processes or files, a full disk.
 _PASSING = frozenset({EAGAIN, EMFILE, ENFILE, ENOSPC, EDQUOT})
 _NOT_RUN = b"!"  # said instead of a record
+_OUT_OF_MEMORY = "its supervisor cannot run it: Cannot allocate memory"
 
 
 class NotNow(Exception):
@@ -96,11 +97,11 @@ class Shim:
             return self._run(handed)
         except NotNow:
             return _NOT_RUN
-        except Exception:
+        except Exception as error:
             # A bug of ours is a start error of this attempt, with its traceback, and never a silent loss.
             tree.end_children()
-            ended = {"state": "ended", "by": "start", "message": traceback.format_exc()}
-            return _write_record(record, self._facts | ended)
+            message = _OUT_OF_MEMORY if isinstance(error, MemoryError) else traceback.format_exc()
+            return _write_record(record, self._facts | {"state": "ended", "by": "start", "message": message})
 
     def _open_control(self, folder: str) -> None:
         path = f"{folder}/{os.getpid()}-{os.urandom(4).hex()}"
@@ -144,7 +145,8 @@ class Shim:
         stopping = bounded = None
         try:
             pid = start(spec, handed, self._environment(spec["environment"]), logs)
-        except OSError as error:
+        except (OSError, MemoryError) as fault:
+            error = fault if isinstance(fault, OSError) else OSError(ENOMEM, os.strerror(ENOMEM))
             if error.errno in _PASSING:
                 # We hold the lock, and the command is not there: the fence may be taken away again.
                 _insist(lambda: os.pwrite(handed.record, bytes(records.SIZE), 0))
