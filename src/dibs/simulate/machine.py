@@ -73,6 +73,7 @@ class Arrival:
     job: Job
     queued_at: float  # seconds since the trace began
     seconds: float
+    really_waited: float | None = None  # seconds, where it was recorded
 
     @property
     def runs(self) -> float:

@@ -11,7 +11,7 @@ from dibs.simulate.machine import Arrival
 COMMAND = Command.exact(["true"])  # nobody runs it
 _DAY = 86400.0
 _LIMITS = (600.0, 1800.0, 3600.0, 2 * 3600.0, 4 * 3600.0, 8 * 3600.0, 24 * 3600.0)  # what people write behind -t
-_LOAD = 0.85  # of the GPU-time of the day
+_LOAD = 0.65  # of the GPU-time of the day: in the afternoon they want all there is
 _PROJECTS = {"vision": 40, "speech": 30, "robots": 20, "theses": 10}
 _WIDTHS = {(1, None): 55, (1, Fraction(1, 2)): 25, (2, None): 12, (4, None): 6, (8, None): 2}
 
@@ -38,7 +38,11 @@ def _a_day(jobs: int, gpus: int, chance: random.Random) -> list[Arrival]:
     ):
         seconds = min(max(10.0, length * scale), 20 * 3600.0)
         limit = None if chance.random() < 1 / 3 else _limit(seconds)
-        found.append(_arrival(number, at, seconds, num_gpus=num_gpus, share=share, limit=limit, project=project))
+        found.append(
+            _arrival(
+                number, at - moments[0], seconds, num_gpus=num_gpus, share=share, limit=limit, project=project
+            )
+        )
     return found
 
 
@@ -53,7 +57,7 @@ def _wide_jobs(jobs: int, gpus: int, chance: random.Random) -> list[Arrival]:
         else:
             num_gpus, seconds = 1, chance.uniform(120, 900)
         found.append(_arrival(number, at, seconds, num_gpus=num_gpus, limit=_limit(seconds)))
-        # As fast as the machine could work through them, were every GPU always in use 85 % of the time.
+        # So fast that 65 % of the GPU-time is asked for.
         at += chance.expovariate(_LOAD * gpus / (0.05 * gpus * 3000 + 0.19 * 10800 + 0.76 * 510))
     return found
 

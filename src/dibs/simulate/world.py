@@ -4,6 +4,7 @@ What the engine does around the policy is done here in the same order: at each m
 then plans until nothing more starts. The policy sees the same snapshot as it does in the engine.
 """
 
+import functools
 import heapq
 import math
 from collections import Counter
@@ -13,6 +14,7 @@ from fractions import Fraction
 
 from dibs.model.claims import Claim
 from dibs.model.jobs import Job, JobId, Wishes
+from dibs.policy.fitting import most_at_once
 from dibs.policy.schedule import booking, impossible, longest, schedule
 from dibs.policy.snapshot import CardView, Hold, Placement, Snapshot
 from dibs.policy.turns import in_turn, joined, served_after, trimmed
@@ -139,7 +141,7 @@ class _World:
             plan = schedule(self._books.snapshot(waiting, self._now))
             for placement in plan.placements:
                 self._start(placement)
-            if self._line.has_each_kind_of(waiting, plan.reasons):
+            if self._line.each_kind_waits(waiting, plan.reasons):
                 return
 
     def _start(self, placement: Placement) -> None:
@@ -152,7 +154,7 @@ class _World:
 
     def _give_up(self) -> None:
         """Whoever is left waits for what will never happen."""
-        stuck = schedule(self._books.snapshot(self._line.all(), self._now)).reasons
+        stuck = schedule(self._books.snapshot(self._line.jobs, self._now)).reasons
         for number, reason in stuck.items():
             self._history.never.append(Never(self._arrivals[number], f"it {reason.sentence}"))
         for number, blockers in self._blockers.items():
@@ -169,7 +171,8 @@ class _Books:
         self._room = machine.room_without_gpu
         self._arrays: Counter[JobId] = Counter()
         self._holds: dict[JobId, list[tuple[str, Hold]]] = {}
-        self.most_at_once = max(1, machine.num_gpus * machine.slots)  # as the engine counts it
+        self._open = set(self._views)  # cards that are not wholly taken
+        self.most_at_once = functools.cache(functools.partial(most_at_once, machine.pool.cards))
 
     def snapshot(self, waiting: Sequence[Job], now: float) -> Snapshot:
         return Snapshot(
@@ -189,10 +192,8 @@ class _Books:
     def _fits(self, wishes: Wishes) -> bool:
         if not wishes.num_gpus:
             return self._room > 0
-        open_cards = sum(
-            view.free >= booking(view.card, wishes) for view in self._views.values() if view.taken < 1
-        )
-        return open_cards >= wishes.num_gpus
+        views = [self._views[key] for key in self._open]
+        return sum(view.free >= booking(view.card, wishes) for view in views) >= wishes.num_gpus
 
     def book(self, placement: Placement, now: float) -> None:
         length = longest(placement.job)
@@ -207,11 +208,14 @@ class _Books:
                 vram_taken=view.vram_taken + hold.vram,
                 ends=(*view.ends, hold),
             )
+            if self._views[key].free <= 0:
+                self._open.discard(key)
         self._count(placement.job, 1)
 
     def release(self, placement: Placement) -> None:
         for key, hold in self._holds.pop(placement.job.id):
             view = self._views[key]
+            self._open.add(key)
             ends = list(view.ends)
             ends.remove(hold)
             self._views[key] = replace(
