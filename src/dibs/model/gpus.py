@@ -18,11 +18,22 @@ class Gpu:
     name: str = ""
     memory_total: int | None = None  # bytes; None where the card was only declared
     cpus: tuple[int, ...] = ()  # those near to it; empty where nobody knows
+    address: str = ""  # how its vendor's library calls it; by its number where this is empty
 
     @property
     def number(self) -> str:
         """As people write it: `0`, or `0:1` for a part."""
         return str(self.index) if self.part is None else f"{self.index}:{self.part}"
+
+    @property
+    def is_amd(self) -> bool:
+        return self.key.startswith("AMD-")
+
+    def is_called(self, text: str) -> bool:
+        """Whether `0`, `0:1` or the beginning of a key means it. The number of a card means all its parts."""
+        if text[:1].isdigit():
+            return text in (str(self.index), self.number)
+        return bool(text) and self.key.startswith(text)
 
 
 def declared_key(index: int) -> str:
@@ -39,6 +50,7 @@ class GpuProcess:
     memory: int | None  # bytes
     kind: str = "compute"  # or "graphics"
     name: str = ""
+    load: float | None = None  # percent of the card that it keeps busy; None in most readings: asking is dear
 
 
 class CardState(StrEnum):
@@ -67,7 +79,7 @@ class GpuReading:
     load: int | None = None  # percent
     temperature: int | None = None  # degrees Celsius
     power: float | None = None  # watts
-    energy: float | None = None  # joules since the driver was loaded; asked rarely, it costs the card milliseconds
+    energy: float | None = None  # joules since the driver was loaded; None in most readings: asking is dear
     ecc_uncorrected: int | None = None  # errors since the driver was loaded
     processes: tuple[GpuProcess, ...] = ()
     state: CardState = CardState.OK  # what stands above is the last that was seen where it is not
