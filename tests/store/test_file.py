@@ -20,6 +20,7 @@ from dibs.model.jobs import State
 from dibs.store.codec import class_of
 from dibs.store.store import Store
 from store.builders import NOON, a_request, submit
+from store.make_released import LEARNED, MEASURED
 
 ROOM = Path(dibs.store.__file__).parent
 RELEASED = sorted((Path(__file__).parents[1] / "data" / "stores").glob("*.db"))
@@ -98,6 +99,9 @@ def test_a_database_of_every_release_still_opens(path, released):
     assert os.fsencode(store.job(7).request.command.shown) == b"queued \xff"
     assert [attempt.folder for _, attempt in store.open_attempts()] == ["/runs/6.1"]
     assert store.leftovers() == [2, 4, 8]
+    if released.stem >= "0003":
+        assert store.listing.row(1).usage == MEASURED
+        assert [row.lesson for row in store.lessons.all()] == [LEARNED]
     (new,) = submit(store, "new")
     assert new.id == 9
     store.close()

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from dibs import __version__
 from dibs.daemon.answers import JSON, SHORT_OF_MEMORY, VERSION, encode, problem
+from dibs.daemon.reserve import reserve
 
 HEADERS = 16 * 1024  # bytes of a request's head
 _HEADER_DEADLINE = 5.0  # seconds from a request's first byte to the end of its head
@@ -28,6 +29,7 @@ class Protocol(H11Protocol):
     """One connection. Strangers, slow ones and those with odd requests get one answer and are closed."""
 
     most_connections = 256  # set by the server, before the first one
+    more_headers = ""  # of answers that are written by hand
 
     _deadline: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
@@ -36,7 +38,7 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         transport.max_size = _PIECE
-        self._is_stranger = _peer_uid(transport.get_extra_info("socket")) != os.geteuid()
+        self._is_stranger = self.is_from_stranger(transport.get_extra_info("socket"))
         self._start_deadline()
         if len(self.connections) > self.most_connections:
             self._make_room()
@@ -52,7 +54,8 @@ class Protocol(H11Protocol):
         try:
             super().data_received(data)
         except MemoryError:
-            self.refuse(503, *SHORT_OF_MEMORY, "short-of-memory")
+            reserve.give_up()
+            self.refuse(503, *SHORT_OF_MEMORY)
             return
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
             self._start_deadline()
@@ -97,7 +100,8 @@ class Protocol(H11Protocol):
         body = encode(problem(status, message, remedy, code))
         head = (
             f"HTTP/1.1 {status} {STATUS_PHRASES[status].decode()}\r\ncontent-type: {JSON}\r\n"
-            f"content-length: {len(body)}\r\n{VERSION.lower()}: {__version__}\r\nconnection: close\r\n\r\n"
+            f"content-length: {len(body)}\r\n{VERSION.lower()}: {__version__}\r\n{self.more_headers}"
+            "connection: close\r\n\r\n"
         )
         self.transport.write(head.encode("ascii") + body)
         self.transport.close()
@@ -113,6 +117,10 @@ class Protocol(H11Protocol):
     def timeout_keep_alive_handler(self) -> None:
         if not self.transport.is_closing():
             self.transport.close()
+
+    def is_from_stranger(self, connection: socket.socket) -> bool:
+        """Whether another user is at the other end."""
+        return _peer_uid(connection) != os.geteuid()
 
     # -- those who take too long -----------------------------------------------------------------------
 

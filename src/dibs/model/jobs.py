@@ -171,6 +171,7 @@ class Outcome:
     message: str = ""
     seconds: float | None = None
     checkpointed: bool = False  # it was told to save its work before the time limit: queue it again
+    tried_alone: bool = False  # it ran out of memory beside others: queue it again with the card to itself
 
     @property
     def state(self) -> State:

@@ -1,5 +1,6 @@
 """What an attempt used of its cards and of the machine, and what was learned from it for jobs like it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -9,7 +10,8 @@ class Usage:
 
     seconds: float = 0.0  # over which it was measured
     peak_vram: int | None = None  # bytes on one card, the most that its processes held there
-    mean_load: float | None = None  # percent of its cards
+    vram_total: int | None = None  # bytes that this card has
+    mean_load: float | None = None  # percent of its cards, its part where it shared them
     energy: float | None = None  # watt-hours of its cards, its part where it shared them
     peak_mem: int | None = None  # bytes of the machine's memory
     mean_cpus: float | None = None  # processors it kept busy
@@ -29,4 +31,4 @@ class Lesson:
     needs_card: bool = False  # one ran out of memory beside others: it gets the card to itself from now on
 
 
-Lessons = dict[tuple[str, str], Lesson]  # by shape and by the name of the card
+Lessons = Mapping[tuple[str, str], Lesson]  # by shape and by the name of the card

@@ -1,4 +1,7 @@
-"""Requests and claims as JSON text and back. Plain ASCII, so that bytes which are no UTF-8 survive exactly."""
+"""Requests, claims and what was measured as JSON text and back.
+
+Plain ASCII, so that bytes which are no UTF-8 survive exactly.
+"""
 
 import json
 from collections.abc import Sequence
@@ -8,12 +11,15 @@ from typing import Any
 
 from dibs.model.claims import Claim
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
+from dibs.model.usage import Usage
 
 _PLAIN = Request(command=Command((), ""))
 _AS_THEY_ARE = (
     *("name", "workdir", "priority", "retries", "restartable", "time_limit", "grace", "project", "umask"),
     *("output", "begin", "hold", "bind", "notify", "once", "env", "tags", "retry_on"),
 )
+_USAGE = tuple(field.name for field in fields(Usage))
+_UNMEASURED = Usage()
 _BESIDE_COMMAND = tuple(field.name for field in fields(Request) if field.name != "command")
 
 
@@ -112,15 +118,44 @@ def class_of(request: Request) -> str:
     return "|".join([encode_wishes(request.wishes), *more]).encode("utf-8", "backslashreplace").decode()
 
 
+_SELDOM = ("address", "part")
+
+
 def encode_claims(claims: tuple[Claim, ...]) -> str:
-    return json.dumps([(claim.gpu, claim.index, str(claim.share), claim.vram) for claim in claims])
+    return json.dumps([_of_claim(claim) for claim in claims])
 
 
 def decode_claims(text: str) -> tuple[Claim, ...]:
     return tuple(
-        Claim(gpu=gpu, index=index, share=Fraction(share), vram=vram)
-        for gpu, index, share, vram in json.loads(text)
+        Claim(gpu=gpu, index=index, share=Fraction(share), vram=vram, **dict(zip(_SELDOM, seldom, strict=False)))
+        for gpu, index, share, vram, *seldom in json.loads(text)
     )
+
+
+def _of_claim(claim: Claim) -> tuple[object, ...]:
+    """The address and the part stand there only where there are any: most cards have none."""
+    plain = (claim.gpu, claim.index, str(claim.share), claim.vram)
+    return (*plain, claim.address, claim.part) if claim.address or claim.part is not None else plain
+
+
+def encode_usage(usage: Usage | None) -> str:
+    """Only what was measured is written; nothing at all where nobody looked."""
+    if usage is None:
+        return ""
+    body = {name: value for name in _USAGE if (value := getattr(usage, name)) != getattr(_UNMEASURED, name)}
+    return json.dumps(body, separators=(",", ":"))
+
+
+def decode_usage(text: str) -> Usage | None:
+    """What another version measured beside this is left out. ValueError or TypeError where it is no usage."""
+    if not text:
+        return None
+    body = {name: value for name, value in json.loads(text).items() if name in _USAGE}
+    astray = tuple(map(str, body.pop("astray", ())))
+    for value in body.values():
+        if not (isinstance(value, int | float) and abs(value) < 2**63):
+            raise ValueError(value)
+    return Usage(**body, astray=astray)
 
 
 def _decode_wishes(body: dict[str, Any]) -> Wishes:

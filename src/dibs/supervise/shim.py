@@ -163,7 +163,7 @@ class Shim:
             ended, stopping = _wait(pid, spec, handed, self._control, clock, bounded)
             record |= ended
             if record["code"] != 0 and not record["by"]:
-                record |= self._diagnosis(record, logs, kernel_kills)
+                record |= self._diagnosis(record, logs, kernel_kills, boottime() - clock, stopping.sent)
         record |= {"state": "ended", "seconds": boottime() - clock}
         written = _write_record(handed.record, record)
         # The record comes first: if the stragglers cannot be killed, the outcome is known all the same.
@@ -174,9 +174,18 @@ class Shim:
             bounded.cut()
         return written
 
-    def _diagnosis(self, record: dict[str, Any], logs: list[Log], kernel_kills: bytes) -> dict[str, str]:
-        killed = self._kernel_kills.happened_since(kernel_kills)
-        found = diagnose(record["code"], record["signal"], logs, kernel_killed=killed)
+    def _diagnosis(
+        self, record: dict[str, Any], logs: list[Log], kernel_kills: bytes, seconds: float, sent: set[int]
+    ) -> dict[str, str]:
+        kills = self._kernel_kills
+        found = diagnose(
+            record["code"],
+            record["signal"],
+            logs,
+            kernel_killed=kills.happened_since(kernel_kills) if kills.are_seen else None,
+            seconds=seconds,
+            sent=sent,
+        )
         return {} if found is None else {"cause": found[0], "message": found[1]}
 
     def _environment(self, path: str) -> dict[bytes, bytes]:
