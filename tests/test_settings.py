@@ -66,6 +66,8 @@ def test_the_later_source_wins(environ, tmp_path):
         ("gpus = \n", ["cannot read", "line 1"]),
         ("gpus = '0'\ngpus = '1'", ["cannot read"]),
         ("gpus = '0; rm'", ["as gpus"]),
+        ("gpus = 'é'", ["as gpus", "GPUs like"]),
+        ("gpus = '0,1x'", ["as gpus"]),
     ],
 )
 def test_a_mistake_in_a_file_is_named_with_its_place(environ, text, words):

@@ -78,9 +78,9 @@ def measure(card: Card, scratch: Path) -> Report:
                 columns=["", "said"],
                 rows=[
                     ["a job that waits for a stranger", f"`{why}`"],
-                    ["too much memory", f"`{oom['cause']}`: {oom['message']}"],
-                    ["a write to a wrong address", f"`{bad['cause']}`: {bad['message']}"],
-                    ["the canary", canary.stdout.strip() or canary.stderr.strip()],
+                    ["too much memory", f"`{oom['cause']}`: {_short(oom['message'])}"],
+                    ["a write to a wrong address", f"`{bad['cause']}`: {_short(bad['message'])}"],
+                    ["the canary", canary.stderr.strip() or f"exit code {canary.returncode}: the card is fine"],
                 ],
             ),
         ],
@@ -107,6 +107,10 @@ def _memory(card: Card, world: World, size: int) -> tuple[int, int, int]:
     reserved = int(world.log(job))
     peak = int(world.info(job)["attempts_list"][-1]["usage"]["peak_vram_bytes"])
     return size, reserved + _context(card, world), peak
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= 100 else f"{message[:100]}…"
 
 
 def _compared(size: int, true: int, seen: int) -> list[str]:

@@ -15,6 +15,7 @@ SYSTEM_FILE = "/etc/dibs/config.toml"
 _LONGEST_FILE = 1024**2  # bytes
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _BYTES = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+_GPU_ID = r"[0-9]{1,4}(:[0-9]{1,4})?|(GPU|MIG|AMD)-[\w.:/-]*"
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
@@ -180,15 +181,16 @@ def _text(written: object) -> str:
 
 def _gpus(written: object) -> str:
     text = _text(written)
-    if not re.fullmatch(r"[\w.,:+ /-]*", text):
-        raise BadInput('it is "auto", or GPUs like "0,1"')
+    are_ids = all(re.fullmatch(_GPU_ID, one.strip()) for one in re.split("[,+]", text))
+    if text.strip() not in ("", "auto", "all") and not are_ids:
+        raise BadInput('it is "auto", or GPUs like "0,1" or "0,0,1"')
     return text
 
 
 def _gpu_order(written: object) -> str:
     text = str(written) if isinstance(written, int) and not isinstance(written, bool) else _text(written)
     ids = [part.strip() for part in text.split(",")]
-    are_ids = all(re.fullmatch(r"[0-9]{1,4}(:[0-9]{1,4})?|(GPU|MIG|AMD)-[\w.:-]*", one) for one in ids)
+    are_ids = all(re.fullmatch(_GPU_ID, one) for one in ids)
     if text not in ("emptiest", "coolest", "last") and (not are_ids or len(set(ids)) < len(ids)):
         raise BadInput("it is emptiest, coolest, last, or GPUs like 3,2")
     return text

@@ -290,6 +290,9 @@ def test_long_commands_make_smaller_chunks(queue, typed: Typed):
         (["--array", "1-3", "-p", "a", "1", "2", "--", "x {a}"], "--array repeats one command"),
         (["--begin", "soon", "--", "true"], "cannot read 'soon' as a time to begin"),
         (["--retry-on", "luck", "--", "true"], "no cause called 'luck'"),
+        (["--retry-on", "stopped", "--", "true"], "no cause called 'stopped'"),
+        (["--vram", "9999T", "--", "true"], "cannot read '9999T' as a size"),
+        (["--cpus", "9999999", "--", "true"], "it is a whole number from 1 to 999,999"),
         (["--checkpoint-signal", "USR1@60", "--", "true"], "before the time limit"),
         (["--checkpoint-signal", "NOPE@60", "-t", "2h", "--", "true"], "as a signal and seconds"),
         (["--env", "A", "--", "true"], "cannot read 'A' as a variable"),
@@ -395,6 +398,14 @@ def test_many_jobs_into_one_file_are_warned_about(queue, typed: Typed):
     ended = typed("add", "-o", "all.txt", "-p", "a", "1", "2", "--", "x {a}")
 
     assert "all 2 jobs write to all.txt" in ended.stderr
+
+
+def test_causes_without_a_number_of_retries_are_warned_about(queue, typed: Typed):
+    alone = typed("add", "--retry-on", "gpu-oom", "--", "true")
+    with_number = typed("add", "--retry-on", "GPU_OOM", "--retries", "1", "--", "true")
+
+    assert alone.stderr == "dibs: --retry-on alone tries nothing again: --retries says how often\n"
+    assert (with_number.status, with_number.stderr) == (0, "")
 
 
 def test_a_reference_in_after_is_asked_for(socket, typed: Typed):

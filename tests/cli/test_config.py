@@ -8,6 +8,7 @@ import pytest
 
 from cli.conftest import Typed
 from dibs import settings
+from dibs.cli.config import _table
 
 
 @pytest.fixture
@@ -30,6 +31,19 @@ def test_the_list_shows_values_and_where_they_come_from(file, typed: Typed, monk
         ["setting", "value", "from"],
         ["gpus", "0,1", "DIBS_POOL"],
     ]
+
+
+def test_in_a_narrow_terminal_no_sentence_is_cut(file):
+    found = settings.find_settings({})
+
+    lines = _table(found, 60)
+
+    assert max(map(len, lines)) <= 60
+    assert lines[1:3] == [
+        "gpus                auto      default",
+        "  The GPUs of the queue: auto, or ids like 0,1 or 0,0,1.",
+    ]
+    assert " ".join(" ".join(lines).split()).count(found[-1].setting.sentence) == 1
 
 
 def test_what_was_set_is_got(file, typed: Typed):

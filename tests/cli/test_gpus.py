@@ -129,13 +129,39 @@ def test_what_the_daemon_does_not_use_is_marked(daemon, typed, four_cards):
 
 def test_gpus_that_were_declared_to_the_queue_are_shown_though_no_driver_knows_them(daemon, typed):
     daemon.gpus = [
-        {"key": "index-1", "index": 1, "state": "free"},
-        {"key": "index-0", "index": 0, "state": "free"},
+        {"key": "index-1", "number": "1", "state": "free"},
+        {"key": "index-0", "number": "0", "state": "free"},
     ]
 
     found = json.loads(typed("gpus", "--json").stdout)
 
     assert [(one["index"], one["state"]) for one in found] == [(0, "free"), (1, "free")]
+
+
+def test_a_card_of_the_queue_that_the_driver_does_not_show_any_more_is_missing(daemon, typed, four_cards):
+    daemon.gpus = [
+        {"key": "GPU-gone", "number": "7", "state": "missing"},
+        {"key": "MIG-gone", "number": "8:1", "state": "missing"},
+    ]
+
+    done = typed("gpus")
+
+    assert [line.split()[0] for line in done.stdout.splitlines()[5:]] == ["7", "8:1"]
+    assert [line.split()[4] for line in done.stdout.splitlines()[5:]] == ["missing", "missing"]
+    assert "GPU 8:1 is missing: the driver does not show it any more" in done.stderr
+
+
+def test_a_quarantine_is_told_once_with_how_the_card_comes_back(daemon, typed, four_cards):
+    remedy = "it is tested at about 14:30; `dibs gpus undrain 1` uses it at once"
+    [_, card, *_] = json.loads(typed("gpus", "--json").stdout)
+    daemon.gpus = [
+        {"key": card["key"], "number": "1", "state": "quarantined", "why": "Xid 79: off the bus", "remedy": remedy}
+    ]
+
+    done = typed("gpus")
+
+    assert done.stderr == f"dibs: GPU 1 is quarantined: Xid 79: off the bus; {remedy}\n"
+    assert "undrain" not in done.stdout
 
 
 @pytest.mark.parametrize("fault", ["slow", "refusal", "nonsense"])

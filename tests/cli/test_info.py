@@ -23,7 +23,10 @@ def test_it_shows_where_how_and_with_what(daemon, typed, monkeypatch):
     facts = {word: text.strip() for word, text in facts.items()}
     assert shown.startswith("job 17 (train)\n")
     assert facts["state"] == "failed (gpu-oom) after 3m05s"
-    assert facts["message"] == "CUDA out of memory: a smaller batch, or more of the card for it"
+    assert (
+        facts["message"]
+        == "CUDA out of memory: a smaller batch; where it shared the card, a larger `--vram` or `--share`"
+    )
     assert facts["command"] == "python train.py --seed 17"
     assert facts["wishes"] == "1 GPU, 18G on each"
     assert facts["time limit"] == "2h00m"

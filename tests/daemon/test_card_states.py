@@ -211,3 +211,18 @@ def test_a_card_that_is_gone_after_a_reboot_does_not_take_the_others_along(house
 
     assert (job["state"], job["gpus"]) == ("succeeded", [1])
     assert "begins without GPU GPU-0" in house.log
+
+
+def test_people_see_which_part_of_a_card_a_job_has(house, driver, world):
+    driver.shows(a_part(0), a_part(1), a_card(1))
+    house.start()
+
+    on_part, on_card = (house.add({"command": "true", "only": [gpu]}) for gpu in ("0:1", "1"))
+    house.wait(on_part, on_card)
+
+    found = [house.get(f"/v1/jobs/{number}") for number in (on_part, on_card)]
+    assert [(job["gpus"], job["gpu_numbers"]) for job in found] == [([0], ["0:1"]), ([1], ["1"])]
+    assert [job["attempts_list"][0]["gpu_numbers"] for job in found] == [["0:1"], ["1"]]
+    listed = world.dibs("ls", "--all").stdout
+    assert " 0:1 " in listed
+    assert "0:1" in world.dibs("info", str(on_part)).stdout

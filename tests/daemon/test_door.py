@@ -281,6 +281,16 @@ def test_a_reader_sees_everything_and_changes_nothing(house: House):
     assert house.get("/v1/status")["paused"] is False
 
 
+def test_environments_may_hold_passwords_and_are_not_for_readers(house: House):
+    reader, owner = open_page(house, read_only=True), open_page(house)
+    job = house.add({"command": "true", "hold": True})
+
+    refused = reader.call("GET", f"/v1/jobs/{job}/environment")
+
+    assert (refused.status, refused.code) == (403, "not-allowed")
+    assert owner.call("GET", f"/v1/jobs/{job}/environment").status == 200
+
+
 def test_a_page_can_do_what_the_command_line_can(house: House):
     street = open_page(house)
     job = house.add({"command": "sleep 60", "hold": True})

@@ -153,6 +153,23 @@ def test_where_the_page_was_not_built_it_says_how(tmp_path):
     assert "npm run build" in reply.json["error"]["remedy"]
 
 
+def test_a_file_that_an_upgrade_took_away_is_no_bug(tmp_path):
+    page = tmp_path / "page"
+    page.mkdir()
+    (page / "index.html").write_text("old")
+    (page / "icon.svg").write_text("old")
+    with standing(an_app(), tmp_path / "keys", page=page) as (street, _):
+        assert street.get("/").body == b"old"
+        (page / "index.html").unlink()
+        (page / "icon.svg").unlink()
+
+        assert street.get("/").body == b"old"  # read already
+        reply = street.get("/icon.svg")
+
+    assert (reply.status, reply.code) == (404, "not-found")
+    assert "dibs daemon restart" in reply.json["error"]["remedy"]
+
+
 def test_the_package_has_the_page_beside_its_code():
     assert Path(FOLDER).parent.joinpath("door_page.py").exists()
     assert "/" in Page()

@@ -179,7 +179,7 @@ def test_a_job_that_runs_out_of_memory_beside_others_is_tried_once_with_the_card
 
     job = world.store.job(JobId(2))
     assert (job.state, job.tries, job.request.wishes.share) == ("queued", 0, 1)
-    assert "a GPU to itself, as it ran out of memory beside others: GPU 0 is held by job 1" in world.sentence(2)
+    assert "a GPU to itself: GPU 0 is held by job 1" in world.sentence(2)
     assert world.lesson().needs_card
     (attempt,) = world.store.listing.attempts(JobId(2))
     assert attempt.outcome.message.endswith("a part of the card, and is tried again with the card to itself")
@@ -277,3 +277,42 @@ def run_out_of_memory(world: PackedWorld, job: int) -> None:
     run.record["cause"] = "gpu-oom"
     run.record["message"] = "CUDA out of memory"
     world.settle_down()
+
+
+def test_a_dry_run_knows_what_was_learned(world):
+    world.add_auto(1)
+    world.uses(1, 9)
+    world.end(JobId(1), code=0)
+    world.add(a_wish("other", share="1/2"))
+
+    (prospect,) = world.queue.check([replace(a_wish("python train.py --lr 5"), wishes=Wishes(shape="auto"))])
+
+    assert (prospect.reason, prospect.gpus) == (None, (0,))
+
+
+def test_who_needs_no_more_alone_than_was_booked_beside_others_stays_alone(world):
+    """Also where the booking was only an early guess, and no run has ended that would tell more."""
+    world.engine.cards.pool = a_pool(2)
+    world.add_auto(3)
+    world.uses(1, 8)
+    run_out_of_memory(world, 3)
+    world.end(JobId(2), code=1)
+    assert world.running() == [1, 3]
+
+    world.uses(3, 8)
+    world.end(JobId(3), code=0)
+
+    assert world.lesson().needs_card
+
+
+def test_who_needs_more_alone_than_was_booked_beside_others_teaches_that(world):
+    world.engine.cards.pool = a_pool(2)
+    world.add_auto(3)
+    world.uses(1, 8)
+    run_out_of_memory(world, 3)
+    world.end(JobId(2), code=1)
+
+    world.uses(3, 20)
+    world.end(JobId(3), code=0)
+
+    assert world.lesson() == Lesson(peak_vram=20 * GIB, runs=1)

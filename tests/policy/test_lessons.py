@@ -108,5 +108,5 @@ def test_only_a_packed_job_that_ran_out_of_memory_is_tried_alone():
 
 def test_a_lesson_in_words():
     assert in_words(Lesson(peak_vram=9 * GIB, runs=3), "NVIDIA H200") == (
-        "jobs of this shape needed 9G on NVIDIA H200 in 3 runs; 10.2G is booked"
+        "jobs of this shape needed 9G on NVIDIA H200 in 3 runs; 10.2G is booked for the next"
     )

@@ -117,12 +117,25 @@ def test_it_says_that_the_first_one_shows_what_is_needed():
     )
 
 
-def test_it_says_that_it_is_tried_alone():
+def test_it_says_once_that_several_show_what_is_needed():
+    machine = a_machine(3, **H200, busy=[0, 1, 2], holders={0: ("job 3",), 1: ("job 4",), 2: ("job 5",)})
+    views = tuple(replace(view, shapes=(SHAPE,) if view.card.gpu.index else ()) for view in machine.views)
+    job = an_auto_job()
+
+    reason = schedule(replace(machine, views=views).with_waiting(job)).reasons[job.id]
+
+    assert reason.sentence == (
+        "waits for a GPU: GPU 0 is held by job 3; GPU 1 is held by job 4; GPU 2 is held by job 5, "
+        "which show how much memory jobs like this need"
+    )
+
+
+def test_it_says_that_it_wants_the_card_to_itself_and_not_why_as_its_owner_may_have_said_so():
     job = an_auto_job(share="1")
 
     reason = schedule(a_machine(1, **H200, busy=[0]).with_waiting(job, lessons=KNOWN)).reasons[job.id]
 
-    assert reason.sentence.startswith("waits for a GPU to itself, as it ran out of memory beside others: GPU 0")
+    assert reason.sentence.startswith("waits for a GPU to itself: GPU 0")
 
 
 def test_packing_does_not_drown_the_machine():

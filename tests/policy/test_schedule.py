@@ -255,7 +255,7 @@ def test_a_pool_that_was_emptied_still_gives_a_reason():
         (Wishes(num_gpus=2, vram=24 * GIB), ""),
         (Wishes(num_gpus=3), "it wants 3 GPUs, but only 2 may be used (GPU 0, 1)"),
         (Wishes(only=("7",)), "it wants GPU 7 only, which is not among GPU 0, 1"),
-        (Wishes(num_gpus=2, only=("0",)), "it wants 2 GPUs, but only 1 may be used (GPU 0, 1)"),
+        (Wishes(num_gpus=2, only=("0",)), "it wants 2 GPUs, but only 1 may be used (GPU 0)"),
         (Wishes(vram=81 * GIB), "it wants 81G of GPU memory, but the largest card has 80G"),
         (Wishes(num_gpus=2, vram=25 * GIB), "it wants 25G of GPU memory on 2 GPUs, but only 1 has that much"),
         (Wishes(vram=25 * GIB, only=("0",)), "it wants 25G of GPU memory, but the largest card has 24G"),

@@ -54,7 +54,7 @@ def test_a_card_without_a_name_is_of_no_type():
         ),
         (
             Wishes(gpu_type="h200", only=("1",)),
-            "it wants a GPU of type h200, but only 0 may be used (GPU 0, 1, 2)",
+            "it wants a GPU of type h200, but none may be used (GPU 1)",
         ),
         (Wishes(cpus=9), "it wants 9 CPUs, but this machine has 8"),
         (Wishes(num_gpus=0, mem=65 * GIB), "it wants 65G of memory, but this machine has 64G"),

@@ -74,6 +74,17 @@ def test_a_jobs_own_process_is_not_foreign(world: World) -> None:
     assert [holder["pid"] for holder in gpu["holders"]] == [pid]
 
 
+def test_a_job_on_a_gpu_that_it_was_not_given_makes_that_one_busy(world: World) -> None:
+    world.environ["DIBS_PROBE"] = _cards(world, 0)
+    _, pid = _hold(world, "0")
+    world.environ["DIBS_PROBE"] = _cards(world, pid)
+
+    given, other = _as_data(world)
+
+    assert (given["state"], given["foreign"]) == ("held", [])
+    assert (other["state"], [process["pid"] for process in other["foreign"]]) == ("busy", [pid])
+
+
 def test_those_who_wait_are_shown(world: World) -> None:
     _hold(world, "0")
     world.start("run", "--gpus", "0", "--", "true")
@@ -132,6 +143,16 @@ def test_a_free_gpu_is_said_to_be_free(world: World) -> None:
     ended = world.dibs("gpus", "release", "0", "3")
 
     assert (ended.status, ended.stderr) == (0, "GPU 0 is free\nGPU 3 is free\n")
+
+
+def test_a_gpu_on_which_somebody_computes_is_not_said_to_be_free(world: World) -> None:
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        world.environ["DIBS_PROBE"] = _cards(world, stranger.pid)
+        ended = world.dibs("gpus", "release", "0", "1")
+        stranger.kill()
+
+    said = ["GPU 0 is free", f"GPU 1 is busy: used without a lease (eve, pid {stranger.pid}, 9G)"]
+    assert (ended.status, ended.said) == (0, said)
 
 
 def test_an_unknown_gpu_is_refused(world: World) -> None:

@@ -1,6 +1,7 @@
 """Lists from files, pipes, generators, JSON lines and scripts, freely mixed."""
 
 import json
+import os
 import subprocess
 
 from stories.outside import World, wait_until
@@ -145,3 +146,15 @@ def test_jobs_have_the_environment_and_the_folder_of_the_caller(world: World) ->
     ended = world.dibs("run", "--gpus", "0", "--raw", input="pwd; echo $SECRET", env={"SECRET": "é"})
 
     assert ended.stdout == f"{world.folder}\né\n"
+
+
+def test_what_jobs_book_of_the_machine_is_counted(world: World) -> None:
+    cpus = len(os.sched_getaffinity(0))
+    line = f"[cpus={cpus}] {{ mkdir alone && sleep 0.1 && rmdir alone; }}"  # fails where another is in there
+    world.write("jobs.txt", [*[line] * 3, f"[cpus={cpus + 1}] true"])
+
+    ended = world.dibs("run", "-f", "jobs.txt", "--gpus", "0,1,2,3")
+
+    assert ended.status == 1
+    assert f"it wants {cpus + 1} CPUs, but this machine has {cpus}" in ended.stderr
+    assert "3 succeeded" in ended.stderr

@@ -39,7 +39,7 @@ class Watch:
 
     def assert_quiet(self) -> None:
         loud = [one for one in self.complaints if not any(re.search(wish, one) for wish in self._forgiven)]
-        assert loud == []
+        assert not loud, "\n".join(loud)
 
     def _note(self, complaint: str) -> None:
         self.complaints.append(complaint)

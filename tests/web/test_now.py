@@ -80,11 +80,13 @@ def test_jobs_come_run_wait_with_a_reason_and_fail_without_a_reload(page: Page, 
     waiting = page.get_by_role("region", name="Waiting")
     expect(waiting).to_contain_text("too wide")
     expect(waiting.locator(".job-note")).to_contain_text("3 GPUs")
+    later = house.add({"command": "true", "name": "later", "hold": True})
+    expect(waiting.get_by_role("link", name="later")).to_contain_text("held")
     failed = page.get_by_role("region", name="Failed")
     expect(failed).to_contain_text("typo")
     expect(failed).to_contain_text("exit 3")
 
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [first, wide]})
+    house.post("/v1/jobs/act", {"action": "kill", "ids": [first, wide, later]})
 
     expect(page.get_by_role("region", name="Running")).to_contain_text("Nothing runs.")
     expect(waiting).to_contain_text("Nothing waits.")

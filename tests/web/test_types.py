@@ -2,13 +2,10 @@
 
 import json
 import runpy
-import subprocess
 from pathlib import Path
 
-import pytest
+from web.building import WEB, install_tools, npm
 
-WEB = Path(__file__).parents[2] / "web"
-MAKER = WEB / "node_modules" / ".bin" / "openapi-typescript"
 TO_DO = "run `python web/openapi.py && cd web && npm run types`"
 
 
@@ -25,12 +22,10 @@ def test_every_object_of_the_api_has_a_type():
     assert [name for name in described if f" {name}: " not in types] == [], TO_DO
 
 
-@pytest.mark.skipif(not MAKER.exists(), reason="the page's tools are not installed (`npm ci` in web/)")
 def test_the_types_are_made_from_that_description(tmp_path: Path):
+    install_tools()
     made = tmp_path / "schema.d.ts"
 
-    subprocess.run(
-        [MAKER, WEB / "openapi.json", "-o", made], cwd=WEB, check=True, capture_output=True, timeout=120
-    )
+    npm("exec", "--", "openapi-typescript", "openapi.json", "-o", str(made))
 
     assert (WEB / "src" / "api" / "schema.d.ts").read_text() == made.read_text(), TO_DO

@@ -1,4 +1,4 @@
-import { effect } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { render } from "preact";
 import { App } from "./App";
 import { listen, stopListening } from "./api/stream";
@@ -8,5 +8,8 @@ import "./style/page.css";
 
 listenToKeys();
 await signInFromAddress();
-effect(() => (isSignedIn.value ? listen() : stopListening()));
+// A browser keeps about six connections to one place: a tab that nobody sees gives its own back, and later goes on.
+const isSeen = signal(!document.hidden);
+document.addEventListener("visibilitychange", () => (isSeen.value = !document.hidden));
+effect(() => (isSignedIn.value && isSeen.value ? listen() : stopListening()));
 render(<App />, document.getElementById("page")!);

@@ -11,8 +11,17 @@ export interface Route {
 
 export const route = computed<Route>(() => {
   const [path = "", query = ""] = hash.value.replace(/^#\/?/, "").split("?", 2);
-  return { path: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(query) };
+  return { path: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query) };
 });
+
+/** As it stands where it is no such code: anybody can type anything into the address. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
 
 export const view = computed(() => route.value.path[0] ?? "now");
 

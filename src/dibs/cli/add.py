@@ -248,9 +248,14 @@ class _Add:
     def _warnings(self, batches: "Sequence[Batch]") -> list[str]:
         count = sum(len(batch.jobs) for batch in batches)
         output = self._options["output"]
+        found = []
         if output and count > 1 and "%j" not in output and "%a" not in output:
-            return [f"all {count} jobs write to {output}; with %j in it each has its own"]
-        return []
+            found.append(f"all {count} jobs write to {output}; with %j in it each has its own")
+        if self._options["retry_on"] and not self._options["retries"]:
+            parts = [part for batch in batches for part in (batch.common, *batch.jobs)]
+            if not any(part.get("retries") for part in parts):
+                found.append("--retry-on alone tries nothing again: --retries says how often")
+        return found
 
     def _show_prospects(self, client: "Client", batches: "Sequence[Batch]", defaults: dict[str, Any]) -> int:
         jobs = [{**batch.common, **job} for batch in batches for job in batch.jobs]
@@ -342,11 +347,13 @@ def _causes(text: str) -> tuple[str, ...]:
     if not text.strip():
         return ()
     from dibs.model.jobs import Cause
+    from dibs.policy.retry import retry_name, retry_names
 
-    known = {cause.value.replace(" ", "-"): cause.value for cause in Cause}
+    causes = {retry_name(cause): cause.value for cause in Cause}
+    known = {name: causes[name] for name in retry_names()}
     found = []
     for word in text.split(","):
-        name = word.strip().lower().replace(" ", "-")
+        name = retry_name(word)
         if name not in known:
             raise BadInput(
                 f"there is no cause called {word.strip()[:60]!r}", remedy=f"dibs knows {', '.join(known)}"
@@ -387,7 +394,7 @@ def _known(prospect: dict[str, Any], job: dict[str, Any]) -> list[str]:
     from dibs.model.units import show_size
 
     size = show_size(job["vram_bytes"]) if job.get("vram_bytes") else "the whole card"
-    return [f"nothing is known of jobs of this shape yet: the first books {size}"]
+    return [f"no job of this shape has ended yet: until one shows how much memory it needs, each books {size}"]
 
 
 def _prospect(prospect: dict[str, Any]) -> str:

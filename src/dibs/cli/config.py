@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,7 +28,7 @@ def config(ctx: click.Context, as_json: bool) -> int:
     """Show the settings: /etc/dibs/config.toml, then your own file, then DIBS_* variables; the later wins."""
     if ctx.invoked_subcommand is not None:
         return 0
-    from dibs.cli.output import table, terminal_width
+    from dibs.cli.output import terminal_width
     from dibs.settings import find_settings
 
     found = find_settings(os.environ)
@@ -36,9 +37,30 @@ def config(ctx: click.Context, as_json: bool) -> int:
 
         click.echo(json.dumps([_as_json(one) for one in found], indent=2))
         return 0
-    rows = [[one.setting.name, _shown(one.written), one.source, one.setting.sentence] for one in found]
-    click.echo("\n".join(table(["setting", "value", "from", ""], rows, width=terminal_width(1), shrink=3)))
+    for line in _table(found, terminal_width(1) if os.isatty(1) else sys.maxsize):
+        click.echo(line)
     return 0
+
+
+def _table(found: "list[Found]", width: int) -> list[str]:
+    """A line for each setting; where the sentences do not fit beside the rest, they stand below it."""
+    from textwrap import wrap
+
+    from dibs.cli.output import columns, table
+
+    rows = [[one.setting.name, _shown(one.written), one.source] for one in found]
+    sentences = [one.setting.sentence for one in found]
+    beside = table(
+        ["setting", "value", "from", ""],
+        [[*row, sentence] for row, sentence in zip(rows, sentences, strict=True)],
+        width=sys.maxsize,
+        shrink=3,
+    )
+    if max(map(columns, beside)) <= width:
+        return beside
+    heading, *lines = table(["setting", "value", "from"], rows, width=width, shrink=2)
+    below = [[f"  {line}" for line in wrap(sentence, width - 2)] for sentence in sentences]
+    return [heading, *(text for line, more in zip(lines, below, strict=True) for text in (line, *more))]
 
 
 @config.command()

@@ -39,7 +39,7 @@ def gpu_table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) 
             )
         )
     headings = ("GPU", "name", "memory", "load", "state", "held by", "waiting")
-    return table(headings, rows, width=_width(terminal_width), shrink=5, drop=(1, 3))
+    return table(headings, rows, width=_width(terminal_width), shrink=5, drop=(1, 3, 6))
 
 
 def troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

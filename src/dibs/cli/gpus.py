@@ -75,7 +75,7 @@ def release(ids: Sequence[str], yes: bool) -> int:
     A job is asked to end, and killed after its grace. GPUs are named by number or UUID.
     """
     from dibs.build import build_leases
-    from dibs.engine.survey import pid_of
+    from dibs.engine.survey import GpuUse, pid_of
 
     leases = build_leases(os.environ)
     uses, failure = _look(leases, os.environ)
@@ -93,8 +93,9 @@ def release(ids: Sequence[str], yes: bool) -> int:
         ended.setdefault(job, []).append(label(use))
     for job, labels in ended.items():
         click.echo(f"ended {job} on GPU {', '.join(labels)}", err=True)
+    now = {use.key: use for use in _look(leases, os.environ)[0]} if named else {}
     for use in named:
-        click.echo(_now(leases, use), err=True)
+        click.echo(_now(now.get(use.key) or GpuUse(key=use.key, index=use.index, part=use.part)), err=True)
     return 0
 
 
@@ -154,6 +155,7 @@ def _act(action: str, ids: Sequence[str], done: str, as_json: bool) -> int:
 def _with_the_queues(uses: "list[GpuUse]") -> "tuple[list[GpuUse], dict[str, dict[str, Any]]]":
     """With GPUs that only the daemon knows of, and its marks; as it was where none answers quickly."""
     from dibs.cli.asking import ask_running_daemon
+    from dibs.engine.survey import unseen
     from dibs.errors import DibsError
 
     try:
@@ -161,13 +163,12 @@ def _with_the_queues(uses: "list[GpuUse]") -> "tuple[list[GpuUse], dict[str, dic
         if client is None:
             return uses, {}
         seen = {one["key"]: one for one in client.gpus()["gpus"]}
+        known = {use.key for use in uses}
+        is_asked = any(use.seen for use in uses)
+        others = [unseen(key, one["number"], is_asked=is_asked) for key, one in seen.items() if key not in known]
     except (DibsError, OSError, KeyError, ValueError, TypeError):
         return uses, {}
-    from dibs.engine.survey import GpuUse
-
-    known = {use.key for use in uses}
-    declared = [GpuUse(key=key, index=one.get("index")) for key, one in seen.items() if key not in known]
-    uses = sorted([*uses, *declared], key=lambda use: use.place)
+    uses = sorted([*uses, *others], key=lambda use: use.place)
     return uses, {key: one for key, one in seen.items() if one.get("state") in ("drained", "quarantined")}
 
 
@@ -281,8 +282,10 @@ def _still_holds(leases: "Leases", holder: "Holder") -> bool:
     )
 
 
-def _now(leases: "Leases", use: "GpuUse") -> str:
-    left = [holder for holder in leases.holders() if holder.gpu == use.key]
-    if left:
-        return f"GPU {label(use)} is held by {'; '.join(in_words(holder, False) for holder in left)}"
-    return f"GPU {label(use)} is free"
+def _now(use: "GpuUse") -> str:
+    from dibs.engine.standing import standing
+
+    if use.holders:
+        return f"GPU {label(use)} is held by {'; '.join(in_words(holder, False) for holder in use.holders)}"
+    stands = standing(use)
+    return f"GPU {label(use)} is {stands.state}{f': {stands.why}' if stands.why else ''}"

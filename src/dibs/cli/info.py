@@ -75,7 +75,7 @@ def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "project", job["project"]
     yield "tags", ", ".join(job["tags"])
     yield "user", job["user"]
-    yield "GPUs", ", ".join(map(str, job["gpus"]))
+    yield "GPUs", ", ".join(map(str, job.get("gpu_numbers", job["gpus"])))
     yield "pid", str(last.get("pid") or "") if job["state"] not in OVER else ""
     yield "queued", show_moment(job["queued_at"])
     yield "started", show_moment(job["started_at"]) if job["started_at"] else ""
@@ -138,7 +138,7 @@ def _booked(job: Mapping[str, Any]) -> str:
 
 def _share(job: Mapping[str, Any]) -> str:
     if job.get("vram") and job["share"] == "1":
-        return "each to itself, as it ran out of memory beside others"
+        return "each to itself"
     return f"{job['share']} of each" if job["share"] else ""
 
 
@@ -177,7 +177,7 @@ def _attempts(job: Mapping[str, Any]) -> list[str]:
     rows = [
         (
             str(one["number"]),
-            ",".join(map(str, one["gpus"])) or "-",
+            ",".join(map(str, one.get("gpu_numbers", one["gpus"]))) or "-",
             str(one.get("pid") or "-"),
             show_moment(one["started_at"]),
             "-" if one["seconds"] is None else show_duration(one["seconds"]),

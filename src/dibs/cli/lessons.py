@@ -1,5 +1,6 @@
 """`dibs lessons`: what jobs with `--vram auto` were seen to need."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,11 +45,12 @@ def lessons(forget: str | None, as_json: bool) -> int:
 
 
 def _table(found: list[dict[str, Any]]) -> list[str]:
-    from dibs.cli.output import one_line, styled, table, terminal_width
+    from dibs.cli.output import one_line, styled, table
 
     headings = ("peak", "booked", "CPUs", "memory", "runs", "GPU", "shape")
-    rows = [(*_numbers(one), one_line(one["gpu"], 60), one_line(one["shape"], 400)) for one in found]
-    heading, *lines = table(headings, rows, width=max(40, terminal_width(1)), shrink=6, drop=(3, 2))
+    rows = [(*_numbers(one), one_line(one["gpu"], 60), one_line(one["shape"], 500)) for one in found]
+    # Nothing is cut: the shape is what `--forget` wants to have.
+    heading, *lines = table(headings, rows, width=sys.maxsize, shrink=6)
     return [styled(heading, "bold"), *lines]
 
 

@@ -250,7 +250,7 @@ def _cells(job: Mapping[str, Any]) -> tuple[str, ...]:
         number(job),
         f"{job['state'].replace('_', ' ')}{f': {how}' if how else ''}",
         name or "-",
-        ",".join(map(str, job.get("gpus") or ())) or "-",
+        ",".join(map(str, job.get("gpu_numbers") or job.get("gpus") or ())) or "-",
         "-" if seconds is None else show_duration(seconds),
         one_line(job["command"], 4000),
     )

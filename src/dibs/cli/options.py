@@ -48,12 +48,16 @@ def _ids(text: str) -> tuple[str, ...]:
     return ids
 
 
-def count(least: int) -> Parsed:
+def count(least: int, most: int = 999_999) -> Parsed:
     """A whole number in plain digits."""
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,6}", text.strip()) or int(text) < least:
-            raise BadInput(f"cannot read {text!r} as a number", remedy=f"it is a whole number from {least}")
+        is_number = re.fullmatch(r"[0-9]{1,9}", text.strip())
+        if not is_number or not least <= int(text) <= most:
+            limit = f" to {most:,}" if is_number or len(text) > 9 else ""
+            raise BadInput(
+                f"cannot read {text[:60]!r} as a number", remedy=f"it is a whole number from {least}{limit}"
+            )
         return int(text)
 
     return Parsed("number", parse)

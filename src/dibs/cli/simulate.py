@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dibs.cli.options import SIZE, count
 from dibs.errors import BadInput
 
 if TYPE_CHECKING:
@@ -29,27 +30,22 @@ A trace has one JSON object a line: {"queued_at": 0, "seconds": 600, "num_gpus":
 @click.command(epilog=_EPILOG)
 @click.argument("file", required=False, metavar="[TRACE|-]")
 @click.option("--make", "kind", type=click.Choice(_KINDS), help="Make a trace instead of reading one.")
-@click.option("--jobs", type=click.IntRange(1, 1_000_000), metavar="N", help="How many jobs are made (1000).")
-@click.option("--seed", type=click.IntRange(0), metavar="N", help="The same seed makes the same jobs (1).")
+@click.option("--jobs", type=count(1, 1_000_000), metavar="N", help="How many jobs are made (1000).")
+@click.option("--seed", type=count(0), metavar="N", help="The same seed makes the same jobs (1).")
 @click.option("--save", metavar="FILE", help="Write the made trace to a file as well.")
 @click.option(
     "-n",
     "--num-gpus",
-    type=click.IntRange(1, 10_000),
+    type=count(1, 10_000),
     metavar="N",
     default=8,
-    show_default=True,
-    help="How many GPUs the machine has.",
+    help="How many GPUs the machine has (8).",
 )
-@click.option("--gpu-memory", metavar="SIZE", help="Memory of each, for jobs that ask for some: 80G.")
+@click.option("--gpu-memory", type=SIZE, metavar="SIZE", help="Memory of each, for jobs that ask for some: 80G.")
 @click.option("--gpu-type", metavar="NAME", default="", help="What they are called, for jobs that ask for a type.")
-@click.option(
-    "--slots", type=click.IntRange(1, 64), metavar="N", default=1, help="Jobs on each GPU that ask for no share."
-)
-@click.option(
-    "--cpus", type=click.IntRange(1), metavar="N", help="Processors of the machine; not counted unless given."
-)
-@click.option("--mem", metavar="SIZE", help="Memory of the machine; not counted unless given.")
+@click.option("--slots", type=count(1, 64), metavar="N", default=1, help="Jobs on each GPU that ask for no share.")
+@click.option("--cpus", type=count(1), metavar="N", help="Processors of the machine; not counted unless given.")
+@click.option("--mem", type=SIZE, metavar="SIZE", help="Memory of the machine; not counted unless given.")
 @click.option("--no-backfill", is_flag=True, help="As if nobody had set a time limit: nobody may pass.")
 @click.option("--no-turns", is_flag=True, help="As if there were no projects: first come, first served.")
 @click.option("--alone", is_flag=True, help="As if nobody had asked for a part of a card: all get whole ones.")
@@ -82,16 +78,15 @@ def simulate(file: str | None, as_json: bool, plot: bool, **options: Any) -> int
 
 
 def _machine(options: dict[str, Any]) -> "Machine":
-    from dibs.model.units import parse_size
     from dibs.simulate.machine import Machine
 
     return Machine(
         num_gpus=options["num_gpus"],
-        gpu_memory=parse_size(options["gpu_memory"]) if options["gpu_memory"] else None,
+        gpu_memory=options["gpu_memory"],
         gpu_type=options["gpu_type"],
         slots=options["slots"],
         cpus=options["cpus"],
-        mem=parse_size(options["mem"]) if options["mem"] else None,
+        mem=options["mem"],
     )
 
 

@@ -18,6 +18,7 @@ from dibs.errors import BadInput, NotAllowed
 SESSION = "/v1/web/session"
 # Behind the UNIX socket only: whoever has a token must not open another door, or leave the queue without a daemon.
 _ONLY_INSIDE = re.compile(r"/v1/(stop|web(/.*)?)/?", re.DOTALL)
+_SECRETS = re.compile(r"/v1/jobs/[^/]*/environment/?", re.DOTALL)
 _NEEDS_TOKEN = re.compile(r"/v1(/.*)?|/metrics|/openapi\.json", re.DOTALL)
 _HOST = re.compile(r"(?P<name>localhost|[0-9.]+|\[[0-9a-f:.]+\]|[a-z0-9-]+(\.[a-z0-9-]+)*)(:[0-9]{1,5})?")
 _LOCAL = frozenset(("localhost", "127.0.0.1", "[::1]"))
@@ -114,6 +115,9 @@ class Guard:
         elif right is Right.READ and scope["method"] not in ("GET", "HEAD"):
             why = "this page may look and change nothing"
             await _refuse(403, scope, receive, send, why, "`dibs web` without --read-only prints another address")
+        elif right is Right.READ and _SECRETS.fullmatch(scope["path"]):
+            why = "environments may hold passwords, and are not shown to those who only look"
+            await _refuse(403, scope, receive, send, why, "`dibs info --env` shows them to the owner")
         else:
             await self._app(scope, receive, send)
 

@@ -48,7 +48,10 @@ class Page:
         if file is None:
             return Answer(problem(404, *_NOT_BUILT), 404)
         if not file.content:
-            await asyncio.to_thread(file.load)
+            try:
+                await asyncio.to_thread(file.load)
+            except OSError:
+                return Answer(problem(404, *_GONE), 404)
         headers = {"Content-Type": file.kind, "Cache-Control": file.keeping, "Vary": "Accept-Encoding"}
         if file.packed and _takes_gzip(scope):
             return Response(file.packed, headers={**headers, "Content-Encoding": "gzip"})
@@ -57,6 +60,10 @@ class Page:
 
 _NOT_BUILT = (
     *("this dibs was installed without its page", "in a checkout: cd web && npm ci && npm run build"),
+    "not-found",
+)
+_GONE = (
+    *("this part of the page went away with the version that is running", "`dibs daemon restart`"),
     "not-found",
 )
 

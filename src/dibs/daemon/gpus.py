@@ -10,7 +10,7 @@ from dibs.daemon.aside import aside
 from dibs.daemon.desk import Desk
 from dibs.daemon.shown import moment
 from dibs.engine.standing import Standing, standing
-from dibs.engine.survey import GpuUse, pid_of, survey
+from dibs.engine.survey import GpuUse, pid_of, survey, unseen
 from dibs.leases.records import Holder
 from dibs.model.gpus import GpuProcess, Reading
 from dibs.model.pool import Card
@@ -73,7 +73,7 @@ def gpu_objects(desk: Desk, reading: Reading | None) -> list[dict[str, Any]]:
         )
     }
     for key, card in cards.items():
-        uses.setdefault(key, GpuUse(key=key, index=card.gpu.index, part=card.gpu.part))
+        uses.setdefault(key, unseen(key, card.gpu.number, is_asked=known is not None))
     marks = {mark.subject.removeprefix("gpu "): mark for mark in desk.store.listing.marks()}
     why_silent = watcher.failure.message if watcher and watcher.failure else "the driver does not answer"
     return [

@@ -91,6 +91,7 @@ class JobObject(TypedDict):
     output: str
     attempts: int
     gpus: list[int]
+    gpu_numbers: list[str]  # as people write them: `0`, or `0:1` for a part of a card
     queued_at: Moment
     started_at: Moment | None
     ended_at: Moment | None
@@ -113,6 +114,7 @@ class ReasonObject(TypedDict):
 class AttemptObject(TypedDict):
     number: int
     gpus: list[int]
+    gpu_numbers: list[str]  # as people write them: `0`, or `0:1` for a part of a card
     share: str | None  # booked of each card; null: it had none
     vram_bytes: int | None  # booked on each card; null: none in particular
     started_at: Moment

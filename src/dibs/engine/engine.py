@@ -348,13 +348,13 @@ class Engine:
             self._wait_with(stuck, plan.reasons[stuck.id], snapshot.lessons, now)
         return begun
 
-    def snapshot(self, now: float) -> Snapshot:
-        """The machine and the head of the queue, as the policy looks at them."""
+    def snapshot(self, now: float, others: Sequence[Job] = ()) -> Snapshot:
+        """The machine and the head of the queue, as the policy looks at them; it knows what `others` need, too."""
         waiting = self.hand.waiting.first(self.cards.most_at_once, now)
         self._let_join({job.request.project for job in waiting})
         if len(self._active) > 1:
             waiting = in_turn(waiting, self.served)
-        lessons = self._packing.lessons(waiting)
+        lessons = self._packing.lessons([*waiting, *others])
         left = self._machine.left(self._packing.wishes(lessons))
         return Snapshot(
             cards=self.cards.views(),

@@ -67,7 +67,7 @@ class Explain:
         ]
         apart = {job.id: self._waits_apart(request, now) for job, request in zip(jobs, requests, strict=False)}
         ready = [job for job in jobs if apart[job.id] is None]
-        snapshot = self._engine.snapshot(now)
+        snapshot = self._engine.snapshot(now, ready)
         line = replace(snapshot, waiting=in_turn([*snapshot.waiting, *ready], self._engine.served))
         prospects = forecast(line, [job.id for job in ready], self._usual_seconds())
         reasons = schedule(line).reasons
@@ -91,7 +91,7 @@ class Explain:
         return None
 
     def _in_line(self, job: Job, now: float) -> Waiting:
-        snapshot = self._engine.snapshot(now)
+        snapshot = self._engine.snapshot(now, [job])
         if all(other.id != job.id for other in snapshot.waiting):
             waiting = in_turn([*snapshot.waiting, job], self._engine.served)
             snapshot = replace(snapshot, waiting=waiting)

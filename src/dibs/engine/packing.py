@@ -65,9 +65,10 @@ class Packing:
         if not shape:
             return
         usage = replace(usage or Usage(), was_alone=had_card_alone(one.attempt.claims))
+        booked = max((claim.vram for claim in one.attempt.claims), default=0)
         for name in self._names(one.attempt.claims):
             before = self._store.lessons.of(shape).get((shape, name))
-            after = learn(before, usage, outcome)
+            after = learn(before, usage, outcome, booked)
             if after is not None and after != before:
                 self._store.lessons.put(shape, name, after, now)
 

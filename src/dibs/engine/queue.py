@@ -360,7 +360,9 @@ class Queue:
     def card_keys(self, gpu: str) -> list[str]:
         """The card that a number or the beginning of a UUID means; of a divided card all its parts."""
         found = [card.gpu.key for card in self._engine.cards.pool.cards if card.gpu.is_called(gpu)]
-        if not found or (len(found) > 1 and not gpu.isdigit()):
+        if len(found) > 1 and not gpu.isdigit():
+            raise BadInput(f"cannot tell which GPU {gpu} is: {', '.join(found)}", remedy="write more of the UUID")
+        if not found:
             raise BadInput(
                 f"cannot find GPU {gpu} in the queue's pool",
                 remedy=f"it has GPU {self._engine.cards.pool.shown or '(none)'}",

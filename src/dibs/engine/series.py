@@ -125,9 +125,10 @@ def read(folder: str) -> Kept | None:
         step = float(content["step_seconds"])
         columns = [content["at_seconds"], *(content[name] for name in _NAMES)]
         points = [Point(*(_number(value) for value in row)) for row in zip(*columns, strict=True)]  # type: ignore[arg-type]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    if usage is None or not step >= _FIRST_STEP or len(points) > MOST_POINTS:
+    is_sound = step >= _FIRST_STEP and len(points) <= MOST_POINTS and all(point.at is not None for point in points)
+    if usage is None or not is_sound:
         return None
     return Kept(usage, Series(step, points))
 

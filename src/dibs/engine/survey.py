@@ -93,6 +93,20 @@ def survey(
     return sorted(uses, key=lambda use: use.place)
 
 
+def unseen(key: str, number: str | None, *, is_asked: bool) -> GpuUse:
+    """A card of the queue that the driver does not show: it is gone, unless it was only declared or nobody answers.
+
+    `number` is as people write it: `0`, or `0:1` for a part of a card.
+    """
+    index, _, part = (number or "").partition(":")
+    return GpuUse(
+        key=key,
+        index=int(index) if index else None,
+        part=int(part) if part else None,
+        is_gone=is_asked and not key.startswith(_DECLARED),
+    )
+
+
 def pid_of(holder: Holder) -> int:
     """The pid of the holder's command; of the process that took the claim where the command's is not known.
 

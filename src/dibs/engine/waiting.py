@@ -108,18 +108,20 @@ class WaitingLine:
             _, _, job = self._delayed.pop(0)
             self.count -= 1
             self.add(replace(job, not_before=None))
-        heads: list[list[Job]] = []
-        for name, kept in list(self._classes.items()):
-            if kept.has_more and (not kept.jobs or len(kept.jobs) < each(kept.jobs[0].request.wishes)):
-                self._read(name, kept, now)
-            if kept.jobs:
-                heads.append(kept.jobs[: each(kept.jobs[0].request.wishes)])
-            elif not kept.has_more:
+        for name, kept in [(name, kept) for name, kept in self._classes.items() if not kept.jobs]:
+            self._read(name, kept, now)
+            if not kept.jobs:
                 del self._classes[name]
-        if len(heads) > _MOST_CLASSES:
-            heads = _earliest(heads)
-        found = [job for head in heads for job in head]
-        if len(heads) > 1:
+        classes = list(self._classes.items())
+        if len(classes) > _MOST_CLASSES:
+            classes = _earliest(classes)
+        found: list[Job] = []
+        for name, kept in classes:
+            most = each(kept.jobs[0].request.wishes)
+            if kept.has_more and len(kept.jobs) < most:
+                self._read(name, kept, now)
+            found += kept.jobs[:most]
+        if len(classes) > 1:
             found.sort(key=_order)
         return found
 
@@ -153,15 +155,15 @@ class WaitingLine:
         self._class_of.update((job.id, name) for job in kept.jobs)
 
 
-def _earliest(heads: list[list[Job]]) -> list[list[Job]]:
+def _earliest(classes: list[tuple[str, _Class]]) -> list[tuple[str, _Class]]:
     """Of each project the classes whose first job comes first: a plan looks at each of them."""
     counts: Counter[str] = Counter()
     found = []
-    for head in sorted(heads, key=lambda head: head[0].order):
-        project = head[0].request.project
+    for one in sorted(classes, key=lambda one: one[1].jobs[0].order):
+        project = one[1].jobs[0].request.project
         counts[project] += 1
         if counts[project] <= _MOST_CLASSES:
-            found.append(head)
+            found.append(one)
     return found
 
 

@@ -13,6 +13,7 @@ from dibs.backends.local import Attached
 from dibs.build import build_engine
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
+from dibs.engine.machine import this_machine
 from dibs.engine.runlist import RunList
 from dibs.errors import DibsError, NoGpuNow, StoreUnusable
 from dibs.foreground.feed import Feed, refusal
@@ -82,6 +83,7 @@ class Runner:
                 hooks=self._driver.hooks(self._heard),
                 respect_processes=self._orders.respect_processes,
                 manners=self._orders.manners,
+                machine=this_machine(),
             )
         except (OSError, StoreUnusable) as error:
             raise _cannot_begin(self._run, error) from error

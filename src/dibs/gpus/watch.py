@@ -17,8 +17,8 @@ class Watcher:
     """Looks at the cards again and again, in threads of its own.
 
     `latest` is the last good reading, with the energy that was told last; `failure` is why the newest look gave
-    none. A fault is told by a probe once: whoever is answered next hears of those that no answer told. Callbacks
-    come from a thread, with the watcher's lock held: hand the reading over (`loop.call_soon_threadsafe`) and return.
+    none. A probe tells a fault once: whoever is answered next hears of those that no answer told. Callbacks come
+    from a thread, with the watcher's lock held: hand the reading over (`loop.call_soon_threadsafe`) and return.
     After `stop` none comes any more.
     """
 

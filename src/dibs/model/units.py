@@ -14,6 +14,7 @@ _DAYS = r"([0-9]{1,6})-([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?"
 _CLOCK = r"(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-9]{1,6})"
 _SHARE = r"[0-9]{0,9}\.?[0-9]{1,9}|[0-9]{1,9}/[0-9]{1,9}"
 AUTO = "auto"  # stands for the shape of a job (policy/shapes.py) until its command is known
+_LARGEST_SIZE = 2**53  # bytes; the largest whole number that every JSON reader keeps exact
 _LONGEST_TIME = 100 * 365 * 86400.0  # seconds; the kernel's timers take no more than some centuries
 
 
@@ -21,7 +22,7 @@ def parse_size(text: str) -> int:
     """Bytes. G means GiB, as people mean it for GPU memory; a bare number is GiB too."""
     match = re.fullmatch(_SIZE, text.strip())
     size = int(float(match[1]) * _FACTOR[match[2].upper() or "G"]) if match else 0
-    if size < 1:
+    if not 1 <= size <= _LARGEST_SIZE:
         raise BadInput(f"cannot read {text!r} as a size", remedy="write it like 12G or 900M")
     return size
 

@@ -9,7 +9,7 @@ _ADVICE: Mapping[str, str] = {
     Cause.SYNTAX_ERROR: "the program cannot be read; mend it, then `dibs retry`",
     Cause.PORT_IN_USE: "another process has this port; $MASTER_PORT in a job is a free one",
     Cause.DISK_FULL: "`df -h` shows which disk is full, `df -i` where it has too many files",
-    Cause.GPU_OOM: "a smaller batch, or more of the card for it",
+    Cause.GPU_OOM: "a smaller batch; where it shared the card, a larger `--vram` or `--share`",
     Cause.HOST_OOM: "`--mem` books memory, so that fewer such jobs run at once",
     Cause.GPU_FAULT: "not the job's fault; `dibs gpus` shows the card, `--retry-on gpu-fault` tries another",
 }

@@ -114,7 +114,7 @@ def gpus_in_words(wishes: Wishes) -> str:
     """`a GPU`, `2 GPUs of type h200`."""
     gpus = "a GPU" if wishes.num_gpus == 1 else f"{wishes.num_gpus} GPUs"
     if wants_card_alone(wishes):
-        gpus += " to itself, as it ran out of memory beside others"
+        gpus += " to itself"
     return f"{gpus} of type {wishes.gpu_type}" if wishes.gpu_type else gpus
 
 

@@ -29,15 +29,22 @@ def with_margin(peak: int) -> int:
     return math.ceil((peak * _MORE + _BESIDE) / _STEP) * _STEP
 
 
-def learn(lesson: Lesson | None, usage: Usage | None, outcome: Outcome) -> Lesson | None:
-    """What is known after an attempt. None: still nothing.
+def _peak_behind(booked: int) -> int:
+    """The peak for which so many bytes are booked."""
+    return max(0, math.floor((booked - _BESIDE) / _MORE))
+
+
+def learn(lesson: Lesson | None, usage: Usage | None, outcome: Outcome, booked: int = 0) -> Lesson | None:
+    """What is known after an attempt for which so many bytes were booked. None: still nothing.
 
     A run that broke off early tells little: it may raise what is known, but not begin it.
     """
     if outcome.cause is Cause.GPU_OOM:
         if usage is not None and usage.was_alone:
             return lesson  # it is too large for the card: that says nothing about those that are not
-        return replace(lesson or Lesson(), needs_card=True)
+        before = lesson or Lesson()
+        # It may have been an early guess, or its owner's: that much did not suffice beside others.
+        return replace(before, peak_vram=max(before.peak_vram, _peak_behind(booked)), needs_card=True)
     if usage is None or not usage.peak_vram:
         return lesson
     went_through = outcome.cause is None and usage.seconds >= _LEAST_SECONDS
@@ -92,7 +99,7 @@ def beside(wishes: Wishes, lessons: Lessons) -> tuple[int, int]:
 
 
 def wants_card_alone(wishes: Wishes) -> bool:
-    """Whether it ran out of memory beside others, and is tried again with the card to itself."""
+    """Whether it wants the card to itself: it ran out of memory beside others, or its owner said `--share 1`."""
     return bool(wishes.shape) and wishes.share == WHOLE
 
 
@@ -124,7 +131,7 @@ def in_words(lesson: Lesson, gpu: str) -> str:
         )
     if lesson.needs_card:
         return f"{needed}, but one ran out of memory beside others: the next has the card to itself"
-    return f"{needed}; {show_size(with_margin(lesson.peak_vram))} is booked"
+    return f"{needed}; {show_size(with_margin(lesson.peak_vram))} is booked for the next"
 
 
 def _mean(before: Lesson, usage: Usage) -> float:

@@ -24,6 +24,7 @@ from dibs.policy.room import Kept, Room, after_kept, room_at
 from dibs.policy.snapshot import WHOLE, CardView, Hold, Snapshot
 from dibs.policy.spare import Spare
 
+_NEED = "how much memory jobs like this need"
 _MOST_PROMISES = 16  # kinds of waiting jobs in one plan for which the moment of their start is worked out
 
 
@@ -322,7 +323,7 @@ class Table:
             named = no_such_type([view.card.gpu for view in self._cards])
         else:
             parts = [self._why_not_card(view, wishes, length) for view in views]
-            named = "; ".join(part for part in parts if part) or "no GPU may be used now"
+            named = "; ".join(_told_once([part for part in parts if part])) or "no GPU may be used now"
         return Reason("no-gpu", f"waits for {gpus_in_words(wishes)}: {named}")
 
     def _why_not_card(self, view: CardView, wishes: Wishes, length: float) -> str:
@@ -348,7 +349,7 @@ class Table:
         is_waited_for = wishes.shape in view.shapes and wishes.shape and wishes.share is None
         if not is_waited_for or is_known(self._lessons.get((wishes.shape, view.card.gpu.name))):
             return ""
-        return ", which shows how much memory jobs like this need"
+        return f", which shows {_NEED}"
 
     def _left_beside(self, wishes: Wishes) -> str:
         cpus, mem = beside(wishes, self._lessons)
@@ -367,6 +368,16 @@ class Table:
         wanted, free = wishes.mem or 0, max(0, self._mem or 0)
         kept = "" if free < wanted else ", but kept for an earlier job"
         return Reason("no-mem", f"waits for {show_size(wanted)} of memory: {show_size(free)} free{kept}")
+
+
+def _told_once(parts: list[str]) -> list[str]:
+    """The same with one sentence, at the end, for all cards whose holders show what jobs like this need."""
+    shows = f", which shows {_NEED}"
+    showing = [part.removesuffix(shows) for part in parts if part.endswith(shows)]
+    if len(showing) < 2:
+        return parts
+    others = [part for part in parts if not part.endswith(shows)]
+    return [*others, *showing[:-1], f"{showing[-1]}, which show {_NEED}"]
 
 
 def _known_ends(cards: Iterable[CardView]) -> dict[str, list[Hold]]:

@@ -190,12 +190,12 @@ def _refuse_unknown(body: Mapping[str, Any]) -> None:
 def _wrong(value: object, word: str, remedy: str) -> BadInput:
     import reprlib
 
-    return BadInput(f"{reprlib.repr(value)} is no {word}", remedy=remedy)
+    return BadInput(f"{word} cannot be {reprlib.repr(value)}", remedy=remedy)
 
 
 def _number(value: object, word: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_SECONDS:
-        raise _wrong(value, word, "it is a number of seconds, from 0")
+        raise _wrong(value, word, f"it is a number of seconds from 0 to {_MOST_SECONDS:,.0f}")
     return float(value)
 
 
@@ -221,7 +221,8 @@ def _moment(value: object, word: str) -> float:
 def _count(least: int, most: float = math.inf) -> Callable[[object, str], int]:
     def read(value: object, word: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise _wrong(value, word, f"it is a whole number from {least}")
+            limit = "" if most == math.inf else f" to {most:,}"
+            raise _wrong(value, word, f"it is a whole number from {least:,}{limit}")
         return value
 
     return read

@@ -26,6 +26,7 @@ class JobRow:
     started_at: float | None
     ended_at: float | None
     usage: Usage | None = None  # of the last attempt, once it has ended
+    gpu_numbers: tuple[str, ...] = ()  # the same as `gpus`, and which part where a card is divided
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +88,17 @@ def attempt_row_of(row: tuple) -> AttemptRow:  # type: ignore[type-arg]
 def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
     job = job_of(row[:_OF_JOB])
     *ended, queued_at, started_at, ended_at, claims, folder, usage = row[_OF_JOB:]
+    held = decode_claims(claims or "[]")
     return JobRow(
         job=job,
         outcome=_outcome(*ended) if job.state.is_over else None,
-        gpus=tuple(claim.index for claim in decode_claims(claims or "[]")),
+        gpus=tuple(claim.index for claim in held),
         folder=os.fsdecode(folder or ""),
         queued_at=queued_at,
         started_at=started_at,
         ended_at=ended_at,
         usage=_usage(usage),
+        gpu_numbers=tuple(claim.number for claim in held),
     )
 
 

@@ -698,6 +698,8 @@ export interface components {
             exit_code: number | null;
             /** Folder */
             folder: string;
+            /** Gpu Numbers */
+            gpu_numbers: string[];
             /** Gpus */
             gpus: number[];
             /** Max Rss Bytes */
@@ -1010,6 +1012,8 @@ export interface components {
             exit_code: number | null;
             /** Folder */
             folder: string;
+            /** Gpu Numbers */
+            gpu_numbers: string[];
             /** Gpu Type */
             gpu_type: string;
             /** Gpus */
@@ -1600,6 +1604,8 @@ export interface components {
             explanation: string;
             /** Folder */
             folder: string;
+            /** Gpu Numbers */
+            gpu_numbers: string[];
             /** Gpu Type */
             gpu_type: string;
             /** Gpus */

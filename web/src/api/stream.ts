@@ -23,6 +23,7 @@ const SILENCE = 40_000; // the daemon says something every 15 seconds
 const listeners = new Set<Listener>();
 let last = "";
 let running: AbortController | null = null;
+let hasListened = false;
 
 /** Hear of everything that happens; the returned function ends it. A `missed` event means: look for yourself. */
 export function onEvents(listener: Listener): () => void {
@@ -44,20 +45,19 @@ export function stopListening(): void {
 
 async function keepListening(signal: AbortSignal): Promise<void> {
   let pause = FIRST_PAUSE;
-  let wasLost = false;
   while (!signal.aborted) {
     try {
       await readOnce(signal, () => {
         pause = FIRST_PAUSE;
         connection.value = "live";
-        // Whatever happened before the first event of a fresh stream was seen by nobody.
-        if (wasLost && !last) tell([missed()]);
+        // Without an event to go on from, whatever happened since the last stream was seen by nobody.
+        if (hasListened && !last) tell([missed()]);
+        hasListened = true;
       });
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof ApiError && error.status === 401) return;
     }
-    wasLost = true;
     connection.value = "lost";
     await new Promise((resolve) => setTimeout(resolve, pause));
     pause = Math.min(LONGEST_PAUSE, pause * 2);

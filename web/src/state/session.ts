@@ -22,7 +22,7 @@ export const refused = signal(""); // why a code was not taken
 export async function signInFromAddress(): Promise<void> {
   const match = /^#code=([\w-]+)$/.exec(location.hash);
   if (!match) return;
-  history.replaceState(null, "", `${location.pathname}#/now`);
+  location.replace("#/now"); // not replaceState: the router hears of this one, and the code stays out of the history
   await signIn(match[1]!);
 }
 

@@ -12,6 +12,7 @@ import { Facts } from "./job/Facts";
 import { Head } from "./job/Head";
 import { Log } from "./job/Log";
 import { Related } from "./job/Related";
+import { isReadOnly } from "../state/session";
 import { Steps } from "./job/Steps";
 import { isOver, isWaiting } from "./job/story";
 import { Usage } from "./job/Usage";
@@ -55,7 +56,7 @@ export default function Job() {
       {found.error.value && <p class="error">{found.error.value}</p>}
       <Head job={job} refresh={found.refresh} />
       <nav class="tabs" aria-label="parts of the job">
-        {TABS.map(([name, label]) => (
+        {TABS.filter(([name]) => name !== "environment" || !isReadOnly.value).map(([name, label]) => (
           <a
             key={name}
             href={to(`job/${id}${name && `/${name}`}`, { attempt: attempt === last ? undefined : attempt })}

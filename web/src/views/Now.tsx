@@ -26,7 +26,9 @@ export function Now() {
   const list = (state: string, order: string, limit = SHOWN) =>
     useLive((signal) => get<JobPage>("v1/jobs", { state, order, limit }, signal), [], { concerns: isAboutJobs });
   const running = list(RUNNING, "newest", HOLDERS);
-  const waiting = list("queued,held", "turn");
+  const queued = list("queued", "turn");
+  const held = list("held", "newest"); // they have no turn
+  const waiting = queued.data.value && held.data.value && { jobs: [...queued.data.value.jobs, ...held.data.value.jobs] };
   const failed = list(BAD, "ended");
 
   const counts = status.data.value?.counts;
@@ -59,7 +61,8 @@ export function Now() {
         <JobLines
           title="Waiting"
           total={many("queued", "held")}
-          page={waiting.data.value}
+          page={waiting}
+          most={SHOWN}
           filter="queued,held"
           empty="Nothing waits."
           showsWhy

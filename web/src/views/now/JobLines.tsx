@@ -3,12 +3,13 @@ import { StateBadge } from "../../parts/StateBadge";
 import { to } from "../../router";
 import { now } from "../../state/clock";
 import { ago, duration } from "../../words";
+import { ending } from "../job/story";
 import { Why } from "./Why";
 
 interface Props {
   title: string;
   total: number;
-  page: JobPage | null;
+  page: Pick<JobPage, "jobs"> | null;
   filter: string;
   empty: string;
   most?: number; // jobs that are shown, where the page has more
@@ -33,7 +34,7 @@ export function JobLines({ title, total, page, filter, empty, most, showsWhy = f
               <StateBadge state={job.state} />
               <span class="faint job-when">{when(job)}</span>
             </a>
-            {job.cause && job.message && <p class="faint job-note">{job.message}</p>}
+            {job.cause && <p class="faint job-note">{[ending(job), job.message].filter(Boolean).join(": ")}</p>}
             {showsWhy && <Why job={job} />}
           </li>
         ))}

@@ -11,6 +11,7 @@ const KEPT = 40; // pages in memory
 const EVERY = 1000; // milliseconds between two looks at the end
 const SOON = 50; // milliseconds, while the lines are being counted
 const TAIL = 200; // lines
+const LARGE = 200_000; // characters of a page; of a larger one each line is read for itself, without the colours before it
 
 export interface Which {
   job: number;
@@ -20,7 +21,7 @@ export interface Which {
 
 interface Page {
   lines: string[];
-  spans: Span[][] | null; // made when somebody looks at them
+  spans: (Span[] | undefined)[]; // made when somebody looks at them
 }
 
 export class LogLines {
@@ -59,9 +60,10 @@ export class LogLines {
   /** A line in pieces; undefined where it has not been read. */
   line(place: number): Span[] | undefined {
     const page = this.pages.get(Math.floor(place / PAGE));
-    if (!page) return undefined;
-    page.spans ??= spansOf(page.lines);
-    return page.spans[place % PAGE];
+    const line = page?.lines[place % PAGE];
+    if (!page || line === undefined) return undefined;
+    if (!page.spans.length && sizeOf(page.lines) < LARGE) page.spans = spansOf(page.lines);
+    return (page.spans[place % PAGE] ??= spansOf([line])[0]);
   }
 
   /** Read what can be seen and is not here yet. */
@@ -119,7 +121,7 @@ export class LogLines {
   private keep(number: number, lines: string[], found: LogPage): void {
     const before = this.pages.get(number)?.lines;
     const isSame = before?.length === lines.length && before.every((line, place) => line === lines[place]);
-    if (!isSame) this.pages.set(number, { lines, spans: null });
+    if (!isSame) this.pages.set(number, { lines, spans: [] });
     batch(() => {
       this.total.value = found.total ?? Math.max(this.total.value, number * PAGE + lines.length);
       this.isCounted.value = found.total !== null;
@@ -142,4 +144,8 @@ export class LogLines {
     const far = [...this.pages.keys()].sort((a, b) => Math.abs(b - middle) - Math.abs(a - middle));
     for (const number of far.slice(0, Math.max(0, far.length - KEPT))) this.pages.delete(number);
   }
+}
+
+function sizeOf(lines: string[]): number {
+  return lines.reduce((sum, line) => sum + line.length, 0);
 }

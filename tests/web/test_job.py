@@ -1,0 +1,159 @@
+"""Job: everything about one, and what can be done to it."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from daemon.house import House
+from stories.outside import wait_until
+from web.browsing import Site, Watch, go, visit
+
+
+@pytest.fixture
+def running(house: House) -> int:
+    """A job with a child and a grandchild, all of which run."""
+    number = house.add({"command": "(sleep 611; true) & sleep 612; true", "name": "tree", "grace_seconds": 0.5})
+    wait_until(lambda: len(tree_of(house, number)) >= 3, show=lambda: tree_of(house, number))
+    return number
+
+
+def tree_of(house: House, number: int) -> list[int]:
+    """The processes of a job: those that carry its number in their environment."""
+    mark = f"DIBS_JOB_ID={number}\0".encode()
+    state = f"DIBS_STATE={house.world.state}".encode("utf-8", "surrogateescape")
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                environ = Path(f"/proc/{name}/environ").read_bytes()
+            except OSError:
+                continue
+            if mark in environ and (state in environ or os.fsencode(house.world.ledger.path) in environ):
+                found.append(int(name))
+    return found
+
+
+def test_kill_asks_first_and_ends_the_whole_process_tree(page: Page, site: Site, house: House, running: int):
+    go(page, site, f"job/{running}")
+    tree = tree_of(house, running)
+    expect(page.locator(".job-story")).to_contain_text("Runs on GPU")
+
+    page.get_by_role("button", name="Kill", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert tree_of(house, running) == tree
+    page.get_by_role("button", name="Kill", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name=f"Kill job {running}").click()
+
+    expect(page.locator("h1 + .badge")).to_have_text("cancelled")
+    wait_until(lambda: not tree_of(house, running), show=lambda: tree_of(house, running))
+
+
+def test_the_command_is_copied(site: Site, browser: Browser, house: House):
+    number = house.add({"command": "echo 'a  b'; true", "name": "copied"})
+    with visit(site, browser, permissions=["clipboard-read", "clipboard-write"]) as (page, _):
+        go(page, site, f"job/{number}")
+
+        page.get_by_role("button", name="copy the command").click()
+
+        expect(page.get_by_role("button", name="copy the command")).to_have_text("copied")
+        assert page.evaluate("() => navigator.clipboard.readText()") == "echo 'a  b'; true"
+
+
+def test_a_waiting_job_tells_its_reason_is_held_released_and_edited(page: Page, site: Site, house: House):
+    number = house.add({"command": "true", "name": "wide", "num_gpus": 4})
+    go(page, site, f"job/{number}")
+    expect(page.locator(".job-story")).to_contain_text("waits for 4 GPUs")
+
+    page.get_by_role("button", name="Hold").click()
+    expect(page.locator("h1 + .badge")).to_have_text("held")
+    page.get_by_role("button", name="Edit", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name", exact=True).fill("narrow")
+    dialog.get_by_label("GPUs 0 for none").fill("1")
+    dialog.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("narrow")
+    page.get_by_role("button", name="Release").click()
+
+    expect(page.locator("h1 + .badge")).to_have_text("succeeded")
+    assert house.job(number)["num_gpus"] == 1
+
+
+def test_a_failed_job_tells_its_cause_and_is_tried_again(page: Page, site: Site, house: House):
+    marker = house.world.folder.parent / "second-time"
+    number = house.add({"command": f"test -e {marker} || exit 7", "name": "fragile"})
+    house.wait(number)
+    go(page, site, f"job/{number}")
+    expect(page.locator(".job-story")).to_contain_text("Failed (exit 7)")
+
+    marker.touch()
+    page.get_by_role("button", name="Retry").click()
+
+    expect(page.locator("h1 + .badge")).to_have_text("succeeded")
+    attempts = page.get_by_role("region", name="table of attempts").locator("tbody tr")
+    expect(attempts).to_have_count(2)
+    expect(attempts.first).to_contain_text("exit 7")
+    expect(attempts.last).to_contain_text("succeeded")
+
+
+def test_a_job_is_edited_and_submitted_again(page: Page, site: Site, house: House):
+    folder = str(house.world.folder)  # its name is no UTF-8, and has a line break
+    wishes = {"name": "again", "project": "vision", "priority": 3, "workdir": folder}
+    number = house.add({"command": "echo before", **wishes})
+    house.wait(number)
+    go(page, site, f"job/{number}")
+
+    page.get_by_role("button", name="Edit and resubmit").click()
+    expect(page.get_by_role("heading", name=f"Job {number} again")).to_be_visible()
+    commands = page.get_by_label("Commands")
+    expect(commands).to_have_value("echo before")
+    commands.fill("echo after")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.locator(".submit-added a").click()
+
+    expect(page.get_by_label("command", exact=True)).to_have_text("echo after")
+    new = house.job(number + 1)
+    assert {name: new[name] for name in wishes} == wishes
+
+
+def test_the_course_of_load_and_memory_is_drawn(page: Page, site: Site, house: House):
+    number = house.add({"command": "sleep 600", "name": "measured"})
+    go(page, site, f"job/{number}")
+
+    used = page.get_by_role("region", name="what it used")
+    expect(used.locator("canvas").first).to_be_visible()
+    expect(used.locator(".card")).not_to_be_empty()
+
+    house.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+
+
+def test_the_environment_and_the_code_are_shown(page: Page, site: Site, house: House, tmp_path: Path):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "train.py").write_text("lr = 1\n")
+    subprocess.run([*git, "add", "train.py"], check=True)
+    subprocess.run([*git, "commit", "-qm", "first"], check=True)
+    (tmp_path / "train.py").write_text("lr = 2\n")
+    added = house.world.add("-J", "coded", "--env", "LR=2", "--", "true", cwd=tmp_path)
+    go(page, site, f"job/{added}/code")
+
+    expect(page.locator(".diff-removed")).to_have_text("-lr = 1\n")
+    expect(page.locator(".diff-added")).to_have_text("+lr = 2\n")
+    page.get_by_role("link", name="Environment").click()
+    environment = page.get_by_role("region", name="environment")
+    expect(environment.locator(".variables").first).to_contain_text(re.compile(r"LR\s*2"))
+    page.get_by_label("filter the variables").fill("ledger")
+    expect(environment).to_contain_text("LEDGER")
+    expect(environment).not_to_contain_text("PATH")
+
+
+def test_a_job_that_is_not_there_is_said(page: Page, site: Site, watch: Watch):
+    watch.forgive("404")
+
+    go(page, site, "job/999999")
+
+    expect(page.get_by_text("cannot find job 999999")).to_be_visible()

@@ -1,0 +1,207 @@
+"""Jobs: the table, its filters, and what can be done to many at once."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from daemon.house import House
+from stories.outside import wait_until
+from web.browsing import Site, go
+
+
+@pytest.fixture(scope="module")
+def ended(house: House) -> dict[str, int]:
+    """Jobs that are over, by name."""
+    first = house.add(
+        {"command": "true", "name": "alpha", "project": "vision"},
+        {"command": "echo hello", "name": "beta", "project": "language"},
+        {"command": "exit 1", "name": "gamma", "project": "vision"},
+    )
+    house.wait(first, first + 1, first + 2)
+    return {"alpha": first, "beta": first + 1, "gamma": first + 2}
+
+
+@pytest.fixture
+def waiting(house: House) -> Iterator[list[int]]:
+    """Three jobs that wait, for as long as a test lasts."""
+    house.post("/v1/pause", {})
+    first = house.add(*({"command": "true", "name": f"wait-{number}"} for number in range(3)))
+    yield [first, first + 1, first + 2]
+    house.post("/v1/jobs/act", {"action": "kill", "ids": [first, first + 1, first + 2]})
+    house.post("/v1/unpause", {})
+
+
+@pytest.fixture
+def states(house: House, waiting: list[int]) -> Callable[[], list[str]]:
+    return lambda: [house.state(number) for number in waiting]
+
+
+def rows(page: Page) -> Locator:
+    return page.locator(".job-rows .job-row")
+
+
+def shown(page: Page) -> list[str]:
+    """The numbers in the table, from the top."""
+    return [row.split("\n")[0] for row in page.locator(".job-rows .job-row a").all_inner_texts()]
+
+
+def chips(page: Page) -> Locator:
+    return page.get_by_role("group", name="state")
+
+
+def choose(page: Page, *jobs: int) -> None:
+    for job in jobs:
+        page.get_by_role("checkbox", name=f"choose job {job}", exact=True).check()
+
+
+def test_jobs_are_filtered_by_state_project_and_text(page: Page, site: Site, ended: dict[str, int]):
+    go(page, site, "jobs")
+    expect(rows(page)).to_have_count(3)
+
+    chips(page).get_by_role("button", name="Failed").click()
+    expect(rows(page)).to_have_count(1)
+    expect(rows(page)).to_contain_text("gamma")
+    expect(rows(page)).to_contain_text("failed")
+    chips(page).get_by_role("button", name="All").click()
+    page.get_by_label("project").select_option("vision")
+    expect(rows(page)).to_have_count(2)
+    page.get_by_label("project").select_option("every project")
+    page.get_by_label("search").fill("HELLO")
+    expect(rows(page)).to_have_count(1)
+    expect(rows(page)).to_contain_text("beta")
+
+    page.reload()
+    expect(page.get_by_label("search")).to_have_value("HELLO")
+    expect(rows(page)).to_have_count(1)
+    page.get_by_label("search").fill("nothing like it")
+    expect(page.get_by_text("No job is like that.")).to_be_visible()
+
+
+def test_jobs_are_sorted(page: Page, site: Site, ended: dict[str, int]):
+    go(page, site, "jobs")
+    newest = [str(ended[name]) for name in ("gamma", "beta", "alpha")]
+    expect(rows(page)).to_have_count(3)
+    assert shown(page) == newest
+
+    page.get_by_label("order").select_option("oldest first")
+
+    wait_until(lambda: shown(page) == newest[::-1], show=lambda: shown(page))
+    page.get_by_label("order").select_option("by name")
+    wait_until(lambda: shown(page) == newest[::-1], show=lambda: shown(page))
+
+
+def test_many_are_held_released_prioritised_and_killed_at_once(
+    page: Page, site: Site, house: House, waiting: list[int], states: Callable[[], list[str]]
+):
+    first, second, third = waiting
+    go(page, site, "jobs?state=queued,held")
+    toolbar = page.get_by_role("toolbar", name="chosen jobs")
+    choose(page, first, second)
+    expect(toolbar).to_contain_text("2 jobs chosen")
+
+    toolbar.get_by_role("button", name="Hold").click()
+    wait_until(lambda: states() == ["held", "held", "queued"], show=states)
+    expect(rows(page).filter(has_text="held")).to_have_count(2)
+
+    choose(page, first, second)
+    toolbar.get_by_role("button", name="Release").click()
+    wait_until(lambda: states() == ["queued"] * 3, show=states)
+
+    expect(toolbar).to_have_count(0)
+    choose(page, third)
+    toolbar.get_by_label("Priority").fill("7")
+    toolbar.get_by_role("button", name="Set").click()
+    wait_until(lambda: house.job(third)["priority"] == 7)
+    page.get_by_label("order").select_option("in their turn")
+    wait_until(lambda: shown(page) == [str(third), str(first), str(second)], show=lambda: shown(page))
+
+    choose(page, first, third)
+    toolbar.get_by_role("button", name="Kill").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    assert states() == ["queued"] * 3
+    toolbar.get_by_role("button", name="Kill").click()
+    page.get_by_role("dialog").get_by_role("button", name="Kill 2 jobs").click()
+    wait_until(lambda: states() == ["cancelled", "queued", "cancelled"], show=states)
+    expect(page.get_by_text("2 jobs killed.")).to_be_visible()
+
+
+def test_failed_jobs_are_tried_again_and_what_cannot_be_is_said(
+    page: Page, site: Site, house: House, ended: dict[str, int]
+):
+    go(page, site, "jobs")
+    choose(page, ended["gamma"])
+
+    page.get_by_role("toolbar").get_by_role("button", name="Retry").click()
+    expect(page.get_by_text(f"Job {ended['gamma']} queued again.")).to_be_visible()
+    wait_until(lambda: house.job(ended["gamma"])["attempts"] == 2)
+    choose(page, ended["alpha"])
+    page.get_by_role("toolbar").get_by_role("button", name="Hold").click()
+
+    expect(page.locator(".toast-error")).to_contain_text(re.compile("over|ended|succeeded"))
+
+
+def test_a_job_is_dragged_to_another_place_in_the_queue(page: Page, site: Site, house: House, waiting: list[int]):
+    first, second, third = waiting
+    go(page, site, "jobs?state=queued&order=turn")
+    expect(rows(page)).to_have_count(3)
+
+    rows(page).filter(has_text="wait-2").drag_to(rows(page).filter(has_text="wait-0"))
+
+    wait_until(
+        lambda: shown(page) == [str(third), str(first), str(second)],
+        show=lambda: shown(page),
+    )
+    turn = [job["id"] for job in house.get("/v1/jobs?state=queued&order=turn")["jobs"]]
+    assert turn == [third, first, second]
+
+
+def test_a_new_job_appears_without_a_reload(page: Page, site: Site, house: House):
+    go(page, site, "jobs?text=newcomer")
+    expect(page.get_by_text("No job is like that.")).to_be_visible()
+
+    number = house.add({"command": "true", "name": "newcomer"})
+
+    expect(rows(page)).to_contain_text("newcomer")
+    expect(rows(page)).to_contain_text("succeeded")
+    house.wait(number)
+
+
+def test_the_keyboard_moves_chooses_searches_and_opens(page: Page, site: Site, ended: dict[str, int]):
+    go(page, site, "jobs?state=succeeded,failed&order=oldest")
+    current = page.locator(".job-row.is-current")
+    expect(current).to_contain_text("alpha")
+
+    page.keyboard.press("j")
+    expect(current).to_contain_text("beta")
+    page.keyboard.press("x")
+    expect(page.get_by_role("toolbar")).to_contain_text("1 job chosen")
+    page.keyboard.press("k")
+    expect(current).to_contain_text("alpha")
+    page.keyboard.press("/")
+    expect(page.get_by_label("search")).to_be_focused()
+    page.keyboard.type("gjk")
+    expect(page.get_by_label("search")).to_have_value("gjk")
+    page.get_by_label("search").fill("alpha")
+    expect(rows(page)).to_have_count(1)
+    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(site.at(f"job/{ended['alpha']}"))
+
+
+def test_two_keys_lead_to_every_view_and_a_question_mark_lists_all_keys(page: Page, site: Site):
+    go(page, site, "now")
+
+    for letter, view in (("j", "jobs"), ("t", "timeline"), ("s", "submit"), ("n", "now")):
+        page.keyboard.press("g")
+        page.keyboard.press(letter)
+        expect(page).to_have_url(site.at(view) if view != "timeline" else re.compile(r"#/timeline"))
+        expect(page.get_by_role("navigation", name="views").locator("[aria-current=page]")).to_have_text(
+            view.capitalize()
+        )
+
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_contain_text("go to the Timeline")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)

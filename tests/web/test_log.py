@@ -1,0 +1,159 @@
+"""A job's log: live, followed, searched, coloured, and of any length."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from daemon.house import House
+from stories.outside import wait_until
+from web.browsing import Site, go
+
+SPARSE = 1 << 30  # bytes
+
+
+def scroller(page: Page) -> Locator:
+    return page.get_by_role("region", name="lines")
+
+
+def line(page: Page, number: int) -> Locator:
+    """The text of a line that is in sight, or near it."""
+    return page.locator(".log-line").filter(has=page.get_by_label(f"line {number}", exact=True)).locator(".log-text")
+
+
+def is_at_end(page: Page) -> bool:
+    found = scroller(page).evaluate("one => one.scrollHeight - one.scrollTop - one.clientHeight < 4")
+    return bool(found)
+
+
+@pytest.fixture(scope="module")
+def long(house: House) -> int:
+    """A job that wrote a hundred thousand lines, each a minute of work apart from the last."""
+    script = 'BEGIN { for (i = 1; i <= 100000; i++) print "step " i (i % 30000 ? "" : " needle") }'
+    number = house.add({"command": f"awk '{script}'", "name": "long"})
+    house.wait(number)
+    return number
+
+
+def test_a_log_grows_and_is_followed_until_somebody_scrolls_up(page: Page, site: Site, house: House):
+    more = house.world.folder.parent / "more"
+    more.write_text("".join(f"first {number}\n" for number in range(1, 201)))
+    number = house.add({"command": f"exec tail -n +1 -f {more}", "name": "live"})
+    go(page, site, f"job/{number}/log")
+    expect(line(page, 200)).to_have_text("first 200")
+
+    _append(more, 201, 300)
+    expect(line(page, 300)).to_have_text("first 300")
+    wait_until(lambda: is_at_end(page))
+    scroller(page).hover()
+    page.mouse.wheel(0, -2000)
+    expect(page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "false")
+    place = scroller(page).evaluate("one => one.scrollTop")
+    _append(more, 301, 400)
+    expect(page.locator(".log-size")).to_have_text(re.compile("K"))
+    wait_until(lambda: _height(page) >= 400 * 20, show=lambda: _height(page))
+    assert scroller(page).evaluate("one => one.scrollTop") == place
+
+    page.get_by_role("button", name="Jump to the end").click()
+    expect(line(page, 400)).to_be_in_viewport()
+    _append(more, 401, 450)
+    expect(line(page, 450)).to_be_in_viewport()
+    house.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+
+
+def test_colours_are_classes_and_progress_bars_are_folded(page: Page, site: Site, house: House):
+    said = r"\033[1;31mred\033[0m plain\n0%%\r50%%\r100%%\nlast \033]0;title\007word\n"
+    number = house.add({"command": f"printf '{said}'", "name": "coloured"})
+    house.wait(number)
+
+    go(page, site, f"job/{number}/log")
+
+    expect(line(page, 1)).to_have_text("red plain")
+    expect(line(page, 1).locator(".ansi-red, .ansi-red-fg")).to_have_text("red")
+    expect(line(page, 2)).to_have_text("100%")
+    expect(line(page, 3)).to_have_text("last word")
+    expect(page.locator(".log-line")).to_have_count(3)
+    assert page.locator(".log-line [style*=color]").count() == 0
+
+
+def test_a_hundred_thousand_lines_are_searched_and_a_line_has_an_address(page: Page, site: Site, long: int):
+    go(page, site, f"job/{long}/log")
+    expect(line(page, 100000)).to_have_text("step 100000")
+    assert page.locator(".log-line").count() < 200
+
+    page.keyboard.press("/")
+    page.keyboard.type("NEEDLE")
+    expect(page.locator(".log-found")).to_have_text("1 of 3")
+    expect(line(page, 30000)).to_be_in_viewport()
+    expect(line(page, 30000).locator("mark")).to_have_text("needle")
+    page.keyboard.press("Enter")
+    expect(line(page, 60000)).to_be_in_viewport()
+    expect(page.locator(".log-found")).to_have_text("2 of 3")
+    page.get_by_label("line 60000", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/log\?line=60000"))
+    page.keyboard.press("Escape")
+
+    page.goto("about:blank")
+    go(page, site, f"job/{long}/log?line=45678")
+    expect(line(page, 45678)).to_be_in_viewport()
+    expect(page.locator(".log-line.is-linked .log-text")).to_have_text("step 45678")
+
+
+def test_scrolling_through_reads_what_comes_into_sight(page: Page, site: Site, long: int):
+    go(page, site, f"job/{long}/log")
+    expect(line(page, 100000)).to_be_in_viewport()
+
+    scroller(page).evaluate("one => { one.scrollTop = one.scrollHeight / 2 }")
+    expect(line(page, 50000)).to_have_text("step 50000")
+    page.keyboard.press("g")
+    page.keyboard.press("g")
+    expect(line(page, 1)).to_be_in_viewport()
+    page.keyboard.press("G")
+    expect(line(page, 100000)).to_be_in_viewport()
+
+
+def test_the_raw_file_is_downloaded(page: Page, site: Site, long: int, tmp_path: Path):
+    go(page, site, f"job/{long}/log")
+
+    with page.expect_download() as waited:
+        page.get_by_role("button", name="Download").click()
+
+    waited.value.save_as(tmp_path / "raw")
+    text = (tmp_path / "raw").read_text()
+    assert text.startswith("step 1\nstep 2\n")
+    assert text.count("\n") == 100000
+
+
+def test_the_end_of_a_very_large_log_is_there_before_its_lines_are_counted(
+    page: Page, site: Site, house: House
+):
+    # A hole of gigabytes without a line break, as a job leaves it that truncates and seeks.
+    command = f"echo beginning; truncate -s {SPARSE} /dev/stdout; printf '\\nthe end\\n' >> /proc/self/fd/1"
+    number = house.add({"command": command, "name": "large"})
+    house.wait(number)
+
+    go(page, site, f"job/{number}/log")
+
+    expect(page.locator(".log-scroll")).to_contain_text("the end")
+    expect(page.locator(".log-size")).to_have_text("1.0G")
+    page.get_by_role("link", name="Now").click()
+    expect(page.get_by_role("heading", name="Now")).to_be_visible()
+
+
+def test_errors_are_shown_where_a_job_writes_nothing_else(page: Page, site: Site, house: House):
+    number = house.add({"command": "echo wrong >&2; exit 1", "name": "errors"})
+    house.wait(number)
+
+    go(page, site, f"job/{number}")
+
+    expect(page.locator(".log-scroll")).to_contain_text("wrong")
+
+
+def _append(file: Path, first: int, last: int) -> None:
+    with file.open("a") as more:
+        more.write("".join(f"first {number}\n" for number in range(first, last + 1)))
+
+
+def _height(page: Page) -> int:
+    return int(scroller(page).evaluate("one => one.scrollHeight"))

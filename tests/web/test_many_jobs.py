@@ -1,0 +1,65 @@
+"""A table of 120,000 jobs: its first rows come at once, and its end is one gesture away."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from daemon.house import House
+from stories.outside import wait_until
+from web.browsing import Site, go
+
+JOBS = 120_000
+RAN = 500
+
+
+@pytest.fixture(scope="module")
+def site(house: House) -> Site:
+    """A daemon after very many jobs: some have run, the rest are copies of them in its store."""
+    sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+    from fill import _copy
+
+    first = house.add(*({"command": f"true {number}", "num_gpus": 0} for number in range(RAN)))
+    wait_until(lambda: house.get("/v1/status")["counts"]["succeeded"] == RAN, seconds=120)
+    assert first == 1
+    house.end()
+    _copy(str(house.queue / "store.db"), RAN, JOBS // RAN)
+    house.start()
+    return Site(house)
+
+
+def test_the_first_rows_come_soon_and_the_end_is_reached(page: Page, site: Site):
+    go(page, site, "now")
+    began = time.monotonic()
+
+    page.goto(site.at("jobs"))
+    expect(page.locator(".job-rows .job-row a").first).to_have_text(str(JOBS))
+    print(f"the first rows of {JOBS} jobs after {time.monotonic() - began:.2f} s")
+
+    assert page.locator(".job-rows .job-row").count() < 100
+    expect(page.get_by_role("group", name="state")).to_contain_text("120,000")
+    began = time.monotonic()
+    page.locator(".job-scroll").evaluate("one => { one.scrollTop = one.scrollHeight }")
+    expect(page.locator(".job-rows .job-row a").last).to_have_text("1")
+    print(f"the last one after {time.monotonic() - began:.2f} s")
+
+
+def test_jumps_through_the_table_show_the_rows_that_belong_there(page: Page, site: Site):
+    go(page, site, "jobs")
+    expect(page.locator(".job-rows .job-row a").first).to_have_text(str(JOBS))
+
+    for part in (0.25, 0.5, 0.9, 0.1):
+        page.locator(".job-scroll").evaluate("(one, part) => { one.scrollTop = one.scrollHeight * part }", part)
+        wanted = str(round(JOBS * (1 - part)))
+        expect(page.get_by_role("link", name=wanted, exact=True)).to_be_in_viewport()
+
+
+def test_a_search_finds_one_among_all(page: Page, site: Site):
+    go(page, site, "jobs?order=oldest")
+
+    page.get_by_label("search").fill("true 499")
+
+    expect(page.locator(".job-rows .job-row a").first).to_have_text("500")
+    expect(page.locator(".job-table")).to_have_attribute("aria-rowcount", str(JOBS // RAN + 1))

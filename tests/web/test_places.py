@@ -1,0 +1,135 @@
+"""Wherever it is looked at: below a path prefix, on a narrow screen, in the dark, and without seeing it."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from daemon.house import House
+from stories.outside import wait_until
+from web.browsing import NARROW, Site, fits, go, visit
+from web.building import MODULES, install_tools
+from web.proxy import below
+
+VIEWS = (
+    "now",
+    "jobs",
+    "timeline?hours=1",
+    "submit",
+    "job/{0}",
+    "job/{0}/log",
+    "job/{0}/environment",
+    "job/{0}/code",
+    "job/{1}",
+)
+LONG = "a-name-that-is-much-longer-than-a-narrow-screen-is-wide-and-has-no-place-to-break-it"
+
+
+@pytest.fixture(scope="module")
+def jobs(house: House) -> Iterator[tuple[int, int]]:
+    """One that runs, and one that has failed; others wait."""
+    failed = house.add({"command": "echo wrong >&2; exit 3", "name": LONG, "project": LONG})
+    house.wait(failed)
+    command = rf"for i in $(seq 50); do printf '\033[3{{1,2,3,4,5,6}}m%s {LONG} {LONG}\n' $i; done; sleep 600"
+    running = house.add({"command": command, "name": "baseline", "project": "vision", "env": {"LONG": LONG * 3}})
+    house.add(*({"command": "true", "name": f"wait-{number}", "num_gpus": 4} for number in range(12)))
+    wait_until(lambda: house.state(running) == "running")
+    yield running, failed
+    house.post("/v1/jobs/act", {"action": "kill", "ids": [running]})
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    install_tools()
+    return (MODULES / "axe-core" / "axe.min.js").read_text()
+
+
+def settle(page: Page) -> None:
+    """What the view shows at first has come."""
+    expect(page.locator("main")).not_to_have_text("…")
+    page.wait_for_load_state("load")
+    expect(page.locator("main").locator("h1, [role=table], .log").first).to_be_visible()
+
+
+@pytest.mark.parametrize("path", VIEWS)
+def test_a_narrow_screen_needs_no_sideways_scrolling(
+    path: str, site: Site, browser: Browser, jobs: tuple[int, int]
+):
+    with visit(site, browser, viewport=NARROW, has_touch=True) as (page, _):
+        go(page, site, path.format(*jobs))
+        settle(page)
+
+        found = fits(page)
+        assert found["content"] <= found["window"], _too_wide(page)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("path", VIEWS)
+def test_axe_finds_nothing_serious(
+    path: str, theme: Any, site: Site, browser: Browser, jobs: tuple[int, int], axe: str
+):
+    with visit(site, browser, color_scheme=theme, bypass_csp=True) as (page, _):
+        go(page, site, path.format(*jobs))
+        settle(page)
+        page.evaluate(axe)
+
+        found = page.evaluate("async () => (await axe.run(document)).violations")
+
+    serious = [
+        f"{one['id']}: {node['html'][:120]} {node.get('failureSummary', '')[:300]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
+    assert serious == []
+
+
+def test_the_page_works_below_a_path_prefix(site: Site, browser: Browser, house: House, jobs: tuple[int, int]):
+    with (
+        below("/some/prefix", site.address) as address,
+        visit(site, browser, address=address) as (page, _),
+    ):
+        page.goto(f"{address}#/now")
+        expect(page.locator(".connection")).to_have_text("live")
+        expect(page.get_by_role("region", name="Running")).to_contain_text("baseline")
+        for view in ("Jobs", "Timeline", "Submit", "Now"):
+            page.get_by_role("link", name=view, exact=True).click()
+            expect(page).to_have_url(re.compile(rf"{re.escape(address)}#/{view.lower()}"))
+            settle(page)
+        page.goto(f"{address}#/job/{jobs[0]}")
+        expect(page.locator(".log-scroll")).to_contain_text(LONG)
+
+        number = house.add({"command": "true", "name": "seen through it"})
+        page.goto(f"{address}#/jobs?text=through")
+        expect(page.locator(".job-rows")).to_contain_text("seen through it")
+        page.get_by_role("checkbox", name=f"choose job {number}").check()
+        page.get_by_role("toolbar").get_by_role("button", name="Hold").click()
+        expect(page.locator(".toast").first).to_be_visible()
+
+
+def test_the_theme_is_the_systems_until_somebody_chooses_and_stays_chosen(page: Page, site: Site):
+    ground = "() => getComputedStyle(document.body).backgroundColor"
+    go(page, site, "now")
+    page.emulate_media(color_scheme="light")
+    light = page.evaluate(ground)
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate(ground)
+
+    page.get_by_role("button", name="theme: system").click()
+    expect(page.get_by_role("button", name="theme: light")).to_be_visible()
+    chosen = page.evaluate(ground)
+    page.reload()
+    expect(page.get_by_role("button", name="theme: light")).to_be_visible()
+
+    assert dark != light
+    assert chosen == page.evaluate(ground) == light
+
+
+def _too_wide(page: Page) -> object:
+    return page.evaluate(
+        """() => [...document.querySelectorAll("body *")]
+            .filter(one => one.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+            .slice(0, 8).map(one => one.outerHTML.slice(0, 160))"""
+    )

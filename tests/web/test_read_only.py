@@ -1,0 +1,59 @@
+"""`dibs web --read-only`: who opens it can look, and change nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from daemon.house import House
+from stories.outside import wait_until
+from web.browsing import Site, go, visit
+
+ACTS = "Kill|Retry|Hold|Release|Edit|Edit and resubmit|Drain|Use it again|Pause the queue|Go on|Add|Dry run|Set"
+
+
+@pytest.fixture(scope="module")
+def site(house: House) -> Site:
+    return Site(house, read_only=True)
+
+
+@pytest.fixture(scope="module")
+def running(house: House) -> Iterator[int]:
+    number = house.add({"command": "echo hello; sleep 600", "name": "looked at"})
+    wait_until(lambda: house.state(number) == "running")
+    yield number
+    house.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+
+
+@pytest.mark.parametrize("path", ["now", "jobs", "job/{0}", "job/{0}/log", "timeline", "submit"])
+def test_no_view_offers_to_change_anything(path: str, page: Page, site: Site, running: int):
+    go(page, site, path.format(running))
+
+    expect(page.locator(".who")).to_contain_text("read-only")
+    expect(page.locator("main")).not_to_be_empty()
+    for name in ACTS.split("|"):
+        expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
+    expect(page.get_by_role("link", name="Submit")).to_have_count(0)
+
+
+def test_what_runs_is_seen_all_the_same(page: Page, site: Site, running: int):
+    go(page, site, f"job/{running}")
+
+    expect(page.locator("h1 + .badge")).to_have_text("running")
+    expect(page.locator(".log-scroll")).to_contain_text("hello")
+
+
+def test_the_daemon_refuses_what_the_page_does_not_offer(site: Site, browser: Browser, house: House, running: int):
+    with visit(site, browser) as (page, watch):
+        watch.forgive("403")
+        go(page, site, "now")
+
+        status = page.evaluate(
+            """async ([token, id]) => (await fetch("v1/jobs/act", {method: "POST",
+               headers: {Authorization: `Bearer ${token}`, "Content-Type": "application/json"},
+               body: JSON.stringify({action: "kill", ids: [id]})})).status""",
+            [site.session["token"], running],
+        )
+
+        assert status == 403
+        assert house.state(running) == "running"

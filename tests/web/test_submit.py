@@ -1,0 +1,112 @@
+"""Submit: a form with the wishes."""
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from daemon.house import House
+from stories.outside import wait_until
+from web.browsing import Site, Watch, go
+
+
+@pytest.fixture
+def form(page: Page, site: Site, house: House) -> Locator:
+    """The form, with a folder in it."""
+    go(page, site, "submit")
+    form = page.get_by_role("form", name="new jobs")
+    form.get_by_label("Folder").fill(str(house.world.folder.parent))
+    return form
+
+
+def test_several_lines_are_several_jobs(page: Page, form: Locator, house: House):
+    form.get_by_label("Name", exact=True).fill("sweep")
+    form.get_by_label("Output file").fill("out-%j.txt")
+    form.get_by_label("Commands").fill("echo one\n# not this\necho two\necho three")
+    expect(form.locator("output")).to_have_text("3 jobs")
+    form.get_by_label("Priority").fill("5")
+
+    form.get_by_role("button", name="Add", exact=True).click()
+
+    expect(form.locator(".submit-added")).to_contain_text("Added 3 jobs:")
+    links = form.locator(".submit-added a")
+    expect(links).to_have_count(3)
+    numbers = [int(text.split()[1]) for text in links.all_inner_texts()]
+    jobs = [house.job(number) for number in numbers]
+    assert [job["command"] for job in jobs] == ["echo one", "echo two", "echo three"]
+    assert {(job["name"], job["priority"]) for job in jobs} == {("sweep", 5)}
+    house.wait(*numbers)
+    written = house.world.folder.parent / f"out-{numbers[1]}.txt"
+    wait_until(written.exists)
+    assert written.read_text() == "two\n"
+
+
+def test_a_dry_run_says_where_and_when_and_adds_nothing(page: Page, form: Locator, house: House):
+    before = house.get("/v1/jobs")["total"]
+    form.get_by_label("Commands").fill("true\ntrue")
+
+    form.get_by_role("button", name="Dry run").click()
+    prospects = page.get_by_role("region", name="dry run")
+    expect(prospects).to_contain_text("If you added them now")
+    expect(prospects).to_contain_text("now on GPU")
+    form.get_by_label("GPUs", exact=True).fill("4")
+    expect(prospects).to_have_count(0)
+    form.get_by_role("button", name="Dry run").click()
+    expect(prospects).to_contain_text("4 GPUs")
+
+    assert house.get("/v1/jobs")["total"] == before
+
+
+def test_what_cannot_be_read_is_said_at_its_field(page: Page, form: Locator):
+    form.get_by_label("Commands").fill("true")
+    form.get_by_label("Time limit").fill("soon")
+
+    form.get_by_role("button", name="Add", exact=True).click()
+
+    expect(form.get_by_label("Time limit")).to_be_focused()
+    expect(form.get_by_label("Time limit")).to_have_attribute("aria-invalid", "true")
+    expect(form.get_by_role("alert")).to_contain_text("One field cannot be read")
+    form.get_by_label("Time limit").fill("2h")
+    expect(form.get_by_label("Time limit")).to_have_attribute("aria-invalid", "false")
+
+
+def test_what_the_daemon_refuses_is_said_in_its_words(page: Page, form: Locator, watch: Watch):
+    watch.forgive("4[0-9][0-9]")
+    form.get_by_label("Commands").fill("true")
+    form.get_by_label("GPUs", exact=True).fill("9")
+
+    form.get_by_role("button", name="Add", exact=True).click()
+
+    expect(form.get_by_role("alert")).to_contain_text("9 GPUs")
+
+
+def test_nothing_to_add_is_said(form: Locator):
+    form.get_by_role("button", name="Add", exact=True).click()
+
+    expect(form.get_by_label("Commands")).to_be_focused()
+    expect(form.get_by_role("alert")).not_to_be_empty()
+
+
+def test_a_whole_script_is_one_job(page: Page, form: Locator, house: House):
+    form.get_by_label("Commands").fill("a=1\necho $a")
+    form.get_by_label("The whole text is one job").check()
+
+    form.get_by_label("Script").press("Control+Enter")
+
+    form.locator(".submit-added a").click()
+    expect(page.locator("h1 + .badge")).to_have_text("succeeded")
+    expect(page.locator(".log-scroll")).to_contain_text("1")
+
+
+def test_the_environment_and_the_folder_are_those_of_an_earlier_job(page: Page, site: Site, house: House):
+    like = house.add({"command": "true", "name": "pattern", "workdir": str(house.world.folder.parent)})
+    house.wait(like)
+    go(page, site, "submit")
+    form = page.get_by_role("form", name="new jobs")
+    form.get_by_label("Environment").select_option(str(like))
+    form.get_by_label("Commands").fill("echo ledger=$LEDGER; pwd")
+    expect(form.get_by_label("Folder")).to_have_value(str(house.world.folder.parent))
+
+    form.get_by_role("button", name="Add", exact=True).click()
+
+    form.locator(".submit-added a").click()
+    expect(page.locator(".log-scroll")).to_contain_text(f"ledger={house.world.ledger.path}")
+    expect(page.locator(".log-scroll")).to_contain_text(str(house.world.folder.parent))

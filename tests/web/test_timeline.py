@@ -1,0 +1,103 @@
+"""Timeline: who had which GPU when."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from daemon.house import House
+from stories.outside import wait_until
+from web.browsing import Site, go
+
+
+@pytest.fixture(scope="module")
+def busy(house: House) -> Iterator[dict[str, int]]:
+    """A job that runs and one that has failed."""
+    failed = house.add({"command": "sleep 0.3; exit 1", "name": "short", "project": "language"})
+    house.wait(failed)
+    running = house.add({"command": "sleep 600", "name": "baseline", "project": "vision"})
+    wait_until(lambda: house.state(running) == "running")
+    yield {"failed": failed, "running": running}
+    house.post("/v1/jobs/act", {"action": "kill", "ids": [running]})
+
+
+def test_every_card_has_a_row_and_the_words_tell_what_is_drawn(page: Page, site: Site, busy: dict[str, int]):
+    go(page, site, "timeline?hours=1")
+    page.get_by_text("The same in words").click()
+
+    table = page.get_by_role("table")
+    for card in range(4):
+        expect(table.get_by_role("row", name=re.compile(rf"^(GPU )?{card}\b"))).to_be_visible()
+    expect(table).to_contain_text(re.compile("1 job|2 jobs"))
+    page.get_by_role("group", name="rows").get_by_role("button", name="Project").click()
+    expect(table).to_contain_text("vision")
+    expect(table).to_contain_text("language")
+    page.get_by_role("group", name="rows").get_by_role("button", name="Job").click()
+    expect(table).to_contain_text("baseline")
+    expect(page).to_have_url(re.compile("by=job"))
+
+
+def test_zooming_and_moving_are_in_the_address(page: Page, site: Site, busy: dict[str, int]):
+    go(page, site, "timeline")
+    expect(page.locator(".timeline-span")).to_have_text("1d")
+
+    page.get_by_role("button", name="6 h").click()
+    expect(page).to_have_url(re.compile("hours=6"))
+    page.keyboard.press("+")
+    expect(page).to_have_url(re.compile("hours=3"))
+    page.get_by_role("button", name="see a longer time").click()
+    expect(page).to_have_url(re.compile("hours=6"))
+    page.get_by_role("button", name="back in time").click()
+    expect(page).to_have_url(re.compile("until="))
+    page.locator("canvas").hover()
+    page.mouse.wheel(0, -500)
+    expect(page.locator(".timeline-span")).not_to_have_text("6h")
+    page.get_by_role("button", name="Now", exact=True).click()
+    expect(page).not_to_have_url(re.compile("until="))
+
+
+def test_a_bar_is_pointed_at_and_clicked(page: Page, site: Site, busy: dict[str, int]):
+    go(page, site, "timeline?hours=0.003")
+    box = page.locator("canvas").bounding_box()
+    assert box is not None
+    place = box["x"] + box["width"] * 0.9  # where now is; it began before the left edge, or will have soon
+
+    def find_bar() -> bool:
+        for down in range(30, int(box["height"]), 10):
+            page.mouse.move(place, box["y"] + down)
+            if page.locator(".timeline-tip").is_visible():
+                return True
+        return False
+
+    wait_until(find_bar)
+    expect(page.locator(".timeline-tip")).to_contain_text(f"job {busy['running']} baseline")
+    page.mouse.down()
+    page.mouse.up()
+
+    expect(page).to_have_url(site.at(f"job/{busy['running']}"))
+
+
+def test_the_keyboard_goes_from_bar_to_bar(page: Page, site: Site, busy: dict[str, int]):
+    go(page, site, "timeline?hours=1&by=job")
+    expect(page.locator("canvas")).to_be_visible()
+
+    def shows_the_first() -> bool:
+        page.keyboard.press("j")
+        return "job" in (page.locator(".timeline-tip").all_inner_texts() or [""])[0]
+
+    wait_until(shows_the_first)
+    page.keyboard.press("Enter")
+
+    expect(page).to_have_url(re.compile(r"#/job/\d+"))
+
+
+def test_a_job_that_starts_appears_without_a_reload(page: Page, site: Site, house: House, busy: dict[str, int]):
+    go(page, site, "timeline?hours=1&by=project")
+    page.get_by_text("The same in words").click()
+    expect(page.get_by_role("table")).to_contain_text("vision")
+
+    number = house.add({"command": "true", "project": "newcomers"})
+
+    expect(page.get_by_role("table")).to_contain_text("newcomers")
+    house.wait(number)
