@@ -50,6 +50,7 @@ class Cards:
     ) -> None:
         self.pool = pool
         self.may_grow = False  # somebody may put more GPUs into the pool while we run
+        self.news = 0  # how often something was heard about the cards from others than our own attempts
         self.marks: Mapping[str, str] = {}  # by a card's key, why nothing is started there: "is drained"
         self._is_ours = is_ours
         self._is_alive = is_alive
@@ -71,11 +72,13 @@ class Cards:
 
     def taken_by_others(self, claims: Iterable[Claim], busy: Busy) -> None:
         """Somebody else was first: leave these cards alone until we look again."""
+        self.news += 1
         for claim in claims:
             self._page(claim.gpu).others = busy
 
     def look_again(self) -> None:
         """Forget what others held: the next try tells."""
+        self.news += 1
         for page in self._books.values():
             page.others = None
 
@@ -86,6 +89,7 @@ class Cards:
 
     def saw(self, reading: Reading | None, failure: str = "") -> None:
         """Take in what the cards say. Without an answer nothing new may start on them."""
+        self.news += 1
         self._silent = failure if reading is None else ""
         if reading is None:
             return

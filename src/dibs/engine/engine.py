@@ -8,9 +8,9 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dibs.backends.local import Attached, LocalBackend
@@ -21,6 +21,7 @@ from dibs.engine.machine import Machine
 from dibs.engine.place import Place
 from dibs.engine.results import Results
 from dibs.engine.settling import LOOK_AT_STARTING, Settling
+from dibs.engine.standing import Standing, kind_of
 from dibs.engine.waiting import WaitingLine
 from dibs.errors import StoreUnusable
 from dibs.leases.leases import Leases
@@ -28,6 +29,7 @@ from dibs.model.claims import Claim
 from dibs.model.events import Ended, Event, Found, Refused, Skipped, Started, Trouble, Waits
 from dibs.model.jobs import Attempt, Job, JobId, Request, State
 from dibs.model.reasons import Reason
+from dibs.model.values import changed
 from dibs.policy.schedule import booking, impossible, is_allowed, schedule
 from dibs.policy.snapshot import Plan, Snapshot
 from dibs.policy.turns import in_turn, joined, served_after, trimmed
@@ -83,6 +85,7 @@ class Engine:
         self._active: set[str] = set()  # projects of which jobs wait or run
         self.served: Mapping[str, float] = {}  # how much each project was given, so that they take turns
         self._last_reason: tuple[JobId, Reason] | None = None
+        self._standing = Standing(self.hand, cards)
         self._settling = Settling(
             hand=self.hand,
             store=store,
@@ -190,9 +193,8 @@ class Engine:
         before = self._keep()
         try:
             with self.store.turn():
-                for key in done:
-                    self._settling.settle(key, now)
-                begun = self._begin(now) if self._may_begin else []
+                left = self._settle(done, now)
+                begun = self._begin(left, now)
                 self._keeper.let_go_of_spares()
                 self._observer.before_commit()
         except (StoreUnusable, OSError) as error:
@@ -210,6 +212,7 @@ class Engine:
     def change(self) -> Iterator[float]:
         """A turn for what people ask for: durable at its end, or it never happened. Gives the moment."""
         now = self.clock()
+        self._standing.forget()
         before = self._keep()
         try:
             with self.store.turn():
@@ -284,9 +287,29 @@ class Engine:
             elif name == "words":
                 self._tell(now)
 
-    def _begin(self, now: float) -> list[Open]:
+    def _settle(self, done: Sequence[Key], now: float) -> list[Open]:
+        """Record what became of these attempts; return those that have left their places."""
+        before = [self.hand.open[key] for key in dict.fromkeys(done) if key in self.hand.open]
+        for one in before:
+            self._settling.settle(one.attempt.key, now)
+        return [one for one in before if one.attempt.key not in self.hand.open]
+
+    def _begin(self, left: Sequence[Open], now: float) -> list[Open]:
         """Decide, take the leases, record the intents. Others may be faster: then decide again without them."""
         begun: list[Open] = []
+        if not self._may_begin:
+            self._standing.forget()
+            return begun
+        for job, claims in self._standing.followers(left, self.paused, now):
+            one = self._take(job, claims, now)
+            if one is None:
+                break
+            begun.append(one)
+        else:
+            if begun:
+                self._standing.go_on(begun)
+                return begun
+        self._standing.forget()
         if not self.hand.waiting.count:
             return begun
         while True:
@@ -301,6 +324,7 @@ class Engine:
                 begun.append(one)
             if not beaten and (not self.hand.waiting.count or _each_kind_waits(snapshot, plan)):
                 break
+        self._standing.keep(plan, snapshot, begun)
         stuck = next((job for job in snapshot.waiting if job.id in plan.reasons), None)
         if stuck is None:
             self._keeper.stop_waiting()
@@ -353,7 +377,7 @@ class Engine:
         self._reach("after-lease")
         self.store.open_attempt(attempt)
         self.hand.waiting.remove(job)
-        running = replace(job, state=State.RUNNING, attempts=number, tries=job.tries + 1)
+        running = changed(job, state=State.RUNNING, attempts=number, tries=job.tries + 1)
         one = Open(running, attempt, is_ours=True)
         self.hand.open[attempt.key] = one
         self.cards.book(attempt, job)
@@ -397,10 +421,10 @@ class Engine:
     # -- what others see of it -------------------------------------------------------------------------
 
     def _show_result(self, event: Event) -> list[Event]:
-        if not isinstance(event, Ended | Found | Refused | Skipped):
+        if not isinstance(event, (Ended, Found, Refused, Skipped)):
             return []
         try:
-            if isinstance(event, Ended | Found):
+            if isinstance(event, (Ended, Found)):
                 self._results.end(event.job, event.attempt, event.outcome)
             elif isinstance(event, Refused):
                 self._results.refuse(event.job, event.outcome)
@@ -462,6 +486,7 @@ class Engine:
     ) -> None:
         """The store would not have it. Nothing was started, nobody was told; the disk's truth is ours again."""
         hand = self.hand
+        self._standing.forget()
         for one in hand.open.values():
             self.cards.release(one.attempt)
         self._keeper.keep_only(before.open.keys())
@@ -513,11 +538,5 @@ class _Before:
 
 def _each_kind_waits(snapshot: Snapshot, plan: Plan) -> bool:
     """Whether of each kind of job one was left over. Where none was, more of that kind may fit."""
-    waiting = {_kind(job.request) for job in snapshot.waiting if job.id in plan.reasons}
-    return all(_kind(job.request) in waiting for job in snapshot.waiting)
-
-
-def _kind(request: Request) -> Hashable:
-    """The same for all jobs of a class, and cheaper than the class itself."""
-    array = request.array.array if request.array is not None and request.array.most is not None else None
-    return (request.wishes, request.project, request.time_limit, array)
+    waiting = {kind_of(job.request) for job in snapshot.waiting if job.id in plan.reasons}
+    return all(kind_of(job.request) in waiting for job in snapshot.waiting)
