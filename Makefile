@@ -89,6 +89,9 @@ system:
 	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v git >/dev/null || missing="$$missing git"; \
 	command -v curl >/dev/null || missing="$$missing curl"; \
+	command -v openssl >/dev/null || missing="$$missing openssl"; \
+	command -v faketime >/dev/null || missing="$$missing faketime"; \
+	command -v systemctl >/dev/null || missing="$$missing systemd"; \
 	if [ ! -x $(PYTHON) ]; then \
 	  $(FIND_PYTHON); \
 	  [ -z "$$python" ] || $$python -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing $$python-venv"; \

@@ -26,8 +26,8 @@ OF_THE_QUEUE = ("queue.md", "daemon.md", "api.md")
 ENDLESS = 1  # seconds after which a block that never ends is ended
 # Every verb: `test_no_verb_is_forgotten` compares this with the program.
 COMMANDS = [
-    *("", "run", "add", "ls", "log", "why", "info", "wait", "kill", "retry", "hold", "release", "edit"),
-    *("pause", "unpause", "clean", "export", "import", "doctor", "completion"),
+    *("", "run", "add", "ls", "log", "why", "info", "wait", "web", "kill", "retry", "hold", "release", "edit"),
+    *("lessons", "pause", "unpause", "clean", "export", "import", "simulate", "doctor", "completion"),
     *("gpus", "gpus release", "gpus drain", "gpus undrain", "gpus add", "gpus remove"),
     *("daemon", "daemon start", "daemon stop", "daemon restart", "daemon status", "daemon log", "daemon run"),
     *("daemon install", "daemon uninstall", "config", "config get", "config set", "config path"),

@@ -14,7 +14,7 @@ SOURCE = Path(dibs.__file__).parent
 FLOORS = {
     "model": 0,
     "policy": 1,
-    **dict.fromkeys(["store", "gpus", "leases", "supervise", "backends", "sweeps"], 2),
+    **dict.fromkeys(["store", "gpus", "leases", "supervise", "backends", "sweeps", "simulate"], 2),
     "engine": 3,
     **dict.fromkeys(["build", "inputs", "foreground", "client", "daemon"], 4),
     **dict.fromkeys(["cli", "tui", "compat", "__main__"], 5),

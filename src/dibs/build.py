@@ -13,9 +13,12 @@ from dibs.leases.who import user_name
 
 if TYPE_CHECKING:
     from dibs.engine.browse import BrowsableFolders
+    from dibs.engine.consequences import Consequences
     from dibs.engine.engine import Engine
+    from dibs.engine.health import Health
     from dibs.engine.hooks import Hooks
     from dibs.engine.machine import Machine
+    from dibs.engine.manners import Manners
     from dibs.engine.notify import Notifier
     from dibs.engine.queue import Queue
     from dibs.engine.results import Results
@@ -42,6 +45,7 @@ def build_engine(
     respect_processes: bool = True,
     log_limit: int | None = None,
     machine: "Machine | None" = None,
+    manners: "Manners | None" = None,
 ) -> "Engine":
     """An engine over a store in `root`."""
     # Loaded here: `dibs gpus` needs only the leases and must answer at once.
@@ -50,21 +54,30 @@ def build_engine(
     from dibs.engine.cards import Cards
     from dibs.engine.engine import Engine
     from dibs.engine.machine import Machine
+    from dibs.engine.manners import Manners
+    from dibs.engine.ours import is_of_a_running_job
     from dibs.engine.place import Place
-    from dibs.gpus.foreign import dibs_job_of, pid_is_alive
+    from dibs.gpus.foreign import attempt_folder_of, pid_is_alive
     from dibs.store.store import Store
 
     umask = os.umask(0o077)
     os.umask(umask)
+
+    def folder_of(pid: int) -> str | None:
+        folder = attempt_folder_of(pid)
+        return folder if folder is not None and folder.startswith(f"{root}/attempts/") else None
+
     return Engine(
         store=Store(f"{root}/store.db"),
         backend=LocalBackend(root, hooks.add_reader, hooks.remove_reader),
         leases=build_leases(environ),
         cards=Cards(
             pool,
-            is_ours=lambda pid: dibs_job_of(pid) is not None,
+            is_ours=is_of_a_running_job,
             is_alive=pid_is_alive,
+            folder_of=folder_of,
             respect_processes=respect_processes,
+            manners=manners or Manners(),
         ),
         results=results,
         place=Place(
@@ -88,6 +101,8 @@ class BuiltQueue:
 
     engine: "Engine"
     queue: "Queue"
+    consequences: "Consequences"
+    health: "Health"
     leases: Leases
     probe: "Probe | None"
     journal: "Journal"
@@ -102,7 +117,9 @@ def build_queue(
     from dibs.engine.browse import BrowsableFolders
     from dibs.engine.consequences import Consequences
     from dibs.engine.explain import Explain
+    from dibs.engine.health import Health
     from dibs.engine.machine import this_machine
+    from dibs.engine.manners import manners_of
     from dibs.engine.notify import Channels, Notifier
     from dibs.engine.queue import Queue
     from dibs.gpus.pool import resolve_pool
@@ -126,6 +143,7 @@ def build_queue(
         hooks=hooks,
         log_limit=settings.log_limit,
         machine=this_machine(),
+        manners=manners_of(settings),
     )
     notifier = Notifier(
         Channels(
@@ -144,7 +162,10 @@ def build_queue(
     text = engine.store.queue.setting("pool") or settings.gpus
     parse_gpu_list(text)  # what cannot be meant is no reason to begin without a GPU
     try:
-        engine.cards.pool = resolve_pool(text, probe, environ)
+        missing: list[str] = []
+        engine.cards.pool = resolve_pool(text, probe, environ, missing)
+        if missing:
+            log(f"begins without GPU {', '.join(missing)}: the driver does not show it")
     except DibsError as error:
         # Jobs without a GPU can run, and `dibs gpus add` can name some: that is no reason not to begin.
         log(f"no GPU to begin with: {error.message}; {error.remedy}")
@@ -155,6 +176,8 @@ def build_queue(
     )
     consequences = Consequences(engine, journal, limits)
     engine.observe(consequences)
+    first_test = None if settings.canary == "never" else settings.canary_after
+    health = Health(engine, consequences, first_test, is_watched=probe is not None)
     queue = Queue(
         engine,
         consequences,
@@ -165,6 +188,8 @@ def build_queue(
     return BuiltQueue(
         engine=engine,
         queue=queue,
+        consequences=consequences,
+        health=health,
         leases=build_leases(environ),
         probe=probe,
         journal=journal,

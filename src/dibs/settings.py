@@ -23,10 +23,17 @@ class Settings:
     """What somebody may set once for all commands. Every field is a row of TABLE."""
 
     gpus: str = "auto"
+    gpu_order: str = "emptiest"
+    min_free: int = 0
+    respect_graphics: bool = False
+    ignore_memory: int = 0  # bytes
+    reading_seconds: float = 1.0
     retention: float | None = None  # seconds; None: for ever
     max_quick_failures: int = 5
     quick_seconds: float = 10.0
     gpu_failures: int = 3
+    canary: str = "auto"
+    canary_after: float = 600.0  # seconds
     log_limit: int = 1024**3  # bytes
     keep_logs: int | None = None  # bytes; None: all
     notify_command: str = ""
@@ -34,6 +41,7 @@ class Settings:
     notify_apprise: str = ""
     notify_on: str = "failure"
     results_folder: str = ""
+    web: str = "asked"
     no_start: bool = False
 
 
@@ -125,6 +133,8 @@ def read_text(path: str) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, PermissionError) and not os.access(os.path.dirname(path), os.X_OK):
+            return ""  # somebody else's home, as `sudo -u` may leave it behind: our settings are not there
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise BadInput(
             f"cannot read the settings in {path}: {reason}", remedy="mend or remove the file"
@@ -175,10 +185,27 @@ def _gpus(written: object) -> str:
     return text
 
 
+def _gpu_order(written: object) -> str:
+    text = str(written) if isinstance(written, int) and not isinstance(written, bool) else _text(written)
+    ids = [part.strip() for part in text.split(",")]
+    are_ids = all(re.fullmatch(r"[0-9]{1,4}(:[0-9]{1,4})?|(GPU|MIG|AMD)-[\w.:-]*", one) for one in ids)
+    if text not in ("emptiest", "coolest", "last") and (not are_ids or len(set(ids)) < len(ids)):
+        raise BadInput("it is emptiest, coolest, last, or GPUs like 3,2")
+    return text
+
+
 def _folder(written: object) -> str:
     text = os.path.expanduser(_text(written))
     if text and text != "none" and not text.startswith("/"):
         raise BadInput("it is the absolute path of a folder, or none, or empty")
+    return text
+
+
+def _web(written: object) -> str:
+    text = _text(written).strip()
+    match = re.fullmatch(r"(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\]):([0-9]{1,5})", text)
+    if text not in ("asked", "never") and (match is None or not 1 <= int(match[1]) <= 65_535):
+        raise BadInput('it is "asked", "never", or an address of this machine like "127.0.0.1:8265"')
     return text
 
 
@@ -197,6 +224,13 @@ def _seconds(written: object) -> float:
     return float(str(written))
 
 
+def _pause(written: object) -> float:
+    seconds = _seconds(written)
+    if not 0.1 <= seconds <= 60:
+        raise BadInput("it is a number of seconds from 0.1 to 60")
+    return seconds
+
+
 def _duration(written: object) -> float | None:
     if written == "never":
         return None
@@ -206,6 +240,23 @@ def _duration(written: object) -> float | None:
     if match is None or not float(match[1]):
         raise BadInput('it is "never", or a time like "30d" or "12h"')
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def _time(written: object) -> float:
+    try:
+        seconds = _duration(written)
+    except BadInput:
+        seconds = None
+    if seconds is None:
+        raise BadInput('it is a time like "10m" or "1h"')
+    return seconds
+
+
+def _canary(written: object) -> str:
+    text = _text(written).strip()
+    if not text:
+        raise BadInput('it is "auto", "never", or a command')
+    return text
 
 
 def _size(written: object) -> int:
@@ -229,6 +280,15 @@ def _size_or_never(written: object) -> int | None:
         raise BadInput('it is "never", or a size from "1M", like "50G"') from None
 
 
+def _size_or_zero(written: object) -> int:
+    if str(written) == "0" and not isinstance(written, bool):
+        return 0
+    try:
+        return _size(written)
+    except BadInput:
+        raise BadInput('it is 0, or a size from "1M", like "200M"') from None
+
+
 def _truth(written: object) -> bool:
     if isinstance(written, bool):
         return written
@@ -248,6 +308,35 @@ def _one_of(*words: str) -> Callable[[object], str]:
 
 TABLE = (
     Setting("gpus", "DIBS_POOL", "auto", _gpus, "The GPUs of the queue: auto, or ids like 0,1 or 0,0,1."),
+    Setting(
+        "gpu_order",
+        "DIBS_GPU_ORDER",
+        "emptiest",
+        _gpu_order,
+        "Which GPU is taken first: emptiest, coolest, last, or ids like 3,2.",
+    ),
+    Setting("min_free", "DIBS_MIN_FREE", "0", _whole(0), "So many GPUs that nobody uses are left to others."),
+    Setting(
+        "respect_graphics",
+        "DIBS_RESPECT_GRAPHICS",
+        "false",
+        _truth,
+        "Whether a GPU on which somebody only draws is busy.",
+    ),
+    Setting(
+        "ignore_memory",
+        "DIBS_IGNORE_MEMORY",
+        "0",
+        _size_or_zero,
+        "Other people's processes that hold less of a GPU's memory are overlooked: 200M.",
+    ),
+    Setting(
+        "reading_seconds",
+        "DIBS_READING_SECONDS",
+        "1",
+        _pause,
+        "How often the GPUs are looked at while jobs wait or run.",
+    ),
     Setting("retention", "DIBS_RETENTION", "never", _duration, "When jobs that are over are removed: never, 30d."),
     Setting(
         "max_quick_failures",
@@ -263,6 +352,20 @@ TABLE = (
         "3",
         _whole(0),
         "So many failures in a row on one GPU quarantine it; 0: never.",
+    ),
+    Setting(
+        "canary",
+        "DIBS_CANARY",
+        "auto",
+        _canary,
+        "How a quarantined GPU is tested: auto, never, or a command that ends with 0 where it is well.",
+    ),
+    Setting(
+        "canary_after",
+        "DIBS_CANARY_AFTER",
+        "10m",
+        _time,
+        "When a quarantined GPU is tested first; then after twice the time, and so on up to a day.",
     ),
     Setting("log_limit", "DIBS_LOG_LIMIT", "1G", _size, "The most that is kept of each output stream of a job."),
     Setting(
@@ -294,6 +397,13 @@ TABLE = (
         "",
         _folder,
         "The folder of links project/name/number to what jobs left; empty: results in the state folder; or none.",
+    ),
+    Setting(
+        "web",
+        "DIBS_WEB",
+        "asked",
+        _web,
+        "When browsers can open the page: asked (after `dibs web`), never, or always at 127.0.0.1:8265.",
     ),
     Setting("no_start", "DIBS_NO_START", "false", _truth, "Do not start the daemon with the first command."),
 )

@@ -36,6 +36,7 @@ def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
         "num_gpus": 1,
         "share": None,
         "vram_bytes": None,
+        "vram": None,
         "gpu_type": "",
         "cpus": None,
         "mem_bytes": None,
@@ -47,6 +48,7 @@ def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
         "retries": 0,
         "retry_on": [],
         "restartable": False,
+        "bind": False,
         "tags": [],
         "after": [],
         "begin_at": None,
@@ -69,6 +71,7 @@ def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
         "message": "",
         "why_held": "",
         "folder": "" if state in ("queued", "held") else f"/state/attempts/{number}.1",
+        "usage": None,
         **more,
     }
 
@@ -81,8 +84,10 @@ class FakeDaemon:
         self.calls: list[tuple[str, str, dict[str, str], Any]] = []  # method, path, query, body
         self.logs: dict[tuple[int, str], bytes] = {}  # (job, stream)
         self.reasons: dict[int, str] = {}
+        self.reports: dict[int, dict[str, Any]] = {}  # series and advice
         self.names: dict[str, list[int]] = {}  # what references mean
         self.gpus: list[dict[str, Any]] = []
+        self.page: dict[str, str] = {}  # address, code and expires_at
         self.unchanged: dict[int, str] = {}
         self.slow = 0.0  # seconds before each answer
         self.refusal: tuple[int, str, str] | None = None  # status, code, message
@@ -140,12 +145,17 @@ class FakeDaemon:
                 "boot_id": "b",
                 "pid": 4000 + one,
             }
-            | {"cpu_seconds": 12.0, "max_rss_bytes": 1 << 30}
+            | {"cpu_seconds": 12.0, "max_rss_bytes": 1 << 30, "usage": job["usage"]}
             for one in range(1, job["attempts"] + 1)
         ]
         files = {name: f"{job['folder']}/{name}" if job["folder"] else "" for name in ("stdout", "stderr")}
         code = {"commit": "abc123", "is_dirty": True}
         return {**job, "attempts_list": attempts, "reason": self._reason(number), "code": code, **files}
+
+    def _usage(self, number: int, *_: Any) -> Any:
+        job = self.jobs[number]
+        said = {"series": None, "advice": [], **self.reports.get(number, {})}
+        return {"job": number, "attempt": job["attempts"] or None, "usage": job["usage"], **said}
 
     def _environment(self, *_: Any) -> Any:
         return {"environment": {"HOME": "/home/ann", "WANDB_MODE": "offline"}}
@@ -209,6 +219,12 @@ class FakeDaemon:
     def _act_on_gpus(self, _: Any, body: Any) -> Any:
         return {"changed": body["gpus"]}
 
+    def _enter(self, *_: Any) -> Any:
+        return self.page
+
+    def _change_page(self, *_: Any) -> Any:
+        return {"changed": True}
+
     def _clean(self, _: Any, body: Any) -> Any:
         states = body.get("state") or OVER
         gone = [number for number, job in self.jobs.items() if job["state"] in states]
@@ -243,12 +259,15 @@ _ROUTES = {
     r"GET /v1/jobs/(\d+)": "_job",
     r"PATCH /v1/jobs/(\d+)": "_edit",
     r"GET /v1/jobs/(\d+)/environment": "_environment",
+    r"GET /v1/jobs/(\d+)/usage": "_usage",
     r"GET /v1/jobs/(\d+)/why": "_why",
     r"GET /v1/jobs/(\d+)/log": "_log",
     r"GET /v1/find": "_find",
     r"POST /v1/(?:un)?pause": "_pause",
     r"GET /v1/gpus": "_gpus",
     r"POST /v1/gpus/act": "_act_on_gpus",
+    r"POST /v1/web": "_enter",
+    r"POST /v1/web/(?:close|renew)": "_change_page",
     r"POST /v1/clean": "_clean",
     r"GET /v1/export": "_export",
 }

@@ -119,7 +119,7 @@ def test_install_writes_a_unit_that_leaves_jobs_alone_and_says_what_is_next(conf
     text = (config / "config/systemd/user/dibs.service").read_text()
     assert ended.status == 0
     assert "KillMode=process\nRestart=on-failure\n" in text
-    assert 'Environment="DIBS_STATE=/a \\"b\\" %%h $$c"\n' in text
+    assert 'Environment="DIBS_STATE=/a \\"b\\" %%h $c"\n' in text
     assert "systemctl --user enable --now dibs.service" in ended.stderr
     assert "loginctl enable-linger" in ended.stderr
     assert "systemd 255" in ended.stderr

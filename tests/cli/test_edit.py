@@ -21,7 +21,11 @@ def some_jobs(daemon):
             ["--name", "x", "-P", "a", "--tag", "p", "--tag", "q"],
             {"name": "x", "project": "a", "tags": ["p", "q"]},
         ),
-        (["-n", "2", "--vram", "18G", "--share", "0.5"], {"num_gpus": 2, "vram_bytes": 18 << 30, "share": "1/2"}),
+        (
+            ["-n", "2", "--vram", "18G", "--share", "0.5"],
+            {"num_gpus": 2, "vram_bytes": 18 << 30, "vram": None, "share": "1/2"},
+        ),
+        (["--vram", "auto:12G"], {"vram_bytes": 12 << 30, "vram": "auto"}),
         (["--vram", "none", "--only", "none", "-t", "none"], None),
         (["-t", "2h", "--grace", "30s"], {"time_limit_seconds": 7200.0, "grace_seconds": 30.0}),
         (["--only", "0,1", "--prefer", "1"], {"only": ["0", "1"], "prefer": ["1"]}),
@@ -46,7 +50,7 @@ def some_jobs(daemon):
 def test_what_was_named_is_sent_and_nothing_else(daemon, typed, words, sent):
     done = typed("edit", "3", *words)
 
-    wanted = {"vram_bytes": None, "only": [], "time_limit_seconds": None} if sent is None else sent
+    wanted = {"vram_bytes": None, "vram": None, "only": [], "time_limit_seconds": None} if sent is None else sent
     assert daemon.bodies("PATCH") == [wanted]
     assert (done.status, done.stderr) == (0, "changed job 3\n")
 

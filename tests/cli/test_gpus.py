@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from dibs.cli.gpus import _as_json
+from dibs.cli.gpu_table import gpu_as_json
 from dibs.engine.survey import GpuUse, survey
 from dibs.leases.records import Holder
 from dibs.model.gpus import Gpu, GpuReading, Reading
@@ -33,10 +33,11 @@ def test_it_loads_neither_the_store_nor_a_loop(tmp_path):
 def test_the_keys_of_the_json_are_stable():
     use = survey(None, [_holder("index-3", "1/2")], [_holder("index-3", "1")], user="ann")[0]
 
-    data = json.loads(json.dumps(_as_json(use)))
+    data = json.loads(json.dumps(gpu_as_json(use)))
 
     assert list(data) == [
         "index",
+        "number",
         "key",
         "name",
         "memory_used_bytes",
@@ -44,12 +45,15 @@ def test_the_keys_of_the_json_are_stable():
         "load_percent",
         "temperature_celsius",
         "power_watts",
+        "energy_joules",
+        "ecc_uncorrected",
         "state",
         "holders",
         "waiting",
         "foreign",
         "mark",
         "why",
+        "remedy",
     ]
     assert data["holders"] == [
         {

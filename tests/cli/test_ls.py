@@ -32,6 +32,18 @@ def test_the_reason_stands_under_those_that_are_next(daemon, typed):
     assert len(daemon.queries("/v1/jobs/1/why")) == 1
 
 
+def test_why_the_last_ones_failed_stands_under_them_where_that_is_known(daemon, typed):
+    told = {"cause": "import-error", "message": "ModuleNotFoundError: No module named 'torch'"}
+    fill(daemon, a_job(1, "failed"), *(a_job(number, "failed", **told) for number in range(2, 8)))
+
+    done = typed("ls")
+
+    sentence = "  No module named 'torch': is the environment active where dibs was called?\n"
+    assert done.stdout.count(sentence) == 3
+    assert done.stdout.count("failed: import-error") == 6
+    assert done.stdout.count("failed: exit 1") == 1
+
+
 def test_a_page_says_how_many_more_there_are_and_how_to_see_them(daemon, typed):
     fill(daemon, *(a_job(number, "succeeded") for number in range(1, 31)), a_job(31), a_job(32, "running"))
 

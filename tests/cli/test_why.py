@@ -32,9 +32,21 @@ def test_when_it_may_start_is_said_where_the_reason_does_not():
         (a_job(1, "failed"), "job 1 does not wait: it failed (exit 1) after 3m05s"),
         (
             a_job(1, "failed", cause="gpu-oom", message="CUDA out of memory"),
-            "job 1 does not wait: it failed (gpu-oom) after 3m05s: CUDA out of memory",
+            "job 1 does not wait: it failed (gpu-oom) after 3m05s: CUDA out of memory: a smaller batch, or more "
+            "of the card for it",
         ),
         (a_job(1, "failed", exit_code=None, signal=9), "job 1 does not wait: it failed (SIGKILL) after 3m05s"),
+        (
+            a_job(
+                1, "failed", exit_code=None, signal=9, cause="killed", message="SIGKILL ended it: ann or root did"
+            ),
+            "job 1 does not wait: it failed (SIGKILL) after 3m05s: SIGKILL ended it: ann or root did",
+        ),
+        (
+            a_job(1, "failed", cause="import-error", message="ModuleNotFoundError: No module named 'torch'"),
+            "job 1 does not wait: it failed (import-error) after 3m05s: No module named 'torch': "
+            "is the environment active where dibs was called?",
+        ),
         (a_job(1, "timed_out"), "job 1 does not wait: it ran out of time after 3m05s"),
         (a_job(1, "cancelled", seconds=None), "job 1 does not wait: it was stopped"),
         (a_job(1, "queued"), "job 1 starts next"),

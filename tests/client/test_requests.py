@@ -36,6 +36,7 @@ REQUESTS = st.builds(
     priority=st.integers(-9, 9),
     retries=st.integers(0, 3),
     restartable=st.booleans(),
+    bind=st.booleans(),
     time_limit=st.none() | st.floats(1, 1e6),
     grace=st.floats(0, 100),
     project=TEXT,

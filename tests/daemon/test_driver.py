@@ -11,13 +11,16 @@ import pytest
 
 from dibs.engine import driver as module
 from dibs.engine.driver import Driver
+from dibs.engine.manners import Manners
 from dibs.gpus.clock import utc_now
+from dibs.gpus.probe import ProbeFailed
 from dibs.model.gpus import Reading
 
 
 class Cards:
     def __init__(self) -> None:
         self.are_unsettled = False
+        self.manners = Manners()
         self.seen: list[Reading | None] = []
 
     def saw(self, reading: Reading | None, failure: str = "") -> None:
@@ -32,7 +35,10 @@ class Engine:
         self.turns = 0
         self.running = self.waiting = 0
         self.wake_at: float | None = None
+        self.looks_closely = False
         self.cards = Cards()
+        self.tell_reading: list[Callable[[Reading], None]] = []
+        self.hand = SimpleNamespace(open={})
         self.on_turn: Callable[[], None] = lambda: None
 
     def turn(self) -> None:
@@ -119,11 +125,11 @@ def test_a_bug_in_a_turn_is_handed_on_and_the_clock_is_set_all_the_same():
     assert [type(bug) for bug in bugs] == [ZeroDivisionError]
 
 
-def test_without_work_the_cards_are_asked_rarely_and_with_work_often(monkeypatch):
-    monkeypatch.setattr(module, "_ASK_WITH_WORK", 0.02)
+def test_without_work_the_cards_are_asked_rarely_and_with_work_as_often_as_somebody_set():
     probe = Probe()
 
     async def story(it: Any) -> None:
+        it.engine.cards.manners = Manners(reading_seconds=0.02)
         it.driver.watch(probe)
         await until(lambda: it.driver.has_looked and not it.driver.is_turn_due)
         await asyncio.sleep(0.1)
@@ -163,11 +169,11 @@ def test_the_first_job_after_a_quiet_time_waits_for_a_fresh_look(monkeypatch):
     in_loop(story)
 
 
-def test_a_card_that_was_left_is_asked_at_once(monkeypatch):
-    monkeypatch.setattr(module, "_ASK_WITH_WORK", 60.0)
+def test_a_card_that_was_left_is_asked_at_once():
     probe = Probe()
 
     async def story(it: Any) -> None:
+        it.engine.cards.manners = Manners(reading_seconds=60.0)
         it.driver.watch(probe)
         await until(lambda: it.driver.has_looked and not it.driver.is_turn_due)
         reads = probe.reads
@@ -207,3 +213,32 @@ def test_nothing_turns_any_more_after_the_end():
         assert it.engine.turns == 0
 
     in_loop(story)
+
+
+def test_a_driver_that_fails_at_once_is_not_asked_without_end():
+    async def story(it: Any) -> None:
+        probe = FailingProbe()
+        it.engine.cards = UnsettledCards()
+        it.driver.watch(probe)
+        await until(lambda: it.engine.cards.seen)
+        for _ in range(20):
+            it.driver.ask_for_turn()
+            await asyncio.sleep(0.01)
+
+        assert probe.reads < 10
+
+    in_loop(story)
+
+
+class FailingProbe(Probe):
+    def read(self) -> Reading:
+        self.reads += 1
+        raise ProbeFailed("cannot ask the driver")
+
+
+class UnsettledCards(Cards):
+    """A job has left one of them, and nobody could be asked since."""
+
+    def saw(self, reading: Reading | None, failure: str = "") -> None:
+        self.seen.append(reading)
+        self.are_unsettled = reading is None

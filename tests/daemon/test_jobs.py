@@ -1,6 +1,7 @@
 """Adding jobs over the API, and asking about them."""
 
 import json
+import sys
 import threading
 import time
 from pathlib import Path
@@ -28,6 +29,16 @@ def test_a_job_is_added_run_and_told_about(house: House):
     assert whole["attempts_list"][0]["pid"] > 0
     assert whole["stdout"].startswith(whole["folder"])
     assert house.get(f"/v1/jobs/{number}/environment")["environment"]["PATH"] == "/usr/bin:/bin"
+
+
+def test_a_job_that_failed_comes_with_what_helps(house: House):
+    number = house.add({"words": [sys.executable, "-c", "import no_such_module"]})
+
+    house.wait(number)
+
+    whole = house.job(number)
+    assert whole["cause"] == "import-error"
+    assert whole["explanation"].startswith("No module named 'no_such_module': is the environment active")
 
 
 def test_the_same_key_gets_the_same_numbers(house: House):
@@ -82,6 +93,7 @@ def test_whatever_can_be_asked_for_comes_back(house: House):
         "priority": -5,
         "retries": 2,
         "restartable": True,
+        "bind": True,
         "tags": ["x"],
         "after": [{"job": other, "kind": "any"}],
         "begin_at": "2040-01-01T00:00:00.000Z",

@@ -5,6 +5,7 @@ from typing import Any
 
 from dibs.engine.consequences import Consequences
 from dibs.engine.explain import Explain
+from dibs.engine.health import Health
 from dibs.engine.queue import Queue, Submission
 from dibs.model.jobs import After, Dependency, Job, JobId, Request
 from dibs.model.pool import Pool
@@ -34,6 +35,7 @@ class QueueWorld(World):
         self.journal = Journal(f"{self.root}/{NAME}")
         consequences = Consequences(self.engine, self.journal, self.limits)
         self.engine.observe(consequences)
+        self.health = Health(self.engine, consequences, first=600.0)
         self.queue = Queue(
             self.engine,
             consequences,

@@ -40,6 +40,15 @@ def test_what_is_added_starts_in_order_and_ends(make_queue):
     assert world.kinds() == ["job.queued", "job.started", "job.ended", "job.started"]
 
 
+def test_older_jobs_that_share_a_card_go_before_a_younger_one_of_another_kind(make_queue):
+    world = make_queue(1)
+    half = a_wish("half", share="1/2")
+
+    world.add(half, half, a_wish("short", share="1/2", time_limit=60.0))
+
+    assert [world.state(job) for job in (1, 2, 3)] == ["running", "running", "queued"]
+
+
 def test_the_same_call_again_gets_the_same_numbers_and_adds_nothing(make_queue):
     world = make_queue(1)
     world.add(a_wish("a"), a_wish("b"), key="one call")

@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 
 from dibs.engine import waiting
 from dibs.engine.waiting import WaitingLine
-from dibs.model.jobs import Job, JobId
+from dibs.model.jobs import Job, JobId, Wishes
 from dibs.store.codec import class_of
 from engine.world import a_request
 
 KINDS = [{}, {"gpus": 2}, {"share": "1/2"}]
+
+
+def one_each(_wishes) -> int:
+    return 1
 
 
 class Queue:
@@ -80,7 +84,7 @@ def test_it_always_shows_what_a_plain_list_would(steps):
             elif act == "take":
                 # A limit that the line keeps in memory: it never shows more of a kind than it keeps.
                 queue.now = max(queue.now, clock)
-                shown = line.first(min(one, 2), clock)
+                shown = line.first(lambda _: min(one, 2), clock)
                 assert [job.id for job in shown] == queue.first(min(one, 2))
                 for job in shown[:two]:
                     line.remove(job)
@@ -100,7 +104,7 @@ def test_it_always_shows_what_a_plain_list_would(steps):
 
         queue.now = clock = max(clock, queue.now) + 100
         left = []
-        while shown := line.first(1, clock):
+        while shown := line.first(one_each, clock):
             line.remove(shown[0])
             left.append(shown[0].id)
             queue.jobs = [job for job in queue.jobs if job.id != shown[0].id]
@@ -128,7 +132,7 @@ def test_a_delayed_job_is_shown_when_its_moment_has_come():
     line = WaitingLine(Queue().load)
     line.add(Job(id=JobId(1), request=a_request(), not_before=7.5))
 
-    before, at = line.first(1, 7.4), line.first(1, 7.5)
+    before, at = line.first(one_each, 7.4), line.first(one_each, 7.5)
 
     assert (before, [job.id for job in at]) == ([], [1])
     assert line.next_due is None
@@ -142,4 +146,18 @@ def test_the_same_wish_written_differently_is_the_same_kind(share):
     line.add(Job(id=JobId(2), request=a_request(share=share)))
 
     assert len(line._classes) == 1
-    assert line.first(2, 0.0)[1].request.wishes.share == Fraction(1, 2)
+    assert line.first(lambda _: 2, 0.0)[1].request.wishes.share == Fraction(1, 2)
+
+
+def test_a_plan_looks_at_so_many_kinds_of_each_project(monkeypatch):
+    """With `--vram auto` each script is a kind of its own: ten thousand of them must not make a plan slow."""
+    monkeypatch.setattr(waiting, "_MOST_CLASSES", 3)
+    line = WaitingLine(lambda kind, now, limit: [])
+    for number in range(1, 21):
+        wishes = Wishes(shape=f"/job_{number}.sh")
+        request = replace(a_request("x"), wishes=wishes, project="late" if number > 15 else "early")
+        line.add(Job(id=JobId(number), request=request))
+
+    assert [job.id for job in line.first(one_each, 0.0)] == [1, 2, 3, 16, 17, 18]
+    line.remove(line.first(one_each, 0.0)[0])
+    assert [job.id for job in line.first(one_each, 0.0)] == [2, 3, 4, 16, 17, 18]

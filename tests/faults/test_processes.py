@@ -47,7 +47,9 @@ def test_every_signal_is_kept_exactly(world: World) -> None:
 
     assert [outcomes[place]["signal"] for place in range(1, len(numbers) + 1)] == numbers
     assert {outcome["exit_code"] for outcome in outcomes.values()} == {None}
-    assert {outcome["cause"] for outcome in outcomes.values()} == {"signal"}
+    assert {outcome["cause"] for outcome in outcomes.values()} == {"signal", "killed"}
+    killed = {outcome["signal"] for outcome in outcomes.values() if outcome["cause"] == "killed"}
+    assert killed == {signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM}
 
 
 @pytest.mark.parametrize(
@@ -342,7 +344,7 @@ def test_a_job_for_which_the_machines_memory_does_not_suffice_says_so(world: Wor
 
     assert [(outcomes[job]["cause"], outcomes[job]["state"]) for job in (1, 2)] == [("host-oom", "failed")] * 2
     assert (outcomes[1]["signal"], outcomes[2]["exit_code"]) == (signal.SIGKILL, 137)
-    assert [outcomes[job]["cause"] for job in (3, 4)] == ["signal", "exit code"]
+    assert [outcomes[job]["cause"] for job in (3, 4)] == ["killed", "exit code"]
     world.assert_nothing_is_left()
 
 
@@ -358,6 +360,20 @@ def test_what_a_card_says_of_itself_is_the_cause(world: World) -> None:
 
     assert [outcomes[job]["cause"] for job in (1, 2, 3)] == ["gpu-oom", "gpu-fault", None]
     assert "CUDA out of memory" in outcomes[1]["message"]
+
+
+def test_a_list_says_of_each_failure_what_is_known_and_what_helps(world: World) -> None:
+    python = f"{sys.executable} -c"
+    world.write("jobs.txt", [f"{python} 'import nonesuch'", "echo x > /dev/full", "kill -9 $$", "exit 3"])
+
+    ended = world.dibs("run", "--gpus", "0", "-f", "jobs.txt")
+
+    assert "No module named 'nonesuch': is the environment active where dibs was called?" in ended.stderr
+    assert "No space left on device: `df -h` shows which disk is full" in ended.stderr
+    assert "SIGKILL ended it, and dibs did not send it" in ended.stderr
+    assert [word in ended.stderr for word in ("job 1 failed (import-error)", "job 4 failed (exit code 3)")] == [
+        True
+    ] * 2
 
 
 def test_a_core_dump_changes_nothing_about_the_signal(world: World) -> None:

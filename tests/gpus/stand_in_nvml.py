@@ -1,5 +1,6 @@
 """A stand-in for the module `pynvml`, which answers like NVML on a machine of our choice."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 GIB = 1024**3
@@ -27,12 +28,44 @@ def a_card(bus, **changes):
         "load": 12,
         "temperature": 40,
         "milliwatts": 76_500,
+        "millijoules": 3_940_061,
+        "ecc": 0,
+        "cpus": [0x0F],
+        "parts": None,  # a list of them where MIG mode is on
+        "nvlinks": [],  # the bus at the other end of each link
+        "levels": {},  # by the other card's bus, where the ways over PCI meet
+        "instance": None,  # of a part
         "compute": [],
         "graphics": [],
+        "loads": {},  # by pid, in percent: one sample after another
         "lost": False,
+        "hangs": None,  # an Event: every question waits until it is set
         "refuses": {},
     }
     return SimpleNamespace(**card | changes)
+
+
+def a_part(number, **changes):
+    """A part of a card, as MIG makes them."""
+    unknown = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperature", "nvmlDeviceGetPowerUsage")
+    of_cards = ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPciInfo")
+    return a_card(
+        0,
+        **{
+            "uuid": f"MIG-{number:08x}-0000-5000-8000-000000000000",
+            "name": "NVIDIA H200 MIG 1g.18gb",
+            "total": 18 * GIB,
+            "reserved": 0,
+            "used": 0,
+            "instance": 7 + number,
+            "refuses": dict.fromkeys((*unknown, *of_cards), StandInNvml.NVML_ERROR_NOT_SUPPORTED),
+            **changes,
+        },
+    )
+
+
+def an_event(card, kind, data, instance=0xFFFFFFFF):
+    return SimpleNamespace(device=card, eventType=kind, eventData=data, gpuInstanceId=instance)
 
 
 def a_process(pid, memory=GIB):
@@ -44,7 +77,9 @@ class StandInNvml:
     NVMLLibraryMismatchError = NVMLLibraryMismatchError
     NVML_ERROR_NOT_SUPPORTED = 3
     NVML_ERROR_NO_PERMISSION = 4
+    NVML_ERROR_NOT_FOUND = 6
     NVML_ERROR_DRIVER_NOT_LOADED = 9
+    NVML_ERROR_TIMEOUT = 10
     NVML_ERROR_LIBRARY_NOT_FOUND = 12
     NVML_ERROR_GPU_IS_LOST = 15
     NVML_ERROR_RESET_REQUIRED = 16
@@ -57,6 +92,9 @@ class StandInNvml:
         self.in_bytes = in_bytes
         self.inits = 0
         self.handles_asked = 0
+        self.asked = Counter()  # calls about cards
+        self.events = []  # that nobody has taken yet
+        self.listened_to = {}  # by UUID: the types
 
     def nvmlInit(self):
         if self.init_error is not None:
@@ -106,7 +144,74 @@ class StandInNvml:
     def nvmlDeviceGetGraphicsRunningProcesses(self, card):
         return self._asked("nvmlDeviceGetGraphicsRunningProcesses", card).graphics
 
+    def nvmlDeviceGetProcessUtilization(self, card, _since):
+        loads = self._asked("nvmlDeviceGetProcessUtilization", card).loads
+        if not loads:
+            raise NVMLError(self.NVML_ERROR_NOT_FOUND)
+        return [SimpleNamespace(pid=pid, smUtil=load) for pid, samples in loads.items() for load in samples]
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, card):
+        return self._asked("nvmlDeviceGetTotalEnergyConsumption", card).millijoules
+
+    def nvmlDeviceGetTotalEccErrors(self, card, kind, counter):
+        assert (kind, counter) == (1, 0)
+        return self._asked("nvmlDeviceGetTotalEccErrors", card).ecc
+
+    def nvmlDeviceGetCpuAffinity(self, card, words):
+        return (self._asked("nvmlDeviceGetCpuAffinity", card).cpus + [0] * words)[:words]
+
+    def nvmlDeviceGetMigMode(self, card):
+        mode = 0 if self._asked("nvmlDeviceGetMigMode", card).parts is None else 1
+        return [mode, mode]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, card):
+        return 7 if self._asked("nvmlDeviceGetMaxMigDeviceCount", card).parts is not None else 0
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, card, index):
+        parts = self._asked("nvmlDeviceGetMigDeviceHandleByIndex", card).parts
+        if index >= len(parts) or parts[index] is None:
+            raise NVMLError(self.NVML_ERROR_NOT_FOUND)
+        return parts[index]
+
+    def nvmlDeviceGetGpuInstanceId(self, card):
+        return self._asked("nvmlDeviceGetGpuInstanceId", card).instance
+
+    def nvmlDeviceGetNvLinkState(self, card, link):
+        links = self._asked("nvmlDeviceGetNvLinkState", card).nvlinks
+        if link >= len(links):
+            raise NVMLError(self.NVML_ERROR_NOT_SUPPORTED)
+        return int(links[link] is not None)
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, card, link):
+        bus = self._asked("nvmlDeviceGetNvLinkRemotePciInfo", card).nvlinks[link]
+        return SimpleNamespace(domain=0, bus=bus, device=0)
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, one, other):
+        levels = self._asked("nvmlDeviceGetTopologyCommonAncestor", one).levels
+        if other.bus not in levels:
+            raise NVMLError(self.NVML_ERROR_NOT_SUPPORTED)
+        return levels[other.bus]
+
+    def nvmlEventSetCreate(self):
+        return "the set"
+
+    def nvmlDeviceGetSupportedEventTypes(self, card):
+        return 65439 if self._asked("nvmlDeviceGetSupportedEventTypes", card) else 0
+
+    def nvmlDeviceRegisterEvents(self, card, types, event_set):
+        assert event_set == "the set"
+        self.listened_to[self._asked("nvmlDeviceRegisterEvents", card).uuid] = types
+
+    def nvmlEventSetWait_v2(self, event_set, milliseconds):
+        assert (event_set, milliseconds) == ("the set", 0)
+        if not self.events:
+            raise NVMLError(self.NVML_ERROR_TIMEOUT)
+        return self.events.pop(0)
+
     def _asked(self, call, card):
+        self.asked[call] += 1
+        if card.hangs is not None:
+            card.hangs.wait()
         if card.lost:
             raise NVMLError(self.NVML_ERROR_GPU_IS_LOST)
         if call in card.refuses:

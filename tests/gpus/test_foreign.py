@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dibs.gpus import foreign
-from dibs.gpus.foreign import dibs_job_of, foreign_processes, pid_is_alive
+from dibs.gpus.foreign import BusyRules, attempt_folder_of, dibs_job_of, foreign_processes, pid_is_alive
 from dibs.model.gpus import Gpu, GpuProcess, GpuReading
 
 NO_SUCH_PID = 2**22 + 1  # above the kernel's highest
@@ -17,8 +17,8 @@ def a_card_with(*processes):
     return GpuReading(gpu=Gpu(key="GPU-a", index=0), processes=processes)
 
 
-def a_process(pid, user="ann", kind="compute"):
-    return GpuProcess(pid=pid, user=user, memory=None, kind=kind)
+def a_process(pid, user="ann", kind="compute", memory=None):
+    return GpuProcess(pid=pid, user=user, memory=memory, kind=kind)
 
 
 def test_a_compute_process_that_is_not_ours_is_foreign():
@@ -35,6 +35,29 @@ def test_who_only_draws_is_not_foreign():
     found = foreign_processes(a_card_with(screen), lambda _pid: False, lambda _pid: True)
 
     assert found == ()
+
+
+@pytest.mark.parametrize(
+    ("rules", "counted"),
+    [
+        (BusyRules(), {"small", "large", "unknown"}),
+        (BusyRules(respect_graphics=True), {"small", "large", "unknown", "screen"}),
+        (BusyRules(ignore_memory=200), {"large", "unknown"}),
+        (BusyRules(respect_graphics=True, ignore_memory=100), {"small", "large", "unknown"}),
+        (BusyRules(ignore_memory=101), {"large", "unknown"}),  # who holds as much is not overlooked
+    ],
+)
+def test_the_rules_say_who_is_overlooked(rules, counted):
+    processes = {
+        "small": a_process(1, memory=100),
+        "large": a_process(2, memory=1000),
+        "unknown": a_process(3),
+        "screen": a_process(4, kind="graphics", memory=50),
+    }
+
+    found = foreign_processes(a_card_with(*processes.values()), lambda _pid: False, lambda _pid: True, rules)
+
+    assert found == tuple(process for name, process in processes.items() if name in counted)
 
 
 def test_a_card_that_was_only_declared_has_nobody_foreign():
@@ -151,3 +174,19 @@ def test_a_process_that_is_not_there_has_no_job():
     job = dibs_job_of(NO_SUCH_PID)
 
     assert job is None
+    assert attempt_folder_of(NO_SUCH_PID) is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "folder"),
+    [
+        ({"DIBS_METRICS": "/state/attempts/0/17.1/metrics"}, "/state/attempts/0/17.1"),
+        ({"DIBS_METRICS": "/somewhere"}, None),
+        ({"DIBS_METRICS": "/data/metrics"}, None),
+        ({}, None),
+    ],
+)
+def test_a_process_of_ours_tells_its_attempt(sleeping_with, variables, folder):
+    pid = sleeping_with(**variables, PATH=os.environ["PATH"])
+
+    assert attempt_folder_of(pid) == folder

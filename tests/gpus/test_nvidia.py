@@ -77,7 +77,7 @@ def test_numbers_follow_the_bus_and_not_the_order_of_nvml():
     assert [seen.gpu.index for seen in reading.gpus] == [0, 1, 2]
 
 
-def test_a_card_lost_between_two_reads_is_left_out_and_the_others_keep_their_numbers():
+def test_a_card_lost_between_two_reads_is_told_as_lost_and_the_others_keep_their_numbers():
     nvml = StandInNvml(a_card(1), a_card(2), a_card(3))
     probe = NvidiaProbe(nvml)
     probe.read()
@@ -85,9 +85,10 @@ def test_a_card_lost_between_two_reads_is_left_out_and_the_others_keep_their_num
 
     reading = probe.read()
 
-    assert [(seen.gpu.key, seen.gpu.index) for seen in reading.gpus] == [
-        (nvml.cards[0].uuid, 0),
-        (nvml.cards[2].uuid, 2),
+    assert [(seen.gpu.key, seen.gpu.index, seen.state) for seen in reading.gpus] == [
+        (nvml.cards[0].uuid, 0, "ok"),
+        (nvml.cards[1].uuid, 1, "lost"),
+        (nvml.cards[2].uuid, 2, "ok"),
     ]
 
 

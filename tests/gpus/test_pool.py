@@ -176,7 +176,7 @@ def test_without_a_driver_auto_finds_nothing_and_says_what_to_do(environ):
     with pytest.raises(NoGpu) as caught:
         resolve_pool("auto", NO_DRIVER, environ)
 
-    assert "no NVIDIA driver" in caught.value.message
+    assert "no driver of NVIDIA or AMD" in caught.value.message
     assert "--gpus 0,1" in caught.value.remedy
 
 

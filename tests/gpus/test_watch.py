@@ -10,7 +10,7 @@ import pytest
 from dibs.gpus.patience import answer_within
 from dibs.gpus.probe import ProbeFailed
 from dibs.gpus.watch import Watcher
-from dibs.model.gpus import Reading
+from dibs.model.gpus import Gpu, GpuFault, GpuReading, Reading
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 NEVER = 3600.0  # seconds between looks, where only asking shall bring one
@@ -281,3 +281,67 @@ def test_a_question_that_hangs_is_a_failed_probe():
 
     release.set()
     assert caught.value.message == "cannot ask the driver for its GPUs: no answer within 0.05 seconds"
+
+
+def test_the_energy_that_was_told_last_is_still_shown(probe, watch):
+    def a_look(energy, load):
+        return Reading(at=NOON, gpus=(GpuReading(gpu=Gpu(key="GPU-a", index=0), load=load, energy=energy),))
+
+    watcher = watch(interval=0.01)
+    for reading in (a_look(None, 1), a_look(5.0, 2), a_look(None, 3)):
+        probe.begun.get(timeout=LONG)
+        probe.answers.put(reading)
+    probe.begun.get(timeout=LONG)  # the third is over
+
+    [seen] = watcher.latest.gpus
+    assert (seen.load, seen.energy) == (3, 5.0)
+
+
+def test_a_probe_that_falls_over_is_asked_again(probe, watch):
+    watcher = watch(interval=NEVER)
+    probe.begun.get(timeout=LONG)
+    got = queue.Queue()
+    watcher.ask(got.put)
+
+    probe.answers.put(RuntimeError("can't start new thread"))
+    probe.begun.get(timeout=LONG)
+    assert "can't start new thread" in watcher.failure.message
+    probe.answers.put(RuntimeError("can't start new thread"))
+    assert got.get(timeout=LONG) is None
+
+    fresh = a_reading()
+    watcher.ask(got.put)
+    probe.begun.get(timeout=LONG)
+    probe.answers.put(fresh)
+    assert got.get(timeout=LONG) is fresh
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_fault_that_no_answer_told_is_in_the_next_one_and_only_there(probe, watch, is_late):
+    """It is told by the probe once: in a look for which nobody had asked, or that took too long."""
+    watcher = watch(interval=NEVER, **({"deadline": 0.2} if is_late else {}))
+    got = queue.Queue()
+    first, second = GpuFault("GPU-a", 79), GpuFault("GPU-a", 45)
+    probe.begun.get(timeout=LONG)
+    if is_late:
+        probe.answers.put(a_reading())
+        watcher.ask(got.put)
+        probe.begun.get(timeout=LONG)
+        assert got.get(timeout=LONG) is None
+
+    watcher.ask(got.put)
+    probe.answers.put(Reading(at=NOON, faults=(first,)))
+    probe.begun.get(timeout=LONG)
+    probe.answers.put(Reading(at=NOON, faults=(second,)))
+
+    answer = got.get(timeout=LONG)
+    while is_late and answer is None:  # it was too late for this question as well
+        watcher.ask(got.put)
+        probe.begun.get(timeout=LONG)
+        probe.answers.put(a_reading())
+        answer = got.get(timeout=LONG)
+    assert answer.faults == (first, second)
+    watcher.ask(got.put)
+    probe.begun.get(timeout=LONG)
+    probe.answers.put(a_reading())
+    assert got.get(timeout=LONG).faults == ()

@@ -43,6 +43,16 @@ def test_text_and_numbers_mean_the_same(text, number):
     assert apply_wishes(DEFAULTS, text) == apply_wishes(DEFAULTS, number) != DEFAULTS
 
 
+def test_vram_may_be_learned_and_a_size_takes_that_back():
+    learned = apply_wishes(DEFAULTS, {"vram": "auto"})
+    guessed = apply_wishes(learned, {"vram": "auto:12G"})
+    fixed = apply_wishes(guessed, {"vram": "8G"})
+
+    assert (learned.wishes.vram, learned.wishes.shape) == (None, "auto")
+    assert (guessed.wishes.vram, guessed.wishes.shape) == (12 * 1024**3, "auto")
+    assert (fixed.wishes.vram, fixed.wishes.shape) == (8 * 1024**3, "")
+
+
 def test_variables_are_laid_over_those_of_the_defaults():
     job = apply_wishes(DEFAULTS, {"env": {"A": "new", "C": "c"}})
 

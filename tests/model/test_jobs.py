@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from dibs.model.claims import Claim, gpu_environment
+from dibs.model.claims import GPU_VARIABLES, Claim, gpu_environment
 from dibs.model.jobs import Cause, Command, Job, JobId, Outcome, Request, State, Wishes
 
 
@@ -83,3 +83,30 @@ def test_a_job_is_called_by_its_name_or_its_number():
     assert [job.label for job in jobs] == ["7", "lr"]
     with pytest.raises(FrozenInstanceError):
         jobs[0].state = State.HELD
+
+
+def test_a_part_of_a_card_is_called_by_its_uuid():
+    environment = gpu_environment([Claim(gpu="MIG-7a", index=0, share=Fraction(1), address="MIG-7a")])
+
+    assert environment["CUDA_VISIBLE_DEVICES"] == environment["DIBS_GPUS"] == "MIG-7a"
+
+
+def test_a_card_with_an_address_is_called_by_it_and_keeps_its_number_for_us():
+    environment = gpu_environment([Claim(gpu="GPU-1", index=1, share=Fraction(1), address="GPU-1")])
+
+    assert (environment["CUDA_VISIBLE_DEVICES"], environment["DIBS_GPUS"]) == ("GPU-1", "1")
+
+
+def test_amd_cards_are_hidden_by_rocm_and_counted_from_0_above_it():
+    environment = gpu_environment(
+        [Claim(gpu=f"AMD-{index}", index=index, share=Fraction(1), address=str(index - 2)) for index in (3, 5)]
+    )
+
+    assert environment["ROCR_VISIBLE_DEVICES"] == "1,3"
+    assert environment["HIP_VISIBLE_DEVICES"] == environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert environment["DIBS_GPUS"] == "3,5"
+
+
+def test_every_variable_that_a_job_gets_is_known_as_ours():
+    for claims_of in ([], claims(0), [Claim(gpu="AMD-0", index=0, share=Fraction(1))]):
+        assert gpu_environment(claims_of).keys() <= GPU_VARIABLES

@@ -96,6 +96,7 @@ def a_job(
     array: ArrayTask | None = None,
     retry_on: Sequence[str] = (),
     begin: float | None = None,
+    shape: str = "",
 ) -> Job:
     """A job with a number of its own; memory is in GiB."""
     return Job(
@@ -121,6 +122,7 @@ def a_job(
                 gpu_type=gpu_type,
                 cpus=cpus,
                 mem=None if mem is None else mem * GIB,
+                shape=shape,
             ),
         ),
     )

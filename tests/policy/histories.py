@@ -30,7 +30,9 @@ class Run:
     limit_at: float | None
 
 
-def play(machine: Machine, running: Sequence[Run], arrivals: Sequence[Arrival]) -> dict[JobId, float]:
+def play(
+    machine: Machine, running: Sequence[Run], arrivals: Sequence[Arrival], *, keep_free: int = 0
+) -> dict[JobId, float]:
     """When each job starts. Who stands first in `arrivals` goes first. Looks at every plan on the way."""
     runs = list(running)
     line = {arrival.job.id: arrival for arrival in arrivals}
@@ -39,7 +41,7 @@ def play(machine: Machine, running: Sequence[Run], arrivals: Sequence[Arrival]) 
     while line:
         runs = [run for run in runs if run.ends_at > now]
         waiting = [arrival.job for arrival in line.values() if arrival.at <= now]
-        snapshot = at(machine, runs).with_waiting(*waiting, now=now)
+        snapshot = at(machine, runs).with_waiting(*waiting, now=now, keep_free=keep_free)
         plan = schedule(snapshot)
         check(snapshot, plan)
         for placement in plan.placements:

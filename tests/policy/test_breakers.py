@@ -5,7 +5,7 @@ import random
 import pytest
 
 from dibs.model.jobs import Cause, Outcome
-from dibs.policy.breakers import Breakers, Limits, Over, after
+from dibs.policy.breakers import Breakers, Limits, Over, after, fresh_for
 
 LIMITS = Limits(quick_failures=5, quick_seconds=10, gpu_failures=3)
 OK = Outcome(exit_code=0, seconds=60)
@@ -90,6 +90,66 @@ def test_what_could_not_be_started_failed_quickly():
     assert "the last with start error" in rules.held[0]
 
 
+@pytest.mark.parametrize("cause", [Cause.IMPORT_ERROR, Cause.SYNTAX_ERROR, Cause.DISK_FULL, Cause.PORT_IN_USE])
+def test_what_is_the_jobs_own_fault_holds_its_group_and_never_a_card(cause):
+    rules = Rules()
+    own = Outcome(exit_code=1, cause=cause, message="its last words", seconds=0.2)
+
+    for _ in range(5):
+        rules.end(own, "g0", running=[("g1", "project vision")])
+        rules.end(Outcome(exit_code=0, seconds=60), "g1", group="project other")
+
+    assert "the last with " + cause + " (its last words)" in rules.held[0]
+    assert rules.quarantined == {} and rules.resting == {}
+
+
+@pytest.mark.parametrize("cause", [Cause.IMPORT_ERROR, Cause.SYNTAX_ERROR])
+def test_a_module_that_is_missing_counts_however_long_it_took_to_find_out(cause):
+    rules = Rules()
+
+    for _ in range(5):
+        rules.end(Outcome(exit_code=1, cause=cause, seconds=25), "g0")
+
+    assert len(rules.held) == 1
+
+
+def test_what_somebody_killed_after_a_while_counts_neither_way():
+    rules = Rules()
+    killed = Outcome(signal=9, cause=Cause.KILLED, seconds=60)
+
+    for outcome in [BAD] * 4 + [killed] * 3 + [BAD]:
+        rules.end(outcome, "g0")
+
+    assert len(rules.held) == 1
+
+
+def test_what_is_killed_at_once_again_and_again_holds_its_group_and_no_card():
+    rules = Rules()
+
+    for _ in range(5):
+        rules.end(Outcome(signal=9, cause=Cause.KILLED, seconds=1), "g0")
+        rules.end(OK, "g1", group="project other")
+
+    assert len(rules.held) == 1
+    assert rules.quarantined == {}
+
+
+def test_a_card_that_was_found_good_is_counted_anew():
+    rules = Rules()
+    for outcome, gpu in [(BAD, "g0"), (OK, "g1"), (BAD, "g0")]:
+        rules.end(outcome, gpu)
+
+    rules.state = fresh_for(rules.state, "g0")
+    rules.end(BAD, "g0")
+    rules.end(OK, "g1")
+    before = dict(rules.quarantined)
+    for _ in range(2):
+        rules.end(BAD, "g0")
+
+    assert before == {}
+    assert rules.quarantined.keys() == {"g0"}
+
+
 def test_groups_are_counted_apart():
     rules = Rules()
 
@@ -142,8 +202,7 @@ def test_a_gpu_on_which_jobs_fail_while_they_succeed_elsewhere_is_quarantined():
     rules.end(BAD, "g0")
 
     assert rules.quarantined == {
-        "g0": "3 jobs failed there one after another within 10s each, while others succeeded elsewhere; "
-        "`dibs gpus undrain` gives it back"
+        "g0": "3 jobs failed there one after another within 10s each, while others succeeded elsewhere"
     }
 
 
@@ -348,3 +407,29 @@ def test_a_state_is_never_changed_in_place():
     after(before, Over(group="project a", gpus=("g0",), outcome=BAD), LIMITS)
 
     assert before == Breakers()
+
+
+def test_attempts_that_are_tried_again_count_for_the_card_and_not_for_the_group():
+    state = Breakers()
+    found = None
+    for _ in range(3):
+        over = Over(group="project vision", gpus=("g1",), outcome=BAD, is_last=False)
+        state, found = after(state, over, LIMITS)
+        assert not found.hold
+    for _ in range(3):
+        over = Over(group="project vision", gpus=("g0",), outcome=OK)
+        state, found = after(state, over, LIMITS)
+        if found.quarantine:
+            break
+
+    assert found.quarantine.keys() == {"g1"}
+    assert state.groups["project vision"].in_a_row == 0
+
+
+def test_a_job_that_is_tried_again_and_again_holds_no_group():
+    state = Breakers()
+    for _ in range(20):
+        over = Over(group="project vision", gpus=("g0",), outcome=BAD, is_last=False)
+        state, found = after(state, over, LIMITS)
+
+        assert not found.hold

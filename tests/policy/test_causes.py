@@ -1,9 +1,14 @@
 """Which last words name a cause, and which do not."""
 
+from pathlib import Path
+
 import pytest
 
 from dibs.model.jobs import Cause
-from dibs.policy.causes import cause_in, tells_of_a_kill
+from dibs.policy.causes import EARLY, cause_in, tells_of_a_kill
+from dibs.policy.settle import outcome_of
+
+LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.txt"), key=lambda path: path.name)
 
 GPU_OOM = [
     "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 79.15 GiB total capacity)",
@@ -39,7 +44,6 @@ NEITHER = [
     "RuntimeError: CUDA error: unspecified launch failure",
     "RuntimeError: CUDA error: no kernel image is available for execution on the device",
     "grpc.RpcError: StatusCode.RESOURCE_EXHAUSTED: quota exceeded",
-    "ResourceExhaustedError: out/model.ckpt; No space left on device",
     "ResourceExhaustedError: OOM when allocating tensor with shape[9] on /job:x/device:CPU:0 by allocator cpu",
     "the parameter room is exhausted, out of memory of man",
 ]
@@ -86,3 +90,56 @@ def test_a_line_without_an_end_is_quoted_in_part(around):
 )
 def test_a_log_that_tells_of_a_kill(text, told):
     assert tells_of_a_kill(text.encode()) is told
+
+
+def _log(path):
+    """What the last words of a real log name: the cause and the line, empty where it names none; and the log."""
+    told, _, log = path.read_text().partition("---\n")
+    cause, line = told.split("\n")[:2]
+    return cause, line, log.encode()
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_what_the_last_words_of_a_program_name(path):
+    cause, line, log = _log(path)
+
+    found = cause_in(log)
+
+    assert found == ((cause, line[:300]) if cause else None)
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_what_was_said_long_before_the_end_names_nothing(path):
+    cause, _, log = _log(path)
+
+    found = cause_in(log + b"epoch 1: loss 0.3\n" * 200)
+
+    assert found is None or found[0] == "gpu-fault" == cause  # nobody says that in passing
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_a_module_that_is_missing_after_a_while_is_no_mistake_of_the_environment(path):
+    cause, line, log = _log(path)
+
+    found = cause_in(log, seconds=EARLY + 1)
+
+    is_early = cause in ("import-error", "syntax-error")
+    assert found == (None if is_early or not cause else (cause, line[:300]))
+
+
+@pytest.mark.parametrize("name", ["python-no-module", "python-port", "python-disk", "python-syntax"])
+def test_who_ends_with_a_code_of_its_own_has_caught_what_it_shows(name):
+    _, _, log = _log(next(path for path in LOGS if path.stem == name))
+    log += b"cannot go on\n" * 6
+
+    assert cause_in(log, code=3) is None
+    assert cause_in(log, code=1) is not None
+
+
+@pytest.mark.parametrize("path", [path for path in LOGS if _log(path)[0]], ids=lambda path: path.stem)
+def test_every_cause_that_a_shim_finds_is_one_that_we_know(path):
+    cause, line, _ = _log(path)
+
+    outcome = outcome_of({"state": "ended", "code": 1, "by": "", "cause": cause, "message": line})
+
+    assert outcome.cause is Cause(cause)

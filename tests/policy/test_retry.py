@@ -1,5 +1,7 @@
 """Whether an ended job is tried again, and when."""
 
+from pathlib import Path
+
 import pytest
 
 from dibs.model.jobs import Cause, Outcome
@@ -80,6 +82,11 @@ def test_a_job_that_is_lost_again_and_again_waits_longer_each_time_and_not_for_e
         (["time-limit", "gpu-oom"], Cause.GPU_OOM, True),
         (["time-limit", "gpu-oom"], Cause.TIME_LIMIT, True),
         (["gpu-oom"], Cause.EXIT_CODE, False),
+        (["import-error", "killed"], Cause.IMPORT_ERROR, True),
+        (["exit-code"], Cause.IMPORT_ERROR, False),
+        (["killed"], Cause.KILLED, True),
+        (["signal"], Cause.KILLED, True),
+        (["killed"], Cause.SIGNAL, False),
         (["lost"], Cause.LOST, True),
         (["gpu-oom"], Cause.LOST, False),
     ],
@@ -107,5 +114,16 @@ def test_naming_a_cause_does_not_add_retries():
 def test_every_name_that_may_be_given_has_a_cause_that_it_means(name):
     again = [cause for cause in Cause if retry_after(a_job(retries=1, retry_on=[name]), Outcome(cause=cause))]
 
-    assert len(again) == 1
     assert name == again[0].replace(" ", "-")
+    assert again[1:] == ([Cause.KILLED] if name == "signal" else [])  # which is a signal, too
+
+
+@pytest.mark.parametrize("name", retry_names())
+def test_every_name_is_told_where_people_look(name):
+    root = Path(__file__).parents[2]
+
+    assert f"| `{name}` |" in (root / "docs" / "queue.md").read_text()
+    assert (
+        f" {name}"
+        in (root / "tests" / "data" / "golden" / "dibs-add-help.txt").read_text().split("--retry-on:")[1]
+    )

@@ -117,7 +117,13 @@ def test_a_record_of_the_version_before_is_not_checkpointed(by):
     assert outcome_of({"state": "ended", "by": by, "code": 1}).checkpointed is False
 
 
-@pytest.mark.parametrize("cause", [Cause.GPU_OOM, Cause.GPU_FAULT, Cause.HOST_OOM])
+@pytest.mark.parametrize(
+    "cause",
+    [
+        *(Cause.GPU_OOM, Cause.GPU_FAULT, Cause.HOST_OOM, Cause.KILLED),
+        *(Cause.IMPORT_ERROR, Cause.SYNTAX_ERROR, Cause.PORT_IN_USE, Cause.DISK_FULL),
+    ],
+)
 @pytest.mark.parametrize("how", [{"code": 1}, {"signal": 9}])
 def test_a_cause_that_was_seen_is_told_with_the_exit_code_or_signal(how, cause):
     record = {"state": "ended", "by": "", "cause": str(cause), "message": "its last words", **how}

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 from dibs.model.claims import Claim
 from dibs.model.jobs import Attempt, Command, Job, Outcome, Request, Wishes
+from dibs.model.usage import Usage
 from dibs.store.store import Store
 
 NOON = 43200.0
@@ -26,9 +27,17 @@ def an_attempt(job: Job, number: int = 1, folder: str = "/runs/1.1") -> Attempt:
     return Attempt(job=job.id, number=number, claims=claims, boot_id="boot", opened_at=NOON, folder=folder)
 
 
-def run(store: Store, job: Job, outcome: Outcome, *, number: int = 1, retry_at: float | None = None) -> None:
+def run(
+    store: Store,
+    job: Job,
+    outcome: Outcome,
+    *,
+    number: int = 1,
+    retry_at: float | None = None,
+    usage: Usage | None = None,
+) -> None:
     """Record a whole attempt."""
     attempt = an_attempt(job, number)
     with store.turn():
         store.open_attempt(attempt)
-        store.end_attempt(attempt, outcome, NOON + 1, retry_at)
+        store.end_attempt(attempt, outcome, NOON + 1, retry_at, usage)

@@ -10,10 +10,25 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from dibs.model.jobs import Cause, Outcome
+from dibs.model.usage import Lesson, Usage
 from dibs.store.store import Store
 from store.builders import NOON, an_attempt, run, submit
 
 FOLDER = Path(__file__).parents[1] / "data" / "stores"
+# Since schema 3.
+MEASURED = Usage(
+    seconds=1.5,
+    peak_vram=9 * 1024**3,
+    vram_total=140 * 1024**3,
+    mean_load=31.25,
+    energy=0.125,
+    peak_mem=2**32,
+    mean_cpus=1.5,
+    is_steady=True,
+    was_alone=False,
+    astray=("GPU-2",),
+)
+LEARNED = Lesson(peak_vram=9 * 1024**3, peak_mem=2**32, cpus=1.5, runs=2, needs_card=True)
 
 
 def fill(store: Store) -> None:
@@ -21,7 +36,7 @@ def fill(store: Store) -> None:
     good, bad, flaky, lost, refused, running, _, held = submit(
         store, "good", "bad", "flaky", "lost", "refused", "running", os.fsdecode(b"queued \xff"), "held"
     )
-    run(store, good, Outcome(exit_code=0, seconds=1.5))
+    run(store, good, Outcome(exit_code=0, seconds=1.5), usage=MEASURED)
     run(store, bad, Outcome(signal=9, cause=Cause.SIGNAL, seconds=2.5))
     run(store, flaky, Outcome(exit_code=3, cause=Cause.EXIT_CODE), retry_at=NOON + 10)
     run(store, lost, Outcome(cause=Cause.LOST, message="nobody saw its end"))
@@ -29,6 +44,7 @@ def fill(store: Store) -> None:
         store.refuse(refused.id, Outcome(cause=Cause.REFUSED, message="never"), NOON)
         store.open_attempt(an_attempt(running, folder="/runs/6.1"))
         store._db.execute("update jobs set state = 'held' where id = ?", (held.id,))
+        store.lessons.put("train.py --lr", "NVIDIA H200", LEARNED, NOON)
 
 
 if __name__ == "__main__":

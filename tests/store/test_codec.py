@@ -3,12 +3,22 @@
 import os
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.model.claims import Claim
 from dibs.model.jobs import Command, Request, Wishes
-from dibs.store.codec import decode_claims, decode_request, encode_claims, encode_request, encode_wishes
+from dibs.model.usage import Usage
+from dibs.store.codec import (
+    decode_claims,
+    decode_request,
+    decode_usage,
+    encode_claims,
+    encode_request,
+    encode_usage,
+    encode_wishes,
+)
 from store.builders import NOON
 
 TEXT = st.one_of(st.text(), st.binary().map(os.fsdecode))
@@ -38,6 +48,20 @@ CLAIMS = st.lists(
     st.builds(Claim, gpu=TEXT, index=st.integers(0, 99), share=SHARES, vram=st.integers(0, 2**50)), max_size=4
 ).map(tuple)
 
+USAGES = st.builds(
+    Usage,
+    seconds=st.floats(0, 1e9),
+    peak_vram=st.none() | st.integers(0, 2**50),
+    vram_total=st.none() | st.integers(0, 2**50),
+    mean_load=st.none() | st.floats(0, 100),
+    energy=st.none() | st.floats(0, 1e9),
+    peak_mem=st.none() | st.integers(0, 2**50),
+    mean_cpus=st.none() | st.floats(0, 1e6),
+    is_steady=st.booleans(),
+    was_alone=st.booleans(),
+    astray=st.lists(TEXT, max_size=3).map(tuple),
+)
+
 
 @given(REQUESTS)
 def test_a_request_comes_back_as_it_was(request):
@@ -50,6 +74,16 @@ def test_a_request_comes_back_as_it_was(request):
 @given(CLAIMS)
 def test_claims_come_back_as_they_were(claims):
     assert decode_claims(encode_claims(claims)) == claims
+
+
+@given(USAGES)
+def test_what_was_measured_comes_back_as_it_was(usage):
+    assert decode_usage(encode_usage(usage)) == usage
+
+
+def test_what_another_version_measured_is_left_out():
+    assert decode_usage('{"seconds":2,"tea":1}') == Usage(seconds=2)
+    assert decode_usage(encode_usage(None)) is None
 
 
 @given(WISHES, WISHES)
@@ -76,3 +110,16 @@ def test_a_request_survives_the_file(request, tmp_path_factory):
 
 def test_what_is_not_wished_for_is_not_written():
     assert encode_request(Request(command=Command.line("x"))) == '{"words":["bash","-c","x"],"shown":"x"}'
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"address": "0"}, {"part": 1}, {"address": "MIG-7", "part": 0}, {"address": "GPU-1"}]
+)
+def test_a_claim_keeps_how_its_card_is_called(more):
+    claims = (Claim(gpu="GPU-a", index=3, share=Fraction(1, 3), vram=7, **more),)
+
+    assert decode_claims(encode_claims(claims)) == claims
+
+
+def test_a_claim_of_an_older_dibs_is_read():
+    assert decode_claims('[["GPU-a", 0, "1", 0]]') == (Claim(gpu="GPU-a", index=0, share=Fraction(1)),)

@@ -20,6 +20,7 @@ from dibs.model.jobs import State
 from dibs.store.codec import class_of
 from dibs.store.store import Store
 from store.builders import NOON, a_request, submit
+from store.make_released import LEARNED, MEASURED
 
 ROOM = Path(dibs.store.__file__).parent
 RELEASED = sorted((Path(__file__).parents[1] / "data" / "stores").glob("*.db"))
@@ -98,6 +99,9 @@ def test_a_database_of_every_release_still_opens(path, released):
     assert os.fsencode(store.job(7).request.command.shown) == b"queued \xff"
     assert [attempt.folder for _, attempt in store.open_attempts()] == ["/runs/6.1"]
     assert store.leftovers() == [2, 4, 8]
+    if released.stem >= "0003":
+        assert store.listing.row(1).usage == MEASURED
+        assert [row.lesson for row in store.lessons.all()] == [LEARNED]
     (new,) = submit(store, "new")
     assert new.id == 9
     store.close()
@@ -121,7 +125,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(path, log_is_le
         db.close()
     before = everything_in(file.parent)
 
-    with pytest.raises(StoreUnusable, match=r"written by a newer dibs .schema 99, this one knows 2"):
+    with pytest.raises(StoreUnusable, match=r"written by a newer dibs .schema 99, this one knows 3"):
         Store(path)
 
     assert everything_in(file.parent) == before

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dibs.errors import FolderInUse, StoreUnusable
 from dibs.model.jobs import After, ArrayTask, Dependency, JobId, State
+from dibs.model.usage import Usage
 from dibs.store import journal
 from dibs.store import rebuild as rebuilding
 from dibs.store.codec import encode_request
@@ -39,10 +40,10 @@ def books(folder):
     one.close()
 
 
-def again(books, facts=lambda folder: RUNS, spec_of=lambda folder: None):
+def again(books, facts=lambda folder: RUNS, spec_of=lambda folder: None, used=lambda folder: None):
     """Rebuild, and return the report and the new store, open."""
     books.close()
-    report = rebuild(books.folder, look=facts, spec_of=spec_of, now=TODAY)
+    report = rebuild(books.folder, look=facts, spec_of=spec_of, now=TODAY, used=used)
     books.store = Store(f"{books.folder}/store.db")
     books.journal = Journal(f"{books.folder}/journal.jsonl")
     return report, books.store
@@ -136,6 +137,19 @@ def test_readers_of_events_miss_none(books):
     _, store = again(books)
 
     assert [event.kind for event in store.events.since(seen)] == ["store.rebuilt"]
+
+
+def test_what_attempts_used_comes_back_from_their_folders(books):
+    measured, short = books.add(a_request("measured"), a_request("short"))
+    folder = books.start(measured.id).folder
+    books.end(books.store.open_attempts()[0][1])
+    books.end(books.start(short.id))
+    usage = Usage(seconds=9.0, peak_vram=7)
+
+    again(books, used={folder: usage}.get)
+
+    assert books.store.listing.row(measured.id).usage == usage
+    assert books.store.listing.row(short.id).usage is None
 
 
 # -- what the store did not take ---------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dibs.model.jobs import Cause, Outcome, State
+from dibs.model.usage import Usage
 from dibs.store.codec import class_of
 from dibs.store.store import Store
 from store.builders import NOON, a_request, an_attempt, run, submit
@@ -196,6 +197,31 @@ def test_how_it_ended_is_kept_exactly(store, outcome, state):
     assert row.outcome == outcome
     assert (row.gpus, row.folder) == ((3,), "/runs/1.1")
     assert store.counts() == {state: 1}
+
+
+def test_what_an_attempt_used_is_kept_with_its_end(store):
+    (job,) = submit(store, "train")
+    usage = Usage(seconds=12.5, peak_vram=2**33, mean_load=31.0, energy=4.2, astray=("GPU-b",))
+    attempt = an_attempt(job)
+    with store.turn():
+        store.open_attempt(attempt)
+    assert store.listing.row(job.id).usage is None
+
+    with store.turn():
+        store.end_attempt(attempt, Outcome(exit_code=0), NOON, None, usage)
+
+    assert store.listing.row(job.id).usage == usage
+    assert [row.usage for row in store.listing.attempts(job.id)] == [usage]
+
+
+def test_a_measurement_that_cannot_be_read_keeps_nobody_from_its_job(store):
+    (job,) = submit(store, "train")
+    run(store, job, Outcome(exit_code=0))
+    for text in ("{", "[]", '{"seconds":"long"}'):
+        with store.turn():
+            store._db.execute("update attempts set usage = ?", (text,))
+
+        assert store.listing.row(job.id).usage is None
 
 
 def test_a_message_that_is_no_utf8_can_still_be_kept(store):

@@ -1,7 +1,9 @@
 """Why a command failed, as far as that can be seen."""
 
 import os
+import pwd
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,11 +28,79 @@ def test_a_program_that_aborts_after_the_message_is_no_other_case(hands: Hands) 
     assert (record["signal"], record["cause"]) == (signal.SIGABRT, "gpu-fault")
 
 
-@pytest.mark.parametrize("end", ["exit 0", "kill -TERM $$", "kill -KILL $$", "head -c 20000 /dev/zero; exit 1"])
-def test_who_succeeds_or_is_killed_or_said_it_long_ago_has_no_such_cause(hands: Hands, end: str) -> None:
+@pytest.mark.parametrize("end", ["exit 0", "head -c 20000 /dev/zero; exit 1"])
+def test_who_succeeds_or_said_it_long_ago_has_no_such_cause(hands: Hands, end: str) -> None:
     record = hands.run(f"echo '{OOM}'; {end}")
 
     assert "cause" not in record
+
+
+@pytest.mark.parametrize("name", ["HUP", "INT", "TERM", "KILL"])
+def test_who_is_killed_from_outside_says_so_and_by_whom_it_can_have_been(hands: Hands, name: str) -> None:
+    record = hands.run(f"echo '{OOM}'; trap - INT; kill -{name} $$; sleep 60")
+
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert record["cause"] == "killed"
+    assert record["message"].startswith(f"SIG{name} ended it, and dibs did not send it: {user}")
+    assert "root" in record["message"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGKILL])
+def test_a_signal_that_was_sent_through_dibs_is_no_strangers(hands: Hands, number: signal.Signals) -> None:
+    attempt = hands.start("touch up; exec sleep 60")
+    hands.turn_until((hands.workdir / "up").exists)
+
+    hands.backend.tell(attempt, f"signal {int(number)}")
+    record = hands.record(attempt)
+
+    assert (record["signal"], record["cause"]) == (number, "killed")
+    assert record["message"] == f"{number.name} was sent to it through dibs"
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGUSR1])
+def test_a_program_may_die_of_other_signals_by_itself(hands: Hands, number: signal.Signals) -> None:
+    record = hands.run(f"ulimit -c 0; kill -{int(number)} $$; sleep 60")
+
+    assert record["signal"] == number
+    assert "cause" not in record
+
+
+def test_where_the_kernels_kills_cannot_be_seen_it_may_have_been_the_kernel() -> None:
+    found = {number: diagnose(None, number, [], kernel_killed=None) for number in (signal.SIGKILL, signal.SIGTERM)}
+
+    assert "or the kernel for want of memory did" in str(found[signal.SIGKILL])
+    assert "kernel" not in str(found[signal.SIGTERM])
+
+
+@pytest.mark.parametrize(
+    ("command", "cause", "said"),
+    [
+        ("{python} -c 'import nonesuch'", "import-error", "ModuleNotFoundError: No module named 'nonesuch'"),
+        ("{python} -m nonesuch", "import-error", "No module named nonesuch"),
+        (
+            "echo 'x = (' > {folder}/a.py; {python} {folder}/a.py",
+            "syntax-error",
+            "SyntaxError: '(' was never",
+        ),
+        ("echo 'if true; then' > bad.sh; bash bad.sh", "syntax-error", "syntax error: unexpected end of file"),
+        ('{python} -c \'open("/dev/full", "w").write("x" * 9999)\'', "disk-full", "No space left on device"),
+        ("head -c 9999 /dev/zero > /dev/full", "disk-full", "No space left on device"),
+        ("{python} -c 'import socket as s; s.create_server(s.create_server((\"\", 0)).getsockname())'", None, ""),
+        (
+            "{python} -c 'import socket as s; a = s.create_server((\"\", 0)); s.create_server(a.getsockname())'",
+            "port-in-use",
+            "Address already in use",
+        ),
+        ("{python} -c 'import nonesuch' || exit 3", None, ""),
+    ],
+)
+def test_what_real_programs_say_when_something_is_missing_or_taken(
+    hands: Hands, tmp_path: Path, command: str, cause: str | None, said: str
+) -> None:
+    record = hands.run(command.replace("{python}", sys.executable).replace("{folder}", str(tmp_path)))
+
+    assert record.get("cause") == cause
+    assert said in record["message"]
 
 
 def test_who_was_stopped_did_not_fail_by_itself(hands: Hands) -> None:
@@ -66,7 +136,7 @@ def log(tmp_path: Path) -> Log:
         (1, None, "DataLoader worker (pid 12) is killed by signal: Killed.", "host-oom"),
         (1, None, "bash: line 1: 12 Killed   python train.py", "host-oom"),
         (1, None, "ValueError: not ours", None),
-        (None, signal.SIGTERM, "Killed", None),
+        (None, signal.SIGTERM, "Killed", "killed"),
         (None, signal.SIGSEGV, "", None),
     ],
 )
@@ -80,7 +150,7 @@ def test_the_kernels_kill_is_claimed_only_where_something_of_the_command_was_kil
     os.close(log.fd)
 
     assert (found and found[0]) == cause
-    assert without is None
+    assert (without and without[0]) == ("killed" if number in (signal.SIGKILL, signal.SIGTERM) else None)
 
 
 @pytest.mark.parametrize("counter", ["low 0\nhigh 9\nmax 3\noom 2\noom_kill {}\n", "under_oom 0\noom_kill {}\n"])

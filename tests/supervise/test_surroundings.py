@@ -158,3 +158,32 @@ def _is_locked(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def test_a_variable_that_is_set_only_where_it_is_missing(hands: Hands) -> None:
+    hands.environment |= {"SET": "by the caller"}
+    unless_set = {"SET": "no", "OWN": "no", "MISSING": "filled"}
+
+    text = hands.output("echo $SET, $OWN, $MISSING", env={"OWN": "by the job"}, unless_set=unless_set)
+
+    assert text == "by the caller, by the job, filled\n"
+
+
+def test_a_bound_command_runs_on_its_cpus_and_the_next_one_anywhere(hands: Hands) -> None:
+    allowed = os.sched_getaffinity(0)
+    one = min(allowed)
+
+    bound = hands.output("taskset -cp $$ | grep -o '[0-9,-]*$'; nproc", cpus=[one, 4000])
+    next_ = hands.output("nproc")
+
+    assert bound.split() == [str(one), "1"]
+    assert int(next_) == len(allowed)
+
+
+def test_a_command_is_not_bound_to_cpus_that_it_may_not_use(hands: Hands) -> None:
+    attempt = hands.start("nproc", cpus=[4000, 4001])
+    record = hands.record(attempt)
+
+    assert record["code"] == 0
+    assert int(hands.log(attempt)) == len(os.sched_getaffinity(0))
+    assert hands.log(attempt, "stderr") == ("dibs: it is not bound: it may use none of the CPUs near its GPUs\n")

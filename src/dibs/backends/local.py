@@ -131,9 +131,11 @@ class LocalBackend:
         return folder.reuse(self._retired.pop(), new, spec) if self._retired else None
 
 
-def free_port() -> int:
-    """A port that nobody listens on now, for the processes of one job to meet."""
+def is_free_port(port: int) -> bool:
+    """Whether nobody uses this port now, at whatever address of the machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True

@@ -30,6 +30,11 @@ Examples:
   dibs add --after @ -- python evaluate.py    when the job before has succeeded
   dibs add --begin 22:00 -- python train.py   not before ten in the evening
   dibs add --dry-run -n 4 -- python train.py  where and when it would start, and why not now
+
+\b
+Causes for --retry-on:
+  exit-code signal killed time-limit start-error lost
+  gpu-oom host-oom gpu-fault import-error syntax-error port-in-use disk-full
 """
 
 
@@ -54,6 +59,7 @@ def _priority(text: str) -> int:
 @click.option("--gpu-type", default="", metavar="NAME", help="A part of the card's name: h200.")
 @click.option("--cpus", type=count(1), metavar="N", help="CPUs each job books.")
 @click.option("--mem", type=SIZE, metavar="SIZE", help="Memory of the machine each job books.")
+@shared.BIND
 @shared.TIME_LIMIT
 @shared.GRACE
 @click.option(
@@ -171,7 +177,8 @@ class _Add:
             wishes=Wishes(
                 num_gpus=1 if options["num_gpus"] is None else options["num_gpus"],
                 share=options["share"],
-                vram=options["vram"],
+                vram=options["vram"][0],
+                shape=options["vram"][1],
                 only=options["only"] or (),
                 prefer=options["prefer"] or (),
                 gpu_type=options["gpu_type"],
@@ -194,6 +201,7 @@ class _Add:
             hold=options["hold"],
             retry_on=_causes(options["retry_on"]),
             checkpoint=_checkpoint(options["checkpoint_signal"], options["time_limit"]),
+            bind=options["bind"],
             notify=options["notify"] or "",
             once=options["once"],
         )
@@ -248,8 +256,13 @@ class _Add:
         jobs = [{**batch.common, **job} for batch in batches for job in batch.jobs]
         if not self._options["as_json"]:
             shown = client.check(jobs[:_SHOWN], defaults=defaults)
-            for prospect in shown:
+            told: set[str] = set()
+            for prospect, job in zip(shown, jobs, strict=False):
                 click.echo(_prospect(prospect))
+                for sentence in _known(prospect, {**defaults, **job}):
+                    if sentence not in told:
+                        click.echo(f"  {sentence}")
+                    told.add(sentence)
             if len(jobs) > _SHOWN:
                 from dibs.client.adding import check_wishes
 
@@ -363,6 +376,18 @@ def _checkpoint(text: str | None, time_limit: float | None) -> "Checkpoint | Non
             "--checkpoint-signal comes before the time limit", remedy="give a longer one with -t, such as -t 4h"
         )
     return Checkpoint(number, seconds)
+
+
+def _known(prospect: dict[str, Any], job: dict[str, Any]) -> list[str]:
+    """What jobs like this one were seen to need, where it wants `--vram auto`."""
+    if job.get("vram") is None:
+        return []
+    if lessons := prospect.get("lessons"):
+        return [lesson["sentence"] for lesson in lessons]
+    from dibs.model.units import show_size
+
+    size = show_size(job["vram_bytes"]) if job.get("vram_bytes") else "the whole card"
+    return [f"nothing is known of jobs of this shape yet: the first books {size}"]
 
 
 def _prospect(prospect: dict[str, Any]) -> str:

@@ -35,6 +35,9 @@ def run() -> int:
 
     ready = _ready_fd()
     try:
+        from dibs.daemon.lean import load_fastapi
+
+        load_fastapi()
         from dibs.daemon.service import serve
 
         return int(serve(os.environ, detached=ready is not None) or 0)

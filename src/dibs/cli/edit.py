@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dibs.cli.options import GPU_IDS, SHARE, SIZE, TIME, Parsed, count
+from dibs.cli.options import GPU_IDS, SHARE, SIZE, TIME, VRAM_SIZE, Parsed, count
 from dibs.cli.references import REF
 from dibs.errors import BadInput
 
@@ -76,7 +76,9 @@ def _begin(text: str) -> str:
 @click.option("--tag", "tags", multiple=True, metavar="WORD", help="Its words to be found by; again for more.")
 @click.option("-n", "--num-gpus", type=count(0), metavar="N", help="How many GPUs it wants.")
 @click.option("--share", type=_OrNone(SHARE), metavar="PART", help="The part of a GPU it books: 0.5 or 1/3.")
-@click.option("--vram", type=_OrNone(SIZE), metavar="SIZE", help="GPU memory it books on each card.")
+@click.option(
+    "--vram", type=_OrNone(VRAM_SIZE, (None, "")), metavar="SIZE", help="GPU memory it books on each: 12G, auto."
+)
 @click.option(
     "--gpu-type", type=_OrNone(click.STRING, ""), metavar="NAME", help="A part of the card's name: h200."
 )
@@ -89,6 +91,7 @@ def _begin(text: str) -> str:
 @click.option("--begin", type=_OrNone(Parsed("time", _begin)), metavar="TIME", help="Not before: 22:00, +2h.")
 @click.option("--retries", type=count(0), metavar="N", help="How often it is tried again.")
 @click.option("--restartable/--no-restartable", default=None, help="Whether it may run again after it was lost.")
+@click.option("--bind/--no-bind", default=None, help="Whether it is kept to the CPUs near its GPUs.")
 @click.option("-C", "--workdir", metavar="DIR", help="The folder it runs in.")
 @click.option("-o", "output", metavar="FILE", help="Its output goes here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the job, or of several a list.")
@@ -123,12 +126,15 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
 def _changes(options: Mapping[str, Any], command: list[str] | None) -> dict[str, Any]:
     """The daemon's words for what is to be different."""
     changes: dict[str, Any] = {}
-    for key in ("priority", "name", "project", "num_gpus", "retries", "restartable"):
+    for key in ("priority", "name", "project", "num_gpus", "retries", "restartable", "bind"):
         if options[key] is not None:
             changes[key] = options[key]
     for key, name in _MAY_BE_NONE.items():
         if options[name] is not None:
             changes[key] = options[name][0]
+    if options["vram"] is not None:
+        ((changes["vram_bytes"], learns),) = options["vram"]
+        changes["vram"] = learns or None
     if options["tags"]:
         changes["tags"] = [tag for tag in dict.fromkeys(options["tags"]) if tag != "none"]
     if changes.get("share"):
@@ -158,7 +164,6 @@ def _command(words: Sequence[str]) -> dict[str, Any]:
 
 _MAY_BE_NONE = {
     "share": "share",
-    "vram_bytes": "vram",
     "gpu_type": "gpu_type",
     "only": "only",
     "prefer": "prefer",

@@ -4,16 +4,19 @@ It works without a daemon, and starts none to look. Where one runs, its drained 
 """
 
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dibs.cli.gpu_table import gpu_as_json, gpu_table, in_words, label, troubles
+
 if TYPE_CHECKING:
     from dibs.engine.survey import GpuUse
     from dibs.errors import DibsError
+    from dibs.gpus.foreign import BusyRules
     from dibs.leases.leases import Leases
     from dibs.leases.records import Holder
 
@@ -39,20 +42,22 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print an object: t
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list, one object per GPU.")
 @click.pass_context
 def gpus(ctx: click.Context, as_json: bool) -> int:
-    """Show every GPU: memory, load, who holds it, who waits, and processes without a claim."""
+    """Show every GPU: memory, load, who holds it, who waits, and processes without a lease."""
     if ctx.invoked_subcommand is not None:
         return 0
     from dibs.build import build_leases
     from dibs.cli.output import say
 
-    uses, failure = _look(build_leases(os.environ), os.environ)
+    uses, failure = _look(build_leases(os.environ), os.environ, with_energy=as_json)
     uses, marks = _with_the_queues(uses)
     if as_json:
         import json
 
-        click.echo(json.dumps([_as_json(use, marks.get(use.key)) for use in uses], indent=2))
+        click.echo(json.dumps([gpu_as_json(use, marks.get(use.key)) for use in uses], indent=2))
     elif uses:
-        click.echo("\n".join(_table(uses, marks)))
+        click.echo("\n".join(gpu_table(uses, marks)))
+        for sentence in troubles(uses, marks):
+            say(f"dibs: {sentence}")
     if failure is not None:
         say(f"dibs: {failure.message}{f'; {failure.remedy}' if failure.remedy else ''}")
         return failure.exit_status
@@ -76,7 +81,7 @@ def release(ids: Sequence[str], yes: bool) -> int:
     uses, failure = _look(leases, os.environ)
     if failure is not None and not any(use.holders for use in uses):
         raise failure
-    named = [_named(gpu_id, uses) for gpu_id in dict.fromkeys(ids)]
+    named = [use for gpu_id in dict.fromkeys(ids) for use in _named(gpu_id, uses)]
     ours = _jobs_to_end(named)
     if ours and not yes and not _agrees([holder for _, holder in ours]):
         click.echo("nothing was ended", err=True)
@@ -85,7 +90,7 @@ def release(ids: Sequence[str], yes: bool) -> int:
     for use, holder in ours:
         job = f"job {holder.job or '?'} of yours (pid {pid_of(holder) or '?'})"
         _end(leases, holder)
-        ended.setdefault(job, []).append(_label(use))
+        ended.setdefault(job, []).append(label(use))
     for job, labels in ended.items():
         click.echo(f"ended {job} on GPU {', '.join(labels)}", err=True)
     for use in named:
@@ -134,7 +139,7 @@ def _act(action: str, ids: Sequence[str], done: str, as_json: bool) -> int:
     named = [one for text in ids for one in text.split(",")]
     for one in named:
         if not is_gpu_id(one):
-            raise BadInput(f"cannot read {one!r} as a GPU", remedy="name GPUs like 0 or 0,1")
+            raise BadInput(f"cannot read {one!r} as a GPU", remedy="name GPUs like 0 or 0,1, parts like 0:1")
     changed = ask_daemon().act_on_gpus(action, named)
     if as_json:
         show_json({"changed": changed})
@@ -162,11 +167,13 @@ def _with_the_queues(uses: "list[GpuUse]") -> "tuple[list[GpuUse], dict[str, dic
 
     known = {use.key for use in uses}
     declared = [GpuUse(key=key, index=one.get("index")) for key, one in seen.items() if key not in known]
-    uses = sorted([*uses, *declared], key=lambda use: (use.index is None, use.index or 0, use.key))
+    uses = sorted([*uses, *declared], key=lambda use: use.place)
     return uses, {key: one for key, one in seen.items() if one.get("state") in ("drained", "quarantined")}
 
 
-def _look(leases: "Leases", environ: Mapping[str, str]) -> "tuple[list[GpuUse], DibsError | None]":
+def _look(
+    leases: "Leases", environ: Mapping[str, str], with_energy: bool = False
+) -> "tuple[list[GpuUse], DibsError | None]":
     """What can be seen now, and why the driver could not be asked. A sick driver hides no claim."""
     from dibs.engine.survey import survey
     from dibs.gpus.probe import ProbeFailed, find_probe
@@ -177,113 +184,26 @@ def _look(leases: "Leases", environ: Mapping[str, str]) -> "tuple[list[GpuUse], 
         from dibs.gpus.patience import answer_within
 
         try:
-            reading = answer_within(probe.read)
+            reading = answer_within(partial(probe.read, energy=with_energy))
         except ProbeFailed as error:
             failure = error
     holders, waiting = leases.holders(), leases.waiting()
-    return survey(reading, holders, waiting, user=user_name(os.geteuid())), failure
+    return survey(reading, holders, waiting, user=user_name(os.geteuid()), rules=_rules(environ)), failure
 
 
-# -- what is shown -----------------------------------------------------------------------------------------
+def _rules(environ: Mapping[str, str]) -> "BusyRules":
+    from dibs.gpus.foreign import BusyRules
+    from dibs.settings import load_settings
 
-
-def _table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    from dibs.cli.output import one_line, table, terminal_width
-    from dibs.model.units import show_size
-
-    rows = []
-    for use in uses:
-        card = use.seen
-        held = [_in_words(holder, len(use.holders) > 1 or holder.share < 1) for holder in use.holders]
-        mark = marks.get(use.key)
-        if mark and mark.get("why"):
-            held.append(one_line(mark["why"], 200))
-        held += [
-            f"no lease: {process.user or '?'}, pid {process.pid}, {show_size(process.memory)}"
-            for process in use.foreign
-        ]
-        rows.append(
-            (
-                "?" if use.index is None else str(use.index),
-                one_line((card.gpu.name if card else "") or "?", 40),
-                f"{show_size(card.memory_used)}/{show_size(card.gpu.memory_total)}" if card else "?",
-                "?" if card is None or card.load is None else f"{card.load}%",
-                f"{use.state}, {mark['state']}" if mark else use.state,
-                "; ".join(held) or "-",
-                "; ".join(_in_words(wish, wish.share < 1) for wish in use.waiting) or "-",
-            )
-        )
-    headings = ("GPU", "name", "memory", "load", "state", "held by", "waiting")
-    return table(headings, rows, width=_width(terminal_width), shrink=5)
-
-
-def _width(terminal_width: Any) -> int:
-    """In a file or a pipe nothing is cut."""
-    return int(terminal_width(1)) if os.isatty(1) else sys.maxsize
-
-
-def _in_words(holder: "Holder", shows_share: bool) -> str:
-    from dibs.engine.survey import pid_of
-
-    share = f"{holder.share} " if shows_share else ""
-    job = f"job {holder.job}" if holder.job else "unknown job"
-    return f"{share}{holder.user}: {job}, pid {pid_of(holder) or '?'}, since {_clock(holder.since)}"
-
-
-def _clock(since: float) -> str:
-    """The time of today, or the date where it was another day."""
-    if not since:
-        return "?"
-    then, now = time.localtime(since), time.localtime()
-    return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
-
-
-def _as_json(use: "GpuUse", mark: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The keys that scripts rely on: docs/reference.md has them. What is not known is null."""
-    card = use.seen
-    return {
-        "index": use.index,
-        "key": use.key,
-        "name": (card.gpu.name or None) if card else None,
-        "memory_used_bytes": card.memory_used if card else None,
-        "memory_total_bytes": card.gpu.memory_total if card else None,
-        "load_percent": card.load if card else None,
-        "temperature_celsius": card.temperature if card else None,
-        "power_watts": card.power if card else None,
-        "state": use.state,
-        "holders": [_holder_as_json(holder) for holder in use.holders],
-        "waiting": [_holder_as_json(wish) for wish in use.waiting],
-        "foreign": [
-            {"user": process.user, "pid": process.pid, "memory_bytes": process.memory, "name": process.name}
-            for process in use.foreign
-        ],
-        "mark": mark["state"] if mark else None,
-        "why": (mark.get("why") or None) if mark else None,
-    }
-
-
-def _holder_as_json(holder: "Holder") -> dict[str, Any]:
-    from datetime import UTC, datetime
-
-    from dibs.engine.survey import pid_of
-
-    since = datetime.fromtimestamp(holder.since, UTC).isoformat(timespec="seconds") if holder.since else None
-    return {
-        "user": holder.user,
-        "uid": holder.uid,
-        "job": holder.job,
-        "pid": pid_of(holder) or None,
-        "since": since,
-        "share": float(holder.share),
-        "vram_bytes": holder.vram or None,
-    }
+    settings = load_settings(environ)
+    return BusyRules(settings.respect_graphics, settings.ignore_memory)
 
 
 # -- release -----------------------------------------------------------------------------------------------
 
 
-def _named(gpu_id: str, uses: "Sequence[GpuUse]") -> "GpuUse":
-    """The GPU that is meant. Where nobody can be asked for the cards, a number without a claim is a free one."""
+def _named(gpu_id: str, uses: "Sequence[GpuUse]") -> "list[GpuUse]":
+    """The GPU that is meant, of a divided one its parts. Where no driver is, a number without a claim is free."""
     from dibs.engine.survey import GpuUse
     from dibs.errors import BadInput
     from dibs.model.gpus import declared_key
@@ -291,15 +211,17 @@ def _named(gpu_id: str, uses: "Sequence[GpuUse]") -> "GpuUse":
     is_number = gpu_id.isascii() and gpu_id.isdigit() and len(gpu_id) <= 4
     if is_number:
         found = [use for use in uses if use.index == int(gpu_id)]
+    elif gpu_id[:1].isdigit():
+        found = [use for use in uses if use.number == gpu_id]
     else:
         found = [use for use in uses if gpu_id and use.key.startswith(gpu_id)]
-    if len(found) == 1:
-        return found[0]
+    if len(found) == 1 or (found and is_number):
+        return found
     if found:
         keys = ", ".join(use.key for use in found)
         raise BadInput(f"cannot tell which GPU {gpu_id!r} means: {keys}", remedy="write more of the UUID")
     if is_number and not any(use.seen for use in uses):
-        return GpuUse(key=declared_key(int(gpu_id)), index=int(gpu_id))
+        return [GpuUse(key=declared_key(int(gpu_id)), index=int(gpu_id))]
     raise BadInput(f"cannot find GPU {gpu_id}", remedy="`dibs gpus` shows them")
 
 
@@ -311,9 +233,9 @@ def _jobs_to_end(uses: "Sequence[GpuUse]") -> "list[tuple[GpuUse, Holder]]":
     for use in uses:
         mine = [holder for holder in use.holders if holder.uid == os.geteuid()]
         if use.holders and not mine:
-            who = "; ".join(_in_words(holder, False) for holder in use.holders)
+            who = "; ".join(in_words(holder, False) for holder in use.holders)
             raise NotAllowed(
-                f"cannot release GPU {_label(use)}: it is held by {who}", remedy="only its owner can end that job"
+                f"cannot release GPU {label(use)}: it is held by {who}", remedy="only its owner can end that job"
             )
         ours += [(use, holder) for holder in mine]
     return ours
@@ -326,7 +248,7 @@ def _agrees(ours: "Sequence[Holder]") -> bool:
         raise BadInput("cannot ask whether to end a job: stdin is no terminal", remedy="--yes ends it unasked")
     jobs = {holder.folder or str(holder.pid): holder for holder in ours}
     for holder in jobs.values():
-        click.echo(f"  {_in_words(holder, False)}", err=True)
+        click.echo(f"  {in_words(holder, False)}", err=True)
     question = "end this job?" if len(jobs) == 1 else f"end these {len(jobs)} jobs?"
     return click.confirm(question, default=False, err=True)
 
@@ -362,9 +284,5 @@ def _still_holds(leases: "Leases", holder: "Holder") -> bool:
 def _now(leases: "Leases", use: "GpuUse") -> str:
     left = [holder for holder in leases.holders() if holder.gpu == use.key]
     if left:
-        return f"GPU {_label(use)} is held by {'; '.join(_in_words(holder, False) for holder in left)}"
-    return f"GPU {_label(use)} is free"
-
-
-def _label(use: "GpuUse") -> str:
-    return use.key if use.index is None else str(use.index)
+        return f"GPU {label(use)} is held by {'; '.join(in_words(holder, False) for holder in left)}"
+    return f"GPU {label(use)} is free"

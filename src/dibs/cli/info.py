@@ -2,11 +2,14 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dibs.cli.references import REF
+
+if TYPE_CHECKING:
+    from dibs.client.client import Client
 
 # They differ between any two shells, and no job cares.
 _OF_THE_SHELL = frozenset(("_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "WINDOWID", "SSH_TTY", "GPG_TTY"))
@@ -27,7 +30,7 @@ _MOST_ATTEMPTS = 20  # rows
 @click.option("--env", "all_variables", is_flag=True, help="Every variable, not only what is different here.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object; with --env it has an environment.")
 def info(reference: str, all_variables: bool, as_json: bool) -> int:
-    """Show everything about a job: wishes, attempts, pid, GPUs, code, environment, cause, files."""
+    """Show everything about a job: wishes, attempts, what it used, code, environment, cause, files."""
     from dibs.cli.asking import ask_daemon
     from dibs.cli.output import show, show_json
     from dibs.cli.references import find_job
@@ -38,7 +41,8 @@ def info(reference: str, all_variables: bool, as_json: bool) -> int:
     if as_json:
         show_json({**job, "environment": client.environment(number)} if all_variables else job)
         return 0
-    show("\n".join([*_facts(job), *_attempts(job), *_environment(client.environment(number), all_variables)]))
+    environment = _environment(client.environment(number), all_variables)
+    show("\n".join([*_facts(job), *_attempts(job), *_card(client, job), *environment]))
     return 0
 
 
@@ -57,13 +61,14 @@ def _facts(job: Mapping[str, Any]) -> Iterator[str]:
 def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     from dibs.cli.times import show_moment
     from dibs.cli.why import waits
-    from dibs.cli.words import OVER, WAITING, how_it_ended
+    from dibs.cli.words import OVER, WAITING, explanation, how_it_ended
 
     last = job["attempts_list"][-1] if job.get("attempts_list") else {}
-    yield "state", how_it_ended(job) if job["state"] in OVER else job["state"]
+    state = how_it_ended(job) if job["state"] in OVER else job["state"]
+    yield "state", state
     if job["state"] in WAITING:
         yield "why", waits(job)
-    yield "message", job.get("message") or ""
+    yield "message", "" if (told := explanation(job)) in state else told
     yield "cause", job.get("cause") or ""
     yield "command", job["command"]
     yield "folder", job["workdir"]
@@ -83,21 +88,25 @@ def _wishes(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
     wishes = [
         f"{job['num_gpus']} GPU{'' if job['num_gpus'] == 1 else 's'}",
-        f"{job['share']} of each" if job["share"] else "",
-        f"{show_size(job['vram_bytes'])} on each" if job["vram_bytes"] else "",
+        _share(job),
+        _vram(job),
         f"of type {job['gpu_type']}" if job["gpu_type"] else "",
-        f"only {', '.join(job['only'])}" if job["only"] else "",
-        f"rather {', '.join(job['prefer'])}" if job["prefer"] else "",
+        f"only {', '.join(one[:12] for one in job['only'])}" if job["only"] else "",
+        f"rather {', '.join(one[:12] for one in job['prefer'])}" if job["prefer"] else "",
         f"{job['cpus']} CPUs" if job["cpus"] else "",
         f"{show_size(job['mem_bytes'])} of memory" if job["mem_bytes"] else "",
     ]
     yield "wishes", ", ".join(wish for wish in wishes if wish)
+    yield "booked", _booked(job)
+    for lesson in job.get("lessons", ()):
+        yield "learned", lesson["sentence"]
     yield "time limit", show_duration(job["time_limit_seconds"]) if job["time_limit_seconds"] else ""
     yield "grace", show_duration(job["grace_seconds"]) if job["grace_seconds"] != 10 else ""
     yield "priority", str(job["priority"] or "")
     on = f" on {', '.join(job['retry_on'])}" if job["retry_on"] else ""
     yield "retries", f"{job['retries']}{on}" if job["retries"] else ""
     yield "restartable", "yes" if job["restartable"] else ""
+    yield "bound", "to the CPUs near its GPUs" if job["bind"] else ""
     yield "after", ", ".join(f"{one['job']} ({one['kind']})" for one in job["after"])
     yield "begins", show_moment(job["begin_at"]) if job["begin_at"] else ""
     if array := job["array"]:
@@ -113,6 +122,33 @@ def _wishes(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "notify", job["notify"]
     yield "once", job["once"]
     yield "sets", " ".join(f"{name}={value}" for name, value in job["env"].items())
+
+
+def _booked(job: Mapping[str, Any]) -> str:
+    """What dibs chose for the last attempt of a job that left it to dibs."""
+    if not job.get("vram") or not job.get("attempts_list"):
+        return ""
+    from dibs.model.units import show_size
+
+    last = job["attempts_list"][-1]
+    if last.get("vram_bytes"):
+        return f"{show_size(last['vram_bytes'])} on each, {last['share']} of it"
+    return "the whole card" if last.get("share") == "1" else ""
+
+
+def _share(job: Mapping[str, Any]) -> str:
+    if job.get("vram") and job["share"] == "1":
+        return "each to itself, as it ran out of memory beside others"
+    return f"{job['share']} of each" if job["share"] else ""
+
+
+def _vram(job: Mapping[str, Any]) -> str:
+    from dibs.model.units import show_size
+
+    size = f"{show_size(job['vram_bytes'])} on each" if job["vram_bytes"] else ""
+    if not job.get("vram"):
+        return size
+    return f"{size} until it is known what jobs like it need" if size else "what jobs like it need on each"
 
 
 def _code(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -157,6 +193,13 @@ def _attempts(job: Mapping[str, Any]) -> list[str]:
     heading, *lines = table(headings, rows, width=width, shrink=7, drop=(5, 6, 2))
     more = [f"  {styled(f'and {earlier} earlier: --json has them all', 'dim')}"] if earlier else []
     return ["", f"  {styled(heading, 'bold')}", *(f"  {line}" for line in lines), *more]
+
+
+def _card(client: "Client", job: Mapping[str, Any]) -> Iterator[str]:
+    from dibs.cli.card import report_card
+    from dibs.cli.output import terminal_width
+
+    return report_card(client.usage(job["id"]), terminal_width(1)) if job.get("usage") else iter(())
 
 
 def _how(attempt: Mapping[str, Any]) -> str:

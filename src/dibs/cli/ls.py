@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _PAGE = 100  # jobs, where there is no terminal whose height could be filled
 _AT_ONCE = 1000  # jobs in one answer
 _HEADS = 3  # waiting jobs whose reason is shown
+_ENDS = 3  # failed jobs whose cause is explained
 _HEADINGS = ("job", "state", "name", "GPU", "time", "command")
 _COMMAND = 5
 _LEAVE = (5, 3, 2, 4)  # on a narrow terminal: the command first, then GPUs, name and time
@@ -193,6 +194,14 @@ def _reasons(client: "Client", jobs: Sequence[Mapping[str, Any]]) -> dict[int, s
     return reasons
 
 
+def _causes(jobs: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """Why the last of those failed whose reason is known, and what helps."""
+    from dibs.cli.words import explanation
+
+    told = ((job["id"], explanation(job)) for job in jobs if job["state"] in ("failed", "lost"))
+    return dict(islice(((number, text) for number, text in told if text), _ENDS))
+
+
 # -- how they look -----------------------------------------------------------------------------------------
 
 
@@ -206,10 +215,10 @@ def _print_table(client: "Client", query: Mapping[str, Any], options: Mapping[st
         while chunk := list(islice(left, _AT_ONCE)):
             show("\n".join(_table(chunk, {}, width)))
         return 0
-    rows = options["limit"] or (max(3, terminal_height() - 3 - _HEADS) if on_terminal else _PAGE)
+    rows = options["limit"] or (max(3, terminal_height() - 3 - _HEADS - _ENDS) if on_terminal else _PAGE)
     jobs, more = _page(client, query, options, rows)
     if jobs:
-        show("\n".join(_table(jobs, _reasons(client, jobs), width)))
+        show("\n".join(_table(jobs, _reasons(client, jobs) | _causes(jobs), width)))
     else:
         say(f"dibs: {_nothing(query)}")
     if more:

@@ -26,6 +26,7 @@ _COMMANDS = {
     "info": ("dibs.cli.info:info", "Show everything about a job."),
     "wait": ("dibs.cli.wait:wait", "Wait until jobs are over; the exit code is theirs."),
     "gpus": ("dibs.cli.gpus:gpus", "Show every GPU and who holds it."),
+    "web": ("dibs.cli.web:web", "Open the queue in a browser."),
     "kill": ("dibs.cli.act:kill", "End jobs, or send them a signal."),
     "retry": ("dibs.cli.act:retry", "Put jobs that are over back into the queue."),
     "hold": ("dibs.cli.act:hold", "Keep jobs from starting."),
@@ -33,9 +34,11 @@ _COMMANDS = {
     "edit": ("dibs.cli.edit:edit", "Change a job, or its place, before it starts."),
     "pause": ("dibs.cli.pause:pause", "Start nothing more: of all, of a project, on a GPU."),
     "unpause": ("dibs.cli.pause:unpause", "Undo a pause."),
+    "lessons": ("dibs.cli.lessons:lessons", "Show what jobs were seen to need, or forget it."),
     "clean": ("dibs.cli.clean:clean", "Forget jobs that are over, and their output."),
     "export": ("dibs.cli.transfer:export_jobs", "Print jobs as JSON lines."),
     "import": ("dibs.cli.transfer:import_jobs", "Queue jobs from JSON lines."),
+    "simulate": ("dibs.cli.simulate:simulate", "Try the policy on a trace of jobs, in virtual time."),
     "doctor": ("dibs.cli.doctor:doctor", "Look at what dibs stands on, and say what to do."),
     "daemon": ("dibs.cli.daemon:daemon", "Start, stop and watch the queue's daemon."),
     "config": ("dibs.cli.config:config", "Show and change settings."),
@@ -45,7 +48,7 @@ _COMMANDS = {
 # What `dibs --help` shows together. A command that stands in none is shown at the end.
 _USES = {
     "Run": ("run", "add"),
-    "Look": ("ls", "log", "why", "info", "wait", "gpus"),
+    "Look": ("ls", "log", "why", "info", "wait", "gpus", "web", "lessons", "simulate"),
     "Change": ("kill", "retry", "hold", "release", "edit", "pause", "unpause"),
     "Keep": ("clean", "export", "import"),
 }

@@ -62,6 +62,7 @@ def count(least: int) -> Parsed:
 SIZE = Parsed("size", _late("parse_size"))
 TIME = Parsed("time", _late("parse_duration"))
 SHARE = Parsed("share", _late("parse_share"))
+VRAM_SIZE = Parsed("size", _late("parse_vram"))  # bytes, and whether they are to be learned
 GPU_IDS = Parsed("ids", _ids)
 
 # -- options of `dibs run` and `dibs add` alike ---------------------------------------------------
@@ -76,7 +77,14 @@ ONLY = click.option("--only", type=GPU_IDS, metavar="IDS", help="Use these GPUs 
 SHARE_OPTION = click.option(
     "--share", type=SHARE, metavar="PART", help="The part of a GPU each job books: 0.5 or 1/3."
 )
-VRAM = click.option("--vram", type=SIZE, metavar="SIZE", help="GPU memory each job books; several fit on a card.")
+VRAM = click.option(
+    "--vram",
+    type=VRAM_SIZE,
+    default=(None, ""),
+    metavar="SIZE",
+    help="GPU memory each job books: 12G, or auto for what its like needed.",
+)
+BIND = click.option("--bind", is_flag=True, help="Keep each job to the CPUs near its GPUs.")
 TIME_LIMIT = click.option(
     "-t", "--time", "time_limit", type=TIME, metavar="TIME", help="Longest time of a job: 2h, 90s."
 )

@@ -17,6 +17,7 @@ from dibs.model.events import Ended, Event, Found, Refused, Started, Trouble, Wa
 from dibs.model.jobs import Cause, Job, Outcome, State
 from dibs.model.pool import Pool
 from dibs.model.units import show_duration
+from dibs.policy.advice import advised
 from dibs.store.rows import JobRow
 from dibs.store.store import Store
 
@@ -47,7 +48,7 @@ class Report:
         self._progress_at = 0.0
         self._mean_seconds = 0.0
         self._ended = 0
-        self._holders: dict[int, str] = {}  # GPU -> job
+        self._holders: dict[tuple[int, str], str] = {}  # GPU -> job
         self._unread: set[int] = set()  # descriptors whose reader has left
         self._wait: tuple[str, float] | None = None  # why the head of the queue waits, and since when
         self._said_wait = ""
@@ -66,7 +67,9 @@ class Report:
         for event in events:
             if isinstance(event, Started):
                 self._wait = None
-                self._holders.update({claim.index: event.job.label for claim in event.attempt.claims})
+                self._holders.update(
+                    {(claim.index, claim.number): event.job.label for claim in event.attempt.claims}
+                )
                 if event.adopted:
                     self._say(f"job {_label(event.job)} has been running since before; going on with it")
             elif isinstance(event, Ended):
@@ -194,7 +197,7 @@ class Report:
 
     def _note_end(self, event: Ended) -> None:
         for claim in event.attempt.claims:
-            self._holders.pop(claim.index, None)
+            self._holders.pop((claim.index, claim.number), None)
         self._ended += 1
         self._mean_seconds += ((event.outcome.seconds or 0.0) - self._mean_seconds) / self._ended
         if self._single or event.outcome.cause is None:
@@ -228,7 +231,7 @@ class Report:
             left = self._mean_seconds * (progress.waiting / progress.running + 0.5)
             parts.append(f"about {show_duration(left)} left")
         if self._holders:  # last: the longest gives way where the terminal is narrow
-            held = (f"{gpu}: {output.one_line(job, 12)}" for gpu, job in sorted(self._holders.items()))
+            held = (f"{gpu}: {output.one_line(job, 12)}" for (_, gpu), job in sorted(self._holders.items()))
             parts.append(f"GPU {', '.join(held)}")
         return " · ".join(parts)
 
@@ -281,10 +284,10 @@ def _how(event: Ended | Found) -> str:
 
 
 def _how_it_ended(outcome: Outcome | None) -> str:
-    """`0`, `1`, `SIGKILL`, `time limit`: the shortest true word."""
+    """`0`, `1`, `SIGKILL`, `time limit`, `gpu-oom`: the shortest true word."""
     if outcome is None:
         return ""
-    if outcome.cause in (Cause.TIME_LIMIT, Cause.LOST, Cause.REFUSED, Cause.START_ERROR):
+    if outcome.cause not in (None, Cause.EXIT_CODE, Cause.SIGNAL, Cause.KILLED, Cause.STOPPED):
         return str(outcome.cause)
     if outcome.signal is None:
         return str(outcome.exit_code)
@@ -305,7 +308,7 @@ def _which_try(attempts: int) -> str:
 def _details(row: JobRow, results: Results) -> list[str]:
     """Why a job failed, as far as we know: our own sentence, or the last lines of its log."""
     if row.outcome is not None and row.outcome.message:
-        return [output.one_line(row.outcome.message, 500)]
+        return [output.one_line(advised(row.outcome.cause, row.outcome.message), 500)]
     return _tail(_log_of(row, results))
 
 

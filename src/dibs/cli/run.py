@@ -57,6 +57,8 @@ Exit status: 0 all succeeded, 1 something failed, 2 bad usage, 75 no GPU now (--
 @shared.VRAM
 @click.option("--no-wait", is_flag=True, help="End with 75 instead of waiting when no GPU is free.")
 @click.option("--ignore-processes", is_flag=True, help="Use GPUs on which other people's processes run.")
+@click.option("--min-free", type=count(0), metavar="N", help="Leave N GPUs that nobody uses to others.")
+@shared.BIND
 @shared.TIME_LIMIT
 @shared.GRACE
 @shared.RETRIES
@@ -107,6 +109,7 @@ class _Run:
         from dibs.cli.json_report import JsonReport
         from dibs.cli.output import say
         from dibs.cli.report import Report
+        from dibs.engine.manners import manners_of
         from dibs.engine.results import InAttemptFolders, JobFolders
         from dibs.foreground.orders import Orders
         from dibs.foreground.runner import Runner
@@ -114,10 +117,13 @@ class _Run:
         from dibs.gpus.pool import read_pool_file, resolve_pool
         from dibs.gpus.probe import find_probe
         from dibs.model.pool import Pool
+        from dibs.settings import load_settings
 
         options = self._options
         open_closed_streams()
         self._check()
+        flags = {} if options["min_free"] is None else {"min_free": options["min_free"]}
+        manners = manners_of(load_settings(self._environ, flags))
         self._defaults = self._default_request()
         resume = self._resume_name()
         lists, single = self._inputs()
@@ -132,9 +138,9 @@ class _Run:
                 raise
             pool = Pool(cards=())  # nobody asked for one
         if not options["gpus_file"]:
-            self._check_wishes(pool)
+            self._check_wishes(pool, manners.min_free)
         elif probe is not None:  # the file may name more GPUs later, but not more than there are
-            self._check_wishes(resolve_pool("all", probe, self._environ))
+            self._check_wishes(resolve_pool("all", probe, self._environ), manners.min_free)
         run = open_run(self._environ, output_dir=options["output_dir"], resume=resume, fresh=options["fresh"])
         results = (
             JobFolders(root=os.path.abspath(options["output_dir"]))
@@ -159,6 +165,7 @@ class _Run:
             wait=not options["no_wait"],
             fail_fast=options["fail_fast"],
             respect_processes=not options["ignore_processes"],
+            manners=manners,
             environment=self._environ,
             **({"max_failures": options["max_failures"]} if options["max_failures"] else {}),
         )
@@ -192,7 +199,8 @@ class _Run:
             wishes=Wishes(
                 num_gpus=1 if options["num_gpus"] is None else options["num_gpus"],
                 share=options["share"],
-                vram=options["vram"],
+                vram=options["vram"][0],
+                shape=options["vram"][1],
                 only=options["only"] or (),
                 prefer=options["prefer"] or (),
             ),
@@ -200,6 +208,7 @@ class _Run:
             retries=options["retries"],
             time_limit=options["time_limit"],
             grace=10.0 if options["grace"] is None else options["grace"],
+            bind=options["bind"],
         )
         if request.workdir and not os.path.isdir(request.workdir):
             raise BadInput(f"there is no folder {options['workdir']}", remedy="make it, or name another with -C")
@@ -291,13 +300,13 @@ class _Run:
         grid = Grid.of(self._params)
         return points(self._defaults, words, grid, options["shell"], seed=seed, samples=options["samples"])
 
-    def _check_wishes(self, pool: Any) -> None:
+    def _check_wishes(self, pool: Any, min_free: int) -> None:
         """What no line of this call could ever get is refused before anything starts."""
         from dibs.model.jobs import Wishes
         from dibs.policy.schedule import impossible
 
         wishes, remedy = self._defaults.wishes, "`dibs gpus` shows the GPUs there are"
-        if problem := impossible(wishes, pool):
+        if problem := impossible(wishes, pool, keep_free=min_free):
             raise BadInput(f"a job like this could never start: {problem}", remedy=remedy)
         for gpu_id in wishes.prefer:
             if impossible(Wishes(num_gpus=0, only=(gpu_id,)), pool):

@@ -22,10 +22,11 @@ _MOST_SAID = 10  # warnings
 # What a job can be asked for with. Everything else in a line tells how it was, and is left out.
 _KEYS = frozenset(
     (
-        *("command", "words", "shell", "name", "project", "workdir", "env", "num_gpus", "share", "vram_bytes"),
+        *("command", "words", "shell", "name", "project", "workdir", "env", "num_gpus", "share", "vram"),
+        "vram_bytes",
         *("gpu_type", "cpus", "mem_bytes", "only", "prefer", "time_limit_seconds", "grace_seconds", "priority"),
         *("retries", "retry_on", "restartable", "tags", "after", "begin_at", "output", "umask", "hold", "array"),
-        *("notify", "checkpoint", "once"),
+        *("bind", "notify", "checkpoint", "once"),
     )
 )
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
+from dibs.client.starting import daemon_environment
 from dibs.errors import DibsError
 
 NAME = "dibs.service"
@@ -123,16 +124,25 @@ def systemd_version() -> int | None:
 
 
 def _text(environ: Mapping[str, str], *, of_whom: str, extra: list[str], target: str) -> str:
-    command = " ".join(_quoted(word) for word in (sys.executable, "-P", "-m", "dibs", "daemon", "run"))
-    kept = [f"Environment={_quoted(f'{name}={environ[name]}')}" for name in _KEPT if environ.get(name)]
+    words = (sys.executable, "-P", "-m", "dibs", "daemon", "run")
+    command = " ".join(_quoted(word.replace("$", "$$")) for word in words)  # here alone systemd reads variables
+    told = daemon_environment(environ)
+    kept = [f"Environment={_quoted(f'{name}={told[name]}')}" for name in _KEPT if told.get(name)]
     surroundings = "".join(f"{line}\n" for line in [*extra, *kept])
-    return _UNIT.format(command=command, surroundings=surroundings, target=target, of_whom=of_whom)
+    text = _UNIT.format(command=command, surroundings=surroundings, target=target, of_whom=of_whom)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DibsError(
+            "cannot name the queue's folders in a unit: systemd reads UTF-8 only",
+            remedy="`dibs daemon start` does without systemd",
+        ) from error
+    return text
 
 
 def _quoted(text: str) -> str:
-    """One word of a unit: systemd reads \\, ", % and $ inside of it."""
-    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    text = text.replace("\n", "\\n")
+    """One word of a unit: systemd reads \\, " and % inside of it."""
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("\n", "\\n")
     return f'"{text}"' if set(text) & set(" \t'\"\\") else text
 
 

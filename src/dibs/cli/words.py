@@ -11,7 +11,11 @@ Job = Mapping[str, Any]
 
 WAITING = ("queued", "held")
 RUNNING = ("starting", "running", "suspended")
-_EXPLAINED = ("start error", "dependency", "lost")
+# Of the others the log itself says more than we could.
+_EXPLAINED = (
+    *("start error", "dependency", "lost", "killed", "gpu-fault"),
+    *("import-error", "syntax-error", "port-in-use", "disk-full"),
+)
 OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
 STATES = (*WAITING, *RUNNING, *OVER)
 COLOURS = {
@@ -49,7 +53,7 @@ def ending(job: Job) -> str:
     """The shortest true word for its end: `exit 1`, `SIGKILL`, `gpu-oom`; empty where the state says it all."""
     if job["state"] not in ("failed", "cancelled"):
         return ""
-    if job.get("cause") not in (None, "", "exit code", "signal", "stopped"):
+    if job.get("cause") not in (None, "", "exit code", "signal", "killed", "stopped"):
         return str(job["cause"])
     if job.get("signal"):
         return signal_name(job["signal"])
@@ -65,8 +69,15 @@ def how_it_ended(job: Job) -> str:
 
     how = ending(job)
     took = f" after {show_duration(job['seconds'])}" if job.get("seconds") is not None else ""
-    why = f": {one_line(job['message'])}" if job.get("cause") in _EXPLAINED and job.get("message") else ""
+    why = f": {one_line(explanation(job), 500)}" if job.get("cause") in _EXPLAINED and job.get("message") else ""
     return f"{_VERBS.get(job['state'], job['state'])}{f' ({how})' if how else ''}{took}{why}"
+
+
+def explanation(job: Job) -> str:
+    """Why it failed and what helps, as far as that is known: `No module named 'torch': is the environment ...`"""
+    from dibs.policy.advice import advised
+
+    return advised(job.get("cause"), job.get("message") or "")
 
 
 def exit_status(job: Job) -> int:

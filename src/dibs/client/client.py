@@ -83,9 +83,31 @@ class Client:
             wanted["project"] = project
         return int(self._post("/v1/clean", wanted, repeat=True)["removed"])
 
+    def lessons(self) -> list[Answer]:
+        """What is known of jobs by their shape, the latest first."""
+        found: list[Answer] = self._get("/v1/lessons")["lessons"]
+        return found
+
+    def forget_lessons(self, shape: str | None = None) -> int:
+        """Forget what is known of one shape, or of all; how many lessons that were."""
+        return int(self._post("/v1/lessons/forget", {"shape": shape}, repeat=True)["removed"])
+
     def stop(self, *, jobs: bool = False) -> None:
         """Ask the daemon to end. With `jobs` it ends what runs first."""
         self._post("/v1/stop", {"jobs": jobs}, repeat=False)
+
+    def open_page(self, **wishes: object) -> Answer:
+        """Open the page to browsers where it is not: `{"address", "code", "expires_at"}`."""
+        said = {name: wish for name, wish in wishes.items() if wish is not None}
+        return self._post("/v1/web", said, repeat=True)
+
+    def close_page(self) -> bool:
+        """Let no browser in any more; whether one could come in until now."""
+        return bool(self._post("/v1/web/close", {}, repeat=True)["changed"])
+
+    def renew_page_token(self) -> None:
+        """Send every browser away."""
+        self._post("/v1/web/renew", {}, repeat=True)
 
     def metrics(self) -> str:
         return self._call("GET", "/metrics")[1].decode()
@@ -142,6 +164,10 @@ class Client:
     def environment(self, number: int) -> dict[str, str]:
         found: dict[str, str] = self._get(f"/v1/jobs/{number}/environment")["environment"]
         return found
+
+    def usage(self, number: int, attempt: int | None = None) -> Answer:
+        """What an attempt used, the last if none is named: `{"attempt", "usage", "series", "advice"}`."""
+        return self._get(f"/v1/jobs/{number}/usage", attempt=attempt)
 
     def why(self, number: int) -> Answer:
         return self._get(f"/v1/jobs/{number}/why")

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dibs.model.jobs import Command, Request
+from dibs.model.units import AUTO
 
 
 def difference(request: Request, base: Request) -> dict[str, Any]:
@@ -46,6 +47,7 @@ _WISHES = {
     "num_gpus": "num_gpus",
     "share": "share",
     "vram": "vram_bytes",
+    "shape": "vram",
     "only": "only",
     "prefer": "prefer",
     "gpu_type": "gpu_type",
@@ -71,11 +73,13 @@ _FIELDS = {
     "array": "array",
     "retry_on": "retry_on",
     "checkpoint": "checkpoint",
+    "bind": "bind",
     "notify": "notify",
     "once": "once",
 }
 _READY: dict[str, Any] = {
     "share": lambda share: None if share is None else str(share),
+    "shape": lambda shape: AUTO if shape else None,
     "env": dict,
     "after": lambda after: [{"job": one.job, "kind": str(one.kind)} for one in after],
     "begin": lambda begin: None if begin is None else moment(begin),

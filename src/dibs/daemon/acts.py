@@ -11,9 +11,10 @@ from dibs.daemon import models, objects
 from dibs.daemon.answers import Answer, StrictRoute, errors
 from dibs.daemon.cleaning import clean_up
 from dibs.daemon.desk import Desk
-from dibs.daemon.jobs import Number
+from dibs.daemon.jobs import Number, portions
 from dibs.daemon.pruning import prune
 from dibs.daemon.requests import apply
+from dibs.daemon.shown import lesson_objects
 from dibs.engine.queue import Changed
 from dibs.errors import BadInput, NoSuchJob
 from dibs.inputs.checks import check_request, environment_size
@@ -104,6 +105,16 @@ def acts_routes(desk: Desk) -> APIRouter:
         await prune(desk)
         return Answer({"removed": removed})
 
+    @routes.get("/v1/lessons", responses={200: {"model": objects.LessonList}, **errors(503)})
+    async def lessons() -> Response:
+        """What jobs with `vram: auto` were seen to need, by their shape, the latest first."""
+        return Answer({"lessons": lesson_objects(desk.store.lessons.all())})
+
+    @routes.post("/v1/lessons/forget", responses={200: {"model": objects.Removed}, **errors(413, 503)})
+    async def forget(body: Annotated[models.Forget, Body()]) -> Response:
+        """Forget what was learned of one shape, or of all: the next one has the card to itself again."""
+        return Answer({"removed": desk.queue.forget_lessons(body.get("shape"))})
+
     @routes.post("/v1/stop", responses={200: {"model": objects.Stopping}, **errors(413, 503)})
     async def stop(body: Annotated[models.StopOrder, Body()]) -> Response:
         """End the daemon. Running jobs go on without it, unless they are to end too."""
@@ -141,14 +152,13 @@ async def _meant(desk: Desk, body: models.Act) -> AsyncIterator[list[JobId]]:
         states = _FAILED
     # From the end, where something is taken away: otherwise the next ones would start while we are at it.
     order = "newest" if body["action"] in ("kill", "hold") else "oldest"
-    cursor: str | None = None
-    while True:
-        page = desk.store.listing.page(
-            Filter(states=states, project=wanted.get("project")), order, cursor, _PORTION
-        )
-        if page.rows:
-            yield [row.job.id for row in page.rows]
-        cursor = page.cursor
-        if cursor is None:
-            return
-        await asyncio.sleep(0)
+    meant = Filter(
+        states=states,
+        project=wanted.get("project"),
+        name=wanted.get("name"),
+        tag=wanted.get("tag"),
+        text=wanted.get("text", "").strip(),
+    )
+    async for rows in portions(desk, meant, order, _PORTION):
+        if some := [row.job.id for row in rows if row.job.state in states]:
+            yield some

@@ -1,7 +1,8 @@
 """Answers: JSON that survives text which is no UTF-8, and one shape for every error."""
 
+import contextlib
 import json
-import logging
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from dibs import __version__
 from dibs.daemon.objects import ErrorBody
+from dibs.daemon.reserve import reserve
 from dibs.errors import BadInput, DibsError
 
 JSON = "application/json"
@@ -33,18 +35,22 @@ _STATUS = {
 }
 _SAID = {
     400: ("bad-input", "cannot understand the request", "see /openapi.json"),
+    401: ("not-signed-in", "this needs a token, and there is none or an old one", "type `dibs web` in a terminal"),
     403: ("not-allowed", "this queue belongs to somebody else", "every user has a queue of their own"),
     404: ("not-found", "there is nothing at this address", "see /openapi.json"),
     405: ("wrong-method", "this address does not take that method", "see /openapi.json"),
     408: ("too-slow", "the request did not arrive in time", "send it in one piece"),
     410: ("log-gone", "the output was removed to make room", "the setting keep_logs says how much is kept"),
     413: ("too-large", "the request is too large", "send fewer jobs at once"),
-    421: ("wrong-host", "this is not the host that you meant", "the host of this socket is localhost"),
+    421: ("wrong-host", "this is not the host that you meant", "the host of this machine's dibs is localhost"),
     431: ("headers-too-large", "the request's headers are too large", "send at most 16 KiB of them"),
     500: ("bug", "dibs has met a bug and goes on", "daemon.log has the traceback: please report it"),
     503: ("too-busy", "there are too many connections", "try again in a moment"),
 }
-_log = logging.getLogger("dibs.daemon")
+SHORT_OF_MEMORY = (
+    *("the daemon is short of memory", "ask for less at once, or try again in a moment"),
+    "short-of-memory",
+)
 
 
 class Answer(Response):
@@ -78,6 +84,7 @@ def answer_errors(app: FastAPI) -> None:
     app.add_exception_handler(DibsError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(MemoryError, _on_shortage)
     app.add_exception_handler(Exception, _on_bug)
 
 
@@ -104,6 +111,11 @@ async def _on_http(request: Request, error: Exception) -> Response:
     return Answer(problem(status, said, "see /openapi.json" if said else ""), status, dict(error.headers or {}))
 
 
+async def _on_shortage(request: Request, error: Exception) -> Response:
+    reserve.give_up()
+    return Answer(problem(503, *SHORT_OF_MEMORY), 503)
+
+
 async def _on_bug(request: Request, error: Exception) -> Response:
     # Starlette raises it again after this answer, and the server writes its traceback to the log.
     return Answer(problem(500), 500)
@@ -112,6 +124,14 @@ async def _on_bug(request: Request, error: Exception) -> Response:
 class StrictRoute(APIRoute):
     """Reads bodies as strict JSON: no NaN, no key twice, nothing too deep."""
 
+    # What it answers with is two megabytes of models, which only the description needs.
+    is_described = False
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        if not self.is_described:
+            more["responses"] = None
+        super().__init__(*arguments, **more)
+
     def get_route_handler(self) -> Any:
         handle = super().get_route_handler()
 
@@ -119,6 +139,16 @@ class StrictRoute(APIRoute):
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return strictly
+
+
+@contextlib.contextmanager
+def described_routes() -> Iterator[None]:
+    """Routes that are made in here tell what they answer with."""
+    StrictRoute.is_described = True
+    try:
+        yield
+    finally:
+        StrictRoute.is_described = False
 
 
 class _StrictRequest(Request):

@@ -1,5 +1,6 @@
 """The API put together."""
 
+import functools
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -7,19 +8,56 @@ from starlette.types import ASGIApp
 
 from dibs import __version__
 from dibs.daemon.acts import acts_routes
-from dibs.daemon.answers import Answer, Stamp, answer_errors
+from dibs.daemon.answers import JSON, Stamp, answer_errors, described_routes, encode
 from dibs.daemon.desk import Desk
+from dibs.daemon.door_routes import door_routes
 from dibs.daemon.events import events_routes
 from dibs.daemon.gate import Gate
 from dibs.daemon.gpus import gpus_routes
+from dibs.daemon.history import history_routes
 from dibs.daemon.jobs import jobs_routes
+from dibs.daemon.lines import lines_routes
 from dibs.daemon.log import log_routes
 from dibs.daemon.metrics import Tally, metrics_routes
 from dibs.daemon.status import status_routes
+from dibs.daemon.timeline import timeline_routes
+from dibs.daemon.usage import usage_routes
 
 
 def make_app(desk: Desk, tally: Tally) -> FastAPI:
     """Every route. The description is at /openapi.json; it is made when somebody asks for it."""
+    app = _app_with_routes(desk, tally)
+
+    @functools.cache
+    def described() -> bytes:
+        return encode(description(desk, tally))
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return Response(described(), media_type=JSON)
+
+    answer_errors(app)
+    return app
+
+
+def description(desk: Desk, tally: Tally) -> dict[str, Any]:
+    """FastAPI tells of a 422 on every route that reads something; ours answer 400."""
+    with described_routes():
+        schema = _app_with_routes(desk, tally).openapi()
+    for path in schema["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        schema["components"]["schemas"].pop(name, None)
+    return schema
+
+
+def guarded(app: FastAPI) -> ASGIApp:
+    """The app as the server runs it: behind the gate, and with our version on every answer."""
+    return Stamp(Gate(app))
+
+
+def _app_with_routes(desk: Desk, tally: Tally) -> FastAPI:
     app = FastAPI(
         title="dibs",
         version=__version__,
@@ -33,33 +71,15 @@ def make_app(desk: Desk, tally: Tally) -> FastAPI:
         jobs_routes(desk),
         acts_routes(desk),
         log_routes(desk),
+        lines_routes(desk),
+        usage_routes(desk),
         events_routes(desk),
         gpus_routes(desk),
+        history_routes(desk.history),
+        timeline_routes(desk),
         metrics_routes(desk, tally),
+        door_routes(desk),
     ):
-        app.include_router(routes)
-    _describe(app)
-    answer_errors(app)
+        # Not `include_router`, which makes every route once more when the first request comes.
+        app.router.routes.extend(routes.routes)
     return app
-
-
-def guarded(app: FastAPI) -> ASGIApp:
-    """The app as the server runs it: behind the gate, and with our version on every answer."""
-    return Stamp(Gate(app))
-
-
-def _describe(app: FastAPI) -> None:
-    @app.get("/openapi.json", include_in_schema=False)
-    async def openapi() -> Response:
-        return Answer(described(app))
-
-
-def described(app: FastAPI) -> dict[str, Any]:
-    """FastAPI tells of a 422 on every route that reads something; ours answer 400."""
-    schema = app.openapi()
-    for path in schema["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)
-    for name in ("HTTPValidationError", "ValidationError"):
-        schema["components"]["schemas"].pop(name, None)
-    return schema

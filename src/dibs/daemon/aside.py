@@ -34,5 +34,8 @@ async def aside(work: Callable[[], _T], seconds: float, name: str) -> _T:
         if not loop.is_closed():
             loop.call_soon_threadsafe(tell, result, problem)
 
-    threading.Thread(target=run, name=f"dibs-{name}", daemon=True).start()
+    try:
+        threading.Thread(target=run, name=f"dibs-{name}", daemon=True).start()
+    except RuntimeError as error:
+        raise MemoryError from error  # a thread's stack is the largest thing that anybody asks for
     return await asyncio.wait_for(answer, seconds)

@@ -1,11 +1,13 @@
 """What the routes work with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dibs.daemon.history import History
 from dibs.daemon.news import News
 from dibs.daemon.shown import job_object
+from dibs.daemon.views import Views
 from dibs.engine.driver import Driver
 from dibs.errors import BadInput
 from dibs.model.jobs import JobId
@@ -13,8 +15,10 @@ from dibs.store.rows import JobRow
 from dibs.store.store import Store
 
 if TYPE_CHECKING:
+    from dibs.daemon.door import Door
     from dibs.engine.browse import BrowsableFolders
     from dibs.engine.engine import Engine
+    from dibs.engine.health import Health
     from dibs.engine.queue import Queue
     from dibs.leases.leases import Leases
 
@@ -27,13 +31,18 @@ class Desk:
 
     engine: "Engine"
     queue: "Queue"
+    health: "Health"
     store: Store
     driver: Driver
     leases: "Leases"
     results: "BrowsableFolders"
     news: News
+    door: "Door"
+    views: Views
+    history: History
     user: str
     state_folder: str
+    environ: Mapping[str, str]  # the daemon's own
     gpus: str  # the pool as the settings have it
     started_at: float
     stop: Callable[[bool], None]  # whether the jobs end too
@@ -41,7 +50,7 @@ class Desk:
     keep_logs: int | None = None  # bytes of all output together; None: all is kept
 
     def job(self, row: JobRow) -> dict[str, Any]:
-        return job_object(row, self.user)
+        return job_object(row, self.user, self.engine.usage_of((row.job.id, row.job.attempts)))
 
     def pool(self) -> str:
         """The pool as somebody asked for it: `auto`, `0,1`."""

@@ -2,32 +2,50 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dibs.daemon.answers import Answer, problem
+from dibs.daemon.answers import SHORT_OF_MEMORY, Answer, problem
+from dibs.daemon.reserve import reserve
 
-HOSTS = (b"localhost", b"dibs")
 BODY = 1024**2  # bytes
 BODY_OF_JOBS = 8 * 1024**2
 _DEADLINE = 30.0  # seconds for a whole body
+# What a request takes while it is answered. The library that reads bodies ends the process where it gets none.
+_MEMORY = 4 * 1024**2  # bytes
+_MEMORY_PER_BYTE = 8
+
+
+def _is_name_of_socket(scope: Scope, host: str) -> bool:
+    return host.lower() in ("localhost", "dibs")
 
 
 class Gate:
-    """In front of the app."""
+    """In front of the app. `is_host` knows the names that we go by."""
 
-    def __init__(self, app: ASGIApp, *, deadline: float = _DEADLINE) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        deadline: float = _DEADLINE,
+        is_host: Callable[[Scope, str], bool] = _is_name_of_socket,
+    ) -> None:
         self._app = app
         self._deadline = deadline
+        self._is_host = is_host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        if refusal := _why_not(scope):
-            await _refuse(refusal, scope, receive, send)
+        if refusal := _why_not(scope, self._is_host):
+            await _refuse(problem(*refusal), refusal[0], scope, receive, send)
+            return
+        if not reserve.has_room(_MEMORY + _MEMORY_PER_BYTE * _length(scope)):
+            await _refuse(problem(503, *SHORT_OF_MEMORY), 503, scope, receive, send)
             return
         scope = {**scope, "query_string": _query(scope["query_string"])}
         body = _Body(_largest(scope), self._deadline, receive)
@@ -43,7 +61,7 @@ class Gate:
         with contextlib.suppress(ClientDisconnect):  # whoever goes away in the middle is no bug
             await self._app(scope, body.receive, watch)
         if body.refusal and not has_started:
-            await _refuse((body.refusal, ""), scope, receive, send)
+            await _refuse(problem(body.refusal), body.refusal, scope, receive, send)
 
 
 class _Body:
@@ -91,7 +109,7 @@ def _spelt(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _why_not(scope: Scope) -> tuple[int, str] | None:
+def _why_not(scope: Scope, is_host: Callable[[Scope, str], bool]) -> tuple[int, str] | None:
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
     names = [name for name, _ in scope["headers"]]
     hosts = [value for name, value in scope["headers"] if name == b"host"]
@@ -99,18 +117,27 @@ def _why_not(scope: Scope) -> tuple[int, str] | None:
         return 400, "the address must begin with a slash"
     if lengths and b"transfer-encoding" in names:
         return 400, "the request tells its length twice"
-    if len(hosts) != 1 or hosts[0].lower() not in HOSTS:
+    if len(hosts) != 1 or not is_host(scope, hosts[0].decode("latin-1")):
         return 421, ""
     if lengths and int(lengths[0]) > _largest(scope):
         return 413, ""
     return None
 
 
+def _length(scope: Scope) -> int:
+    """Bytes of the body; as many as there may be, where it comes in pieces."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value)
+        if name == b"transfer-encoding":
+            return _largest(scope)
+    return 0
+
+
 def _largest(scope: Scope) -> int:
     return BODY_OF_JOBS if scope["path"] in ("/v1/jobs", "/v1/jobs/check") else BODY
 
 
-async def _refuse(refusal: tuple[int, str], scope: Scope, receive: Receive, send: Send) -> None:
-    status, message = refusal
-    answer: Any = Answer(problem(status, message), status, {"Connection": "close"})
+async def _refuse(body: dict[str, Any], status: int, scope: Scope, receive: Receive, send: Send) -> None:
+    answer: Any = Answer(body, status, {"Connection": "close"})
     await answer(scope, receive, send)

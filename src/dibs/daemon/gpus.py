@@ -9,9 +9,10 @@ from dibs.daemon.answers import Answer, StrictRoute, errors
 from dibs.daemon.aside import aside
 from dibs.daemon.desk import Desk
 from dibs.daemon.shown import moment
+from dibs.engine.standing import Standing, standing
 from dibs.engine.survey import GpuUse, pid_of, survey
 from dibs.leases.records import Holder
-from dibs.model.gpus import Reading
+from dibs.model.gpus import GpuProcess, Reading
 from dibs.model.pool import Card
 from dibs.store.queue import Mark
 
@@ -40,7 +41,7 @@ def gpus_routes(desk: Desk) -> APIRouter:
         else:
             changed = await _change_pool(desk, body["action"] == "add", gpus)
         desk.news.came()
-        names = {card.gpu.key: str(card.gpu.index) for card in [*cards, *desk.engine.cards.pool.cards]}
+        names = {card.gpu.key: card.gpu.number for card in [*cards, *desk.engine.cards.pool.cards]}
         return Answer({"changed": [names[key] for key in changed]})
 
     return routes
@@ -59,25 +60,38 @@ def gpu_objects(desk: Desk, reading: Reading | None) -> list[dict[str, Any]]:
     """The cards as the API shows them. Without a fresh reading the last one tells what they are."""
     watcher = desk.driver.watcher
     is_silent = watcher is not None and reading is None
-    known = reading or (watcher.latest if watcher else None)
+    known = watcher.latest if watcher else None
     cards = {card.gpu.key: card for card in desk.engine.cards.pool.cards}
-    uses = {use.key: use for use in survey(known, desk.leases.holders(), desk.leases.waiting(), user=desk.user)}
+    uses = {
+        use.key: use
+        for use in survey(
+            known,
+            desk.leases.holders(),
+            desk.leases.waiting(),
+            user=desk.user,
+            rules=desk.engine.cards.manners.busy,
+        )
+    }
     for key, card in cards.items():
-        uses.setdefault(key, GpuUse(key=key, index=card.gpu.index))
+        uses.setdefault(key, GpuUse(key=key, index=card.gpu.index, part=card.gpu.part))
     marks = {mark.subject.removeprefix("gpu "): mark for mark in desk.store.listing.marks()}
     why_silent = watcher.failure.message if watcher and watcher.failure else "the driver does not answer"
     return [
-        _object(use, cards.get(use.key), marks.get(use.key), why_silent if is_silent else "")
-        for use in sorted(uses.values(), key=lambda use: (use.index is None, use.index or 0, use.key))
+        _object(
+            use,
+            cards.get(use.key),
+            _standing(desk, use, marks.get(use.key), why_silent if is_silent else ""),
+        )
+        for use in sorted(uses.values(), key=lambda use: use.place)
     ]
 
 
-def _object(use: GpuUse, card: Card | None, mark: Mark | None, silent: str) -> dict[str, Any]:
+def _object(use: GpuUse, card: Card | None, stands: Standing) -> dict[str, Any]:
     seen = use.seen
     gpu = seen.gpu if seen else card.gpu if card else None
-    state, why = _state(use, mark, silent)
     return {
         "index": use.index,
+        "number": use.number,
         "key": use.key,
         "name": gpu.name if gpu else "",
         "memory_total_bytes": gpu.memory_total if gpu else None,
@@ -85,28 +99,35 @@ def _object(use: GpuUse, card: Card | None, mark: Mark | None, silent: str) -> d
         "load_percent": seen.load if seen else None,
         "temperature_celsius": seen.temperature if seen else None,
         "power_watts": seen.power if seen else None,
+        "energy_joules": seen.energy if seen else None,
+        "ecc_uncorrected": seen.ecc_uncorrected if seen else None,
         "slots": card.slots if card else 0,  # 0: not in the pool
-        "state": state,
-        "why": why,
+        "state": stands.state,
+        "why": stands.why,
+        "remedy": stands.remedy,
         "holders": [_holder(holder) for holder in use.holders],
-        "processes": [
-            {"user": one.user, "pid": one.pid, "memory_bytes": one.memory, "name": one.name}
-            for one in (seen.processes if seen else ())
-        ],
+        "processes": [_process(one, is_foreign=one in use.foreign) for one in (seen.processes if seen else ())],
     }
 
 
-def _state(use: GpuUse, mark: Mark | None, silent: str) -> tuple[str, str]:
-    if mark is not None and mark.kind in ("drained", "quarantined"):
-        return mark.kind, mark.why
-    if silent:
-        return "silent", silent
-    if use.holders:
-        return "held", ""
-    if use.foreign:
-        first = use.foreign[0]
-        return "busy", f"{first.user or 'somebody'} computes there without a claim (pid {first.pid})"
-    return "free", ""
+def _standing(desk: Desk, use: GpuUse, mark: Mark | None, silent: str) -> Standing:
+    if mark is not None and mark.kind == "quarantined":
+        return standing(use, mark.kind, mark.why, desk.health.prospect(use.key))
+    if mark is not None and mark.kind == "drained":
+        return standing(use, mark.kind, mark.why)
+    stands = standing(use, silent=silent)
+    return Standing("held") if stands.state == "partly held" else stands
+
+
+def _process(process: GpuProcess, *, is_foreign: bool) -> dict[str, Any]:
+    return {
+        "user": process.user,
+        "pid": process.pid,
+        "memory_bytes": process.memory,
+        "kind": process.kind,
+        "name": process.name,
+        "is_foreign": is_foreign,
+    }
 
 
 def _holder(holder: Holder) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Routes that add jobs and tell about them."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Annotated, Literal
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Response
 from fastapi.responses import StreamingResponse
@@ -11,19 +12,24 @@ from pydantic import BaseModel, ConfigDict, Field
 from dibs.daemon import models, objects
 from dibs.daemon.answers import Answer, StrictRoute, encode, errors
 from dibs.daemon.desk import Desk, numbers, ranges
+from dibs.daemon.like import ground_of
 from dibs.daemon.requests import moment as read_moment
 from dibs.daemon.requests import requests_of
 from dibs.daemon.shown import (
     attempt_object,
     counts_object,
+    lesson_objects,
     moment,
     new_job_object,
+    past_object,
     reason_object,
 )
 from dibs.engine.queue import Submission
 from dibs.errors import BadInput
-from dibs.model.jobs import JobId, State
-from dibs.store.listing import Filter
+from dibs.model.jobs import OVER, Job, JobId, State
+from dibs.policy.advice import advised
+from dibs.store.listing import ORDERS, Filter
+from dibs.store.rows import JobRow
 
 MOST_WAITED = 10_000  # jobs in one call of `wait`
 _PAGE = 500
@@ -45,6 +51,14 @@ class Which(BaseModel):
     since: Annotated[str, Field(max_length=60, description="RFC 3339, or seconds since the epoch")] = ""
     array: Annotated[int | None, Field(ge=1, le=2**53)] = None
     ids: Annotated[str, Field(max_length=15_000, description="numbers like 1-5,8")] = ""
+    text: Annotated[
+        str,
+        Field(
+            max_length=200,
+            pattern=r"^[^\u0000]*$",
+            description="somewhere in the name, the command or the project, in any case; or the number",
+        ),
+    ] = ""
 
     def filter(self) -> Filter:
         return Filter(
@@ -55,12 +69,17 @@ class Which(BaseModel):
             array=self.array,
             since=read_moment(self.since, "since") if self.since else None,
             ranges=ranges(self.ids),
+            text=self.text.strip(),
         )
 
 
 class Listed(Which):
-    order: Literal["newest", "oldest", "ended", "turn"] = "newest"
+    order: Literal["newest", "oldest", "ended", "turn", "name", "seconds", "priority", "state"] = "newest"
+    reverse: bool = False
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    offset: Annotated[
+        int | None, Field(ge=0, le=10_000_000, description="how many to skip; instead of a cursor")
+    ] = None
     cursor: Annotated[str | None, Field(max_length=80, pattern=r"^[0-9.e+-]{1,40}:[0-9]{1,15}$")] = None
 
 
@@ -79,11 +98,11 @@ def jobs_routes(desk: Desk) -> APIRouter:
     )
     async def add(body: Annotated[models.NewJobs, Body()]) -> Response:
         """Add jobs. They are durable when the numbers come back."""
-        environment = body.get("environment", {})
+        environment, defaults = ground_of(desk, body)
         added = desk.queue.add(
             Submission(
                 key=body["key"],
-                requests=requests_of(body["jobs"], body.get("defaults", {}), environment),
+                requests=requests_of(body["jobs"], defaults, environment),
                 environment=environment,
                 code=body.get("code"),
             )
@@ -95,11 +114,13 @@ def jobs_routes(desk: Desk) -> APIRouter:
     @routes.post("/v1/jobs/check", responses={200: {"model": objects.Prospects}, **errors(404, 409, 413, 503)})
     async def check(body: Annotated[models.Check, Body()]) -> Response:
         """Where and when jobs would start. Nothing is stored."""
-        prospects = desk.queue.check(requests_of(body["jobs"], body.get("defaults", {}), {}))
+        environment, defaults = ground_of(desk, body)
+        prospects = desk.queue.check(requests_of(body["jobs"], defaults, environment))
         return Answer(
             {
                 "prospects": [
                     {
+                        "lessons": lesson_objects(desk.store.lessons.all(one.shape)) if one.shape else [],
                         "gpus": list(one.gpus) or None,
                         "starts_at": moment(one.starts_at),
                         "reason": reason_object(one.reason),
@@ -112,11 +133,27 @@ def jobs_routes(desk: Desk) -> APIRouter:
     @routes.get("/v1/jobs", responses={200: {"model": objects.JobPage}, **errors(503)})
     async def page(asked: Annotated[Listed, Query()]) -> Response:
         """A page of jobs."""
-        counts = counts_object(listing.counts(asked.project))
+        counts = listing.counts(asked.project)
+        wanted = asked.filter()
         if asked.user not in (None, desk.user):
-            return Answer({"jobs": [], "cursor": None, "counts": counts})
-        found = listing.page(asked.filter(), asked.order, asked.cursor, asked.limit)
-        return Answer({"jobs": [desk.job(row) for row in found.rows], "cursor": found.cursor, "counts": counts})
+            some = _Some([], total=0)
+        elif _needs_view(asked, wanted):
+            view = await desk.views.of(wanted, asked.order, asked.reverse)
+            begin = asked.offset or 0
+            rows = listing.rows(view.jobs[begin : begin + asked.limit])
+            some = _Some(rows, total=view.total, is_partial=view.is_partial)
+        else:
+            found = listing.page(wanted, asked.order, asked.cursor, asked.limit)
+            some = _Some(found.rows, cursor=found.cursor, total=_counted(wanted, asked.order, counts))
+        return Answer(
+            {
+                "jobs": [desk.job(row) for row in some.rows],
+                "cursor": some.cursor,
+                "total": some.total,
+                "is_partial": some.is_partial,
+                "counts": counts_object(counts),
+            }
+        )
 
     @routes.get("/v1/jobs/wait", responses={200: {"model": objects.Waited}, **errors(404, 503)})
     async def wait(
@@ -145,8 +182,12 @@ def jobs_routes(desk: Desk) -> APIRouter:
         return Answer(
             desk.job(row)
             | {
-                "attempts_list": [attempt_object(one) for one in listing.attempts(job.id)],
+                "attempts_list": [
+                    attempt_object(one, desk.engine.usage_of(one.attempt.key)) for one in listing.attempts(job.id)
+                ],
+                "lessons": _lessons(desk, job),
                 "reason": None if job.state.is_over else reason_object(desk.queue.why(job.id).reason),
+                "explanation": _explanation(row),
                 "code": listing.code(job.code) if job.code else None,
                 "stdout": stdout,
                 "stderr": stderr,
@@ -201,20 +242,84 @@ def jobs_routes(desk: Desk) -> APIRouter:
     return routes
 
 
-async def _exported(desk: Desk, wanted: Filter) -> AsyncIterator[bytes]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Some:
+    rows: list[JobRow] = field(kw_only=False)
+    cursor: str | None = None
+    total: int | None = None
+    is_partial: bool = False
+
+
+def _needs_view(asked: Listed, wanted: Filter) -> bool:
+    """Whether all the jobs that are meant must be looked at. A page from the beginning, or a cursor, needs few."""
+    if asked.cursor is not None and asked.offset is not None:
+        raise BadInput("a page begins at a cursor or at an offset, not both", remedy="choose one")
+    if asked.offset:
+        return True
+    is_counted = asked.offset is None or wanted.is_tallied
+    if asked.order in ORDERS and not wanted.text and not asked.reverse and is_counted:
+        return False
+    if asked.cursor is not None:
+        raise BadInput(
+            "there is no cursor for a text, for this order or for a reversed one", remedy="go on with `offset`"
+        )
+    return True
+
+
+def _counted(wanted: Filter, order: str, counts: Mapping[State, int]) -> int | None:
+    """How many jobs are meant, where that is known without looking at them."""
+    if not wanted.is_tallied:
+        return None
+    states: set[State] = set(wanted.states or State)
+    if order == "ended":
+        states &= set(OVER)
+    elif order == "turn":
+        states = {State.QUEUED}
+    return sum(counts.get(state, 0) for state in states)
+
+
+def _explanation(row: JobRow) -> str:
+    return "" if row.outcome is None else advised(row.outcome.cause, row.outcome.message)
+
+
+def _lessons(desk: Desk, job: Job) -> list[dict[str, Any]]:
+    shape = job.request.wishes.shape
+    return lesson_objects(desk.store.lessons.all(shape)) if shape else []
+
+
+async def portions(desk: Desk, wanted: Filter, order: str, at_once: int) -> AsyncIterator[list[JobRow]]:
+    """The jobs that are meant, in the order of their numbers, without holding up the loop."""
+    if wanted.text:
+        jobs = (await desk.views.of(wanted, order, is_fresh=True)).jobs
+        for begin in range(0, len(jobs), at_once):
+            yield desk.store.listing.rows(jobs[begin : begin + at_once])
+            await asyncio.sleep(0)
+        return
     cursor: str | None = None
     while True:
-        page = desk.store.listing.page(wanted, "oldest", cursor, _PAGE)
-        lines = [
-            encode({"id": row.job.id, "state": str(row.job.state), **new_job_object(row.job.request)})
-            for row in page.rows
-        ]
-        if lines:
-            yield b"\n".join(lines) + b"\n"
+        page = desk.store.listing.page(wanted, order, cursor, at_once)
+        yield page.rows
         cursor = page.cursor
         if cursor is None:
             return
         await asyncio.sleep(0)  # others want to be answered as well
+
+
+async def _exported(desk: Desk, wanted: Filter) -> AsyncIterator[bytes]:
+    async for rows in portions(desk, wanted, "oldest", _PAGE):
+        lines = [
+            encode(
+                {
+                    "id": row.job.id,
+                    "state": str(row.job.state),
+                    **past_object(row),
+                    **new_job_object(row.job.request),
+                }
+            )
+            for row in rows
+        ]
+        if lines:
+            yield b"\n".join(lines) + b"\n"
 
 
 async def _nothing() -> AsyncIterator[bytes]:

@@ -1,12 +1,14 @@
-"""The route to a job's output."""
+"""The routes to a job's output as bytes."""
 
 import asyncio
 import os
 import stat
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
 
 from dibs.daemon.answers import errors
 from dibs.daemon.aside import aside
@@ -14,11 +16,13 @@ from dibs.daemon.desk import Desk
 from dibs.daemon.jobs import Number
 from dibs.daemon.pruning import was_removed
 from dibs.errors import BadInput, LogGone, StoreUnusable
-from dibs.model.jobs import JobId
+from dibs.model.jobs import JobId, State
 
 MOST = 1024**2  # bytes in one answer
 _BLOCK = 65536
 _PATIENCE = 10.0  # seconds; a file may lie on a network that does not answer
+Stream = Literal["stdout", "stderr"]
+_T = TypeVar("_T")
 _HEADER = {"required": True, "schema": {"type": "integer"}}
 
 
@@ -59,38 +63,88 @@ def log_routes(desk: Desk) -> APIRouter:
     )
     async def log(
         number: Number,
-        stream: Annotated[Literal["stdout", "stderr"], Query()] = "stdout",
+        stream: Annotated[Stream, Query()] = "stdout",
         attempt: Annotated[int | None, Query(ge=1, le=2**31)] = None,
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=0, le=MOST)] = MOST,
         tail: Annotated[int | None, Query(ge=0, le=1_000_000, description="the last so many lines")] = None,
     ) -> Response:
         """Bytes that a job wrote. A reader that follows asks again from offset + length."""
-        row = desk.store.listing.row(JobId(number))
-        tries = {one.attempt.number: one.attempt.folder for one in desk.store.listing.attempts(row.job.id)}
-        which = attempt or max(tries, default=0)
-        if attempt is not None and attempt not in tries:
-            raise BadInput(f"job {number} has no attempt {attempt}", remedy=f"it has had {len(tries)}")
+        output = output_of(desk, number, stream, attempt)
         piece = Piece(b"", 0, 0)
-        if which:
-            path = desk.results.streams(row.job, tries[which])[stream == "stderr"]
+        if output.path:
             async with at_once:
-                piece = await _read_aside(path, offset, limit, tail)
-            if not piece.size and was_removed(tries[which]):
-                raise LogGone(number)
+                piece = await _read_aside(output.path, offset, limit, tail)
+            output.check_is_there(piece.size)
         return Response(
             piece.content,
             media_type="application/octet-stream",
             headers={
                 "Dibs-Offset": str(piece.offset),
                 "Dibs-Size": str(piece.size),
-                "Dibs-State": str(row.job.state),
-                "Dibs-Attempt": str(which),
+                "Dibs-State": str(output.state),
+                "Dibs-Attempt": str(output.attempt),
                 **({"Dibs-Cut": piece.cut} if piece.cut else {}),
             },
         )
 
+    @routes.get(
+        "/v1/jobs/{number}/log/raw",
+        response_class=StreamingResponse,
+        responses={
+            200: {
+                "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+                "headers": {"Content-Disposition": {"required": True, "schema": {"type": "string"}}},
+            },
+            **errors(404, 410, 503),
+        },
+    )
+    async def raw(
+        number: Number,
+        stream: Annotated[Stream, Query()] = "stdout",
+        attempt: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+    ) -> Response:
+        """All that a job has written until now, as a file to keep. What was cut out is named in its place."""
+        output = output_of(desk, number, stream, attempt)
+        begin = Piece(b"", 0, 0)
+        if output.path:
+            begin = await _read_aside(output.path, 0, 0, None)
+            output.check_is_there(begin.size)
+        name = f"job-{number}.{'log' if stream == 'stdout' else 'err'}"
+        return StreamingResponse(
+            _whole(output.path, begin),
+            media_type="application/octet-stream",
+            headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        )
+
     return routes
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where an attempt writes, and how its job stands."""
+
+    job: int
+    attempt: int  # 0: it has had none
+    state: State
+    folder: str
+    path: str  # empty where there is nothing yet
+
+    def check_is_there(self, size: int) -> None:
+        if not size and was_removed(self.folder):
+            raise LogGone(self.job)
+
+
+def output_of(desk: Desk, number: int, stream: Stream, attempt: int | None) -> Output:
+    """What one attempt wrote, the last if none is named."""
+    job = desk.store.listing.row(JobId(number)).job
+    folders = {one.attempt.number: one.attempt.folder for one in desk.store.listing.attempts(job.id)}
+    if attempt is not None and attempt not in folders:
+        raise BadInput(f"job {number} has no attempt {attempt}", remedy=f"it has had {len(folders)}")
+    which = attempt or max(folders, default=0)
+    folder = folders.get(which, "")
+    path = desk.results.streams(job, folder)[stream == "stderr"] if which else ""
+    return Output(job.id, which, job.state, folder, path)
 
 
 def read(path: str, offset: int, limit: int, tail: int | None) -> Piece:
@@ -145,9 +199,31 @@ def _start_of_tail(fd: int, size: int, lines: int, limit: int) -> int:
     return lowest
 
 
+async def _whole(path: str, begin: Piece) -> AsyncIterator[bytes]:
+    """The file as long as it was at the beginning, in pieces, without its hole."""
+    first, end = (int(word) for word in begin.cut.split("-")) if begin.cut else (0, 0)
+    at = 0
+    while at < begin.size:
+        if first <= at < end:
+            yield b"[... %d bytes cut]\n" % (end - first)
+            at = end
+            continue
+        stop = first if at < first else begin.size
+        piece = await _read_aside(path, at, min(MOST, stop - at), None)
+        if not piece.content:
+            return  # it was made shorter meanwhile
+        yield piece.content
+        at += len(piece.content)
+
+
 async def _read_aside(path: str, offset: int, limit: int, tail: int | None) -> Piece:
+    return await read_aside(path, lambda: read(path, offset, limit, tail))
+
+
+async def read_aside(path: str, work: Callable[[], _T]) -> _T:
+    """What this work on a file gives; StoreUnusable where its disk does not answer."""
     try:
-        return await aside(lambda: read(path, offset, limit, tail), _PATIENCE, "log-reader")
+        return await aside(work, _PATIENCE, "log-reader")
     except TimeoutError:
         raise StoreUnusable(f"cannot read {path}: its disk does not answer", remedy="try again later") from None
     except OSError as error:

@@ -10,6 +10,7 @@ from dibs.daemon.desk import Desk
 from dibs.model.events import Ended, Event
 
 _MOST_PROJECTS = 1000  # that get a line of their own
+_JOULES = 3600.0  # in a watt-hour
 
 
 class Tally:
@@ -18,6 +19,7 @@ class Tally:
     def __init__(self) -> None:
         self.attempts: Counter[str] = Counter()  # ended ones, by cause
         self.seconds: dict[str, float] = {}  # of work, by project
+        self.joules: dict[str, float] = {}  # that GPUs took for it, by project
         self.events = 0
 
     def heard(self, events: Sequence[Event]) -> None:
@@ -29,6 +31,8 @@ class Tally:
                     project = "(others)"
                 self.attempts[str(event.outcome.cause or "success")] += 1
                 self.seconds[project] = self.seconds.get(project, 0.0) + (event.outcome.seconds or 0.0)
+                if event.usage is not None and event.usage.energy is not None:
+                    self.joules[project] = self.joules.get(project, 0.0) + event.usage.energy * _JOULES
 
 
 def metrics_routes(desk: Desk, tally: Tally) -> APIRouter:

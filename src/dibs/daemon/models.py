@@ -42,6 +42,7 @@ Seconds = Annotated[float, Field(gt=0, le=3.2e9)]
 Share = Annotated[str, Field(json_schema_extra={"pattern": r"^[0-9]+(\.[0-9]+|/[0-9]+)?$", "examples": ["1/2"]})]
 GpuIds = Annotated[list[Name], Field(max_length=1024)]
 Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+Like = Id | Literal["daemon"] | None
 StateName = Literal[
     "queued",
     "held",
@@ -87,6 +88,7 @@ class NewJob(TypedDict, total=False):
     env: dict[Text, Word]
     num_gpus: Annotated[int, Field(ge=0, le=1024)]
     share: Share | None
+    vram: Literal["auto"] | None
     vram_bytes: Bytes | None
     gpu_type: Name
     cpus: Annotated[int, Field(ge=1, le=100_000)] | None
@@ -105,6 +107,7 @@ class NewJob(TypedDict, total=False):
     output: Text
     umask: Annotated[int, Field(ge=0, le=0o777)] | None
     hold: bool
+    bind: bool
     array: NewArrayTask | None
     notify: Literal["", "end", "failure", "never"]
     checkpoint: NewCheckpoint | None
@@ -117,6 +120,7 @@ class NewJobs(TypedDict):
 
     key: Key
     environment: NotRequired[dict[Text, Word]]
+    like: NotRequired[Like]  # instead of an environment: that of a job, or of the daemon
     code: NotRequired[dict[str, Any] | None]
     defaults: NotRequired[NewJob]
     jobs: Annotated[list[NewJob], Field(min_length=1, max_length=MOST_JOBS)]
@@ -124,6 +128,8 @@ class NewJobs(TypedDict):
 
 @with_config(_STRICT)
 class Check(TypedDict):
+    environment: NotRequired[dict[Text, Word]]
+    like: NotRequired[Like]
     defaults: NotRequired[NewJob]
     jobs: Annotated[list[NewJob], Field(min_length=1, max_length=MOST_JOBS)]
 
@@ -140,6 +146,9 @@ class Change(NewJob, total=False):
 class ActFilter(TypedDict, total=False):
     state: Annotated[list[StateName], Field(max_length=16)]
     project: Name
+    name: Name
+    tag: Name
+    text: Annotated[str, _up_to(200), _told(200)]  # in the name, the command or the project; or the number
     failed: bool
 
 
@@ -170,5 +179,28 @@ class Clean(TypedDict, total=False):
 
 
 @with_config(_STRICT)
+class Forget(TypedDict, total=False):
+    """Which lessons are to be forgotten; without a shape all."""
+
+    shape: Text | None
+
+
+@with_config(_STRICT)
 class StopOrder(TypedDict, total=False):
     jobs: bool
+
+
+@with_config(_STRICT)
+class OpenPage(TypedDict, total=False):
+    """Where the page is to be, and what its reader may do. Another address than this machine's own needs TLS."""
+
+    host: Key
+    port: Annotated[int, Field(ge=1, le=65_535)]
+    certificate: Text
+    key: Text
+    read_only: bool
+
+
+@with_config(_STRICT)
+class Nothing(TypedDict, total=False):
+    """There is nothing to be said."""

@@ -37,6 +37,21 @@ class CheckpointObject(TypedDict):
     seconds: float
 
 
+class UsageObject(TypedDict):
+    """What an attempt used. What nobody could tell is null."""
+
+    seconds: float  # over which it was measured
+    peak_vram_bytes: int | None  # on one card
+    vram_total_bytes: int | None  # that this card has
+    mean_load_percent: float | None
+    energy_watt_hours: float | None
+    peak_mem_bytes: int | None
+    mean_cpus: float | None
+    is_steady: bool
+    was_alone: bool
+    astray: list[str]  # keys of GPUs that it used without having been given them
+
+
 class JobObject(TypedDict):
     """A job as everybody sees it."""
 
@@ -51,7 +66,9 @@ class JobObject(TypedDict):
     env: dict[str, str]
     num_gpus: int
     share: str | None
+    vram: Literal["auto"] | None  # auto: what jobs of its shape were seen to need is booked
     vram_bytes: int | None
+    shape: str  # its script and the names of its arguments, with `vram: auto`
     gpu_type: str
     cpus: int | None
     mem_bytes: int | None
@@ -63,6 +80,7 @@ class JobObject(TypedDict):
     retries: int
     retry_on: list[str]
     restartable: bool
+    bind: bool
     tags: list[str]
     after: list[DependencyObject]
     begin_at: Moment | None
@@ -83,6 +101,7 @@ class JobObject(TypedDict):
     message: str
     why_held: str
     folder: str
+    usage: UsageObject | None  # of its last attempt
 
 
 class ReasonObject(TypedDict):
@@ -94,6 +113,8 @@ class ReasonObject(TypedDict):
 class AttemptObject(TypedDict):
     number: int
     gpus: list[int]
+    share: str | None  # booked of each card; null: it had none
+    vram_bytes: int | None  # booked on each card; null: none in particular
     started_at: Moment
     ended_at: Moment | None
     seconds: float | None
@@ -106,13 +127,56 @@ class AttemptObject(TypedDict):
     pid: int | None
     cpu_seconds: float | None
     max_rss_bytes: int | None
+    usage: UsageObject | None
+
+
+class SeriesObject(TypedDict):
+    """One number in each list for each step; of bytes the most, of the others the mean."""
+
+    step_seconds: float
+    at_seconds: list[float]  # after the attempt's start
+    memory_bytes: list[int | None]  # on the fullest of its cards
+    load_percent: list[float | None]
+    power_watts: list[float | None]
+    cpus: list[float | None]
+    mem_bytes: list[int | None]
+
+
+class UsageReport(TypedDict):
+    job: int
+    attempt: int | None  # null: it has had none
+    usage: UsageObject | None  # null: nobody looked
+    series: SeriesObject | None
+    advice: list[str]
+
+
+class LessonObject(TypedDict):
+    """What jobs of one shape were seen to need on cards of one model."""
+
+    shape: str
+    gpu: str  # the card's name
+    peak_vram_bytes: int | None
+    booked_vram_bytes: int | None  # of the next one; null: the whole card
+    peak_mem_bytes: int | None
+    cpus: float
+    runs: int
+    needs_card: bool  # one ran out of memory beside others
+    learned_at: Moment | None
+    sentence: str
+
+
+class LessonList(TypedDict):
+    lessons: list[LessonObject]
 
 
 class WholeJob(JobObject):
     """Everything about one job."""
 
+    lessons: list[LessonObject]  # of its shape
+
     attempts_list: list[AttemptObject]
     reason: ReasonObject | None
+    explanation: str  # why it failed and what helps, as far as that is known
     code: dict[str, Any] | None
     stdout: str
     stderr: str
@@ -139,6 +203,7 @@ class AddedBody(TypedDict):
 
 
 class ProspectObject(TypedDict):
+    lessons: list[LessonObject]  # of its shape, with `vram: auto`
     gpus: list[int] | None
     starts_at: Moment | None
     reason: ReasonObject | None
@@ -151,6 +216,8 @@ class Prospects(TypedDict):
 class JobPage(TypedDict):
     jobs: list[JobObject]
     cursor: str | None
+    total: int | None  # of all pages; null where nobody has counted: ask with `offset`
+    is_partial: bool  # there are too many to be sorted: the oldest are left out
     counts: Counts
 
 
@@ -204,11 +271,14 @@ class ProcessObject(TypedDict):
     user: str | None
     pid: int
     memory_bytes: int | None
+    kind: Literal["compute", "graphics"]
     name: str
+    is_foreign: bool  # it computes there without a claim
 
 
 class GpuObject(TypedDict):
     index: int | None
+    number: str | None
     key: str
     name: str
     memory_total_bytes: int | None
@@ -216,9 +286,12 @@ class GpuObject(TypedDict):
     load_percent: float | None
     temperature_celsius: float | None
     power_watts: float | None
+    energy_joules: float | None
+    ecc_uncorrected: int | None
     slots: int
-    state: Literal["free", "held", "busy", "drained", "quarantined", "silent"]
+    state: Literal["free", "held", "busy", "drained", "quarantined", "stale", "lost", "missing", "silent"]
     why: str
+    remedy: str
     holders: list[HolderObject]
     processes: list[ProcessObject]
 
@@ -226,6 +299,70 @@ class GpuObject(TypedDict):
 class Gpus(TypedDict):
     gpus: list[GpuObject]
     pool: str
+
+
+class LogLines(TypedDict):
+    """Output as people read it: progress bars folded, long lines cut, holes named."""
+
+    job: int
+    attempt: int  # 0: it has had none
+    state: StateName
+    first: int | None  # the number of the first line here, from 0; null while the lines are being counted
+    lines: list[str]
+    total: int | None  # lines; null while they are being counted: ask again
+    is_complete: bool  # all lines are here that were asked for, as far as there are that many
+    is_open: bool  # the last line has no newline yet: more of it may come
+    size: int  # bytes of the file
+    cut: str  # `FIRST-END`: bytes that were cut out of its middle
+
+
+class LogMatch(TypedDict):
+    line: int  # its number, from 0
+    text: str  # what stands around it, without colours
+
+
+class LogMatches(TypedDict):
+    matches: list[LogMatch]
+    next: int | None  # the line from which to go on; null: that was all
+    is_over: bool  # the file was looked through to its end
+
+
+class GpuPast(TypedDict):
+    """One value for each step; null where nobody looked. Of load and power the mean, of the others the most."""
+
+    key: str
+    load_percent: list[float | None]
+    memory_used_bytes: list[int | None]
+    power_watts: list[float | None]
+    temperature_celsius: list[float | None]
+
+
+class GpuHistory(TypedDict):
+    start_at: Moment
+    step_seconds: float
+    gpus: list[GpuPast]
+
+
+class SpanObject(TypedDict):
+    """One attempt, as a bar on a time line."""
+
+    job: int
+    attempt: int
+    name: str
+    project: str
+    user: str
+    gpus: list[int]
+    started_at: Moment
+    ended_at: Moment | None
+    state: StateName
+    cause: str | None
+
+
+class Timeline(TypedDict):
+    since_at: Moment | None
+    until_at: Moment | None
+    attempts: list[SpanObject]
+    is_partial: bool  # there were more: the oldest are left out
 
 
 class ProjectObject(TypedDict):
@@ -245,3 +382,9 @@ class Removed(TypedDict):
 
 class Stopping(TypedDict):
     stopping: bool
+
+
+class PageEntry(TypedDict):
+    address: str
+    code: str
+    expires_at: Moment

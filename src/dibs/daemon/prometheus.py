@@ -43,7 +43,7 @@ class _Collector:
         watcher = self._desk.driver.watcher
         states = Counter(gpu["state"] for gpu in gpu_objects(self._desk, watcher.latest if watcher else None))
         gpus = GaugeMetricFamily("dibs_gpus", "GPUs by state.", labels=["state"])
-        for name in ("free", "held", "busy", "drained", "quarantined", "silent", "missing"):
+        for name in ("free", "held", "busy", "drained", "quarantined", "stale", "lost", "missing", "silent"):
             gpus.add_metric([name], states.get(name, 0))
         yield gpus
         yield CounterMetricFamily("dibs_events", "Events since the start.", value=self._tally.events)
@@ -53,5 +53,13 @@ class _Collector:
         yield attempts
         work = CounterMetricFamily("dibs_work_seconds", "Seconds that attempts ran.", labels=["project"])
         for project, seconds in sorted(self._tally.seconds.items()):
-            work.add_metric([project.encode("utf-8", "backslashreplace").decode()], seconds)
+            work.add_metric([_label(project)], seconds)
         yield work
+        energy = CounterMetricFamily("dibs_energy_joules", "Energy that GPUs took.", labels=["project"])
+        for project, joules in sorted(self._tally.joules.items()):
+            energy.add_metric([_label(project)], joules)
+        yield energy
+
+
+def _label(project: str) -> str:
+    return project.encode("utf-8", "backslashreplace").decode()

@@ -12,10 +12,12 @@ import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from dibs import __version__
-from dibs.daemon.answers import JSON, VERSION, encode, problem
+from dibs.daemon.answers import JSON, SHORT_OF_MEMORY, VERSION, encode, problem
+from dibs.daemon.reserve import reserve
 
 HEADERS = 16 * 1024  # bytes of a request's head
 _HEADER_DEADLINE = 5.0  # seconds from a request's first byte to the end of its head
+_PIECE = 64 * 1024  # bytes read at once; the usual 256 are more than malloc keeps, and each comes from the kernel
 _STALL = 30.0  # seconds in which somebody must read what we write
 # A line that ends without a carriage return, or goes on in the next one: readers differ about where the head ends.
 _ODD_LINES = re.compile(rb"(?<!\r)\n|\n[ \t]")
@@ -27,6 +29,7 @@ class Protocol(H11Protocol):
     """One connection. Strangers, slow ones and those with odd requests get one answer and are closed."""
 
     most_connections = 256  # set by the server, before the first one
+    more_headers = ""  # of answers that are written by hand
 
     _deadline: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
@@ -34,7 +37,8 @@ class Protocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._is_stranger = _peer_uid(transport.get_extra_info("socket")) != os.geteuid()
+        transport.max_size = _PIECE
+        self._is_stranger = self.is_from_stranger(transport.get_extra_info("socket"))
         self._start_deadline()
         if len(self.connections) > self.most_connections:
             self._make_room()
@@ -47,7 +51,12 @@ class Protocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except MemoryError:
+            reserve.give_up()
+            self.refuse(503, *SHORT_OF_MEMORY)
+            return
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
             self._start_deadline()
         else:
@@ -77,7 +86,7 @@ class Protocol(H11Protocol):
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
         self.refuse(status if status in (400, 431) else 400, str(error or msg)[:200] if status == 400 else "")
 
-    def refuse(self, status: int, message: str = "") -> None:
+    def refuse(self, status: int, message: str = "", remedy: str = "", code: str = "") -> None:
         """Answer where that is still possible, and close."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True  # whoever works on the request need not go on
@@ -88,10 +97,11 @@ class Protocol(H11Protocol):
         if self.transport.is_closing():
             return
         # Written by hand: after an error h11 may be in a state in which it says nothing more.
-        body = encode(problem(status, message))
+        body = encode(problem(status, message, remedy, code))
         head = (
             f"HTTP/1.1 {status} {STATUS_PHRASES[status].decode()}\r\ncontent-type: {JSON}\r\n"
-            f"content-length: {len(body)}\r\n{VERSION.lower()}: {__version__}\r\nconnection: close\r\n\r\n"
+            f"content-length: {len(body)}\r\n{VERSION.lower()}: {__version__}\r\n{self.more_headers}"
+            "connection: close\r\n\r\n"
         )
         self.transport.write(head.encode("ascii") + body)
         self.transport.close()
@@ -107,6 +117,10 @@ class Protocol(H11Protocol):
     def timeout_keep_alive_handler(self) -> None:
         if not self.transport.is_closing():
             self.transport.close()
+
+    def is_from_stranger(self, connection: socket.socket) -> bool:
+        """Whether another user is at the other end."""
+        return _peer_uid(connection) != os.geteuid()
 
     # -- those who take too long -----------------------------------------------------------------------
 

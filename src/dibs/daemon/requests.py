@@ -172,6 +172,7 @@ _COMMAND = {"command"}
 _OF_WISHES: dict[str, tuple[str, _Reader]] = {
     "num_gpus": ("num_gpus", _as_it_is),
     "share": ("share", _share),
+    "vram": ("shape", lambda value, key: value or ""),
     "vram_bytes": ("vram", _as_it_is),
     "gpu_type": ("gpu_type", _text),
     "cpus": ("cpus", _as_it_is),
@@ -197,6 +198,7 @@ _OF_REQUEST: dict[str, tuple[str, _Reader]] = {
     "umask": ("umask", _as_it_is),
     "hold": ("hold", _as_it_is),
     "array": ("array", _array),
+    "bind": ("bind", _as_it_is),
     "notify": ("notify", _text),
     "checkpoint": ("checkpoint", _checkpoint),
     "once": ("once", _text),

@@ -89,11 +89,11 @@ class Address:
 class Server(uvicorn.Server):
     """uvicorn on our loop: it neither takes signals nor wakes ten times a second to see whether it should end."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, protocol: type[Protocol] = Protocol) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http=Protocol,
+                http=protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

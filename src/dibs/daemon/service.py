@@ -15,14 +15,20 @@ from typing import Any
 from dibs import __version__, paths
 from dibs.build import BuiltQueue, build_queue
 from dibs.daemon.app import guarded, make_app
+from dibs.daemon.canary import Canaries
 from dibs.daemon.cleaning import clean_up, empty_trash
 from dibs.daemon.desk import Desk
+from dibs.daemon.door import Door
+from dibs.daemon.history import History
 from dibs.daemon.lock import take_lock
 from dibs.daemon.logfile import log, open_log
 from dibs.daemon.metrics import Tally
 from dibs.daemon.news import News
 from dibs.daemon.pruning import prune
+from dibs.daemon.quiet import give_back_when_quiet
+from dibs.daemon.reserve import reserve
 from dibs.daemon.server import Address, Server, most_connections
+from dibs.daemon.views import Views
 from dibs.engine.driver import Driver
 from dibs.errors import DibsError
 from dibs.leases.who import user_name
@@ -77,10 +83,12 @@ class Service:
         self._status = 0
         self._ends_jobs = False
         self._has_work = False
+        self._turns = 0
         self._loop: asyncio.AbstractEventLoop
         self._driver: Driver
         self._parts: BuiltQueue
         self._news: News
+        self._door: Door
         self._server: Server
 
     async def run(self) -> int:
@@ -97,18 +105,28 @@ class Service:
         )
         self._driver.drive(self._parts.engine)
         self._news = News(self._parts.engine.store)
-        desk = self._desk()
-        self._server = Server(guarded(make_app(desk, self._tally)))
+        user = user_name(os.geteuid()) or f"uid {os.geteuid()}"
+        self._door = Door(self._queue, user, self._settings.web)
+        desk = self._desk(user)
+        app = make_app(desk, self._tally)
+        self._door.lead_to(app)
+        self._server = Server(guarded(app))
         for number in _ENDING:
             self._loop.add_signal_handler(number, self._signalled, number)
         try:
             self._begin()
             serving = asyncio.ensure_future(self._server.serve(sockets=[self._address.bind()]))
             cleaning = asyncio.ensure_future(self._clean_now_and_then(desk))
+            quiet = asyncio.ensure_future(give_back_when_quiet(desk.store, self._happened))
+            testing = asyncio.ensure_future(self._test_cards())
             self._say_ready()
             log.info("dibs %s listens at %s (pid %d)", __version__, self._address.path, os.getpid())
+            await self._open_door()
             await serving
+            await self._door.ended()
             cleaning.cancel()
+            quiet.cancel()
+            testing.cancel()
         finally:
             self._leave()
         return self._status
@@ -124,19 +142,27 @@ class Service:
         gc.freeze()
         ctypes.CDLL(None).malloc_trim(0)  # what the imports needed and let go
         gc.set_threshold(50_000)
+        reserve.take()
 
-    def _desk(self) -> Desk:
+    def _desk(self, user: str) -> Desk:
         parts = self._parts
+        history = History()
+        parts.engine.tell_reading.append(history.heard)
         return Desk(
             engine=parts.engine,
             queue=parts.queue,
+            health=parts.health,
             store=parts.engine.store,
             driver=self._driver,
             leases=parts.leases,
             results=parts.results,
             news=self._news,
-            user=user_name(os.geteuid()) or f"uid {os.geteuid()}",
+            views=Views(parts.engine.store),
+            history=history,
+            door=self._door,
+            user=user,
             state_folder=paths.state_folder(self._environ),
+            environ=self._environ,
             gpus=self._settings.gpus,
             started_at=time.time(),
             stop=self._stop,
@@ -165,7 +191,12 @@ class Service:
             elif isinstance(event, Ended):
                 self._parts.notifier.job_ended(event.job, event.outcome, event.retry_at is not None)
 
+    def _happened(self) -> int:
+        """How many turns and requests there were."""
+        return self._turns + self._server.server_state.total_requests + self._door.requests
+
     def _after_turn(self) -> None:
+        self._turns += 1
         self._news.came()
         had_work, self._has_work = self._has_work, not self._parts.engine.is_idle
         if had_work and not self._has_work:
@@ -186,10 +217,34 @@ class Service:
                 log.info("cannot clean: %s", error.message)
             await asyncio.sleep(_CLEAN_EVERY)
 
+    async def _open_door(self) -> None:
+        try:
+            await self._door.reopen()
+        except Exception as error:
+            self._fell(error)  # the queue is worth more than its page
+
+    async def _test_cards(self) -> None:
+        """Bring quarantined cards back that have become well."""
+        settings, parts = self._settings, self._parts
+        if settings.canary != "never":
+            canaries = Canaries(
+                parts.engine, parts.health, parts.leases, self._environ, settings.canary, settings.canary_after
+            )
+            parts.consequences.when_marked = canaries.look
+            try:
+                await canaries.run()
+            except Exception as error:
+                self._fell(error)
+
     # -- bugs ------------------------------------------------------------------------------------------
 
     def _fell(self, error: Exception) -> None:
         """A bug is written down, and the next turn may go well. Again and again, it is better to begin anew."""
+        if isinstance(error, MemoryError):
+            # No bug, and to begin anew would take more of it. Nothing is started for a moment.
+            reserve.give_up()
+            self._loop.call_later(_AFTER_BUG, self._driver.ask_for_turn)
+            return
         log.error("a bug fell out of the engine", exc_info=error)
         now = time.monotonic()
         self._bugs.append(now)
@@ -231,6 +286,7 @@ class Service:
         jobs = f"; {left} running job{' goes' if left == 1 else 's go'} on without it" if left else ""
         log.info("the daemon ends: %s%s", why, jobs)
         self._news.close()
+        self._door.end()
         self._server.end()
 
     def _leave(self) -> None:

@@ -1,11 +1,16 @@
 """From what the store knows to the objects of the API (`objects.py`)."""
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from dibs.model.jobs import Request, State
 from dibs.model.reasons import Reason
+from dibs.model.units import AUTO
+from dibs.model.usage import Usage
+from dibs.policy.lessons import in_words, is_packed, with_margin
+from dibs.store.lessons import LessonRow
 from dibs.store.rows import AttemptRow, JobRow
 from dibs.supervise.folder import record_of
 
@@ -20,14 +25,15 @@ def moment(seconds: float | None) -> str | None:
         return None
 
 
-def job_object(row: JobRow, user: str) -> dict[str, Any]:
-    """Everybody's view of a job."""
+def job_object(row: JobRow, user: str, usage: Usage | None = None) -> dict[str, Any]:
+    """Everybody's view of a job; `usage` is of the attempt that runs."""
     job, outcome = row.job, row.outcome
     return {
         "id": job.id,
         "user": user,
         "state": str(job.state),
         **wishes_object(job.request),
+        "shape": job.request.wishes.shape,
         "array": _array(job.request),
         "attempts": job.attempts,
         "gpus": list(row.gpus),
@@ -41,6 +47,7 @@ def job_object(row: JobRow, user: str) -> dict[str, Any]:
         "message": outcome.message if outcome else "",
         "why_held": job.why_held,
         "folder": row.folder,
+        "usage": usage_object(usage or row.usage),
     }
 
 
@@ -56,6 +63,7 @@ def wishes_object(request: Request) -> dict[str, Any]:
         "env": dict(request.env),
         "num_gpus": wishes.num_gpus,
         "share": None if wishes.share is None else str(wishes.share),
+        "vram": AUTO if wishes.shape else None,
         "vram_bytes": wishes.vram,
         "gpu_type": wishes.gpu_type,
         "cpus": wishes.cpus,
@@ -68,6 +76,7 @@ def wishes_object(request: Request) -> dict[str, Any]:
         "retries": request.retries,
         "retry_on": list(request.retry_on),
         "restartable": request.restartable,
+        "bind": request.bind,
         "tags": list(request.tags),
         "after": [{"job": one.job, "kind": str(one.kind)} for one in request.after],
         "begin_at": moment(request.begin),
@@ -92,13 +101,28 @@ def new_job_object(request: Request) -> dict[str, Any]:
     return wanted
 
 
-def attempt_object(row: AttemptRow) -> dict[str, Any]:
+def past_object(row: JobRow) -> dict[str, Any]:
+    """When a job that is over came and how long it ran: by this an export is a trace for `dibs simulate`."""
+    if not row.job.state.is_over:
+        return {}
+    array = row.job.request.array
+    return {
+        "queued_at": moment(row.queued_at),
+        "started_at": moment(row.started_at),
+        "seconds": row.outcome.seconds if row.outcome else None,
+        "array_id": None if array is None else array.array,
+    }
+
+
+def attempt_object(row: AttemptRow, usage: Usage | None = None) -> dict[str, Any]:
     attempt, outcome = row.attempt, row.outcome
     # What the shim wrote beside the exit code; gone where the folder was used again or removed.
     record = record_of(attempt.folder) or {}
     return {
         "number": attempt.number,
         "gpus": [claim.index for claim in attempt.claims],
+        "share": next((str(claim.share) for claim in attempt.claims), None),
+        "vram_bytes": max((claim.vram for claim in attempt.claims), default=0) or None,
         "started_at": moment(attempt.opened_at),
         "ended_at": moment(row.ended_at),
         "seconds": outcome.seconds if outcome else None,
@@ -111,6 +135,42 @@ def attempt_object(row: AttemptRow) -> dict[str, Any]:
         "pid": _whole(record.get("pid")),
         "cpu_seconds": _number(record.get("cpu")),
         "max_rss_bytes": _whole(record.get("maxrss")),
+        "usage": usage_object(usage or row.usage),
+    }
+
+
+def lesson_objects(rows: Iterable[LessonRow]) -> list[dict[str, Any]]:
+    return [
+        {
+            "shape": row.shape,
+            "gpu": row.gpu,
+            "peak_vram_bytes": row.lesson.peak_vram or None,
+            "booked_vram_bytes": with_margin(row.lesson.peak_vram) if is_packed(row.lesson) else None,
+            "peak_mem_bytes": row.lesson.peak_mem or None,
+            "cpus": row.lesson.cpus,
+            "runs": row.lesson.runs,
+            "needs_card": row.lesson.needs_card,
+            "learned_at": moment(row.at),
+            "sentence": in_words(row.lesson, row.gpu),
+        }
+        for row in rows
+    ]
+
+
+def usage_object(usage: Usage | None) -> dict[str, Any] | None:
+    if usage is None:
+        return None
+    return {
+        "seconds": usage.seconds,
+        "peak_vram_bytes": usage.peak_vram,
+        "vram_total_bytes": usage.vram_total,
+        "mean_load_percent": usage.mean_load,
+        "energy_watt_hours": usage.energy,
+        "peak_mem_bytes": usage.peak_mem,
+        "mean_cpus": usage.mean_cpus,
+        "is_steady": usage.is_steady,
+        "was_alone": usage.was_alone,
+        "astray": list(usage.astray),
     }
 
 

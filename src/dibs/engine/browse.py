@@ -6,6 +6,7 @@ from collections import OrderedDict
 from urllib.parse import quote_from_bytes
 
 from dibs.model.jobs import Attempt, Job, Outcome
+from dibs.model.usage import Usage
 
 _LONGEST = 100  # bytes of one part of a path; file systems take 255
 _MOST_REMEMBERED = 1_000  # folders that are known to be there
@@ -56,7 +57,7 @@ class BrowsableFolders:
             self._make(os.path.dirname(link))
             _link(attempt.folder, link)
 
-    def end(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+    def end(self, job: Job, attempt: Attempt, outcome: Outcome, usage: Usage | None = None) -> None:
         pass
 
     def refuse(self, job: Job, outcome: Outcome) -> None:

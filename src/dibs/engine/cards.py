@@ -1,20 +1,25 @@
 """The books on the cards: what our attempts hold, what others hold, and what the cards themselves say."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from dibs.engine.manners import POLITE, Manners
 from dibs.gpus.foreign import foreign_processes
 from dibs.leases.leases import Busy
 from dibs.leases.records import Holder
 from dibs.model.claims import Claim
-from dibs.model.gpus import GpuReading, Reading
-from dibs.model.jobs import Attempt, Job
+from dibs.model.gpus import CardState, GpuProcess, GpuReading, Links, Reading
+from dibs.model.jobs import Attempt, Job, JobId, Wishes
 from dibs.model.pool import Pool
 from dibs.model.units import show_size
+from dibs.policy.fitting import most_at_once
 from dibs.policy.snapshot import CardView, Hold
 
 _NOTHING = Fraction(0)
+_MOST_KINDS = 1000  # of wishes for which it is remembered how many fit
+_NO_ANSWER = {CardState.STALE: "does not answer", CardState.LOST: "is lost: it does not answer any more"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +29,15 @@ class _Booking:
     claim: Claim
     label: str  # its job's
     ends_at: float | None  # when it will have ended for sure
+    folder: str  # the attempt's, by which its processes are known
+    shape: str = ""  # where its job wants `--vram auto`
 
 
 @dataclass(slots=True)
 class _Books:
     """One card's page."""
 
-    ours: dict[tuple[int, int], _Booking] = field(default_factory=dict)  # by attempt
+    ours: dict[tuple[JobId, int], _Booking] = field(default_factory=dict)  # by attempt
     others: Busy | None = None  # who was in the way when we last tried
     seen: GpuReading | None = None
     unsettled: bool = False  # something left it and the card has not been asked since
@@ -38,7 +45,11 @@ class _Books:
 
 
 class Cards:
-    """Knows for each card of the pool what may start there. `is_ours` tells our jobs' processes."""
+    """Knows for each card of the pool what may start there.
+
+    `is_ours` tells the processes of jobs of dibs. `folder_of` tells of this engine's own processes their attempt,
+    and None of all others: one whose attempt has no claim here has outlived it, or sits where it should not.
+    """
 
     def __init__(
         self,
@@ -46,23 +57,32 @@ class Cards:
         *,
         is_ours: Callable[[int], bool],
         is_alive: Callable[[int], bool | None],
+        folder_of: Callable[[int], str | None] = lambda pid: None,
         respect_processes: bool = True,
+        manners: Manners = POLITE,
     ) -> None:
         self.pool = pool
+        self.manners = manners
+        self.links: Links = {}  # how well cards are connected, as last seen
         self.may_grow = False  # somebody may put more GPUs into the pool while we run
         self.news = 0  # how often something was heard about the cards from others than our own attempts
+        self.peak_of: Callable[[tuple[JobId, int]], int] = lambda attempt: 0  # bytes that one was seen to hold
         self.marks: Mapping[str, str] = {}  # by a card's key, why nothing is started there: "is drained"
         self._is_ours = is_ours
         self._is_alive = is_alive
+        self._folder_of = folder_of
         self._respect_processes = respect_processes
         self._books: dict[str, _Books] = {}
+        self._most: dict[Wishes, int] = {}  # how many jobs of each kind could start, in the pool below
+        self._most_in: Pool | None = None
         self._silent = ""  # why the cards cannot be asked, where that is so
 
     def book(self, attempt: Attempt, job: Job) -> None:
         limit = job.request.time_limit
         ends_at = None if limit is None else attempt.opened_at + limit + job.request.grace
         for claim in attempt.claims:
-            self._page(claim.gpu).ours[attempt.key] = _Booking(claim, job.label, ends_at)
+            booking = _Booking(claim, job.label, ends_at, attempt.folder, job.request.wishes.shape)
+            self._page(claim.gpu).ours[attempt.key] = booking
 
     def release(self, attempt: Attempt) -> None:
         for claim in attempt.claims:
@@ -93,12 +113,18 @@ class Cards:
         self._silent = failure if reading is None else ""
         if reading is None:
             return
+        self.links = reading.links
         shown = {seen.gpu.key: seen for seen in reading.gpus}
         for key in shown.keys() | {card.gpu.key for card in self.pool.cards}:
             page = self._page(key)
             page.seen = shown.get(key)
             page.is_gone = page.seen is None
             page.unsettled = False
+
+    def look_at(self, keys: Iterable[str]) -> None:
+        """Ask these cards again, before anything starts there."""
+        for key in keys:
+            self._page(key).unsettled = True
 
     @property
     def are_unsettled(self) -> bool:
@@ -108,19 +134,36 @@ class Cards:
     def views(self) -> tuple[CardView, ...]:
         return tuple(self._view(card.gpu.key) for card in self.pool.cards)
 
-    @property
-    def most_at_once(self) -> int:
-        """How many jobs could start at the most."""
-        return max(1, sum(card.slots for card in self.pool.cards))
+    def cpus_near(self, claims: Iterable[Claim]) -> tuple[int, ...]:
+        """The CPUs near any of these cards; none where they are not known of each."""
+        found: set[int] = set()
+        for claim in claims:
+            card = self.pool.card(claim.gpu)
+            if card is None or not card.gpu.cpus:
+                return ()
+            found.update(card.gpu.cpus)
+        return tuple(sorted(found))
+
+    def most_at_once(self, wishes: Wishes) -> int:
+        """How many jobs with these wishes could start at the most."""
+        if self._most_in is not self.pool:
+            self._most_in, self._most = self.pool, {}
+        most = self._most.get(wishes)
+        if most is None:
+            if len(self._most) >= _MOST_KINDS:
+                self._most.clear()
+            most = self._most[wishes] = most_at_once(self.pool.cards, wishes)
+        return most
 
     def _view(self, key: str) -> CardView:
         page = self._page(key)
         card = self.pool.card(key)
         assert card is not None
         taken, vram = _NOTHING, 0
-        for booked in page.ours.values():
+        for attempt, booked in page.ours.items():
             taken += booked.claim.share
-            vram += booked.claim.vram
+            if booked.claim.vram:  # it may not use yet what it booked, or may use more
+                vram += max(booked.claim.vram, self.peak_of(attempt))
         holders = [f"job {booked.label}" for booked in page.ours.values()]
         ends = [Hold(booked.claim.share, booked.claim.vram, booked.ends_at) for booked in page.ours.values()]
         blocked = self.marks.get(key) or self._blocked(page)
@@ -134,13 +177,18 @@ class Cards:
             card=card,
             taken=taken,
             vram_taken=vram,
-            vram_free=self._measured_free(page) if vram else None,
+            vram_free=self._measured_free(page) if page.ours else None,
             blocked=blocked,
             holders=tuple(holders),
             ends=tuple(ends),
+            shapes=tuple(booked.shape for booked in page.ours.values() if booked.shape),
+            first=self.manners.order.first(card.gpu),
+            then=self.manners.order.then(card.gpu, page.seen.temperature if page.seen else None),
         )
 
     def _blocked(self, page: _Books) -> str:
+        if page.seen is not None and page.seen.state is not CardState.OK:
+            return _NO_ANSWER[page.seen.state]
         if not self._respect_processes:
             return ""
         if self._silent:
@@ -151,14 +199,28 @@ class Cards:
             return ""
         if page.unsettled:
             return "is being looked at"
-        foreign = foreign_processes(page.seen, self._is_ours, self._is_alive)
+        foreign = foreign_processes(
+            page.seen, lambda pid: self._has_claim(page, pid), self._is_alive, self.manners.busy
+        )
         if not foreign:
             return ""
-        names = ", ".join(
-            f"{process.user or 'somebody'}, pid {process.pid}, {show_size(process.memory)}"
-            for process in foreign[:3]
-        )
-        return f"is busy ({names})"
+        return f"is busy ({'; '.join(map(self._shown, foreign[:3]))})"
+
+    def _has_claim(self, page: _Books, pid: int) -> bool:
+        folder = self._folder_of(pid)
+        if folder is None:
+            return self._is_ours(pid)
+        return any(booked.folder == folder for booked in page.ours.values())
+
+    def _shown(self, process: GpuProcess) -> str:
+        """`ann, pid 4711, 3G`, and the job where it is one of ours."""
+        shown = f"{process.user or 'somebody'}, pid {process.pid}, {show_size(process.memory)}"
+        folder = self._folder_of(process.pid)
+        if folder is None:
+            return shown
+        runs = any(booked.folder == folder for page in self._books.values() for booked in page.ours.values())
+        job = os.path.basename(folder).partition(".")[0]  # an attempt's folder is called 17.1
+        return f"{shown}, {'of' if runs else 'left by'} job {job}"
 
     def _measured_free(self, page: _Books) -> int | None:
         """Only while others of ours use the card: alone, a job may have what it booked."""

@@ -1,13 +1,13 @@
 """What follows from a start or an end in a queue, in the same turn: the journal, events, followers, stop rules."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from dibs.engine.engine import Engine
 from dibs.model.events import Refused
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
-from dibs.policy.breakers import Breakers, Limits, Over, after
+from dibs.policy.breakers import Breakers, Limits, Over, after, fresh_for
 from dibs.store import journal
 from dibs.store.catch_up import record
 from dibs.store.journal import Journal
@@ -26,6 +26,7 @@ class Consequences:
         self._rests: dict[str, str] = {}  # cards under suspicion, until others have ended elsewhere
         self._lines: list[journal.Line] = []  # of this turn
         self._must_sync = False
+        self.when_marked: Callable[[], None] = lambda: None
         self.load_marks()
 
     # -- what the engine tells -------------------------------------------------------------------------
@@ -40,13 +41,19 @@ class Consequences:
         self._lines.append(journal.ended(attempt, outcome, state, retry_at, now))
         body = {"attempt": attempt.number, **_told(outcome, state), "retry_at": retry_at}
         self._store.events.write(now, "job.ended", job.id, body)
-        if retry_at is not None:
-            return
-        self.let_follow(job.id, state, now)
-        self._apply_stop_rules(job, attempt, outcome, now)
+        if outcome.tried_alone:
+            self._lines.append(journal.edited(job))  # it wants the card to itself from now on
+        if retry_at is None:
+            self.let_follow(job.id, state, now)
+        if not outcome.tried_alone:  # its neighbours were in the way: that says nothing about the card
+            self._apply_stop_rules(job, attempt, outcome, now, is_last=retry_at is None)
 
     def never_ran(self, job: Job, attempt: Attempt, retry_at: float | None) -> None:
         self._lines.append(journal.never_ran(attempt, retry_at))
+
+    def astray(self, job: Job, attempt: Attempt, gpus: Sequence[str], sentence: str, now: float) -> None:
+        body = {"attempt": attempt.number, "gpus": list(gpus), "message": sentence}
+        self._store.events.write(now, "job.astray", job.id, body)
 
     def before_commit(self) -> None:
         lines, self._lines = self._lines, []
@@ -117,10 +124,18 @@ class Consequences:
     def unmark(self, subject: str, now: float) -> bool:
         if not self._store.queue.unmark(subject):
             return False
+        kind, _, name = subject.partition(" ")
+        if kind == "gpu":  # whoever gives a card back wants it to be tried again
+            self._breakers = fresh_for(self._breakers, name)
+            self._rests.pop(name, None)
         self._lines.append(journal.unmarked(subject))
         self._tell_mark(subject, "cleared", "", now)
         self.load_marks()
         return True
+
+    def tested(self, key: str, has_passed: bool, why: str, now: float) -> None:
+        """A quarantined card was tested."""
+        self._store.events.write(now, "gpu.tested", None, {"name": key, "passed": has_passed, "why": why})
 
     def set(self, name: str, value: str, now: float) -> None:
         self._store.queue.set(name, value)
@@ -138,6 +153,7 @@ class Consequences:
             else:
                 paused[name] = mark.why
         self._engine.paused, self._engine.cards.marks = paused, cards
+        self.when_marked()
 
     # -- followers -------------------------------------------------------------------------------------
 
@@ -167,9 +183,12 @@ class Consequences:
 
     # -- stop rules ------------------------------------------------------------------------------------
 
-    def _apply_stop_rules(self, job: Job, attempt: Attempt, outcome: Outcome, now: float) -> None:
+    def _apply_stop_rules(
+        self, job: Job, attempt: Attempt, outcome: Outcome, now: float, *, is_last: bool
+    ) -> None:
         group = self._group(job)
-        over = Over(group=group, gpus=tuple(claim.gpu for claim in attempt.claims), outcome=outcome)
+        gpus = tuple(claim.gpu for claim in attempt.claims)
+        over = Over(group=group, gpus=gpus, outcome=outcome, is_last=is_last)
         is_suspicious = self._breakers.streaks or outcome.cause is not None
         running = self._running() if is_suspicious else ()
         self._breakers, verdicts = after(self._breakers, over, self._limits, running)

@@ -9,13 +9,15 @@ from dibs.engine.hooks import Hooks
 from dibs.model.events import Event
 
 if TYPE_CHECKING:
+    from dibs.engine.aside import Aside
     from dibs.engine.engine import Engine
+    from dibs.engine.sampling import Sampler
     from dibs.gpus.probe import Probe
     from dibs.gpus.watch import Watcher
     from dibs.model.gpus import Reading
 
-_ASK_WITH_WORK = 1.0  # seconds between two looks at the cards while jobs wait or run
-_ASK_WITHOUT = 30.0
+_ASK_CLOSELY = 0.6  # seconds, while others wait to see what one of their like needs
+_ASK_WITHOUT_WORK = 30.0  # seconds between two looks at the cards while no job waits or runs
 _TOO_OLD = 2.0  # seconds; a card that was looked at before that may be somebody else's by now
 _LONGEST_SLEEP = 60.0  # seconds; the wall clock may be set while we wait for a moment of it
 
@@ -36,8 +38,11 @@ class Driver:
     ) -> None:
         self.engine: Engine
         self.watcher: Watcher | None = None
+        self.sampler: Sampler | None = None
         self.has_looked = False  # at the cards
+        self._is_answered = True  # the last look brought something
         self._loop = loop
+        self._aside: Aside | None = None
         self._after_turn = after_turn
         self._fell = fell
         self._turn_is_due = False
@@ -56,9 +61,13 @@ class Driver:
 
     def watch(self, probe: "Probe") -> None:
         """Ask the cards from now on: often while there is work, rarely while there is none."""
+        from dibs.engine.aside import Aside
+        from dibs.engine.sampling import Sampler
         from dibs.gpus.watch import Watcher
 
-        self.watcher = Watcher(probe, interval=_ASK_WITHOUT)
+        self._aside = Aside(self._loop)
+        self.sampler = Sampler(self.engine, self._aside)
+        self.watcher = Watcher(probe, interval=_ASK_WITHOUT_WORK)
         self.watcher.start()
         # Nothing starts before the first look: a busy card must not be given away in the first second.
         self.engine.cards.saw(None, "not asked yet")
@@ -100,6 +109,9 @@ class Driver:
         """No turn and no look any more."""
         if self.watcher:
             self.watcher.stop()
+        if self.sampler and self._aside:
+            self.sampler.close_all()
+            self._aside.stop()
         for timer in (self._timer, self._next_look):
             if timer is not None:
                 timer.cancel()
@@ -117,7 +129,8 @@ class Driver:
                 raise
             self._fell(error)
         self._set_timer()
-        if self.watcher and self.engine.cards.are_unsettled:
+        # A driver that fails at once would be asked without end: the next look, in a second, is soon enough.
+        if self.watcher and self._is_answered and self.engine.cards.are_unsettled:
             self.watcher.ask(self._saw_from_thread)
         self._after_turn()
 
@@ -156,7 +169,10 @@ class Driver:
         if self._next_look is not None:
             self._next_look.cancel()
         self.watcher.ask(self._saw_from_thread)
-        pause = _ASK_WITH_WORK if self._is_busy else _ASK_WITHOUT
+        often = self.engine.cards.manners.reading_seconds
+        if self.engine.looks_closely:
+            often = min(often, _ASK_CLOSELY)
+        pause = often if self._is_busy else max(often, _ASK_WITHOUT_WORK)
         self._next_look = self._loop.call_later(pause, self._look)
 
     def _saw_from_thread(self, reading: "Reading | None") -> None:
@@ -165,9 +181,13 @@ class Driver:
     def _saw(self, reading: "Reading | None") -> None:
         assert self.watcher is not None
         self.has_looked = True
+        self._is_answered = reading is not None
         self._seen_at = time.monotonic()
         failure = self.watcher.failure.message if self.watcher.failure else "no answer from the driver"
         self.engine.cards.saw(reading, failure)
+        if reading is not None:
+            for tell in self.engine.tell_reading:
+                tell(reading)
         self.ask_for_turn()
 
 

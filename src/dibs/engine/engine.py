@@ -4,6 +4,7 @@
 whoever owns the loop calls `turn` when something happened, and `wake_at` tells when to call it without a cause.
 """
 
+import math
 import os
 import sys
 import time
@@ -15,28 +16,34 @@ from typing import Any
 
 from dibs.backends.local import Attached, LocalBackend
 from dibs.engine.cards import Cards
+from dibs.engine.following import Following, kind_of
 from dibs.engine.hand import Hand, Key, Nobody, Observer, Open
 from dibs.engine.keeper import Keeper
 from dibs.engine.machine import Machine
+from dibs.engine.packing import Packing
 from dibs.engine.place import Place
+from dibs.engine.ports import Ports
 from dibs.engine.results import Results
 from dibs.engine.settling import LOOK_AT_STARTING, Settling
-from dibs.engine.standing import Standing, kind_of
 from dibs.engine.waiting import WaitingLine
 from dibs.errors import StoreUnusable
 from dibs.leases.leases import Leases
 from dibs.model.claims import Claim
 from dibs.model.events import Ended, Event, Found, Refused, Skipped, Started, Trouble, Waits
-from dibs.model.jobs import Attempt, Job, JobId, Request, State
+from dibs.model.gpus import Reading
+from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, State
 from dibs.model.reasons import Reason
+from dibs.model.usage import Lessons, Usage
 from dibs.model.values import changed
-from dibs.policy.schedule import booking, impossible, is_allowed, schedule
+from dibs.policy.fitting import is_allowed, need
+from dibs.policy.schedule import impossible, schedule
 from dibs.policy.snapshot import Plan, Snapshot
 from dibs.policy.turns import in_turn, joined, served_after, trimmed
 from dibs.store.store import Store
 
 _LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
 _JUMP = 1.0  # seconds by which a clock moves that was set
+_LOOK_AT_FREE = 1.0  # seconds between two looks at who else holds cards, where some are left to others
 _AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried again
 _NOT_COUNTED = Machine()
 _MAKE_ROOM = "free some space (`df -h`); nothing was changed"
@@ -68,6 +75,9 @@ class Engine:
         self.most_failures = sys.maxsize  # after so many nothing more is started
         self.paused: Mapping[str, str] = {}  # why nothing of a project is started; under "" why nothing at all is
         self.hand = Hand(WaitingLine(store.waiting, store.delayed), ask_for_turn)
+        self.tell_reading: list[Callable[[Reading], None]] = []  # who hears what the cards say, beside the books
+        self.usage_of: Callable[[Key], Usage | None] = lambda key: None  # what is measured of an attempt
+        self.close_series: Callable[[Attempt], bool] = lambda attempt: False  # it ended: whether a series is kept
         self._must_reload = False  # a sick disk could not tell who waits
         self._backend = backend
         self._keeper = Keeper(leases)
@@ -80,12 +90,16 @@ class Engine:
         self._reach = reach  # named points of the launch protocol, where tests let the engine die
         self._most_without_gpu = most_without_gpu
         self._machine = machine
+        self._ports = Ports()
+        self._has_warned = False  # that the CPUs near the cards are not known
         self._words: dict[Key, str] = {}  # said to attempts, but not heard yet
         self._attached: dict[JobId, Attached] = {}
         self._active: set[str] = set()  # projects of which jobs wait or run
         self.served: Mapping[str, float] = {}  # how much each project was given, so that they take turns
         self._last_reason: tuple[JobId, Reason] | None = None
-        self._standing = Standing(self.hand, cards)
+        self._following = Following(self.hand, cards)
+        self._packing = Packing(self.hand, store, cards, self._keeper, lambda key: self.usage_of(key))
+        self._seen_others: tuple[float, frozenset[str]] = (math.inf, frozenset())  # when, and the cards they use
         self._settling = Settling(
             hand=self.hand,
             store=store,
@@ -95,12 +109,18 @@ class Engine:
             results=results,
             boot_id=place.boot_id,
             may_retry=lambda: not self.is_draining,
+            usage_of=lambda key: self.usage_of(key),
+            packing=self._packing,
         )
         self.observe(Nobody())
 
     def observe(self, observer: Observer) -> None:
         """Let somebody hear of everything inside the turn that records it."""
         self._observer = self._settling.observer = observer
+
+    def consult(self, judge: Callable[[Attempt, Outcome, float], Outcome | None]) -> None:
+        """Let somebody look at every end before it is recorded. None from them means: not yet."""
+        self._settling.judge = judge
 
     # -- what others ask of it -------------------------------------------------------------------------
 
@@ -113,9 +133,18 @@ class Engine:
         return self.hand.waiting.count
 
     @property
+    def machine(self) -> Machine:
+        return self._machine
+
+    @property
     def is_idle(self) -> bool:
         """Nothing runs, and nothing will without a new job."""
         return not self.hand.open and not self.hand.done and (self.is_draining or not self.hand.waiting.count)
+
+    @property
+    def looks_closely(self) -> bool:
+        """Whether somebody waits for what is about to be measured."""
+        return self._packing.looks_closely(self.clock())
 
     @property
     def is_stuck(self) -> bool:
@@ -152,6 +181,7 @@ class Engine:
                 self._settling.settle(attempt.key, now)
             self._observer.before_commit()
         self.load_waiting()
+        self._packing.come_back()
         self.tell([key for key in self.hand.open if key[0] in self.hand.stopping], "stop")
         self.hand.ask_for_turn()
 
@@ -171,6 +201,13 @@ class Engine:
         self._words |= dict.fromkeys(attempts, word)
         self._tell(self.clock())
 
+    def tell_astray(self, one: Open, gpus: Sequence[str], sentence: str) -> None:
+        """An attempt uses cards that it was not given: say so, to people and to whoever reads the events."""
+        with suppress(StoreUnusable), self.change() as now:
+            self._observer.astray(one.job, one.attempt, gpus, sentence, now)
+        self.hand.events.append(Trouble(sentence))
+        self.hand.ask_for_turn()
+
     def let_go_of(self, folders: Sequence[str]) -> None:
         """These folders of ended attempts are about to go: none of them is used again."""
         self._backend.let_go_of(folders)
@@ -189,12 +226,13 @@ class Engine:
         if self._must_reload:
             self._reload()
         self._ring(now)
-        done, self.hand.done = self.hand.done, []
         before = self._keep()
+        done, self.hand.done = self.hand.done, []
         try:
             with self.store.turn():
                 left = self._settle(done, now)
                 begun = self._begin(left, now)
+                self._packing.lower()
                 self._keeper.let_go_of_spares()
                 self._observer.before_commit()
         except (StoreUnusable, OSError) as error:
@@ -206,13 +244,14 @@ class Engine:
             if begun:
                 self._reach("after-intent")
             self._launch_all(begun, now)
+            self._packing.show()
         self._tell_news()
 
     @contextmanager
     def change(self) -> Iterator[float]:
         """A turn for what people ask for: durable at its end, or it never happened. Gives the moment."""
         now = self.clock()
-        self._standing.forget()
+        self._following.forget()
         before = self._keep()
         try:
             with self.store.turn():
@@ -237,7 +276,8 @@ class Engine:
         if events:
             self._announce(events)
         for event in events:
-            if isinstance(event, Ended) and event.outcome.cause is None:
+            # What was measured stays in the folder, which then is no silent one.
+            if isinstance(event, Ended) and not self.close_series(event.attempt) and event.outcome.cause is None:
                 self._retire(event)
 
     def _retire(self, event: Ended) -> None:
@@ -298,18 +338,18 @@ class Engine:
         """Decide, take the leases, record the intents. Others may be faster: then decide again without them."""
         begun: list[Open] = []
         if not self._may_begin:
-            self._standing.forget()
+            self._following.forget()
             return begun
-        for job, claims in self._standing.followers(left, self.paused, now):
+        for job, claims in self._following.followers(left, self.paused, now):
             one = self._take(job, claims, now)
             if one is None:
                 break
             begun.append(one)
         else:
             if begun:
-                self._standing.go_on(begun)
+                self._following.go_on(begun)
                 return begun
-        self._standing.forget()
+        self._following.forget()
         if not self.hand.waiting.count:
             return begun
         while True:
@@ -324,12 +364,12 @@ class Engine:
                 begun.append(one)
             if not beaten and (not self.hand.waiting.count or _each_kind_waits(snapshot, plan)):
                 break
-        self._standing.keep(plan, snapshot, begun)
+        self._following.keep(plan, snapshot, begun)
         stuck = next((job for job in snapshot.waiting if job.id in plan.reasons), None)
         if stuck is None:
             self._keeper.stop_waiting()
         else:
-            self._wait_with(stuck, plan.reasons[stuck.id], now)
+            self._wait_with(stuck, plan.reasons[stuck.id], snapshot.lessons, now)
         return begun
 
     def snapshot(self, now: float) -> Snapshot:
@@ -338,7 +378,8 @@ class Engine:
         self._let_join({job.request.project for job in waiting})
         if len(self._active) > 1:
             waiting = in_turn(waiting, self.served)
-        left = self._machine.left(one.job.request.wishes for one in self.hand.open.values())
+        lessons = self._packing.lessons(waiting)
+        left = self._machine.left(self._packing.wishes(lessons))
         return Snapshot(
             cards=self.cards.views(),
             groups=self.cards.pool.groups,
@@ -348,8 +389,25 @@ class Engine:
             cpus_free=left.cpus,
             mem_free=left.memory,
             array_running=self._array_running(),
+            lessons=lessons,
+            links=self.cards.links,
+            keep_free=self.cards.manners.min_free,
+            in_use=self._used_by_others(),
             paused=self.paused,
         )
+
+    def _used_by_others(self) -> frozenset[str]:
+        """Asked only where cards are left to others: a try tells too, but only of the card that is tried.
+
+        A look takes milliseconds, so the last one counts for a moment.
+        """
+        if not self.cards.manners.min_free:
+            return frozenset()
+        seen_at, used = self._seen_others
+        if not seen_at <= self._ticks() < seen_at + _LOOK_AT_OTHERS:
+            used = self._keeper.used_by_others({one.attempt.folder for one in self.hand.open.values()})
+            self._seen_others = (self._ticks(), used)
+        return used
 
     def _let_join(self, waiting: set[str]) -> None:
         """A project that comes new, or back, stands where the others stand: turns cannot be saved up."""
@@ -405,7 +463,7 @@ class Engine:
             stdout, stderr = self._results.streams(job, attempt.folder)
             self._backend.submit(
                 attempt,
-                self.place.spec(job, attempt, stdout, stderr),
+                self._spec(one, stdout, stderr),
                 self._keeper.descriptors(attempt),
                 lambda: self.hand.let_go(attempt.key),
                 attached,
@@ -418,6 +476,18 @@ class Engine:
         else:
             self.hand.events.append(Started(job, attempt, stdout, stderr))
 
+    def _spec(self, one: Open, stdout: str, stderr: str) -> dict[str, Any]:
+        job, attempt = one.job, one.attempt
+        port = self._ports.give(attempt.key, self.hand.open) if len(attempt.claims) > 1 else None
+        cpus: Sequence[int] = ()
+        if job.request.bind and attempt.claims:
+            cpus = self.cards.cpus_near(attempt.claims)
+            if not cpus and not self._has_warned:  # once: it is the machine, and so with every job
+                self._has_warned = True
+                sentence = f"job {job.label} is not bound: nobody knows which CPUs are near its GPUs"
+                self.hand.events.append(Trouble(sentence))
+        return self.place.spec(job, attempt, stdout, stderr, port=port, cpus=cpus)
+
     # -- what others see of it -------------------------------------------------------------------------
 
     def _show_result(self, event: Event) -> list[Event]:
@@ -425,7 +495,8 @@ class Engine:
             return []
         try:
             if isinstance(event, (Ended, Found)):
-                self._results.end(event.job, event.attempt, event.outcome)
+                usage = event.usage if isinstance(event, Ended) else None
+                self._results.end(event.job, event.attempt, event.outcome, usage)
             elif isinstance(event, Refused):
                 self._results.refuse(event.job, event.outcome)
             else:
@@ -436,7 +507,7 @@ class Engine:
 
     # -- what is in the way ----------------------------------------------------------------------------
 
-    def _wait_with(self, job: Job, reason: Reason, now: float) -> None:
+    def _wait_with(self, job: Job, reason: Reason, lessons: Lessons, now: float) -> None:
         """Say why the head of the queue waits, and stand in line for cards that others hold."""
         if (job.id, reason) != self._last_reason:
             self._last_reason = (job.id, reason)
@@ -444,19 +515,23 @@ class Engine:
         wishes = job.request.wishes
         cards = [self.cards.pool.card(key) for key in self.cards.awaited]
         claims = [
-            Claim(gpu=card.gpu.key, index=card.gpu.index, share=booking(card, wishes), vram=wishes.vram or 0)
+            Claim(gpu=card.gpu.key, index=card.gpu.index, share=share, vram=vram)
             for card in cards
             if card is not None and is_allowed(card.gpu, wishes)
+            for share, vram in [need(card, wishes, lessons)]
         ]
         self._keeper.wait_for(claims, job, now)
         if claims:
             self.hand.timers["others"] = now + _LOOK_AT_OTHERS
+        elif self.cards.manners.min_free:
+            self.hand.timers["others"] = now + _LOOK_AT_FREE
 
     def why_never(self, request: Request) -> str:
         """Why a job could never run here; empty where it could, and where the pool may yet grow."""
         if self.cards.may_grow:
             return ""
-        return impossible(request.wishes, self.cards.pool, self._machine.cpus, self._machine.memory)
+        machine, manners = self._machine, self.cards.manners
+        return impossible(request.wishes, self.cards.pool, machine.cpus, machine.memory, manners.min_free)
 
     def _running_without_gpu(self) -> int:
         return sum(not one.attempt.claims for one in self.hand.open.values())
@@ -486,7 +561,7 @@ class Engine:
     ) -> None:
         """The store would not have it. Nothing was started, nobody was told; the disk's truth is ours again."""
         hand = self.hand
-        self._standing.forget()
+        self._following.forget()
         for one in hand.open.values():
             self.cards.release(one.attempt)
         self._keeper.keep_only(before.open.keys())

@@ -28,6 +28,7 @@ class Prospect:
     gpus: tuple[int, ...]
     starts_at: float | None
     reason: Reason | None
+    shape: str = ""  # with `--vram auto`
 
 
 class Explain:
@@ -70,10 +71,11 @@ class Explain:
         line = replace(snapshot, waiting=in_turn([*snapshot.waiting, *ready], self._engine.served))
         prospects = forecast(line, [job.id for job in ready], self._usual_seconds())
         reasons = schedule(line).reasons
-        return [
+        found = [
             apart[job.id] or Prospect(prospects[job.id].gpus, prospects[job.id].starts_at, reasons.get(job.id))
             for job in jobs
         ]
+        return [replace(one, shape=job.request.wishes.shape) for one, job in zip(found, jobs, strict=True)]
 
     def _waits_apart(self, request: Request, now: float) -> Prospect | None:
         """What a job waits for before it stands in line at all; None where it does so at once."""

@@ -1,6 +1,6 @@
 """What an engine has in hand between two turns, and who is told inside a turn what is being recorded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -55,6 +55,9 @@ class Observer(Protocol):
 
     def never_ran(self, job: Job, attempt: Attempt, retry_at: float | None) -> None: ...
 
+    def astray(self, job: Job, attempt: Attempt, gpus: Sequence[str], sentence: str, now: float) -> None:
+        """It uses cards, by number, that it was not given."""
+
     def before_commit(self) -> None:
         """Everything of this turn is known; what is written elsewhere must be written now."""
 
@@ -78,6 +81,9 @@ class Nobody:
         pass
 
     def never_ran(self, job: Job, attempt: Attempt, retry_at: float | None) -> None:
+        pass
+
+    def astray(self, job: Job, attempt: Attempt, gpus: Sequence[str], sentence: str, now: float) -> None:
         pass
 
     def before_commit(self) -> None:

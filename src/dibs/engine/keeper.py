@@ -1,5 +1,6 @@
 """Our standing among the other programs and users: leases kept, passed on and waited for."""
 
+import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
@@ -61,6 +62,24 @@ class Keeper:
             )
         except LeaseRefused:
             return True  # nobody can tell: better a GPU kept for too long than one given twice
+
+    def used_by_others(self, ours: Collection[str]) -> frozenset[str]:
+        """The cards of which somebody else holds a part; `ours` are the folders of our attempts."""
+        try:
+            holders = self._leases.holders()
+        except LeaseRefused:
+            return frozenset()  # nobody can tell: then nothing can be leased either
+        me = (os.getpid(), os.geteuid())
+        return frozenset(one.gpu for one in holders if one.folder not in ours and (one.pid, one.uid) != me)
+
+    def lower(self, attempt: Attempt) -> bool:
+        """An attempt needs less than it was leased: let others see it. False where that must be tried again."""
+        if kept := self._kept.get(attempt.key):
+            self._kept[attempt.key] = (attempt.claims, kept[1])
+        try:
+            return self._leases.lower(attempt.claims, folder=attempt.folder)
+        except LeaseRefused:
+            return False
 
     def let_go_of_spares(self) -> None:
         for _, lease in self._spare:

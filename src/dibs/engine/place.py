@@ -2,11 +2,10 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dibs.backends.local import free_port
 from dibs.model.claims import gpu_environment
 from dibs.model.jobs import Attempt, Job, JobId
 
@@ -44,8 +43,17 @@ class Place:
         # Renamed, not written: a shim must see the whole file or none of it.
         os.replace(f"{path}.new", path)
 
-    def spec(self, job: Job, attempt: Attempt, stdout: str, stderr: str) -> dict[str, Any]:
-        """What a shim needs to know to run an attempt."""
+    def spec(
+        self,
+        job: Job,
+        attempt: Attempt,
+        stdout: str,
+        stderr: str,
+        *,
+        port: int | None = None,
+        cpus: Sequence[int] = (),
+    ) -> dict[str, Any]:
+        """What a shim needs to know to run an attempt: on these CPUs, with a port for its processes to meet."""
         request = job.request
         env = {
             **gpu_environment(attempt.claims),
@@ -65,8 +73,10 @@ class Place:
             env["DIBS_CHECKPOINT_DIR"] = self.checkpoint_folder(job.id)
         if request.workdir:
             env["PWD"] = os.path.join(self.workdir, request.workdir)
-        if len(attempt.claims) > 1:
-            env.setdefault("MASTER_PORT", str(free_port()))
+        more: dict[str, Any] = {"cpus": list(cpus)} if cpus else {}
+        if port is not None:
+            env.setdefault("MASTER_PORT", str(port))
+            more["unless_set"] = {"MASTER_ADDR": "127.0.0.1"}
         return {
             "v": 1,
             "job": job.id,
@@ -76,6 +86,7 @@ class Place:
             "umask": self.umask if request.umask is None else request.umask,
             "environment": self.environment_path(job.environment),
             "env": env,
+            **more,
             "stdout": stdout,
             "stderr": stderr,
             "time_limit": request.time_limit,

@@ -11,11 +11,13 @@ from typing import Any
 from dibs.engine.consequences import Consequences
 from dibs.engine.engine import Engine
 from dibs.engine.explain import Explain, Prospect, Waiting
+from dibs.engine.naming import by_uuid
 from dibs.engine.place import Place
 from dibs.errors import BadInput, Conflict, NoSuchJob
-from dibs.model.jobs import OVER, After, Cause, Job, JobId, Outcome, Request, State
+from dibs.model.jobs import OVER, After, Cause, Job, JobId, Outcome, Request, State, Wishes
 from dibs.model.pool import Pool, is_gpu_id
 from dibs.policy.retry import retry_name, retry_names
+from dibs.policy.shapes import with_shape
 from dibs.store.codec import encode_requests
 from dibs.store.queue import Mark, is_met
 
@@ -81,7 +83,7 @@ class Queue:
     def add(self, submission: Submission) -> Added:
         if earlier := self._tables.numbers_of(submission.key):
             return Added(*earlier, is_new=False)
-        requests = submission.requests
+        requests = _shaped(submission.requests, submission.code)
         if not requests:
             raise BadInput("there is no job to add", remedy="name a command")
         if known := self._known_once(requests):
@@ -91,6 +93,7 @@ class Queue:
                 self._tables.remember_call(submission.key, known, known, now)
             return Added(known, known, is_new=False)
         self.check_possible(requests)
+        requests = by_uuid(requests, self._engine.cards.pool)
         snapshot = (submission.code or {}).get("snapshot")
         if isinstance(snapshot, str) and not os.path.isdir(snapshot):
             raise Conflict(f"the copy of the code in {snapshot} is gone", remedy="add the job again")
@@ -162,6 +165,7 @@ class Queue:
 
     def check(self, requests: Sequence[Request]) -> list[Prospect]:
         """A dry run of `add`: where and when these would start. Raises for what can never run."""
+        requests = _shaped(requests)
         self.check_possible(requests)
         return self._explain.check(requests)
 
@@ -279,12 +283,14 @@ class Queue:
             )
         new = old
         if request is not None:
+            (request,) = _shaped([request], self._listing.code(old.code) if old.code else None)
             if late := [needed.job for needed in request.after if needed.job >= old.id]:
                 raise BadInput(f"job {old.id} cannot follow job {late[0]}", remedy="a job follows older ones")
             if request.once and self._tables.job_once(request.once) not in (None, old.id):
                 raise BadInput(f"there is a job with the key {request.once!r}", remedy="choose another for --once")
             follows = request.after if request.after != old.request.after else ()
             self.check_possible([replace(request, after=follows)])
+            (request,) = by_uuid([request], self._engine.cards.pool)
             new = replace(old, request=request, not_before=request.begin)
         if top:
             highest = min(self._tables.highest_priority() + 1, _HIGHEST_PRIORITY)
@@ -317,6 +323,11 @@ class Queue:
             self._tables.forget_calls(now - _CALLS_ARE_KEPT)
             return Unused(*self._tables.forget_unused())
 
+    def forget_lessons(self, shape: str | None = None) -> int:
+        """Forget what was learned of one shape, or of all; how many lessons that were."""
+        with self._engine.change():
+            return self._engine.store.lessons.forget(shape)
+
     # -- pausing, draining -----------------------------------------------------------------------------
 
     def pause(self, project: str = "", why: str = "") -> bool:
@@ -334,7 +345,7 @@ class Queue:
 
     def drain(self, gpus: Sequence[str], why: str = "") -> list[str]:
         """Start nothing more on these cards; what runs there goes on. Gives the keys of the cards."""
-        keys = [self.card_key(gpu) for gpu in gpus]
+        keys = [key for gpu in gpus for key in self.card_keys(gpu)]
         with self._engine.change() as now:
             for key in keys:
                 self._consequences.mark(Mark(f"gpu {key}", "drained", why, now))
@@ -342,36 +353,32 @@ class Queue:
 
     def undrain(self, gpus: Sequence[str]) -> list[str]:
         """Take back a drain or a quarantine. Gives the keys of the cards for which that was so."""
-        keys = [self.card_key(gpu) for gpu in gpus]
+        keys = [key for gpu in gpus for key in self.card_keys(gpu)]
         with self._engine.change() as now:
             return [key for key in keys if self._consequences.unmark(f"gpu {key}", now)]
 
-    def card_key(self, gpu: str) -> str:
-        """The card that a number or the beginning of a UUID means."""
-        found = [
-            card.gpu.key
-            for card in self._engine.cards.pool.cards
-            if gpu == str(card.gpu.index) or (not gpu.isdigit() and gpu and card.gpu.key.startswith(gpu))
-        ]
-        if len(found) != 1:
+    def card_keys(self, gpu: str) -> list[str]:
+        """The card that a number or the beginning of a UUID means; of a divided card all its parts."""
+        found = [card.gpu.key for card in self._engine.cards.pool.cards if card.gpu.is_called(gpu)]
+        if not found or (len(found) > 1 and not gpu.isdigit()):
             raise BadInput(
                 f"cannot find GPU {gpu} in the queue's pool",
                 remedy=f"it has GPU {self._engine.cards.pool.shown or '(none)'}",
             )
-        return found[0]
+        return found
 
     def pool_with(self, gpus: Sequence[str]) -> str:
         """The words for the pool with more GPUs in it, for `resolve`. Those that are in it stay as they are."""
         entries = self._pool_entries()
-        known = {str(card.gpu.index) for card in self._engine.cards.pool.cards}
+        known = {card.gpu.number for card in self._engine.cards.pool.cards}
         known |= {card.gpu.key for card in self._engine.cards.pool.cards}
         return ",".join([*entries, *(gpu for gpu in gpus if gpu not in known)])
 
     def pool_without(self, gpus: Sequence[str]) -> str:
         """The words for the pool without these GPUs, however many slots they had."""
-        gone = {self.card_key(gpu) for gpu in gpus}
+        gone = {key for gpu in gpus for key in self.card_keys(gpu)}
         entries = self._pool_entries()
-        return ",".join(one for one in entries if not {self.card_key(gpu) for gpu in one.split("+")} & gone)
+        return ",".join(one for one in entries if not any(gone & {*self.card_keys(gpu)} for gpu in one.split("+")))
 
     def _pool_entries(self) -> list[str]:
         """By UUID where there is one: a number may mean another card after a reboot."""
@@ -379,7 +386,7 @@ class Queue:
         cards = {card.gpu.key: card for card in pool.cards}
         groups = pool.groups or tuple((key,) for key in cards)
         return [
-            "+".join(key if is_gpu_id(key) else str(cards[key].gpu.index) for key in group)
+            "+".join(key if is_gpu_id(key) else cards[key].gpu.number for key in group)
             for group in groups
             for _ in range(cards[group[0]].slots)
         ]
@@ -406,6 +413,19 @@ class Queue:
     def _wait(self, job: Job) -> None:
         if job.state is State.QUEUED and not job.blockers:
             self._engine.hand.waiting.add(job)
+
+
+def _shaped(requests: Sequence[Request], code: Mapping[str, Any] | None = None) -> Sequence[Request]:
+    """The same, with the shapes of those that want `--vram auto`; jobs of one list share their wishes still."""
+    if not any(request.wishes.shape for request in requests):
+        return requests
+    copy, original = (str((code or {}).get(name) or "") for name in ("snapshot", "root"))
+    wishes: dict[Wishes, Wishes] = {}
+    found = []
+    for request in requests:
+        shaped = with_shape(request, copy=copy, original=original)
+        found.append(replace(shaped, wishes=wishes.setdefault(shaped.wishes, shaped.wishes)))
+    return found
 
 
 def _why_not(job: Job, rule: str) -> str:

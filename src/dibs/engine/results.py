@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dibs.model.jobs import Attempt, Job, Outcome
+from dibs.model.usage import Usage
 
 
 class Results(Protocol):
@@ -27,7 +28,7 @@ class Results(Protocol):
 
     def begin(self, job: Job, attempt: Attempt) -> None: ...
 
-    def end(self, job: Job, attempt: Attempt, outcome: Outcome) -> None: ...
+    def end(self, job: Job, attempt: Attempt, outcome: Outcome, usage: Usage | None = None) -> None: ...
 
     def refuse(self, job: Job, outcome: Outcome) -> None:
         """It can never run, and has no attempt."""
@@ -53,7 +54,7 @@ class InAttemptFolders:
     def begin(self, job: Job, attempt: Attempt) -> None:
         pass
 
-    def end(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+    def end(self, job: Job, attempt: Attempt, outcome: Outcome, usage: Usage | None = None) -> None:
         pass
 
     def refuse(self, job: Job, outcome: Outcome) -> None:
@@ -98,10 +99,10 @@ class JobFolders:
             self._set_aside(path, attempt.number - 1)
         self._write_info(job, attempt, None)
 
-    def end(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+    def end(self, job: Job, attempt: Attempt, outcome: Outcome, usage: Usage | None = None) -> None:
         folder, _ = self._folder(job)
         os.makedirs(folder, exist_ok=True)  # whoever began it may have died before it could
-        self._write_info(job, attempt, outcome)
+        self._write_info(job, attempt, outcome, usage)
         marker = "SUCCESS" if outcome.cause is None else "FAILURE"
         with open(f"{folder}/{marker}", "w"):
             pass
@@ -131,7 +132,9 @@ class JobFolders:
             else:
                 os.unlink(path)  # of a run that was started over
 
-    def _write_info(self, job: Job, attempt: Attempt | None, outcome: Outcome | None) -> None:
+    def _write_info(
+        self, job: Job, attempt: Attempt | None, outcome: Outcome | None, usage: Usage | None = None
+    ) -> None:
         folder, name = self._folder(job)
         lines = {
             "job": name,
@@ -140,7 +143,7 @@ class JobFolders:
             "workdir": os.path.abspath(job.request.workdir),
         }
         if attempt is not None:
-            lines["gpu"] = ",".join(str(claim.index) for claim in attempt.claims)
+            lines["gpu"] = ",".join(claim.number for claim in attempt.claims)
             lines["attempt"] = str(attempt.number)
             lines["started"] = _moment(attempt.opened_at)
         if outcome is not None:
@@ -150,6 +153,8 @@ class JobFolders:
             lines["signal"] = "" if outcome.signal is None else str(outcome.signal)
             lines["cause"] = outcome.cause or ""
             lines["message"] = outcome.message
+        if usage is not None:
+            lines |= _measured(usage)
         text = "".join(f"{key}: {_one_line(value)}\n" for key, value in lines.items())
         path = f"{folder}/{self.info}"
         with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
@@ -159,6 +164,18 @@ class JobFolders:
 
 def _moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
+
+
+def _measured(usage: Usage) -> dict[str, str]:
+    """What is known of what it used, with the unit in the name."""
+    found = {
+        "peak_vram_bytes": usage.peak_vram,
+        "mean_load_percent": usage.mean_load,
+        "energy_watt_hours": usage.energy,
+        "peak_mem_bytes": usage.peak_mem,
+        "mean_cpus": usage.mean_cpus,
+    }
+    return {name: f"{value:.15g}" for name, value in found.items() if value is not None}
 
 
 def _one_line(text: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dibs.engine.engine import Engine
 from dibs.model.events import Ended, Event, Found, Queued, Refused, Skipped
 from dibs.model.jobs import Cause, Job, Outcome, Request, State
+from dibs.policy.shapes import with_shape
 
 
 class RunList:
@@ -31,6 +32,7 @@ class RunList:
         with self._store.turn():
             for item in requests:
                 request, problem = item if isinstance(item, tuple) else (item, "")
+                request = with_shape(request, self._engine.place.workdir)
                 job, is_new = self._store.submit(request, environment, now)
                 jobs.append(job)
                 problem = problem or self._engine.why_never(request)

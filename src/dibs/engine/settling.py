@@ -7,15 +7,19 @@ from dibs.backends.local import LocalBackend
 from dibs.engine.cards import Cards
 from dibs.engine.hand import Hand, Key, Observer, Open
 from dibs.engine.keeper import Keeper
+from dibs.engine.packing import Packing
 from dibs.engine.results import Results
 from dibs.model.events import Ended, Started, Trouble
-from dibs.model.jobs import Cause, Outcome, State
+from dibs.model.jobs import Attempt, Cause, Outcome, State
+from dibs.model.usage import Usage
+from dibs.policy.lessons import TRIED_ALONE, alone, is_tried_alone
 from dibs.policy.retry import retry_after
 from dibs.policy.settle import LOST, Verdict, outcome_of, settle
 from dibs.store.store import Store
 
 LOOK_AT_STARTING = 0.01  # seconds until a shim that is just starting can be watched
 _LOOK_AT_KEPT = 0.5  # seconds between two looks at a lost attempt that still holds its GPU
+_LOOK_AT_UNJUDGED = 2.0  # seconds; whoever judges comes back sooner
 _AFTER_TROUBLE = 2.0  # seconds until a folder that could not be read is looked at again
 _MOST_FALSE_STARTS = 5  # of one job, while others start well
 _MOST_WITHOUT_OTHERS = 20  # while nothing starts: then it is the machine, and may pass within minutes
@@ -36,6 +40,8 @@ class Settling:
         results: Results,
         boot_id: str,
         may_retry: Callable[[], bool],
+        usage_of: Callable[[Key], Usage | None],
+        packing: Packing,
     ) -> None:
         self.observer: Observer
         self._hand = hand
@@ -46,6 +52,11 @@ class Settling:
         self._results = results
         self._boot_id = boot_id
         self._may_retry = may_retry
+        self._usage_of = usage_of
+        self._packing = packing
+        # Somebody's second look at an end; None: not yet.
+        self.judge: Callable[[Attempt, Outcome, float], Outcome | None] = lambda attempt, outcome, now: outcome
+        self._unjudged: dict[Key, Outcome] = {}
 
     def settle(self, key: Key, now: float) -> None:
         """Find out what became of an attempt, and record it."""
@@ -53,6 +64,9 @@ class Settling:
         if one is None:
             return
         attempt = one.attempt
+        if key in self._unjudged:
+            self._judge(one, self._unjudged[key], now)
+            return
         try:
             facts = self._backend.observe(attempt)
         except OSError as error:
@@ -74,7 +88,7 @@ class Settling:
         elif verdict is Verdict.NEVER_RAN:
             self._queue_again(one, now)
         else:
-            self._end(one, LOST if record is None else outcome_of(record), now)
+            self._judge(one, LOST if record is None else outcome_of(record), now)
 
     def _adopt(self, one: Open, now: float) -> None:
         """It runs under a shim that another engine started, or that has not yet said so: watch it."""
@@ -94,25 +108,49 @@ class Settling:
             self._hand.events.append(Trouble(sentence))
         self._hand.look_again_at(key, now + _LOOK_AT_KEPT)
 
+    def _judge(self, one: Open, outcome: Outcome, now: float) -> None:
+        """Record the end, once it is known whose fault it was."""
+        key = one.attempt.key
+        judged = self.judge(one.attempt, outcome, now)
+        if judged is None:
+            self._unjudged[key] = outcome
+            self._hand.look_again_at(key, now + _LOOK_AT_UNJUDGED)
+        else:
+            self._unjudged.pop(key, None)
+            self._end(one, judged, now)
+
     def _end(self, one: Open, outcome: Outcome, now: float) -> None:
         job, attempt = one.job, one.attempt
         pause = None
+        usage = self._usage_of(attempt.key)
+        if usage is None and not one.is_ours:
+            from dibs.engine.series import left_behind  # what only those who come back need
+
+            usage = left_behind(attempt.folder)  # it ended while nobody looked
         if job.id in self._hand.stopping:
             self._hand.stopping.discard(job.id)
             outcome = _as_asked(outcome)
+        elif self._may_retry() and is_tried_alone(job.request.wishes, attempt.claims, outcome):
+            outcome = _not_alone(outcome)
+            pause = 0.0
         elif self._may_retry():
             # What saved its work goes on from there at once.
             pause = 0.0 if outcome.checkpointed else retry_after(job, outcome)
         retry_at = None if pause is None else now + pause
         if self._hand.false_starts.pop(job.id, None) is None:
             self._hand.last_good_start = now
-        self._store.end_attempt(attempt, outcome, now, retry_at)
+        self._packing.learn(one, usage, outcome, now)
+        self._store.end_attempt(attempt, outcome, now, retry_at, usage)
         self._hand.failures += retry_at is None and outcome.cause is not None
         self._close(one)
         if retry_at is not None:
-            tries = job.tries - outcome.checkpointed
-            self._hand.waiting.add(replace(job, state=State.QUEUED, tries=tries, not_before=retry_at))
-        self._hand.events.append(Ended(job, attempt, outcome, retry_at))
+            tries = job.tries - (outcome.checkpointed or outcome.tried_alone)
+            again = replace(job, state=State.QUEUED, tries=tries, not_before=retry_at)
+            if outcome.tried_alone:
+                job = again = replace(again, request=alone(job.request))
+                self._store.queue.change(again)
+            self._hand.waiting.add(again)
+        self._hand.events.append(Ended(job, attempt, outcome, retry_at, usage))
         self.observer.ended(job, attempt, outcome, retry_at, now)
 
     def _queue_again(self, one: Open, now: float) -> None:
@@ -147,3 +185,9 @@ class Settling:
 def _as_asked(outcome: Outcome) -> Outcome:
     """The end of a job whose end was asked for: what only went to save its work has been stopped."""
     return replace(outcome, cause=Cause.STOPPED, checkpointed=False) if outcome.checkpointed else outcome
+
+
+def _not_alone(outcome: Outcome) -> Outcome:
+    """The end of a job that ran out of memory beside others."""
+    message = f"{outcome.message}; {TRIED_ALONE}" if outcome.message else TRIED_ALONE
+    return replace(outcome, tried_alone=True, message=message)

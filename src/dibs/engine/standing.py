@@ -1,80 +1,48 @@
-"""What the last plan found, for the moment in which it still holds.
+"""What a GPU is to somebody who looks at it: its state, the reason, and what can be done about it."""
 
-While jobs of one kind fill the machine, a new plan after each of many short ones finds the same again: the next
-takes the place of the one that ended. So it does, for a moment, without a plan; whatever else happens ends that.
-"""
+from dataclasses import dataclass
 
-from collections.abc import Hashable, Mapping, Sequence
+from dibs.engine.survey import GpuUse
+from dibs.model.units import show_size
 
-from dibs.engine.cards import Cards
-from dibs.engine.hand import Hand, Key, Open
-from dibs.model.claims import Claim
-from dibs.model.jobs import Job, Request
-from dibs.policy.snapshot import Plan, Snapshot
-
-_HOLDS = 0.05  # seconds; then people are told again why the next one waits
+TROUBLES = ("stale", "lost", "missing", "silent", "drained", "quarantined")  # of which a person wants to know more
 
 
+@dataclass(frozen=True, slots=True)
 class Standing:
-    """Knows whether the next job of a kind may simply follow the last."""
+    """One word, and sentences for people; they are empty where there is nothing to explain."""
 
-    def __init__(self, hand: Hand, cards: Cards) -> None:
-        self._hand = hand
-        self._cards = cards
-        self._kind: Hashable = None  # of the jobs that wait; None: a plan must be made
-        self._at = 0.0  # when the plan was made
-        self._surroundings: tuple[object, ...] = ()
-        self._begun: set[Key] = set()  # attempts that were given their places in these surroundings
-
-    def forget(self) -> None:
-        """Make a plan before anything else starts."""
-        self._kind = None
-
-    def keep(self, plan: Plan, snapshot: Snapshot, begun: Sequence[Open]) -> None:
-        """Remember a plan that filled the machine with jobs of one kind, of which more wait."""
-        surroundings = self._look_around(snapshot.paused)
-        if surroundings != self._surroundings:
-            self._surroundings = surroundings
-            self._begun.clear()
-        self.go_on(begun)
-        kinds = {kind_of(job.request) for job in snapshot.waiting}
-        self._kind = kinds.pop() if len(kinds) == 1 and plan.reasons else None
-        self._at = snapshot.now
-
-    def go_on(self, begun: Sequence[Open]) -> None:
-        self._begun.update(one.attempt.key for one in begun)
-
-    def followers(
-        self, left: Sequence[Open], paused: Mapping[str, str], now: float
-    ) -> list[tuple[Job, tuple[Claim, ...]]]:
-        """Who takes the places of those that have left in this turn; nobody where a plan must tell."""
-        keys = {one.attempt.key for one in left}
-        # What was given in other surroundings may be no place any more: its card was drained, or has other slots.
-        are_ours = keys <= self._begun
-        self._begun -= keys
-        if (
-            self._kind is None
-            or not left
-            or not are_ours
-            or not self._at <= now < self._at + _HOLDS
-            or self._look_around(paused) != self._surroundings
-            or self._cards.are_unsettled
-            or any(kind_of(one.job.request) != self._kind for one in left)
-        ):
-            return []
-        first = self._hand.waiting.first(len(left) + 1, now)
-        # Somebody must be left over: only then is the machine full again.
-        if len(first) <= len(left) or any(kind_of(job.request) != self._kind for job in first):
-            return []
-        self._hand.timers.setdefault("plan", self._at + _HOLDS)
-        return [(job, one.attempt.claims) for job, one in zip(first, left, strict=False)]
-
-    def _look_around(self, paused: Mapping[str, str]) -> tuple[object, ...]:
-        """Whatever else a plan looks at. Each is replaced as a whole where it changes."""
-        return (self._cards.pool, self._cards.marks, self._cards.news, paused)
+    state: str
+    why: str = ""
+    remedy: str = ""
 
 
-def kind_of(request: Request) -> Hashable:
-    """The same for all jobs of a class, and cheaper than the class itself."""
-    array = request.array.array if request.array is not None and request.array.most is not None else None
-    return (request.wishes, request.project, request.time_limit, array)
+def standing(
+    use: GpuUse, mark: str = "", why_marked: str = "", prospect: str = "", *, silent: str = ""
+) -> Standing:
+    """`mark` is what the queue made of the card, `prospect` how it comes back where more than that is known.
+
+    `silent` is why the driver could not be asked.
+    """
+    label = use.number or use.key
+    if mark:
+        return Standing(mark, why_marked, prospect or f"`dibs gpus undrain {label}` uses it again")
+    if silent:
+        return Standing("silent", silent, _ASK_THE_DRIVER)
+    if use.state == "stale":
+        return Standing("stale", "it does not answer; what is shown was seen before", _ASK_THE_DRIVER)
+    if use.state == "lost":
+        reset = "a reset of the card or a restart of the machine may bring it back"
+        return Standing("lost", "it does not answer any more; what is shown was seen before", reset)
+    if use.state == "missing":
+        return Standing("missing", "the driver does not show it any more", _ASK_THE_DRIVER)
+    if use.state == "busy":
+        names = "; ".join(
+            f"{process.user or 'somebody'}, pid {process.pid}, {show_size(process.memory)}"
+            for process in use.foreign[:3]
+        )
+        return Standing("busy", f"used without a lease ({names})", "it is used when these processes have ended")
+    return Standing(use.state)
+
+
+_ASK_THE_DRIVER = "`nvidia-smi` or `amd-smi` and `dmesg` may tell more"

@@ -4,7 +4,7 @@ It is asked by commands that must answer at once: what it needs is loaded when t
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dibs.leases.records import Holder
 
 if TYPE_CHECKING:
+    from dibs.gpus.foreign import BusyRules
     from dibs.model.gpus import GpuProcess, GpuReading, Reading
 
 _DECLARED = "index-"
@@ -23,15 +24,30 @@ class GpuUse:
 
     key: str
     index: int | None
+    part: int | None = None
     seen: "GpuReading | None" = None  # None where nobody can be asked
     holders: tuple[Holder, ...] = ()
     waiting: tuple[Holder, ...] = ()
-    foreign: "tuple[GpuProcess, ...]" = ()  # compute here without a claim
+    foreign: "tuple[GpuProcess, ...]" = ()  # use it without a lease
     is_gone: bool = False  # the driver answers, and does not show it any more
 
     @property
+    def number(self) -> str | None:
+        """As people write it: `0`, or `0:1` for a part of a card."""
+        if self.index is None:
+            return None
+        return str(self.index) if self.part is None else f"{self.index}:{self.part}"
+
+    @property
+    def place(self) -> tuple[bool, int, int, str]:
+        """In which order they are shown: those without a number last."""
+        return self.index is None, self.index or 0, self.part or 0, self.key
+
+    @property
     def state(self) -> str:
-        """`free`, `partly held`, `held`, `busy` with processes that asked nobody, or `missing`."""
+        """`free`, `partly held`, `held`, `busy` with processes that asked nobody, `stale`, `lost` or `missing`."""
+        if self.seen is not None and self.seen.state != "ok":
+            return str(self.seen.state)
         if sum((holder.share for holder in self.holders), Fraction()) >= 1:
             return "held"
         if self.holders:
@@ -42,14 +58,22 @@ class GpuUse:
 
 
 def survey(
-    reading: "Reading | None", holders: Iterable[Holder], waiting: Iterable[Holder], *, user: str
+    reading: "Reading | None",
+    holders: Iterable[Holder],
+    waiting: Iterable[Holder],
+    *,
+    user: str,
+    rules: "BusyRules | None" = None,
 ) -> list[GpuUse]:
     """The cards the driver shows, and those that are known only because somebody claims them.
 
-    `user` is who asks: only of their own processes can be told for sure which belong to a job.
+    `user` is who asks: only of their own processes can be told for sure which belong to a job. The rules say
+    which processes of others count.
     """
     seen = {one.gpu.key: one for one in reading.gpus} if reading else {}
+    holders = tuple(holders)
     claims = _by_gpu(holders)
+    folders = {holder.folder for holder in holders if holder.folder}
     wishes = _by_gpu(waiting)
     uses = []
     for key in {**seen, **claims, **wishes}:
@@ -58,14 +82,15 @@ def survey(
             GpuUse(
                 key=key,
                 index=card.gpu.index if card else _declared_index(key),
+                part=card.gpu.part if card else None,
                 seen=card,
                 is_gone=reading is not None and card is None and not key.startswith(_DECLARED),
                 holders=tuple(here),
                 waiting=tuple(sorted(wishes.get(key, []), key=lambda wish: wish.since)),
-                foreign=_without_claim(card, here, user) if card else (),
+                foreign=_without_claim(card, here, folders, user, rules) if card else (),
             )
         )
-    return sorted(uses, key=lambda use: (use.index is None, use.index or 0, use.key))
+    return sorted(uses, key=lambda use: use.place)
 
 
 def pid_of(holder: Holder) -> int:
@@ -94,10 +119,23 @@ def _declared_index(key: str) -> int | None:
     return int(number) if key.startswith(_DECLARED) and number.isascii() and number.isdigit() else None
 
 
-def _without_claim(card: "GpuReading", holders: Sequence[Holder], user: str) -> "tuple[GpuProcess, ...]":
-    """Of other users' processes nobody can tell the job: whoever has a claim here is believed to compute in it."""
-    from dibs.gpus.foreign import dibs_job_of, foreign_processes, pid_is_alive
+def _without_claim(
+    card: "GpuReading", holders: Sequence[Holder], folders: Collection[str], user: str, rules: "BusyRules | None"
+) -> "tuple[GpuProcess, ...]":
+    """Of other users' processes nobody can tell the job: whoever has a claim here is believed to compute in it.
+
+    `folders` are those of all attempts that hold a card. A job that is among them, but not here, was not given
+    this card. One that is not among them runs inside another, which holds the card for it.
+    """
+    from dibs.engine.ours import is_of_a_running_job
+    from dibs.gpus.foreign import AS_EVER, attempt_folder_of, foreign_processes, pid_is_alive
+
+    here = {holder.folder for holder in holders}
+
+    def is_ours(pid: int) -> bool:
+        is_astray = (folder := attempt_folder_of(pid)) in folders and folder not in here
+        return not is_astray and is_of_a_running_job(pid)
 
     claimers = {holder.user for holder in holders} - {user}
-    foreign = foreign_processes(card, lambda pid: dibs_job_of(pid) is not None, pid_is_alive)
+    foreign = foreign_processes(card, is_ours, pid_is_alive, rules or AS_EVER)
     return tuple(process for process in foreign if process.user not in claimers)

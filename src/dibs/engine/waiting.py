@@ -5,13 +5,15 @@ stays in the store as rows and costs nothing.
 """
 
 import bisect
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from dibs.model.jobs import Job, JobId
+from dibs.model.jobs import Job, JobId, Wishes
 from dibs.store.codec import class_of
 
 _KEPT = 256  # jobs of one class in memory, and of those whose moment has not come
+_MOST_CLASSES = 128  # of one project in a plan: with `--vram auto` each script has a class of its own
 _LAST_NUMBER = 2**62
 
 
@@ -96,8 +98,8 @@ class WaitingLine:
         if not kept.jobs and not kept.has_more:
             del self._classes[name]
 
-    def first(self, each: int, now: float) -> list[Job]:
-        """The first jobs of each class, together in order. `each` is how many could start at the most."""
+    def first(self, each: Callable[[Wishes], int], now: float) -> list[Job]:
+        """The first jobs of each class, together in order. `each` tells how many could start at the most."""
         now = self._latest = max(now, self._latest)
         while (due := self.next_due) is not None and due <= now:
             if not self._delayed:
@@ -106,14 +108,18 @@ class WaitingLine:
             _, _, job = self._delayed.pop(0)
             self.count -= 1
             self.add(replace(job, not_before=None))
-        found: list[Job] = []
+        heads: list[list[Job]] = []
         for name, kept in list(self._classes.items()):
-            if len(kept.jobs) < each and kept.has_more:
+            if kept.has_more and (not kept.jobs or len(kept.jobs) < each(kept.jobs[0].request.wishes)):
                 self._read(name, kept, now)
-            if not kept.jobs and not kept.has_more:
+            if kept.jobs:
+                heads.append(kept.jobs[: each(kept.jobs[0].request.wishes)])
+            elif not kept.has_more:
                 del self._classes[name]
-            found += kept.jobs[:each]
-        if len(self._classes) > 1:
+        if len(heads) > _MOST_CLASSES:
+            heads = _earliest(heads)
+        found = [job for head in heads for job in head]
+        if len(heads) > 1:
             found.sort(key=_order)
         return found
 
@@ -145,6 +151,18 @@ class WaitingLine:
         kept.jobs = self._load(name, now, _KEPT)
         kept.has_more = len(kept.jobs) >= _KEPT
         self._class_of.update((job.id, name) for job in kept.jobs)
+
+
+def _earliest(heads: list[list[Job]]) -> list[list[Job]]:
+    """Of each project the classes whose first job comes first: a plan looks at each of them."""
+    counts: Counter[str] = Counter()
+    found = []
+    for head in sorted(heads, key=lambda head: head[0].order):
+        project = head[0].request.project
+        counts[project] += 1
+        if counts[project] <= _MOST_CLASSES:
+            found.append(head)
+    return found
 
 
 def _moment(item: tuple[float, JobId, Job]) -> tuple[float, int]:

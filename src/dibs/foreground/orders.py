@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
+from dibs.engine.manners import POLITE, Manners
 from dibs.engine.results import Results
 from dibs.errors import DibsError
 from dibs.foreground.feed import List
@@ -70,6 +71,7 @@ class Orders:
     fail_fast: bool = False
     max_failures: int = _NO_MORE
     respect_processes: bool = True
+    manners: Manners = POLITE
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 

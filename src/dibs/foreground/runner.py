@@ -81,6 +81,7 @@ class Runner:
                 results=self._orders.results,
                 hooks=self._driver.hooks(self._heard),
                 respect_processes=self._orders.respect_processes,
+                manners=self._orders.manners,
             )
         except (OSError, StoreUnusable) as error:
             raise _cannot_begin(self._run, error) from error

@@ -14,7 +14,7 @@ class DeclaredProbe:
         self._gpus = tuple(declared_gpu(index) for index in sorted(set(indices)))
         self._now = now
 
-    def read(self) -> Reading:
+    def read(self, *, energy: bool = False) -> Reading:
         return Reading(at=self._now(), gpus=tuple(GpuReading(gpu=gpu) for gpu in self._gpus))
 
 

@@ -2,19 +2,38 @@
 
 import functools
 import os
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from dibs.model.gpus import GpuProcess, GpuReading
 
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
 
 
+@dataclass(frozen=True, slots=True)
+class BusyRules:
+    """Which processes of others make a card busy; the words are those of the settings."""
+
+    respect_graphics: bool = False  # also those that only draw, like Xorg
+    ignore_memory: int = 0  # bytes; whoever is known to hold less is overlooked
+
+    def count(self, process: GpuProcess) -> bool:
+        if process.kind != "compute" and not self.respect_graphics:
+            return False
+        return process.memory is None or process.memory >= self.ignore_memory
+
+
+AS_EVER = BusyRules()
+
+
 def foreign_processes(
     seen: GpuReading,
     is_ours: Callable[[int], bool],
     is_alive: Callable[[int], bool | None],
+    rules: BusyRules = AS_EVER,
 ) -> tuple[GpuProcess, ...]:
-    """Those who compute on the card and are not ours. Who only draws on it, like Xorg, does no harm.
+    """Those who use the card and are not ours. Unless the rules say otherwise, who only draws does no harm.
 
     A reading is a moment old, so a pid that has ended since does not count. Where nobody can tell
     (`is_alive` gives None), whoever was in our sight when the card was read has ended; whoever was not lives
@@ -23,7 +42,7 @@ def foreign_processes(
     return tuple(
         process
         for process in seen.processes
-        if process.kind == "compute" and not is_ours(process.pid) and _may_be_alive(process, is_alive(process.pid))
+        if rules.count(process) and not is_ours(process.pid) and _may_be_alive(process, is_alive(process.pid))
     )
 
 
@@ -45,15 +64,26 @@ def dibs_job_of(pid: int) -> str | None:
 
     The kernel shows the environment of one's own processes only, and as it was when they started.
     """
+    variables = _environment_of(pid)
+    job = variables.get(b"DIBS_JOB_ID", b"")
+    names = [name.decode("utf-8", "replace") for name in (variables.get(b"DIBS_RUN", b""), job) if name]
+    return "/".join(names) if job else None
+
+
+def attempt_folder_of(pid: int) -> str | None:
+    """The folder of the attempt that a process was started in; None where it cannot be read, or in no job."""
+    metrics = os.fsdecode(_environment_of(pid).get(b"DIBS_METRICS", b""))
+    is_in_one = re.search(r"/[0-9]+\.[0-9]+/metrics\Z", metrics)  # an attempt's folder is called 17.1
+    return metrics.removesuffix("/metrics") if is_in_one else None
+
+
+def _environment_of(pid: int) -> dict[bytes, bytes]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             content = file.read()
     except OSError:
-        return None
-    variables = dict(entry.partition(b"=")[::2] for entry in content.split(b"\0"))
-    job = variables.get(b"DIBS_JOB_ID", b"")
-    names = [name.decode("utf-8", "replace") for name in (variables.get(b"DIBS_RUN", b""), job) if name]
-    return "/".join(names) if job else None
+        return {}
+    return dict(entry.partition(b"=")[::2] for entry in content.split(b"\0"))
 
 
 def _may_be_alive(process: GpuProcess, alive: bool | None) -> bool:

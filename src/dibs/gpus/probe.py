@@ -1,5 +1,6 @@
 """Whoever can be asked for the cards of this machine, and which one to ask."""
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -9,15 +10,17 @@ if TYPE_CHECKING:  # 2 ms that a machine without a driver does not pay
     from dibs.model.gpus import Gpu, Reading
 
 DRIVER_LIBRARY = "libnvidia-ml.so.1"
+AMD_DRIVER = "/sys/module/amdgpu"
 
 
 class Probe(Protocol):
     """Sees the cards of this machine."""
 
-    def read(self) -> "Reading":
-        """Look once at every card. May block for as long as a sick card likes: see `watch`.
+    def read(self, *, energy: bool = False) -> "Reading":
+        """Look once at every card. May block for as long as a sick driver likes: see `watch`.
 
-        Raises ProbeFailed where there is something to ask and it gives no answer.
+        Energy is asked for now and then, because it is dear; with `energy` it is asked for now, unless that
+        happened a moment ago. Raises ProbeFailed where there is something to ask and it gives no answer.
         """
         ...
 
@@ -29,7 +32,7 @@ class ProbeFailed(DibsError):
 
 
 def find_probe(environ: Mapping[str, str]) -> Probe | None:
-    """The probe for this machine; None where there is no driver or no card to ask for.
+    """The probe for this machine; None where there is no driver or no card to ask for. AMD's come last.
 
     `DIBS_PROBE=fake:/path.json` takes the cards from a file, `DIBS_PROBE=none` overlooks the driver: with
     these two, tests see the same machine everywhere. A driver that is there but sick gives a probe, whose
@@ -47,19 +50,24 @@ def find_probe(environ: Mapping[str, str]) -> Probe | None:
             f"cannot read DIBS_PROBE={choice!r}",
             remedy="it is fake:/path.json or none; unset it to ask the driver",
         )
-    return _find_nvidia()
+    found = [probe for probe in (_find_nvidia(), _find_amd()) if probe is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    from dibs.gpus.combined import CombinedProbe
+
+    return CombinedProbe(found)
 
 
 def refuse_twins(gpus: "Iterable[Gpu]") -> None:
     """Leases follow the key: two cards of one key, or of one number, cannot be told apart."""
-    seen: set[str | int] = set()
+    seen: set[str] = set()
     for gpu in gpus:
-        if gpu.key in seen or gpu.index in seen:
+        if gpu.key in seen or gpu.number in seen:
             raise ProbeFailed(
-                f"cannot tell the GPUs apart: two of them are number {gpu.index} or have the UUID {gpu.key}",
-                remedy="`nvidia-smi -L` shows what the driver says",
+                f"cannot tell the GPUs apart: two of them are number {gpu.number} or have the UUID {gpu.key}",
+                remedy="`nvidia-smi -L` or `amd-smi list` shows what the driver says",
             )
-        seen |= {gpu.key, gpu.index}
+        seen |= {gpu.key, gpu.number}
 
 
 def _find_nvidia() -> Probe | None:
@@ -75,6 +83,15 @@ def _find_nvidia() -> Probe | None:
         return probe if answer_within(probe.count) else None
     except ProbeFailed:
         return probe
+
+
+def _find_amd() -> Probe | None:
+    if not os.path.isdir(AMD_DRIVER):
+        return None
+    from dibs.gpus.amd import AmdProbe
+
+    probe = AmdProbe()
+    return probe if probe.count() else None
 
 
 def _library_loads(name: str) -> bool:

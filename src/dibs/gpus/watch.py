@@ -3,21 +3,23 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from dibs.gpus.probe import Probe, ProbeFailed
-from dibs.model.gpus import Reading
+from dibs.model.gpus import GpuFault, Reading
 
 Callback = Callable[[Reading | None], None]
+_MOST_FAULTS = 100  # that nobody has been told yet; a sick card may tell without end
 
 
 class Watcher:
     """Looks at the cards again and again, in threads of its own.
 
-    `latest` is the last good reading, `failure` why the newest look gave none. Callbacks come from a thread,
-    with the watcher's lock held: hand the reading over (`loop.call_soon_threadsafe`) and return. After `stop`
-    none comes any more.
+    `latest` is the last good reading, with the energy that was told last; `failure` is why the newest look gave
+    none. A fault is told by a probe once: whoever is answered next hears of those that no answer told. Callbacks
+    come from a thread, with the watcher's lock held: hand the reading over (`loop.call_soon_threadsafe`) and return.
+    After `stop` none comes any more.
     """
 
     def __init__(self, probe: Probe, *, interval: float = 1.0, deadline: float = 5.0) -> None:
@@ -27,6 +29,7 @@ class Watcher:
         self._interval = interval
         self._deadline = deadline
         self._asks: list[_Ask] = []  # oldest first
+        self._untold: tuple[GpuFault, ...] = ()
         self._change = threading.Condition()
         self._stopped = threading.Event()
 
@@ -65,8 +68,12 @@ class Watcher:
             begun = time.monotonic()
             reading, failure = self._look()
             with self._change:
-                self.latest, self.failure = reading or self.latest, failure
-                self._answer_asked_before(begun, reading)
+                if reading is not None and self._untold:
+                    reading = replace(reading, faults=(*self._untold, *reading.faults))
+                self.latest, self.failure = _with_energy(reading, self.latest), failure
+                is_told = self._answer_asked_before(begun, reading)
+                if reading is not None:
+                    self._untold = () if is_told else reading.faults[:_MOST_FAULTS]
                 self._change.wait_for(lambda: self._asks or self._stopped.is_set(), timeout=self._interval)
 
     def _look(self) -> tuple[Reading | None, ProbeFailed | None]:
@@ -74,6 +81,8 @@ class Watcher:
             return self._probe.read(), None
         except ProbeFailed as failure:
             return None, failure
+        except Exception as error:  # a bug, or too many threads: the next look may go better
+            return None, ProbeFailed(f"cannot ask the driver for its GPUs: {error!r}")
 
     def _give_up_on(self) -> None:
         # It looks now and then instead of waiting for each ask: asks are frequent, hanging cards are rare.
@@ -81,13 +90,28 @@ class Watcher:
             with self._change:
                 self._answer_asked_before(time.monotonic() - self._deadline, None)
 
-    def _answer_asked_before(self, moment: float, reading: Reading | None) -> None:
+    def _answer_asked_before(self, moment: float, reading: Reading | None) -> bool:
+        """Whether anybody was answered."""
         asked, self._asks = (
             [ask for ask in self._asks if ask.at <= moment],
             [ask for ask in self._asks if ask.at > moment],
         )
         for ask in asked:
             ask.callback(reading)
+        return bool(asked)
+
+
+def _with_energy(reading: Reading | None, before: Reading | None) -> Reading | None:
+    """The newer of the two. Most readings do not ask for energy: what was told before is still worth showing."""
+    if reading is None or before is None:
+        return reading or before
+    known = {seen.gpu.key: seen.energy for seen in before.gpus if seen.energy is not None}
+    if not known:
+        return reading
+    gpus = (
+        replace(seen, energy=known.get(seen.gpu.key)) if seen.energy is None else seen for seen in reading.gpus
+    )
+    return replace(reading, gpus=tuple(gpus))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

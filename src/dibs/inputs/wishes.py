@@ -17,7 +17,7 @@ from dibs.inputs.checks import check_text
 from dibs.inputs.entry import shorten
 from dibs.model.jobs import Command, Request
 from dibs.model.pool import is_gpu_id
-from dibs.model.units import parse_count, parse_duration, parse_share, parse_size
+from dibs.model.units import parse_count, parse_duration, parse_share, parse_size, parse_vram
 
 _LONGEST_VALUE = 4096  # characters, for everything but a command and a variable
 _LONGEST_NAME = 255  # characters
@@ -42,6 +42,8 @@ def apply_wishes(request: Request, mapping: Mapping[str, object], shell: str = "
             fields["env"] = tuple({**dict(request.env), **_variables(value)}.items())
         elif word == "workdir":
             fields["workdir"] = os.path.join(request.workdir, _folder(value))
+        elif word == "vram":
+            wishes["vram"], wishes["shape"] = _OF_WISHES[word](value, word)
         elif word in _OF_WISHES:
             wishes[word] = _OF_WISHES[word](value, word)
         elif word in _OF_REQUEST:
@@ -156,11 +158,11 @@ def _wrong(value: object, word: str, remedy: str) -> BadInput:
     return BadInput(f"cannot read {shorten(reprlib.repr(value))} as {word}", remedy=remedy)
 
 
-_Reader = Callable[[object, str], object]
+_Reader = Callable[[object, str], Any]
 
 
-def _in_units(parse: Callable[[str], object]) -> _Reader:
-    def read(value: object, word: str) -> object:
+def _in_units(parse: Callable[[str], Any]) -> _Reader:
+    def read(value: object, word: str) -> Any:
         try:
             return parse(_text(value, word))
         except BadInput as error:
@@ -173,7 +175,7 @@ _count = _in_units(lambda text: parse_count(text, "a count"))
 
 _OF_WISHES: dict[str, _Reader] = {
     "num_gpus": _count,
-    "vram": _in_units(parse_size),
+    "vram": _in_units(parse_vram),
     "share": _in_units(parse_share),
     "only": _gpu_ids,
     "prefer": _gpu_ids,
@@ -187,6 +189,7 @@ _OF_REQUEST: dict[str, tuple[str, _Reader]] = {
     "name": ("name", _name),
     "priority": ("priority", _priority),
     "restartable": ("restartable", _truth),
+    "bind": ("bind", _truth),
     "project": ("project", _name),
     "tags": ("tags", _tags),
 }

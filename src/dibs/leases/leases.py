@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 from dibs.leases.guards import Guards, close_all
 from dibs.leases.listing import Entry, Files, Listing, check_key
 from dibs.leases.records import Holder, encode, named
-from dibs.leases.slots import Alive, Survey, new_slot, no_slot, survey, write
+from dibs.leases.slots import Alive, Survey, new_slot, no_slot, rewrite, survey, write
 from dibs.leases.who import file_key, lockers, owner_of
 from dibs.model.claims import Claim
 
@@ -117,6 +118,24 @@ class Leases:
             write(self._folder, fd, self._record(claim, job=job, folder=folder, since=now))
         return True
 
+    def lower(self, claims: Sequence[Claim], *, folder: str) -> bool:
+        """Write down that the attempt in this folder holds less than it took; False where a guard is kept from us.
+
+        Whoever has its locks need not be asked: what stands in the file is for those who look.
+        """
+        for claim in claims:
+            check_key(claim.gpu)
+            guards = self._guards.hold([claim.gpu])
+            if isinstance(guards, str):
+                return False
+            try:
+                for entry in self._listing.files().get(("claim", claim.gpu), ()):
+                    if entry.uid == self._uid:
+                        rewrite(self._folder, claim.gpu, entry, partial(self._less, claim, folder))
+            finally:
+                close_all(guards)
+        return True
+
     def wish(self, claims: Sequence[Claim], *, job: str, since: float) -> None:
         """Leave a locked wish for each of these GPUs, or renew it; earlier wishes for others end.
 
@@ -204,6 +223,20 @@ class Leases:
 
     def _record(self, claim: Claim, *, job: str, folder: str, since: float) -> bytes:
         return encode(claim, user=self._user, uid=self._uid, pid=os.getpid(), job=job, folder=folder, since=since)
+
+    def _less(self, claim: Claim, folder: str, holder: Holder) -> bytes | None:
+        """The record of a holder that needs no more than this claim; None for another's, or where it is so."""
+        if not folder or holder.folder != folder or (holder.share, holder.vram) == (claim.share, claim.vram):
+            return None
+        return encode(
+            claim,
+            user=self._user,
+            uid=self._uid,
+            pid=holder.pid,
+            job=holder.job,
+            folder=folder,
+            since=holder.since,
+        )
 
     def _wish_slot(self, gpu: str) -> int | None:
         guards = self._guards.hold([gpu])

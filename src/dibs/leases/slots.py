@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from errno import ENOSPC
 from typing import NamedTuple
 
@@ -77,6 +77,26 @@ def _look(folder: str, entry: Entry, found: Survey, *, ours: bool) -> None:
     finally:
         if opened >= 0:
             os.close(opened)
+
+
+def rewrite(folder: str, gpu: str, entry: Entry, record_of: Callable[[Holder], bytes | None]) -> None:
+    """Replace what stands in a file of ours, whoever has it locked. Only under the GPU's guard."""
+    path = f"{folder}/{entry.name}"
+    try:
+        opened = os.open(path, os.O_RDWR | SAFE)
+    except OSError as error:
+        if error.errno in NOT_OURS:
+            return
+        raise cannot_use(path, error) from error
+    try:
+        seen = os.fstat(opened)
+        if not stat.S_ISREG(seen.st_mode) or seen.st_uid != entry.uid:
+            return
+        record = record_of(decode(os.pread(opened, min(seen.st_size, LONGEST), 0), gpu, entry.uid))
+        if record is not None:
+            write(folder, opened, record)
+    finally:
+        os.close(opened)
 
 
 def new_slot(folder: str, kind: str, gpu: str, uid: int, listed: Sequence[Entry]) -> int | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dibs.model.jobs import Attempt, Job, Outcome
 from dibs.model.reasons import Reason
+from dibs.model.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Ended:
     attempt: Attempt
     outcome: Outcome
     retry_at: float | None  # seconds since the epoch; None: the job is over
+    usage: Usage | None = None  # None where nobody looked
 
 
 @dataclass(frozen=True, slots=True)

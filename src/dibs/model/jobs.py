@@ -44,6 +44,11 @@ class Cause(StrEnum):
     GPU_OOM = "gpu-oom"  # the card's memory did not suffice
     HOST_OOM = "host-oom"  # the machine's memory did not suffice, and the kernel chose this job
     GPU_FAULT = "gpu-fault"  # the card failed, not the job
+    IMPORT_ERROR = "import-error"  # a module is missing
+    SYNTAX_ERROR = "syntax-error"  # the program cannot be read
+    PORT_IN_USE = "port-in-use"
+    DISK_FULL = "disk-full"
+    KILLED = "killed"  # somebody else ended it; the message says who, where that can be seen
     DEPENDENCY = "dependency"  # what it was to follow did not end as it should
     REFUSED = "refused"  # it could never run, and was told so at submit
     STOPPED = "stopped"  # somebody asked for its end
@@ -75,6 +80,7 @@ class Wishes:
     num_gpus: int = 1
     share: Fraction | None = None  # of each card; None: one slot of the pool
     vram: int | None = None  # bytes on each card
+    shape: str = ""  # `--vram auto`: what jobs of this shape were seen to need is booked, `vram` before that
     only: tuple[str, ...] = ()  # it waits for one of these ids
     prefer: tuple[str, ...] = ()  # taken first when they are free
     gpu_type: str = ""  # a part of the card's name, in any case: `h200`
@@ -139,6 +145,7 @@ class Request:
     array: ArrayTask | None = None
     retry_on: tuple[str, ...] = ()  # causes that are tried again; empty: all
     checkpoint: Checkpoint | None = None
+    bind: bool = False  # keep it to the CPUs near its cards
     notify: str = ""  # tell somebody at its `end`, or at its `failure` only
     once: str = ""  # at most one job with this key
 
@@ -164,6 +171,7 @@ class Outcome:
     message: str = ""
     seconds: float | None = None
     checkpointed: bool = False  # it was told to save its work before the time limit: queue it again
+    tried_alone: bool = False  # it ran out of memory beside others: queue it again with the card to itself
 
     @property
     def state(self) -> State:

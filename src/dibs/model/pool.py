@@ -37,7 +37,7 @@ class Pool:
         cards = {card.gpu.key: card for card in self.cards}
         entries = [[cards[key] for key in group] for group in self.groups] or [[card] for card in self.cards]
         return ", ".join(
-            "+".join(str(card.gpu.index) for card in entry) + (f" ×{entry[0].slots}" if entry[0].slots > 1 else "")
+            "+".join(card.gpu.number for card in entry) + (f" ×{entry[0].slots}" if entry[0].slots > 1 else "")
             for entry in entries
         )
 
@@ -45,7 +45,7 @@ class Pool:
 def parse_gpu_list(text: str) -> list[tuple[str, ...]] | None:
     """Read `0,1,2`, `0,0,1` (slots), `0+1,2+3` (groups); None for `all` and `auto`.
 
-    One tuple per entry; an entry of several ids is a group. Ids are numbers or UUIDs.
+    One tuple per entry; an entry of several ids is a group. Ids are numbers, `0:1` for parts of cards, or UUIDs.
     """
     if text.strip() in ("all", AUTO):
         return None
@@ -63,5 +63,8 @@ def parse_gpu_list(text: str) -> list[tuple[str, ...]] | None:
 
 
 def is_gpu_id(text: str) -> bool:
-    """Whether it looks like a GPU's number or UUID."""
-    return (text.isascii() and text.isdigit() and len(text) <= 4) or text.startswith(("GPU-", "MIG-"))
+    """Whether it looks like a GPU's number, that of a part of one, or a UUID."""
+    if text.startswith(("GPU-", "MIG-", "AMD-")):
+        return True
+    numbers = text.split(":")
+    return len(numbers) <= 2 and all(one.isascii() and one.isdigit() and len(one) <= 4 for one in numbers)

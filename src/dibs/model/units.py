@@ -13,6 +13,7 @@ _MINUTES = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 _DAYS = r"([0-9]{1,6})-([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?"
 _CLOCK = r"(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-9]{1,6})"
 _SHARE = r"[0-9]{0,9}\.?[0-9]{1,9}|[0-9]{1,9}/[0-9]{1,9}"
+AUTO = "auto"  # stands for the shape of a job (policy/shapes.py) until its command is known
 _LONGEST_TIME = 100 * 365 * 86400.0  # seconds; the kernel's timers take no more than some centuries
 
 
@@ -23,6 +24,17 @@ def parse_size(text: str) -> int:
     if size < 1:
         raise BadInput(f"cannot read {text!r} as a size", remedy="write it like 12G or 900M")
     return size
+
+
+def parse_vram(text: str) -> tuple[int | None, str]:
+    """Bytes on each card, and AUTO where they are learned: `12G`, `auto`, `auto:12G` (12G until that)."""
+    word, colon, size = text.strip().partition(":")
+    if word.strip().lower() != AUTO:
+        try:
+            return parse_size(text), ""
+        except BadInput as error:
+            raise BadInput(error.message, remedy=f"{error.remedy}, or auto to let dibs find out") from None
+    return (parse_size(size) if colon else None), AUTO
 
 
 def parse_duration(text: str) -> float:

@@ -23,11 +23,12 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Over:
-    """A job that has ended and will not be tried again."""
+    """An attempt that has ended."""
 
     group: str  # "project vision", "batch 12"; empty: it belongs to nobody
     gpus: tuple[str, ...]  # keys
     outcome: Outcome
+    is_last: bool = True  # its job is not tried again; else it tells about the cards only
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +77,7 @@ class _End(Enum):
 
     SUCCESS = "success"
     QUICK = "quick failure"
-    NO_START = "a command that could not be started"  # the group's failure, and nothing about its cards
+    OWN = "a failure that is not the card's"  # it counts for the group, and says nothing about its cards
     CARD = "the card's failure"
     SLOW = "failure that took its time"
     SILENT = "somebody else's doing"
@@ -99,6 +100,15 @@ def after(
     return Breakers(groups, judged), replace(verdicts, hold=hold, trust=tuple(dict.fromkeys(trust)))
 
 
+def fresh_for(state: Breakers, gpu: str) -> Breakers:
+    """Count anew for a card that somebody, or a test, found good."""
+    groups = {
+        name: replace(group, on={key: counts for key, counts in group.on.items() if key != gpu})
+        for name, group in state.groups.items()
+    }
+    return Breakers(groups, {key: streak for key, streak in state.streaks.items() if key != gpu})
+
+
 def _end(outcome: Outcome, limits: Limits) -> _End:
     cause = outcome.cause
     if cause is None:
@@ -107,11 +117,15 @@ def _end(outcome: Outcome, limits: Limits) -> _End:
         return _End.SILENT
     if cause is Cause.GPU_FAULT:
         return _End.CARD
-    if cause is Cause.START_ERROR:
-        return _End.NO_START
-    if cause is Cause.TIME_LIMIT or (outcome.seconds or 0.0) > limits.quick_seconds:
+    if cause in (Cause.START_ERROR, Cause.IMPORT_ERROR, Cause.SYNTAX_ERROR):
+        return _End.OWN
+    is_quick = (outcome.seconds or 0.0) <= limits.quick_seconds
+    if cause is Cause.KILLED:
+        return _End.OWN if is_quick else _End.SILENT
+    if cause is Cause.TIME_LIMIT or not is_quick:
         return _End.SLOW
-    return _End.QUICK
+    # A full disk, a port that is taken and a full machine are the same on every card.
+    return _End.OWN if cause in (Cause.DISK_FULL, Cause.PORT_IN_USE, Cause.HOST_OOM) else _End.QUICK
 
 
 def _count(
@@ -121,13 +135,15 @@ def _count(
     if end in (_End.SILENT, _End.CARD):
         return groups, ""
     group = groups.get(over.group, _Group())
-    in_a_row = group.in_a_row + 1 if end in (_End.QUICK, _End.NO_START) else 0
+    in_a_row = group.in_a_row
+    if over.is_last:
+        in_a_row = in_a_row + 1 if end in (_End.QUICK, _End.OWN) else 0
     hold = ""
-    if over.group and 0 < limits.quick_failures <= in_a_row:
+    if over.is_last and over.group and 0 < limits.quick_failures <= in_a_row:
         hold = _why_held(in_a_row, over, limits)
         in_a_row = 0  # who lets it go wants it to be tried again
     on = dict(group.on)
-    for gpu in () if end is _End.NO_START else over.gpus:
+    for gpu in () if end is _End.OWN else over.gpus:
         succeeded, failed = on.get(gpu, (0, 0))
         on[gpu] = (succeeded + (end is _End.SUCCESS), failed + (end is _End.QUICK))
     if sum(map(sum, on.values())) > _MOST_REMEMBERED:
@@ -143,7 +159,7 @@ def _follow(
     streaks: Mapping[str, _Streak], over: Over, end: _End
 ) -> tuple[Mapping[str, _Streak], tuple[str, ...]]:
     """The streaks after this end, and the cards that need not rest any longer."""
-    if end in (_End.SILENT, _End.NO_START) or not (streaks or end in (_End.QUICK, _End.CARD)):
+    if end in (_End.SILENT, _End.OWN) or not (streaks or end in (_End.QUICK, _End.CARD)):
         return streaks, ()
     found = dict(streaks)
     forgiven = []
@@ -185,7 +201,7 @@ def _judge(
         if streak.others_succeed and is_unlikely and len(suspects) <= healthy:
             quarantine[gpu] = (
                 f"{streak.count} jobs failed there one after another{_within(limits)}, while others succeeded "
-                "elsewhere; `dibs gpus undrain` gives it back"
+                "elsewhere"
             )
             del found[gpu]
         elif any(other not in suspects and streak.concerns(group) for other, group in running):
@@ -233,7 +249,7 @@ def _how(outcome: Outcome) -> str:
         return f"exit code {outcome.exit_code}"
     if outcome.cause is Cause.SIGNAL:
         return f"signal {outcome.signal}"
-    return f"{outcome.cause}"
+    return f"{outcome.cause}{f' ({outcome.message})' if outcome.message else ''}"
 
 
 def _within(limits: Limits) -> str:

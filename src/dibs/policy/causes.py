@@ -1,15 +1,19 @@
 """Why a command failed, from the last words in its log.
 
-Only what is said in so many words counts: a card that ran out of memory and a card that broke are tried again
-elsewhere or later, and a wrong guess would repeat a job for nothing. The shim searches too, so this file imports
-`re` alone; the names are those of `model.jobs.Cause`.
+Only what is said in so many words counts, and only if the command ended over it: a wrong guess would repeat a job
+for nothing, or send people looking in the wrong place. The shim searches too, so this file imports `re` alone; the
+names are those of `model.jobs.Cause`.
 """
 
 import re
 
 TAIL = 16 * 1024  # bytes of a log that are looked at: what stands before them is too old to be the reason
+EARLY = 30.0  # seconds; what is imported or read later than this was not missing at the start
 
 _LONGEST_LINE = 300
+_LAST_LINES = 6  # of a program that is not Python: whoever goes on after an error has more to say
+_MOST_AFTER = 40  # lines behind an error that ended it: what others clean up and report
+_MOST_WRAPPERS = 8  # tracebacks that only pass on what another process said
 
 _GPU_OOM = re.compile(
     # PyTorch, CuPy, ONNX Runtime, llama.cpp, and whoever shows the runtime's own words
@@ -36,20 +40,143 @@ _GPU_FAULT = re.compile(
     rb"|\bCUDA error: device is lost",
     re.IGNORECASE,
 )
+_DISK_FULL = re.compile(rb"\bNo space left on device|\bENOSPC\b|\bDisk quota exceeded|\bEDQUOT\b", re.IGNORECASE)
+_PORT_IN_USE = re.compile(
+    rb"\bAddress already in use|\bEADDRINUSE\b|server socket has failed to listen|could not bind to port \d",
+    re.IGNORECASE,
+)
+_NO_LIBRARY = rb"\.so\S*: cannot open shared object file"
+_IMPORT_ERROR = re.compile(rb"(?:[\w.]+\.)?(?:ModuleNotFoundError|ImportError)\b|OSError: .*" + _NO_LIBRARY)
+_SYNTAX_ERROR = re.compile(rb"(?:SyntaxError|IndentationError|TabError): ")
+# The same of those who show no traceback: python -m, the loader of a program, and the shells.
+_NO_MODULE = re.compile(
+    rb"\bpython[\w.]*: (?:No module named |Error while finding module)"
+    rb"|\berror while loading shared libraries: \S*" + _NO_LIBRARY
+)
+_SHELL_SYNTAX = re.compile(
+    rb"\d: (?:syntax error near unexpected token|syntax error: unexpected end of file|Syntax error: "
+    rb"|unexpected EOF while looking for|parse error near)"
+)
 _KILLED = re.compile(rb"\bKilled\b|\bSIGKILL\b|\bsignal:? 9\b|\bexitcode\s*:\s*-9\b")
 
+_PREFIX = re.compile(rb"(?:\[[\w,. /-]{1,40}\](?:<std(?:err|out)>)?:? ?|\([\w=. ,/-]{1,60}\) )")  # of a rank
+_HEADING = b"Traceback (most recent call last)"
+_FRAME = re.compile(rb'  File ".*", line \d')  # of a program that cannot be read there is no heading
+_INSIDE = (b" ", b"\t", b"\xe2\x94", b"\xe2\x95", b"|", b"+")  # rich draws a box around it
+# These end nothing: the program goes on, or has ended for another reason.
+_HARMLESS = (b"Exception ignored in", b"Exception in thread", b"--- Logging error ---", b"Error in atexit")
+_DIRECT = b"The above exception was the direct cause"
+# What says only that another process failed, or another exception came first; that one names the reason.
+_WRAPPER = re.compile(
+    rb"[\w.]*(?:ChildFailedError|ProcessRaisedException|ProcessExitedException|CalledProcessError"
+    rb"|BrokenProcessPool|TerminatedWorkerError|JaxStackTraceBeforeTransformation|SimplifiedTraceback)\b"
+    rb"|.*\b[Ss]ee (?:the )?root cause above|RuntimeError: DataLoader worker"
+)
 
-def cause_in(tail: bytes) -> tuple[str, str] | None:
-    """The cause that the end of a log names and the line that names it; None where it names none."""
-    for cause, pattern in (("gpu-fault", _GPU_FAULT), ("gpu-oom", _GPU_OOM)):
-        if found := pattern.search(tail):
-            return cause, _line_around(tail, found.start())
+
+def cause_in(tail: bytes, seconds: float = 0.0, code: int | None = 1) -> tuple[str, str] | None:
+    """The cause that the end of a log names and the line that names it; None where it names none.
+
+    `seconds`: how long the command ran. What was found missing later is no mistake of the environment. `code`: its
+    exit code; None for a signal. Whoever ends with one of its own has caught what it shows.
+    """
+    if found := _GPU_FAULT.search(tail):  # nobody says that in passing
+        return "gpu-fault", _line_around(tail, found.start())
+    lines = [_PREFIX.sub(b"", line, count=1) if line[:1] in b"[(" else line for line in _lines(tail)]
+    errors = _uncaught(lines) if code is None or code == 1 or code > 122 else []
+    if not errors:
+        return _last_words(tail, lines, seconds)
+    for place in errors:
+        if found_here := _named_by(lines, place, seconds):
+            return found_here
     return None
 
 
 def tells_of_a_kill(tail: bytes) -> bool:
     """Whether the end of a log says that one of the command's own processes was killed."""
     return _KILLED.search(tail) is not None
+
+
+def _lines(tail: bytes) -> list[bytes]:
+    """Of a progress bar only what stands there at last."""
+    return [line.rstrip(b"\r").rpartition(b"\r")[2] for line in tail.split(b"\n")]
+
+
+def _named_by(lines: list[bytes], place: int, seconds: float) -> tuple[str, str] | None:
+    """What the exception whose line stands at a place says."""
+    line = lines[place]
+    if seconds <= EARLY and _IMPORT_ERROR.match(line):
+        return "import-error", _shown(line)
+    if seconds <= EARLY and _SYNTAX_ERROR.match(line) and _is_in_a_file(lines[:place]):
+        return "syntax-error", _shown(line)
+    if _PORT_IN_USE.search(line):
+        return "port-in-use", _shown(line)
+    if _DISK_FULL.search(line):
+        return "disk-full", _shown(line)
+    # TensorFlow's message goes on for many lines before it says so.
+    for later in lines[place : place + _MOST_AFTER]:
+        if _GPU_OOM.search(later):
+            return "gpu-oom", _shown(later)
+    return None
+
+
+def _is_in_a_file(lines: list[bytes]) -> bool:
+    """Whether the last frame is in a file: what a program itself gives to `eval` is data."""
+    frame = next((line for line in reversed(lines[-8:]) if _FRAME.match(line)), b"")
+    return bool(frame) and not frame.startswith(b'  File "<')
+
+
+def _last_words(tail: bytes, lines: list[bytes], seconds: float) -> tuple[str, str] | None:
+    """What a program says that is no Python, or that ended itself."""
+    recent = b"\n".join(tail.split(b"\n")[-_MOST_AFTER:])
+    if found := _GPU_OOM.search(recent):
+        return "gpu-oom", _line_around(recent, found.start())
+    last = [line for line in lines if line.strip()][-_LAST_LINES:]
+    for line in reversed(last):
+        if seconds <= EARLY and _NO_MODULE.search(line):
+            return "import-error", _shown(line)
+        if seconds <= EARLY and _SHELL_SYNTAX.search(line):
+            return "syntax-error", _shown(line)
+        if _PORT_IN_USE.search(line):
+            return "port-in-use", _shown(line)
+        if _DISK_FULL.search(line):
+            return "disk-full", _shown(line)
+    return None
+
+
+def _uncaught(lines: list[bytes]) -> list[int]:
+    """Where the last exception is named that nobody caught, and behind it those that it only passes on."""
+    ends = _tracebacks(lines)
+    if not ends or len(lines) - ends[-1] > _MOST_AFTER:
+        return []
+    found: list[int] = []
+    for number, end in enumerate(reversed(ends[-_MOST_WRAPPERS:])):
+        found.append(end)
+        place = len(ends) - 1 - number
+        before = ends[place - 1] if place else end
+        is_direct = any(line.startswith(_DIRECT) for line in lines[before:end])
+        if not is_direct and not _WRAPPER.match(lines[end]):
+            break
+    return found
+
+
+def _tracebacks(lines: list[bytes]) -> list[int]:
+    """The lines that end a traceback and name its exception, but for those that harm nobody."""
+    ends = []
+    is_inside = is_harmless = False
+    for place, line in enumerate(lines):
+        if _HEADING in line or (not is_inside and _FRAME.match(line)):
+            is_inside = True
+            is_harmless = place > 0 and lines[place - 1].startswith(_HARMLESS)
+        elif is_inside and line.strip() and not line.startswith(_INSIDE):
+            is_inside = False
+            if not is_harmless:
+                ends.append(place)
+    return ends
+
+
+def _shown(line: bytes) -> str:
+    return line[:_LONGEST_LINE].decode("utf-8", "replace").strip()
 
 
 def _line_around(tail: bytes, place: int) -> str:

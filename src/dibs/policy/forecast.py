@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dibs.model.jobs import Job, JobId
+from dibs.policy.lessons import beside
 from dibs.policy.schedule import longest, schedule
 from dibs.policy.snapshot import CardView, Hold, Placement, Snapshot
 
@@ -108,11 +109,12 @@ class _World:
     def _count(self, job: Job, by: int) -> None:
         """Book what a job takes beside its cards, or give it back."""
         wishes = job.request.wishes
+        cpus, mem = beside(wishes, self._snapshot.lessons)
         self._room -= by * (wishes.num_gpus == 0)
         if self._cpus is not None:
-            self._cpus -= by * (wishes.cpus or 0)
+            self._cpus -= by * cpus
         if self._mem is not None:
-            self._mem -= by * (wishes.mem or 0)
+            self._mem -= by * mem
         if array := job.request.array:
             self._arrays[array.array] = self._arrays.get(array.array, 0) + by
 

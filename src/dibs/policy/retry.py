@@ -1,5 +1,7 @@
 """Whether an ended job is tried again, and when."""
 
+from collections.abc import Sequence
+
 from dibs.model.jobs import Cause, Job, Outcome
 
 _FIRST_PAUSE = 1.0  # seconds
@@ -18,8 +20,7 @@ def retry_after(job: Job, outcome: Outcome) -> float | None:
         return None
     if cause is Cause.LOST and job.request.restartable and job.tries <= _MOST_RESTARTS:
         return 0.0 if job.tries <= 1 else _pause(job.tries - 1)  # at once after a reboot
-    wanted = job.request.retry_on
-    if job.tries > job.request.retries or (wanted and retry_name(cause) not in map(retry_name, wanted)):
+    if job.tries > job.request.retries or not _is_wanted(cause, job.request.retry_on):
         return None
     return _pause(job.tries)
 
@@ -32,6 +33,13 @@ def retry_names() -> tuple[str, ...]:
 def retry_name(cause: str) -> str:
     """A cause as it is written on the command line: `exit-code`."""
     return cause.strip().replace(" ", "-").replace("_", "-").lower()
+
+
+def _is_wanted(cause: Cause, wanted: Sequence[str]) -> bool:
+    """Whether a retry was asked for after this cause. Who names no cause means all."""
+    names = set(map(retry_name, wanted))
+    # Before `killed` had a name of its own it was a signal, and it still is one.
+    return not names or retry_name(cause) in names or (cause is Cause.KILLED and "signal" in names)
 
 
 def _pause(tries: int) -> float:

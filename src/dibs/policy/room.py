@@ -22,7 +22,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is free of one card. A card that was only declared has no known memory."""
+    """What is free of one card, or needed. A card that was only declared has no known memory."""
 
     share: Fraction
     vram: int | None

@@ -8,6 +8,7 @@ from dibs.model.jobs import ArrayTask, Job, JobId, Wishes
 from dibs.model.pool import Pool
 from dibs.model.reasons import Reason
 from dibs.model.units import show_size
+from dibs.policy.company import company, too_few
 from dibs.policy.fitting import (
     booking,
     could_hold,
@@ -19,6 +20,7 @@ from dibs.policy.fitting import (
     no_such_type,
 )
 from dibs.policy.snapshot import Placement, Plan, Snapshot
+from dibs.policy.spare import never_left
 from dibs.policy.table import Table
 
 __all__ = ["MOST_GPUS", "booking", "impossible", "is_allowed", "longest", "schedule"]
@@ -76,10 +78,13 @@ def longest(job: Job) -> float:
     return math.inf if limit is None else limit + job.request.grace
 
 
-def impossible(wishes: Wishes, pool: Pool, cpus: int | None = None, mem: int | None = None) -> str:
+def impossible(
+    wishes: Wishes, pool: Pool, cpus: int | None = None, mem: int | None = None, keep_free: int = 0
+) -> str:
     """Why no free moment of this pool could ever satisfy the wishes; empty when one could.
 
-    `cpus` and `mem` are what the machine has; None where they are not counted.
+    `cpus` and `mem` are what the machine has; None where they are not counted. `keep_free` cards are left to
+    others.
     """
     if cpus is not None and (wishes.cpus or 0) > cpus:
         return f"it wants {cpus_in_words(wishes.cpus or 0)}, but this machine has {cpus}"
@@ -93,14 +98,14 @@ def impossible(wishes: Wishes, pool: Pool, cpus: int | None = None, mem: int | N
     if wishes.num_gpus and wishes.gpu_type and not any(is_of_type(card.gpu, wishes) for card in pool.cards):
         return f"it wants {gpus_in_words(wishes)}, but {no_such_type([card.gpu for card in pool.cards])}"
     if pool.groups and wishes.num_gpus:
-        return _no_group(wishes, pool)
-    cards = [card for card in pool.cards if is_allowed(card.gpu, wishes)]
-    if wishes.num_gpus > len(cards):
-        return f"it wants {gpus_in_words(wishes)}, but only {len(cards)} may be used ({_indices(pool)})"
-    roomy = [card for card in cards if could_hold(card.gpu, wishes)]
+        return _no_group(wishes, pool) or never_left(wishes.num_gpus, pool, keep_free)
+    gpus = company((card.gpu for card in pool.cards), wishes)
+    if wishes.num_gpus > len(gpus):
+        return too_few(wishes, gpus, [card.gpu for card in pool.cards])
+    roomy = [gpu for gpu in gpus if could_hold(gpu, wishes)]
     if len(roomy) < wishes.num_gpus:
-        return _no_memory(wishes, len(roomy), [card.gpu for card in cards])
-    return ""
+        return _no_memory(wishes, len(roomy), gpus)
+    return never_left(wishes.num_gpus, pool, keep_free)
 
 
 class _Arrays:
@@ -161,4 +166,4 @@ def _no_memory(wishes: Wishes, roomy: int, gpus: Sequence[Gpu]) -> str:
 
 
 def _indices(pool: Pool) -> str:
-    return "GPU " + ", ".join(str(card.gpu.index) for card in pool.cards) if pool.cards else "no GPU"
+    return "GPU " + ", ".join(card.gpu.number for card in pool.cards) if pool.cards else "no GPU"

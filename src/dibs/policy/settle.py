@@ -66,5 +66,16 @@ def outcome_of(record: dict[str, Any]) -> Outcome:
 
 
 # What a shim may have seen. A newer one may know more: then its exit code or signal must do.
-_SEEN = frozenset({Cause.GPU_OOM, Cause.GPU_FAULT, Cause.HOST_OOM})
+_SEEN = frozenset(
+    {
+        Cause.GPU_OOM,
+        Cause.GPU_FAULT,
+        Cause.HOST_OOM,
+        Cause.IMPORT_ERROR,
+        Cause.SYNTAX_ERROR,
+        Cause.PORT_IN_USE,
+        Cause.DISK_FULL,
+        Cause.KILLED,
+    }
+)
 LOST = Outcome(cause=Cause.LOST, message="nobody saw its end: its supervisor was killed or the machine stopped")

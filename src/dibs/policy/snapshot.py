@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dibs.model.claims import Claim
+from dibs.model.gpus import Links
 from dibs.model.jobs import Job, JobId
 from dibs.model.pool import Card
 from dibs.model.reasons import Reason
+from dibs.model.usage import Lessons
 
 WHOLE = Fraction(1)
 
@@ -32,6 +34,9 @@ class CardView:
     blocked: str = ""  # why nothing may start here, whatever is free
     holders: tuple[str, ...] = ()  # who has it, in words: "job 3", "job 7 of alice (pid 4711)"
     ends: tuple[Hold, ...] = ()  # parts of what is taken; a part that is not here may end at any moment or never
+    shapes: tuple[str, ...] = ()  # of those of ours who have it, where they want `--vram auto`
+    first: int = 0  # smaller: taken before others, however empty they are
+    then: float = 0.0  # smaller: taken before others that are as empty
 
     @property
     def free(self) -> Fraction:
@@ -39,7 +44,7 @@ class CardView:
 
     @property
     def label(self) -> str:
-        return f"GPU {self.card.gpu.index}"
+        return f"GPU {self.card.gpu.number}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +59,10 @@ class Snapshot:
     cpus_free: int | None = None  # not booked yet; None: they are not counted
     mem_free: int | None = None  # bytes of the machine's memory, likewise
     array_running: Mapping[JobId, int] = field(default_factory=dict)  # tasks of each array that run now
+    lessons: Lessons = field(default_factory=dict)  # what is known of the shapes that wait
+    links: Links = field(default_factory=dict)  # how well cards are connected
+    keep_free: int = 0  # so many whole cards are left to colleagues
+    in_use: frozenset[str] = frozenset()  # cards that other programs hold; asked for where some are left to others
     paused: Mapping[str, str] = field(
         default_factory=dict
     )  # of which nothing starts, and why; `""`: of any project

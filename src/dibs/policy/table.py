@@ -8,18 +8,21 @@ from dibs.model.claims import Claim
 from dibs.model.jobs import Wishes
 from dibs.model.reasons import Reason
 from dibs.model.units import show_size
+from dibs.policy.company import company, needs_care
 from dibs.policy.fitting import (
-    booking,
     could_hold,
     cpus_in_words,
     gpus_in_words,
-    is_allowed,
     is_named,
+    need,
     no_such_type,
     vram_left,
 )
+from dibs.policy.lessons import beside, is_known
+from dibs.policy.links import Candidate, best_set
 from dibs.policy.room import Kept, Room, after_kept, room_at
 from dibs.policy.snapshot import WHOLE, CardView, Hold, Snapshot
+from dibs.policy.spare import Spare
 
 _MOST_PROMISES = 16  # kinds of waiting jobs in one plan for which the moment of their start is worked out
 
@@ -31,11 +34,16 @@ class Table:
         self._cards = snapshot.cards
         self._groups = snapshot.groups
         self._now = snapshot.now
+        self._lessons = snapshot.lessons
+        self._needs_care = needs_care(view.card.gpu for view in snapshot.cards)
         self._free = {view.card.gpu.key: view.free for view in snapshot.cards}
         self._vram = {view.card.gpu.key: vram_left(view) for view in snapshot.cards}
         self._ends = _known_ends(snapshot.cards)
         self._kept: dict[str, list[Kept]] = {}  # on each card, for those who wait
         self._kept_beside: list[Kept] = []  # of the machine's CPUs and memory
+        self._spare = Spare(snapshot)
+        self._left_is_kept = False  # what is left to others is kept for those who wait
+        self._links = snapshot.links
         self._promises = 0
         self._room_without_gpu = snapshot.room_without_gpu
         self._cpus = snapshot.cpus_free
@@ -54,15 +62,7 @@ class Table:
         chosen = self._choose(wishes, length)
         if chosen is None:
             return None
-        claims = tuple(
-            Claim(
-                gpu=view.card.gpu.key,
-                index=view.card.gpu.index,
-                share=booking(view.card, wishes),
-                vram=wishes.vram or 0,
-            )
-            for view in chosen
-        )
+        claims = tuple(self._claim(view, wishes) for view in chosen)
         for claim in claims:
             self._free[claim.gpu] -= claim.share
             left = self._vram[claim.gpu]
@@ -70,8 +70,14 @@ class Table:
                 self._vram[claim.gpu] = left - claim.vram
             if length < math.inf:
                 self._ends.setdefault(claim.gpu, []).append(Hold(claim.share, claim.vram, self._now + length))
+        self._spare.take(claim.gpu for claim in claims)
         self._book_beside(wishes)
         return claims
+
+    def _claim(self, view: CardView, wishes: Wishes) -> Claim:
+        share, vram = self._need(view, wishes)
+        gpu = view.card.gpu
+        return Claim(gpu=gpu.key, index=gpu.index, share=share, vram=vram, address=gpu.address, part=gpu.part)
 
     def wait(self, wishes: Wishes, length: float) -> Reason:
         """Keep for this job what it will get first from those who come after it, and say why it waits."""
@@ -83,7 +89,8 @@ class Table:
         if self._ends and cards and self._promises < _MOST_PROMISES:
             self._promises += 1
             opens = self._opening(cards, wishes, length, hopeful=False)
-            if not self._lacks_beside(wishes, length):
+            # When enough cards are untouched, some being left to others, cannot be promised.
+            if not self._spare.keeps and not self._lacks_beside(wishes, length):
                 until = self._start(cards, wishes, opens)
             start = until
             if until == math.inf:
@@ -91,9 +98,12 @@ class Table:
                 start = self._start(cards, wishes, self._opening(cards, wishes, length, hopeful=True))
             if start == math.inf:  # the pool is too small today; it may have grown by the next plan
                 start = self._now
-        for view in self._first_to_open(cards, wishes, opens):
-            kept = Kept(start, until + length, booking(view.card, wishes), wishes.vram or 0)
+        first = list(self._first_to_open(cards, wishes, opens))
+        for view in first:
+            kept = Kept(start, until + length, *self._need(view, wishes))
             self._kept.setdefault(view.card.gpu.key, []).append(kept)
+        for view in self._left_to_others(first):
+            self._kept.setdefault(view.card.gpu.key, []).append(Kept(start, math.inf, WHOLE))
         if wishes.cpus or wishes.mem:
             self._kept_beside.append(Kept(start, until + length, cpus=wishes.cpus or 0, mem=wishes.mem or 0))
         return Reason(reason.code, reason.sentence, until) if self._now < until < math.inf else reason
@@ -108,15 +118,29 @@ class Table:
         if len(fitting) < wishes.num_gpus:
             return None
         # Preferred cards first, then the emptiest, so that a second slot is used only when every card has work.
-        if len(fitting) > wishes.num_gpus:
+        if len(fitting) > wishes.num_gpus or self._spare.keeps:
             fitting.sort(key=self._eagerness(wishes))
+            fitting = list(self._spare.among(fitting, wishes.num_gpus))
+            if len(fitting) < wishes.num_gpus:
+                return None
+            if self._links and len(fitting) > wishes.num_gpus:
+                return self._best_connected(fitting, wishes)
         return fitting[: wishes.num_gpus]
+
+    def _best_connected(self, fitting: Sequence[CardView], wishes: Wishes) -> list[CardView]:
+        rank = self._eagerness(wishes)
+        views = {view.card.gpu.key: view for view in fitting}
+        candidates = []
+        for key in [view.card.gpu.key for view in self._cards if view.card.gpu.key in views]:
+            prefer, first, used, then = rank(views[key])
+            candidates.append(Candidate(key, (prefer, first), used, then))
+        return [views[one.key] for one in best_set(candidates, wishes.num_gpus, self._links)]
 
     def _choose_group(self, wishes: Wishes, length: float) -> list[CardView] | None:
         fitting = [
             group
             for group in self._usable_groups(wishes)
-            if all(self._fits(view, wishes, length) for view in group)
+            if all(self._fits(view, wishes, length) for view in group) and self._spare.allows(group)
         ]
         if not fitting:
             return None
@@ -133,28 +157,34 @@ class Table:
             and all(key in views and could_hold(views[key].card.gpu, wishes) for key in keys)
         ]
 
-    def _eagerness(self, wishes: Wishes) -> Callable[[CardView], tuple[int, Fraction]]:
-        def rank(view: CardView) -> tuple[int, Fraction]:
+    def _eagerness(self, wishes: Wishes) -> Callable[[CardView], tuple[int, int, Fraction, float]]:
+        def rank(view: CardView) -> tuple[int, int, Fraction, float]:
             gpu = view.card.gpu
             order = next((i for i, one in enumerate(wishes.prefer) if is_named(gpu, (one,))), 9999)
-            return (order, WHOLE - self._free[gpu.key])
+            return (order, view.first, WHOLE - self._free[gpu.key], view.then)
 
         return rank
 
     def _allowed(self, wishes: Wishes) -> Sequence[CardView]:
-        if not wishes.only and not wishes.gpu_type:
+        if not wishes.only and not wishes.gpu_type and (wishes.num_gpus < 2 or not self._needs_care):
             return self._cards
-        return [view for view in self._cards if is_allowed(view.card.gpu, wishes)]
+        allowed = company((view.card.gpu for view in self._cards), wishes)
+        return [view for view in self._cards if view.card.gpu in allowed]
 
     def _fits(self, view: CardView, wishes: Wishes, length: float) -> bool:
         key = view.card.gpu.key
-        share = booking(view.card, wishes)
+        share, vram = self._need(view, wishes)
         if view.blocked or self._free[key] < share:
             return False
         left = self._vram[key]
-        if wishes.vram is not None and left is not None and left < wishes.vram:
+        if vram and left is not None and left < vram:
             return False
-        return key not in self._kept or self._leaves_room(key, share, wishes.vram or 0, length)
+        if key in self._kept and not self._leaves_room(key, share, vram, length):
+            return False
+        return not (wishes.shape and self._would_drown(key, wishes, length))
+
+    def _need(self, view: CardView, wishes: Wishes) -> tuple[Fraction, int]:
+        return need(view.card, wishes, self._lessons)
 
     def _leaves_room(self, key: str, share: Fraction, vram: int, length: float) -> bool:
         """Whether those for whom this card is kept are not delayed by a job of this length."""
@@ -192,6 +222,25 @@ class Table:
         views.sort(key=rank)
         return views[: wishes.num_gpus]
 
+    def _left_to_others(self, first: Sequence[CardView]) -> Sequence[CardView]:
+        """What must be untouched beside the cards that a job waits for: the same for all who wait.
+
+        Without it small jobs would fill up the cards in use for ever, and none would come free to be left.
+        """
+        if not self._spare.keeps or self._left_is_kept or not first:
+            return ()
+        self._left_is_kept = True
+        taken = {view.card.gpu.key for view in first}
+        views = [view for view in self._cards if not view.blocked and view.card.gpu.key not in taken]
+
+        def rank(view: CardView) -> tuple[float, Fraction]:
+            key = view.card.gpu.key
+            free = Room(self._free[key], None)
+            ends = self._ends.get(key, ())
+            return (room_at(Room(WHOLE, None), free, None, ends, self._now, hopeful=False), -free.share)
+
+        return sorted(views, key=rank)[: self._spare.keeps]
+
     def _start(self, cards: list[list[CardView]], wishes: Wishes, opens: Mapping[str, float]) -> float:
         """When the job can start if each card opens at that moment."""
         moments = sorted(max(opens[view.card.gpu.key] for view in group) for group in cards)
@@ -215,7 +264,7 @@ class Table:
             return self._now
         key = view.card.gpu.key
         when = room_at(
-            Room(booking(view.card, wishes), wishes.vram),
+            Room(*self._need(view, wishes)),
             Room(self._free[key], self._vram[key]),
             view.card.gpu.memory_total,
             self._ends.get(key, ()),
@@ -227,26 +276,37 @@ class Table:
     # -- CPUs and memory of the machine ----------------------------------------------------------------
 
     def _lacks_beside(self, wishes: Wishes, length: float) -> bool:
-        return self._lacks_cpus(wishes, length) or self._lacks_mem(wishes, length)
+        return self._lacks_cpus(wishes.cpus, length) or self._lacks_mem(wishes.mem, length)
 
-    def _lacks_cpus(self, wishes: Wishes, length: float) -> bool:
-        if not wishes.cpus or self._cpus is None:
-            return False
-        return self._cpus < wishes.cpus + sum(one.cpus for one in self._in_the_way_of(length))
+    def _would_drown(self, key: str, wishes: Wishes, length: float) -> bool:
+        """Whether the machine has too little for one more on this card, as far as its like tell.
 
-    def _lacks_mem(self, wishes: Wishes, length: float) -> bool:
-        if not wishes.mem or self._mem is None:
+        Only where somebody is there already: what would run alone is never kept waiting by what was learned.
+        """
+        if self._free[key] >= WHOLE:
             return False
-        return self._mem < wishes.mem + sum(one.mem for one in self._in_the_way_of(length))
+        cpus, mem = beside(wishes, self._lessons)
+        return self._lacks_cpus(cpus, length) or self._lacks_mem(mem, length)
+
+    def _lacks_cpus(self, wanted: int | None, length: float) -> bool:
+        if not wanted or self._cpus is None:
+            return False
+        return self._cpus < wanted + sum(one.cpus for one in self._in_the_way_of(length))
+
+    def _lacks_mem(self, wanted: int | None, length: float) -> bool:
+        if not wanted or self._mem is None:
+            return False
+        return self._mem < wanted + sum(one.mem for one in self._in_the_way_of(length))
 
     def _in_the_way_of(self, length: float) -> list[Kept]:
         return [one for one in self._kept_beside if one.start < self._now + length]
 
     def _book_beside(self, wishes: Wishes) -> None:
-        if wishes.cpus and self._cpus is not None:
-            self._cpus -= wishes.cpus
-        if wishes.mem and self._mem is not None:
-            self._mem -= wishes.mem
+        cpus, mem = (wishes.cpus, wishes.mem) if not wishes.shape else beside(wishes, self._lessons)
+        if cpus and self._cpus is not None:
+            self._cpus -= cpus
+        if mem and self._mem is not None:
+            self._mem -= mem
 
     # -- reasons ---------------------------------------------------------------------------------------
 
@@ -256,6 +316,8 @@ class Table:
         if wishes.num_gpus == 0 or ((wishes.cpus or wishes.mem) and self._choose(wishes, length) is not None):
             return self._why_not_beside(wishes, length)
         views = self._allowed(wishes)
+        if self._spare.keeps and sum(self._fits(view, wishes, length) for view in views) >= wishes.num_gpus:
+            return self._spare.reason
         if not views and wishes.gpu_type:
             named = no_such_type([view.card.gpu for view in self._cards])
         else:
@@ -266,9 +328,10 @@ class Table:
     def _why_not_card(self, view: CardView, wishes: Wishes, length: float) -> str:
         if view.blocked:
             return f"{view.label} {view.blocked}"
-        key, share, vram = view.card.gpu.key, booking(view.card, wishes), wishes.vram or 0
+        key = view.card.gpu.key
+        share, vram = self._need(view, wishes)
         if self._free[key] < share and view.holders:
-            return f"{view.label} is held by {' and '.join(view.holders)}"
+            return f"{view.label} is held by {' and '.join(view.holders)}{self._shows(view, wishes)}"
         if self._free[key] < share:
             return f"{view.label} is about to start another job"
         if key in self._kept and not self._leaves_room(key, share, vram, length):
@@ -276,10 +339,28 @@ class Table:
         left = self._vram[key]
         if left is not None and left < vram:
             return f"{view.label} has {show_size(max(0, left))} of memory left"
-        return ""
+        if wishes.shape and self._would_drown(key, wishes, length):
+            return f"{view.label} has room, but the machine has too little beside it ({self._left_beside(wishes)})"
+        return f"{view.label} is left to others (min_free)" if self._spare.keeps_back(key) else ""
+
+    def _shows(self, view: CardView, wishes: Wishes) -> str:
+        """What a holder is good for, to those who wait until somebody knows what they need."""
+        is_waited_for = wishes.shape in view.shapes and wishes.shape and wishes.share is None
+        if not is_waited_for or is_known(self._lessons.get((wishes.shape, view.card.gpu.name))):
+            return ""
+        return ", which shows how much memory jobs like this need"
+
+    def _left_beside(self, wishes: Wishes) -> str:
+        cpus, mem = beside(wishes, self._lessons)
+        parts = []
+        if cpus and self._cpus is not None:
+            parts.append(f"{max(0, self._cpus) or 'no'} of {cpus_in_words(cpus)}")
+        if mem and self._mem is not None:
+            parts.append(f"{show_size(max(0, self._mem))} of {show_size(mem)} of memory")
+        return ", ".join(parts)
 
     def _why_not_beside(self, wishes: Wishes, length: float) -> Reason:
-        if self._lacks_cpus(wishes, length):
+        if self._lacks_cpus(wishes.cpus, length):
             wanted, free = wishes.cpus or 0, max(0, self._cpus or 0)
             kept = "" if free < wanted else ", but kept for an earlier job"
             return Reason("no-cpus", f"waits for {cpus_in_words(wanted)}: {free or 'none'} free{kept}")

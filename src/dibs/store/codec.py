@@ -1,4 +1,7 @@
-"""Requests and claims as JSON text and back. Plain ASCII, so that bytes which are no UTF-8 survive exactly."""
+"""Requests, claims and what was measured as JSON text and back.
+
+Plain ASCII, so that bytes which are no UTF-8 survive exactly.
+"""
 
 import json
 from collections.abc import Sequence
@@ -10,12 +13,15 @@ from typing import Any
 
 from dibs.model.claims import Claim
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
+from dibs.model.usage import Usage
 
 _PLAIN = Request(command=Command((), ""))
 _AS_THEY_ARE = (
     *("name", "workdir", "priority", "retries", "restartable", "time_limit", "grace", "project", "umask"),
-    *("output", "begin", "hold", "notify", "once", "env", "tags", "retry_on"),
+    *("output", "begin", "hold", "bind", "notify", "once", "env", "tags", "retry_on"),
 )
+_USAGE = tuple(field.name for field in fields(Usage))
+_UNMEASURED = Usage()
 _BESIDE_COMMAND = attrgetter(*(field.name for field in fields(Request) if field.name != "command"))
 _ENCODER = json.JSONEncoder(separators=(",", ":"))  # once: `json.dumps` makes a new one at every call
 _NO_WISHES = Wishes()
@@ -97,6 +103,8 @@ def encode_wishes(wishes: Wishes) -> str:
         body["share"] = str(wishes.share)
     if wishes.vram is not None:
         body["vram"] = wishes.vram
+    if wishes.shape:
+        body["shape"] = wishes.shape
     if wishes.only:
         body["only"] = wishes.only
     if wishes.prefer:
@@ -122,16 +130,45 @@ def class_of(request: Request) -> str:
     return "|".join([encode_wishes(request.wishes), *more]).encode("utf-8", "backslashreplace").decode()
 
 
+_SELDOM = ("address", "part")
+
+
 @lru_cache(maxsize=64)
 def encode_claims(claims: tuple[Claim, ...]) -> str:
-    return json.dumps([(claim.gpu, claim.index, str(claim.share), claim.vram) for claim in claims])
+    return json.dumps([_of_claim(claim) for claim in claims])
 
 
 def decode_claims(text: str) -> tuple[Claim, ...]:
     return tuple(
-        Claim(gpu=gpu, index=index, share=Fraction(share), vram=vram)
-        for gpu, index, share, vram in json.loads(text)
+        Claim(gpu=gpu, index=index, share=Fraction(share), vram=vram, **dict(zip(_SELDOM, seldom, strict=False)))
+        for gpu, index, share, vram, *seldom in json.loads(text)
     )
+
+
+def _of_claim(claim: Claim) -> tuple[object, ...]:
+    """The address and the part stand there only where there are any: most cards have none."""
+    plain = (claim.gpu, claim.index, str(claim.share), claim.vram)
+    return (*plain, claim.address, claim.part) if claim.address or claim.part is not None else plain
+
+
+def encode_usage(usage: Usage | None) -> str:
+    """Only what was measured is written; nothing at all where nobody looked."""
+    if usage is None:
+        return ""
+    body = {name: value for name in _USAGE if (value := getattr(usage, name)) != getattr(_UNMEASURED, name)}
+    return json.dumps(body, separators=(",", ":"))
+
+
+def decode_usage(text: str) -> Usage | None:
+    """What another version measured beside this is left out. ValueError or TypeError where it is no usage."""
+    if not text:
+        return None
+    body = {name: value for name, value in json.loads(text).items() if name in _USAGE}
+    astray = tuple(map(str, body.pop("astray", ())))
+    for value in body.values():
+        if not (isinstance(value, int | float) and abs(value) < 2**63):
+            raise ValueError(value)
+    return Usage(**body, astray=astray)
 
 
 def _decode_wishes(body: dict[str, Any]) -> Wishes:
@@ -142,6 +179,7 @@ def _decode_wishes(body: dict[str, Any]) -> Wishes:
         num_gpus=body.get("num_gpus", 1),
         share=None if share is None else Fraction(share),
         vram=body.get("vram"),
+        shape=body.get("shape", ""),
         only=tuple(body.get("only", ())),
         prefer=tuple(body.get("prefer", ())),
         gpu_type=body.get("gpu_type", ""),

@@ -397,5 +397,6 @@ def _outcome(outcome: Outcome) -> Line:
         "message": outcome.message or None,
         "seconds": outcome.seconds,
         "checkpointed": outcome.checkpointed or None,
+        "tried_alone": outcome.tried_alone or None,
     }
     return {name: value for name, value in said.items() if value is not None}

@@ -18,12 +18,26 @@ from dibs.store.rows import (
     job_row_of,
     text_value,
 )
+from dibs.store.spans import Spans
 
 Ask = Callable[..., list[Any]]  # a question and its values; StoreUnusable where the disk is sick
+Scanned = tuple[int, Any]  # a job's number, and by what it is sorted; None where it has nothing of the kind
 
 _MOST_IN_RANGE = 100_000
 # How a page is sorted: the column, and whether it runs backwards.
 _ORDERS = {"newest": ("id", True), "oldest": ("id", False), "ended": ("ended_at", True)}
+ORDERS = (*_ORDERS, "turn")  # of pages
+# What `scan` tells beside a job's number, by the order that it is for.
+_KEYS = {
+    "newest": "null",
+    "oldest": "null",
+    "ended": "ended_at",
+    "turn": "-priority, coalesce(rank, id)",
+    "name": "nullif(name, '')",
+    "seconds": "seconds",
+    "priority": "-priority, coalesce(rank, id)",
+    "state": "state",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +51,13 @@ class Filter:
     array: int | None = None
     since: float | None = None  # the last thing that happened to it was after this moment
     ranges: tuple[tuple[int, int], ...] = ()  # of numbers, both ends included
+    text: str = ""  # somewhere in its name, its command or its project, in any case; or its number
+
+    @property
+    def is_tallied(self) -> bool:
+        """Whether it asks for nothing but states and a project, whose jobs are counted already."""
+        others = (self.name, self.tag, self.array, self.since)
+        return not self.ranges and not self.text and all(one is None for one in others)
 
     @property
     def is_narrow(self) -> bool:
@@ -55,12 +76,14 @@ class Listing:
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
+        self.spans = Spans(ask)
 
     def page(self, wanted: Filter, order: str = "newest", cursor: str | None = None, limit: int = 100) -> Page:
+        """Jobs without looking at more than these. A text is not looked for here: it may stand in any of them."""
         if order == "turn":
             return Page(self._in_turn(wanted, limit), None)
         if order not in _ORDERS:
-            raise BadInput(f"cannot sort by {order!r}", remedy=f"sort by {', '.join([*_ORDERS, 'turn'])}")
+            raise BadInput(f"cannot sort by {order!r}", remedy=f"sort by {', '.join(ORDERS)}")
         column, is_backwards = _ORDERS[order]
         where, values = _conditions(wanted)
         if column == "ended_at":
@@ -104,6 +127,52 @@ class Listing:
             (*values, limit),
         )
         return [job_row_of(row) for row in rows]
+
+    def scan(self, wanted: Filter, order: str, first: int, last: int) -> list[Scanned]:
+        """The jobs meant among those with these numbers, the newest first, and what to sort them by.
+
+        This looks at each of them. Whoever has many asks for a few thousand numbers at a time.
+        """
+        where, values = _conditions(wanted)
+        if order == "turn":
+            where.append("state = 'queued'")
+        elif wanted.states:
+            where.append(f"state in ({','.join('?' * len(wanted.states))})")
+            values += wanted.states
+        if order == "ended":
+            where.append("ended_at is not null")
+        is_folded = not wanted.text.isascii()
+        if wanted.text and not is_folded:
+            words, more = _text_condition(wanted.text)
+            where.append(words)
+            values += more
+        elif is_folded:
+            where.append(r"instr(request, '\u')")  # SQLite knows small and large letters of ASCII only
+        columns = f"{_KEYS[order]}, request" if is_folded else _KEYS[order]
+        rows = self._ask(
+            f"select id, {columns} from jobs"
+            f" where {' and '.join(['id between ? and ?', *where])} order by id desc",
+            (first, last, *values),
+        )
+        if is_folded:
+            rows = [row[:-1] for row in rows if _stands_in(wanted.text, row[-1])]
+        return [(row[0], row[1:]) for row in rows] if rows and len(rows[0]) > 2 else rows
+
+    def bounds(self, below: int | None = None) -> tuple[int, int]:
+        """The lowest and the highest number of all jobs, or of those below this one; (1, 0) where none is."""
+        row = self._one("select min(id) from jobs")
+        high = self._one("select max(id) from jobs where id < ?", (2**63 - 1 if below is None else below,))
+        return (1, 0) if row[0] is None or high[0] is None else (row[0], high[0])
+
+    def rows(self, jobs: Sequence[int]) -> list[JobRow]:
+        """Those of these jobs that are still there, in this order."""
+        found = {
+            row[0]: row
+            for row in self._ask(
+                f"select {JOB_ROW} from jobs where id in (select value from json_each(?))", (json.dumps([*jobs]),)
+            )
+        }
+        return [job_row_of(found[job]) for job in jobs if job in found]
 
     def row(self, job: JobId) -> JobRow:
         row = self._one(f"select {JOB_ROW} from jobs where id = ?", (job,))
@@ -265,6 +334,32 @@ def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:
         where.append("(" + " or ".join("id between ? and ?" for _ in wanted.ranges) + ")")
         values += [end for span in wanted.ranges for end in span]
     return where, values
+
+
+def _text_condition(text: str) -> tuple[str, list[Any]]:
+    """For text in ASCII. The first part is quick and finds too much: the request holds all three, as JSON."""
+    exact = _like(text)
+    where = (
+        r"request like ? escape '\' and (name like ? escape '\' or project like ? escape '\'"
+        r" or json_extract(request, '$.shown') like ? escape '\')"
+    )
+    values: list[Any] = [_like(json.dumps(text)[1:-1]), exact, exact, exact]
+    if re.fullmatch(r"[0-9]{1,18}", text):
+        return f"(id = ? or {where})", [int(text), *values]
+    return where, values
+
+
+def _like(text: str) -> str:
+    return "%" + re.sub(r"([\\%_])", r"\\\1", text) + "%"
+
+
+def _stands_in(text: str, request: str) -> bool:
+    try:
+        body = json.loads(request)
+    except ValueError:
+        return False  # whoever asks for this job is told that its row is damaged
+    wanted = text.casefold()
+    return any(wanted in body.get(name, "").casefold() for name in ("name", "project", "shown"))
 
 
 def _read_cursor(text: str) -> tuple[float, int]:

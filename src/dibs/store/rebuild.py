@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dibs.errors import DibsError, FolderInUse, StoreUnusable
-from dibs.model.claims import gpu_environment
+from dibs.model.claims import GPU_VARIABLES
 from dibs.model.jobs import Attempt, Command, JobId, Request
+from dibs.model.usage import Usage
 from dibs.policy.retry import retry_after
 from dibs.policy.settle import LOST, outcome_of
 from dibs.store import journal
 from dibs.store.catch_up import remember_position
+from dibs.store.codec import encode_usage
 from dibs.store.replay import Replay
 from dibs.store.store import Store
 
@@ -55,8 +57,9 @@ def rebuild(
     look: Callable[[str], Facts],
     spec_of: Callable[[str], Mapping[str, Any] | None],
     now: float,
+    used: Callable[[str], Usage | None] = lambda folder: None,
 ) -> Report:
-    """Make the store of the queue in `folder` again; `look` and `spec_of` read an attempt's folder.
+    """Make the store of the queue in `folder` again; `look`, `spec_of` and `used` read an attempt's folder.
 
     What may have run is not queued again unless its owner declared that it may. Numbers go on after the highest
     that was ever given. FolderInUse while a daemon works here; then, and on every other error, nothing changed.
@@ -65,7 +68,7 @@ def rebuild(
     with _nobody_else(folder):
         _remove(new)  # of a rebuild that was interrupted
         try:
-            work = _Rebuilding(folder, Store(new), look, spec_of, now)
+            work = _Rebuilding(folder, Store(new), look, spec_of, now, used)
             try:
                 report = work.run()
             finally:
@@ -93,12 +96,14 @@ class _Rebuilding:
         look: Callable[[str], Facts],
         spec_of: Callable[[str], Mapping[str, Any] | None],
         now: float,
+        used: Callable[[str], Usage | None],
     ) -> None:
         self.store = store
         self._folder = folder
         self._look = look
         self._spec_of = spec_of
         self._now = now
+        self._used = used
         self._missing: list[str] = []
         self._unnamed = 0
         self._replay = Replay(store, self._complain)
@@ -113,6 +118,7 @@ class _Rebuilding:
         with self.store.turn():
             self._look_into_folders()
             self._settle()
+            self._take_in_usage()
             self._name_lost_environments()
             self._name_lost_blockers()
             self._go_on_counting()
@@ -218,6 +224,17 @@ class _Rebuilding:
                 for follower, _ in self.store.queue.followers(job.id):
                     self._hold_follower(follower, job.id, f"has ended ({outcome.state})")
 
+    def _take_in_usage(self) -> None:
+        """The journal does not tell what attempts used; a series in the folder does, of those that ran a while."""
+        db = self.store._db
+        rows = db.execute("select job, number, folder from attempts where ended_at is not null").fetchall()
+        for job, number, folder in rows:
+            if (usage := self._used(os.fsdecode(folder))) is not None:
+                db.execute(
+                    "update attempts set usage = ? where job = ? and number = ?",
+                    (encode_usage(usage), job, number),
+                )
+
     # -- what is left ----------------------------------------------------------------------------------
 
     def _name_lost_environments(self) -> None:
@@ -267,7 +284,7 @@ def _request_of(spec: Mapping[str, Any]) -> Request:
     words = tuple(spec["words"])
     env = dict(spec["env"])
     name = env.get("DIBS_JOB_NAME", "")
-    ours = {*gpu_environment(()), "PWD", "MASTER_PORT"}
+    ours = {*GPU_VARIABLES, "PWD", "MASTER_PORT"}
     is_line = len(words) == 3 and words[1] == "-c"
     return Request(
         command=Command(words, words[2] if is_line else shlex.join(words)),

@@ -249,4 +249,5 @@ def _outcome(said: Mapping[str, Any]) -> Outcome:
         message=said.get("message", ""),
         seconds=said.get("seconds"),
         checkpointed=said.get("checkpointed", False),
+        tried_alone=said.get("tried_alone", False),
     )

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
-from dibs.store.codec import decode_claims, decode_request
+from dibs.model.usage import Usage
+from dibs.store.codec import decode_claims, decode_request, decode_usage
 from dibs.store.file import LEFT_AS_IT_IS
 
 # The columns that job_of reads.
@@ -24,6 +25,7 @@ class JobRow:
     queued_at: float
     started_at: float | None
     ended_at: float | None
+    usage: Usage | None = None  # of the last attempt, once it has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +35,19 @@ class AttemptRow:
     attempt: Attempt
     ended_at: float | None
     outcome: Outcome | None
+    usage: Usage | None = None
 
 
 # What job_row_of reads.
 JOB_ROW = (
     f"{JOB}, exit_code, signal, cause, message, seconds, queued_at, started_at, ended_at,"
     " (select claims from attempts where job = jobs.id and number = jobs.attempts),"
-    " (select folder from attempts where job = jobs.id and number = jobs.attempts)"
+    " (select folder from attempts where job = jobs.id and number = jobs.attempts),"
+    " (select usage from attempts where job = jobs.id and number = jobs.attempts)"
 )
 # What attempt_row_of reads.
 ATTEMPT_ROW = (
-    "job, number, boot_id, folder, claims, opened_at, ended_at, exit_code, signal, cause, message, seconds"
+    "job, number, boot_id, folder, claims, opened_at, ended_at, exit_code, signal, cause, message, seconds, usage"
 )
 
 
@@ -75,13 +79,14 @@ def attempt_of(row: tuple) -> tuple[Job, Attempt]:  # type: ignore[type-arg]
 
 
 def attempt_row_of(row: tuple) -> AttemptRow:  # type: ignore[type-arg]
-    ended_at, *ended = row[6:]
-    return AttemptRow(_attempt(*row[:6]), ended_at, None if ended_at is None else _outcome(*ended))
+    ended_at, *ended, usage = row[6:]
+    outcome = None if ended_at is None else _outcome(*ended)
+    return AttemptRow(_attempt(*row[:6]), ended_at, outcome, _usage(usage))
 
 
 def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
     job = job_of(row[:_OF_JOB])
-    *ended, queued_at, started_at, ended_at, claims, folder = row[_OF_JOB:]
+    *ended, queued_at, started_at, ended_at, claims, folder, usage = row[_OF_JOB:]
     return JobRow(
         job=job,
         outcome=_outcome(*ended) if job.state.is_over else None,
@@ -90,7 +95,16 @@ def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
         queued_at=queued_at,
         started_at=started_at,
         ended_at=ended_at,
+        usage=_usage(usage),
     )
+
+
+def _usage(text: str | None) -> Usage | None:
+    """What was measured is worth no trouble: what cannot be read was not measured."""
+    try:
+        return decode_usage(text or "")
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 def _attempt(job: int, number: int, boot_id: str, folder: str | bytes, claims: str, opened_at: float) -> Attempt:

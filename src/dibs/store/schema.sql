@@ -125,8 +125,21 @@ create table attempts (
   signal    integer,
   cause     text,
   message   text    not null default '',
-  seconds   real,
+  seconds   real, usage text not null default '',
   primary key (job, number)
+) without rowid;
+
+-- What jobs of one shape (its script and the names of its arguments) were seen to need on cards of one model.
+create table lessons (
+  shape      text    not null,
+  gpu        text    not null,      -- the card's name
+  peak_vram  integer not null,      -- bytes; 0: not measured yet
+  peak_mem   integer not null,      -- bytes of the machine's memory
+  cpus       real    not null,
+  runs       integer not null,
+  needs_card integer not null,      -- it ran out of memory beside others
+  at         real    not null,
+  primary key (shape, gpu)
 ) without rowid;
 
 -- What happened, for readers who come back and want to miss nothing.

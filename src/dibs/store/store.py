@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, State
-from dibs.store.codec import RequestEncoder, class_of, encode_claims, encode_request
+from dibs.model.usage import Usage
+from dibs.store.codec import RequestEncoder, class_of, encode_claims, encode_request, encode_usage
 from dibs.store.eventlog import EventLog
 from dibs.store.file import LEFT_AS_IT_IS, SICK, open_file, unusable
+from dibs.store.lessons import LessonTable
 from dibs.store.listing import Listing
 from dibs.store.queue import QueueTables
 from dibs.store.rows import JOB, JOB_ROW, JobRow, attempt_of, job_of, job_row_of, path_value, text_value
@@ -38,6 +40,7 @@ class Store:
         self.queue = QueueTables(self._db)
         self.listing = Listing(self._ask)
         self.events = EventLog(self._db, self._ask)
+        self.lessons = LessonTable(self._db, self._ask)
         self._has_history = bool(self._ask("select 1 from jobs limit 1"))
         self._is_list = False
         self._encoder = RequestEncoder()
@@ -66,6 +69,11 @@ class Store:
             with self.turn():
                 for statement in _FOR_READERS.split(";"):
                     self._db.execute(statement)
+
+    def shrink(self) -> None:
+        """Give back the memory of pages that were read. They are read again when somebody asks."""
+        with suppress(StoreUnusable):
+            self._ask("pragma shrink_memory")
 
     def close(self) -> None:
         self._db.close()
@@ -228,13 +236,20 @@ class Store:
             (attempt.number, attempt.opened_at, attempt.job),
         )
 
-    def end_attempt(self, attempt: Attempt, outcome: Outcome, now: float, retry_at: float | None) -> None:
+    def end_attempt(
+        self,
+        attempt: Attempt,
+        outcome: Outcome,
+        now: float,
+        retry_at: float | None,
+        usage: Usage | None = None,
+    ) -> None:
         """Record how an attempt ended, and whether its job is over or queued again."""
         values = (outcome.exit_code, outcome.signal, outcome.cause, text_value(outcome.message), outcome.seconds)
         self._db.execute(
-            "update attempts set ended_at = ?, exit_code = ?, signal = ?, cause = ?, message = ?, seconds = ?"
-            " where job = ? and number = ?",
-            (now, *values, attempt.job, attempt.number),
+            "update attempts set ended_at = ?, exit_code = ?, signal = ?, cause = ?, message = ?, seconds = ?,"
+            " usage = ? where job = ? and number = ?",
+            (now, *values, encode_usage(usage), attempt.job, attempt.number),
         )
         state = outcome.state if retry_at is None else State.QUEUED
         self._db.execute(
@@ -242,12 +257,20 @@ class Store:
             " signal = ?, cause = ?, message = ?, seconds = ? where id = ?",
             (
                 state,
-                outcome.checkpointed,  # it ended because we asked it to: that try does not count
+                # It ended because we asked it to, or because of its neighbours: that try does not count.
+                outcome.checkpointed or outcome.tried_alone,
                 retry_at,
                 now if retry_at is None else None,
                 *values,
                 attempt.job,
             ),
+        )
+
+    def change_claims(self, attempt: Attempt) -> None:
+        """What an open attempt holds of its cards is less than it was."""
+        self._db.execute(
+            "update attempts set claims = ? where job = ? and number = ?",
+            (encode_claims(attempt.claims), *attempt.key),
         )
 
     def forget_attempt(self, attempt: Attempt, retry_at: float | None) -> None:
@@ -289,6 +312,7 @@ class Store:
             raise StoreUnusable(f"cannot read {self.path}: a row is damaged", remedy=LEFT_AS_IT_IS) from error
 
     def _roll_back(self) -> None:
+        self.lessons.drop_kept()
         # A failed write may have rolled back by itself, and a sick disk may fail again: the next turn tells.
         with suppress(sqlite3.DatabaseError):
             if self._db.in_transaction:

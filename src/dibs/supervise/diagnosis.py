@@ -4,8 +4,9 @@ Standard library and `policy.causes`, which is made for it.
 """
 
 import os
+import pwd
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dibs.policy.causes import TAIL, cause_in, tells_of_a_kill
 from dibs.supervise.logs import Log, last_words
@@ -25,6 +26,10 @@ class KernelKills:
     def __init__(self) -> None:
         self._fd = _open_counter()
 
+    @property
+    def are_seen(self) -> bool:
+        return self._fd >= 0
+
     def look(self) -> bytes:
         """The counter as it stands, unread: a job that succeeds has no use for the number."""
         if self._fd < 0:
@@ -39,17 +44,46 @@ class KernelKills:
 
 
 def diagnose(
-    code: int | None, number: int | None, logs: Sequence[Log], *, kernel_killed: bool
+    code: int | None,
+    number: int | None,
+    logs: Sequence[Log],
+    *,
+    kernel_killed: bool | None,
+    seconds: float = 0.0,
+    sent: Collection[int] = (),
 ) -> tuple[str, str] | None:
-    """The cause of a failure and a sentence about it; None where nothing is known but the exit code or signal."""
+    """The cause of a failure and a sentence about it; None where nothing is known but the exit code or signal.
+
+    `kernel_killed` is None where nobody can tell. `seconds` is how long it ran, `sent` are the signals that
+    somebody sent it through us.
+    """
     if kernel_killed and (number == signal.SIGKILL or code == 128 + signal.SIGKILL):
         return "host-oom", _NO_MEMORY
-    if number in _FROM_OUTSIDE:
-        return None
+    if number in _FROM_OUTSIDE or (number is not None and number in sent):
+        return "killed", _by_whom(number, kernel_killed, sent)
     tails = [last_words(log, TAIL) for log in reversed(logs)]  # the reason stands in stderr, most often
     if kernel_killed and any(map(tells_of_a_kill, tails)):
         return "host-oom", "the machine's memory did not suffice, and the kernel killed a process of it"
-    return next((found for tail in tails if tail and (found := cause_in(tail))), None)
+    return next((found for tail in tails if tail and (found := cause_in(tail, seconds, code))), None)
+
+
+def _by_whom(number: int, kernel_killed: bool | None, sent: Collection[int]) -> str:
+    """The kernel tells nobody who sent a signal. But only the same user and root may."""
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    if number in sent:
+        return f"{name} was sent to it through dibs"
+    users = [user for user in dict.fromkeys((_user(), "root")) if user]
+    if number == signal.SIGKILL and kernel_killed is None:
+        users.append("the kernel for want of memory")
+    return f"{name} ended it, and dibs did not send it: {' or '.join(users)} did"
+
+
+def _user() -> str:
+    uid = os.geteuid()
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def _open_counter() -> int:

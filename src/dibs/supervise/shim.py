@@ -20,7 +20,7 @@ import time
 import traceback
 from array import array
 from collections.abc import Callable
-from errno import EAGAIN, EDQUOT, EMFILE, ENFILE, ENOSPC
+from errno import EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC
 from functools import lru_cache
 from typing import Any
 
@@ -42,6 +42,7 @@ _HEARTBEAT = 5.0
 # What is in the way today may be gone tomorrow: too many processes or files, a full disk.
 _PASSING = frozenset({EAGAIN, EMFILE, ENFILE, ENOSPC, EDQUOT})
 _NOT_RUN = b"!"  # said instead of a record
+_OUT_OF_MEMORY = "its supervisor cannot run it: Cannot allocate memory"
 
 
 class NotNow(Exception):
@@ -100,11 +101,11 @@ class Shim:
             return self._run(handed)
         except NotNow:
             return _NOT_RUN
-        except Exception:
+        except Exception as error:
             # A bug of ours is a start error of this attempt, with its traceback, and never a silent loss.
             tree.end_children()
-            ended = {"state": "ended", "by": "start", "message": traceback.format_exc()}
-            return _write_record(record, self._facts | ended)
+            message = _OUT_OF_MEMORY if isinstance(error, MemoryError) else traceback.format_exc()
+            return _write_record(record, self._facts | {"state": "ended", "by": "start", "message": message})
 
     def _open_control(self, folder: str) -> None:
         path = f"{folder}/{os.getpid()}-{os.urandom(4).hex()}"
@@ -148,7 +149,8 @@ class Shim:
         stopping = bounded = None
         try:
             pid = start(spec, handed, self._environment(spec["environment"]), logs)
-        except OSError as error:
+        except (OSError, MemoryError) as fault:
+            error = fault if isinstance(fault, OSError) else OSError(ENOMEM, os.strerror(ENOMEM))
             if error.errno in _PASSING:
                 # We hold the lock, and the command is not there: the fence may be taken away again.
                 _insist(lambda: os.pwrite(handed.record, bytes(records.SIZE), 0))
@@ -163,7 +165,7 @@ class Shim:
             ended, stopping = _wait(record, spec, handed, self._control, clock, bounded)
             record |= ended
             if record["code"] != 0 and not record["by"]:
-                record |= self._diagnosis(record, logs, kernel_kills)
+                record |= self._diagnosis(record, logs, kernel_kills, boottime() - clock, stopping.sent)
         record |= {"state": "ended", "seconds": boottime() - clock}
         written = _write_record(handed.record, record)
         # The record comes first: if the stragglers cannot be killed, the outcome is known all the same.
@@ -174,9 +176,18 @@ class Shim:
             bounded.cut()
         return written
 
-    def _diagnosis(self, record: dict[str, Any], logs: list[Log], kernel_kills: bytes) -> dict[str, str]:
-        killed = self._kernel_kills.happened_since(kernel_kills)
-        found = diagnose(record["code"], record["signal"], logs, kernel_killed=killed)
+    def _diagnosis(
+        self, record: dict[str, Any], logs: list[Log], kernel_kills: bytes, seconds: float, sent: set[int]
+    ) -> dict[str, str]:
+        kills = self._kernel_kills
+        found = diagnose(
+            record["code"],
+            record["signal"],
+            logs,
+            kernel_killed=kills.happened_since(kernel_kills) if kills.are_seen else None,
+            seconds=seconds,
+            sent=sent,
+        )
         return {} if found is None else {"cause": found[0], "message": found[1]}
 
     def _environment(self, path: str) -> Environment:

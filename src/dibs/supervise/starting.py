@@ -39,6 +39,8 @@ def start(spec: dict[str, Any], handed: Handed, inherited: Environment, logs: li
     """
     own = _encoded(spec["env"])
     environment = inherited.variables | own
+    for name, value in _encoded(spec.get("unless_set", {})).items():
+        environment.setdefault(name, value)
     os.umask(spec["umask"])
     try:
         os.chdir(spec["workdir"])
@@ -50,10 +52,30 @@ def start(spec: dict[str, Any], handed: Handed, inherited: Environment, logs: li
     words = [word.encode("utf-8", "surrogateescape") for word in spec["words"]]
     streams = _streams(spec, handed, logs)
     plain = None if inherited.changes_shell or shell_is_changed(own) else plain_words(words)
-    if plain is not None:
-        with contextlib.suppress(OSError):
-            return _spawn(plain, environment, streams)
-    return _spawn(words, environment, streams)
+    before = _bind_to(spec["cpus"], spec) if spec.get("cpus") else set()
+    try:
+        if plain is not None:
+            with contextlib.suppress(OSError):
+                return _spawn(plain, environment, streams)
+        return _spawn(words, environment, streams)
+    finally:
+        if before:  # the next job of this shim may run anywhere
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, before)
+
+
+def _bind_to(cpus: list[int], spec: dict[str, Any]) -> set[int]:
+    """Run on those of these CPUs that we may use, as the command then does; return where we ran before.
+
+    Where we may use none of them nothing is changed: a job far from its card is better than none.
+    """
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, before.intersection(cpus))
+    except OSError:  # none is left, or an admin has just taken them away
+        note(spec, "it is not bound: it may use none of the CPUs near its GPUs")
+        return set()
+    return before
 
 
 def _spawn(words: list[bytes], environment: dict[bytes, bytes], streams: list[Any]) -> int:
@@ -92,7 +114,7 @@ def start_error(spec: dict[str, Any], error: OSError) -> str:
 
 
 def note(spec: dict[str, Any], message: str) -> None:
-    """Say in the job's own log why it did not start."""
+    """Say in the job's own log why it did not start, or not as it should."""
     with contextlib.suppress(OSError):  # the log itself may be what could not be opened
         log = open_log(spec["stderr"])
         try:

@@ -25,6 +25,7 @@ class Stopping:
         self._attempt = attempt
         self._pid = pid
         self.by = ""  # who wanted the end: "", "stop" or "time"
+        self.sent: set[int] = set()  # signals that somebody had us send, without asking for its end
         self.limit: float | None = None  # on CLOCK_BOOTTIME, so that a sleeping laptop counts
         self.is_checkpointed = False
         self._checkpoint_at: float | None = None
@@ -49,6 +50,7 @@ class Stopping:
                 self.by = self.by or "stop"
                 self._insist_at = boottime()
             elif word.startswith("signal ") and word[7:].isdigit() and 0 < int(word[7:]) < signal.NSIG:
+                self.sent.add(int(word[7:]))
                 tree.signal_tree(os.getpid(), int(word[7:]))
 
     def act(self) -> None:

@@ -2,12 +2,16 @@
 is planned for."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from dibs.engine import engine as engine_module
+from dibs.engine.hand import Nobody
+from dibs.engine.manners import Manners
 from dibs.model.events import Started, Waits
-from dibs.model.jobs import State
+from dibs.model.gpus import GpuReading, Reading
+from dibs.model.jobs import State, Wishes
 from engine.invariants import check_at_the_end
 from engine.world import a_pool, a_request
 
@@ -27,7 +31,7 @@ def plans(monkeypatch):
 
 
 def some_jobs(count, **wishes):
-    return [a_request(str(number), **wishes) for number in range(count)]
+    return [a_request(f"python train.py --seed {number}", **wishes) for number in range(count)]
 
 
 def test_the_next_of_a_kind_takes_the_place_of_one_that_ended_without_a_plan(make_world, plans):
@@ -180,6 +184,87 @@ def test_nothing_follows_while_everything_is_paused(make_world):
     assert world.running() == []
     world.engine.paused = {}
     world.turn()
+
+    assert world.running() == [2]
+
+
+@pytest.mark.parametrize(
+    ("wishes", "manners"),
+    [
+        (Wishes(shape="auto"), Manners()),  # what is learned from the one that ended counts for the next
+        (Wishes(vram=1024**3), Manners()),  # what the card itself says is left counts beside the books
+        (Wishes(), Manners(min_free=1)),  # others may have taken the card that was left to them
+    ],
+    ids=["vram-auto", "vram", "min-free"],
+)
+def test_where_more_than_the_books_tells_what_fits_each_end_is_planned_for(make_world, plans, wishes, manners):
+    world = make_world(1, 1)
+    world.engine.cards.manners = manners
+    world.submit(*[replace(job, wishes=wishes) for job in some_jobs(9)])
+    for number in range(1, 4):
+        before = len(plans)
+
+        world.end(number)
+
+        assert len(plans) > before
+    world.run_out()
+    check_at_the_end(world)
+
+
+def test_while_one_with_vram_auto_runs_each_end_is_planned_for(make_world, plans):
+    world = make_world(1, 1)
+    auto = replace(a_request("auto", priority=5), wishes=Wishes(shape="auto"))
+    world.submit(auto, *some_jobs(9))
+    world.end(2)
+    before = len(plans)
+
+    world.end(3)
+
+    assert len(plans) > before
+
+
+def test_nothing_follows_on_a_card_that_was_not_asked_since_it_was_left(make_world):
+    world = make_world(1, 1)
+
+    def look():
+        seen = tuple(GpuReading(gpu=card.gpu) for card in world.pool.cards)
+        world.engine.cards.saw(Reading(at=datetime.now(UTC), gpus=seen))
+
+    look()
+    world.submit(*some_jobs(6))
+    world.end(1)
+    assert world.running() == [2]
+    look()
+    world.turn()
+
+    assert world.running() == [2, 3]
+
+
+def test_nothing_follows_an_end_that_is_not_judged_yet(make_world):
+    world = make_world(1)
+    judged = []
+    world.engine.consult(lambda attempt, outcome, now: outcome if judged else None)
+    world.submit(*some_jobs(4))
+
+    world.end(1)
+    assert world.running() == []
+    judged.append(True)
+    world.advance(3)
+
+    assert world.running() == [2]
+
+
+def test_nothing_follows_on_a_card_that_the_end_itself_took_out(make_world):
+    world = make_world(1, 1)
+
+    class Strict(Nobody):
+        def ended(self, job, attempt, outcome, retry_at, now):
+            world.engine.cards.marks = {attempt.claims[0].gpu: "is quarantined"}
+
+    world.engine.observe(Strict())
+    world.submit(*some_jobs(6))
+
+    world.end(1)
 
     assert world.running() == [2]
 

@@ -1,0 +1,94 @@
+"""A test of the one card that CUDA shows: can it keep and give back what is written to it?
+
+Run as a program of its own, because a sick card may hang or kill whoever asks it. Ends with 0 where the card is
+well, with 1 and a sentence where it is not, and with 3 where there is nothing to test it with. The standard
+library and the driver's own library are all it needs.
+"""
+
+import ctypes
+import sys
+from array import array
+from collections.abc import Callable
+
+_LIBRARY = "libcuda.so.1"
+_SIZE = 64 * 1024**2  # bytes
+_MEMSET = 0xA5
+_STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY: there is no driver behind it
+
+
+class Unwell(Exception):
+    """The card did not do what it was asked for."""
+
+
+class NothingToTestWith(Exception):
+    """There is no driver of CUDA here."""
+
+
+def main() -> int:
+    try:
+        check(_driver())
+    except NothingToTestWith as error:
+        print(f"there is nothing to test it with: {error}")
+        return 3
+    except Unwell as error:
+        print(error)
+        return 1
+    return 0
+
+
+def check(call: Callable[..., None]) -> None:
+    """Write two patterns to the card and read them back. `call(name, ...)` raises Unwell for what goes wrong."""
+    device, context, place = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+    call("cuInit", 0)
+    call("cuDeviceGet", ctypes.byref(device), 0)
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    call("cuCtxSetCurrent", context)
+    call("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(_SIZE))
+    back = ctypes.create_string_buffer(_SIZE)
+
+    call("cuMemsetD8_v2", place, ctypes.c_ubyte(_MEMSET), ctypes.c_size_t(_SIZE))
+    _compare(call, place, back, bytes([_MEMSET]) * _SIZE)
+
+    written = array("I", range(_SIZE // 4)).tobytes()
+    call("cuMemcpyHtoD_v2", place, written, ctypes.c_size_t(_SIZE))
+    _compare(call, place, back, written)
+
+    call("cuMemFree_v2", place)
+    call("cuCtxSynchronize")
+    call("cuDevicePrimaryCtxRelease_v2", device)
+
+
+def _compare(
+    call: Callable[..., None], place: ctypes.c_uint64, back: "ctypes.Array[ctypes.c_char]", written: bytes
+) -> None:
+    call("cuMemcpyDtoH_v2", back, place, ctypes.c_size_t(_SIZE))
+    if back.raw != written:
+        wrong = sum(one != other for one, other in zip(back.raw, written, strict=True))
+        raise Unwell(f"of {_SIZE} bytes that were written to its memory {wrong} came back wrong")
+
+
+def _driver() -> Callable[..., None]:
+    try:
+        library = ctypes.CDLL(_LIBRARY)
+    except OSError:
+        raise NothingToTestWith(f"{_LIBRARY} cannot be loaded") from None
+
+    def call(name: str, *arguments: object) -> None:
+        status = getattr(library, name)(*arguments)
+        if status == _STUB_LIBRARY:
+            raise NothingToTestWith("there is no driver behind its library")
+        if status:
+            raise Unwell(f"{name.removesuffix('_v2')} says {_error(library, status)}")
+
+    return call
+
+
+def _error(library: ctypes.CDLL, status: int) -> str:
+    name, text = ctypes.c_char_p(), ctypes.c_char_p()
+    library.cuGetErrorName(status, ctypes.byref(name))
+    library.cuGetErrorString(status, ctypes.byref(text))
+    return f"{(name.value or b'error').decode()} ({(text.value or str(status).encode()).decode()})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""Which NVIDIA cards there are, which parts MIG made of them, and how they are connected."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from dibs.gpus.each import Askers, CardLost
+from dibs.gpus.nvml import Nvml
+from dibs.model.gpus import Gpu, Links
+
+_PATIENCE = 4.0  # seconds; a driver without persistence mode has to wake its cards first
+_PATIENCE_LATER = 1.0  # seconds, when they are known and awake
+_OVER_NVLINK = 100  # and one more for each link: better than any way over PCI
+_OVER_PCI = 50  # less the level at which NVML sees the ways meet: 0 on one board, 50 across sockets
+_MOST_NVLINKS = 36
+
+_Bus = tuple[int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """What jobs can be given: a whole card, or a part of one."""
+
+    handle: Any
+    gpu: Gpu
+    board: str  # the UUID of the card as a whole
+    instance: int | None = None  # how NVML's events call the part
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Piece:
+    handle: Any
+    key: str
+    name: str
+    memory_total: int | None
+    part: int | None = None
+    instance: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Board:
+    """A card as it sits in the machine. Divided by MIG it is only its parts, and none where nobody made any."""
+
+    handle: Any
+    key: str
+    bus: _Bus
+    cpus: tuple[int, ...]
+    pieces: tuple[_Piece, ...]
+    is_divided: bool
+    nvlinks: Mapping[_Bus, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """The cards in PCI order, the boards by UUID, and whether every board has told what it is."""
+
+    cards: tuple[Card, ...] = ()
+    boards: Mapping[str, Any] = field(default_factory=dict)  # handles
+    links: Links = field(default_factory=dict)
+    has_parts: bool = False
+    is_complete: bool = False
+
+
+class Finder:
+    """Finds the cards. One that does not answer any more keeps its place and what was known of it."""
+
+    def __init__(self, nvml: Nvml) -> None:
+        self._nvml = nvml
+        self._askers: Askers[_Board] = Askers()
+        self._known: dict[int, _Board] = {}  # by the number at which NVML counts it
+        self._links: tuple[tuple[str, ...], Links] = ((), {})  # of which boards
+
+    def find(self) -> Found:
+        """Look at all of them. Raises NVMLError where the driver cannot be asked."""
+        count = int(self._nvml.module.nvmlDeviceGetCount())
+        questions = {str(number): partial(self._board, number) for number in range(count)}
+        answers = self._askers.ask(questions, _PATIENCE_LATER if self._known else _PATIENCE)
+        found: list[_Board | None] = []  # None for a card that is lost
+        for number in range(count):
+            answer = answers.get(str(number))
+            if isinstance(answer, _Forbidden):
+                continue
+            if isinstance(answer, _Board):
+                if not _tells_less(answer, self._known.get(number)):
+                    self._known[number] = answer
+            elif isinstance(answer, Exception) and not isinstance(answer, CardLost):
+                raise answer
+            found.append(self._known.get(number))
+        # A lost card does not tell its bus. It keeps the place where NVML counts it, so that the others do
+        # not move up: NVML usually counts by bus too, though it promises nothing.
+        places = [place for place, board in enumerate(found) if board]
+        boards = sorted((board for board in found if board), key=lambda board: board.bus)
+        return Found(
+            cards=tuple(_cards(dict(zip(places, boards, strict=True)))),
+            boards={board.key: board.handle for board in boards},
+            links=self._links_of([board for board in boards if not board.is_divided]),
+            has_parts=any(board.is_divided for board in boards),
+            is_complete=None not in found,
+        )
+
+    def _board(self, number: int) -> _Board:
+        nvml = self._nvml
+        try:
+            handle = nvml.module.nvmlDeviceGetHandleByIndex(number)
+        except nvml.module.NVMLError as error:
+            if error.value == nvml.module.NVML_ERROR_NO_PERMISSION:
+                raise _Forbidden from error
+            raise CardLost from error
+        bus = nvml.ask("nvmlDeviceGetPciInfo", handle)
+        whole = self._piece(handle, nvml.text("nvmlDeviceGetName", handle))
+        mode = nvml.ask("nvmlDeviceGetMigMode", handle)
+        is_divided = bool(mode and mode[0])
+        return _Board(
+            handle=handle,
+            key=whole.key,
+            bus=_bus(bus) if bus else (0, 0, number),
+            cpus=self._cpus(handle),
+            pieces=tuple(self._parts(handle, whole.name)) if is_divided else (whole,),
+            is_divided=is_divided,
+            nvlinks=self._nvlinks(handle),
+        )
+
+    def _piece(self, handle: Any, name: str, part: int | None = None, instance: int | None = None) -> _Piece:
+        key = self._nvml.text("nvmlDeviceGetUUID", handle)
+        if not key:  # without it nobody could lease the card
+            raise CardLost
+        memory = self._nvml.memory(handle)
+        total = memory.total - getattr(memory, "reserved", 0) if memory else None
+        return _Piece(handle=handle, key=key, name=name, memory_total=total, part=part, instance=instance)
+
+    # -- parts of a card -------------------------------------------------------------------------------
+
+    def _parts(self, board: Any, name: str) -> Iterator[_Piece]:
+        for number in range(int(self._nvml.ask("nvmlDeviceGetMaxMigDeviceCount", board) or 0)):
+            handle = self._nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", board, number)
+            if handle is not None:  # there is room for more parts than somebody made
+                instance = self._nvml.ask("nvmlDeviceGetGpuInstanceId", handle)
+                yield self._piece(handle, self._name_of_part(handle, name), number, instance)
+
+    def _name_of_part(self, handle: Any, board: str) -> str:
+        """`NVIDIA H200 MIG 1g.18gb`, though drivers differ in how much of this they tell."""
+        told = self._nvml.text("nvmlDeviceGetName", handle)
+        if "MIG" in told:
+            return told if told.startswith(board) else f"{board} {told}"
+        size = self._nvml.ask("nvmlDeviceGetAttributes", handle)
+        if size is None:
+            return f"{board} MIG"
+        slices, own = size.gpuInstanceSliceCount, size.computeInstanceSliceCount
+        narrow = f"{own}c." if own != slices else ""
+        return f"{board} MIG {narrow}{slices}g.{round(size.memorySizeMB / 1024)}gb"
+
+    # -- what is near to what --------------------------------------------------------------------------
+
+    def _cpus(self, handle: Any) -> tuple[int, ...]:
+        words = os.sysconf("SC_NPROCESSORS_CONF") // 64 + 1
+        masks = self._nvml.ask("nvmlDeviceGetCpuAffinity", handle, words) or ()
+        return tuple(64 * at + bit for at, mask in enumerate(masks) for bit in range(64) if mask >> bit & 1)
+
+    def _nvlinks(self, handle: Any) -> Mapping[_Bus, int]:
+        """How many links lead to each bus. That of a switch is no card's, and stands there too."""
+        found: Counter[_Bus] = Counter()
+        for link in range(_MOST_NVLINKS):
+            state = self._nvml.ask("nvmlDeviceGetNvLinkState", handle, link)
+            if state is None:
+                break
+            if state and (remote := self._nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)):
+                found[_bus(remote)] += 1
+        return found
+
+    def _links_of(self, boards: Sequence[_Board]) -> Links:
+        """How well each two of them are connected. It is asked once: nobody moves cards in a running machine."""
+        keys = tuple(board.key for board in boards)
+        if self._links[0] != keys:
+            pairs = [(one, other) for at, one in enumerate(boards) for other in boards[at + 1 :]]
+            buses = {board.bus for board in boards}
+            links = {}
+            for one, other in pairs:
+                quality = _over_nvlink(one, other, buses) or self._over_pci(one, other)
+                if quality is not None:
+                    links[min(one.key, other.key), max(one.key, other.key)] = quality
+            self._links = keys, links
+        return self._links[1]
+
+    def _over_pci(self, one: _Board, other: _Board) -> int | None:
+        try:
+            level = self._nvml.ask("nvmlDeviceGetTopologyCommonAncestor", one.handle, other.handle)
+        except CardLost:
+            return None
+        return None if level is None else _OVER_PCI - int(level)
+
+
+class _Forbidden(Exception):
+    """This card is given to others, by a cgroup of Slurm for instance. CUDA does not count it, nor do we."""
+
+
+def _tells_less(board: _Board, before: _Board | None) -> bool:
+    """Whether a card that told its memory before does not any more: it is ill, and not another one."""
+    if before is None or before.key != board.key:
+        return False
+    return _sizes_are_known(before) and not _sizes_are_known(board)
+
+
+def _sizes_are_known(board: _Board) -> bool:
+    return all(piece.memory_total is not None for piece in board.pieces)
+
+
+def _cards(boards: Mapping[int, _Board]) -> Iterator[Card]:
+    # Beside divided cards nobody promises how CUDA counts the whole ones; by their UUIDs it finds them.
+    needs_address = any(board.is_divided for board in boards.values())
+    for index, board in boards.items():
+        for piece in board.pieces:
+            yield Card(
+                handle=piece.handle,
+                gpu=Gpu(
+                    key=piece.key,
+                    index=index,
+                    part=piece.part,
+                    name=piece.name,
+                    memory_total=piece.memory_total,
+                    cpus=board.cpus,
+                    address=piece.key if needs_address else "",
+                ),
+                board=board.key,
+                instance=piece.instance,
+            )
+
+
+def _over_nvlink(one: _Board, other: _Board, cards: set[_Bus]) -> int | None:
+    """Links from card to card, or to the switches that every card with links to one can reach."""
+    direct = one.nvlinks.get(other.bus, 0)
+    to_switches = min(
+        sum(count for bus, count in board.nvlinks.items() if bus not in cards) for board in (one, other)
+    )
+    links = direct or to_switches
+    return _OVER_NVLINK + links if links else None
+
+
+def _bus(pci: Any) -> _Bus:
+    return pci.domain, pci.bus, pci.device

@@ -1,0 +1,120 @@
+"""Browsers, and those who pretend to be one: bytes on a TCP connection to the door."""
+
+import asyncio
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from daemon.house import House
+from daemon.listening import Reply, said
+from dibs.daemon.answers import Stamp
+from dibs.daemon.door_guard import Dressed, Guard, is_our_host
+from dibs.daemon.door_keys import Keys, Right
+from dibs.daemon.door_page import Page
+from dibs.daemon.door_server import DoorServer
+from dibs.daemon.gate import Gate
+from stories.outside import PATIENCE
+
+
+class Street:
+    """In front of a door. `token` is shown where a call does not say otherwise."""
+
+    def __init__(self, port: int, token: str = "", host: str = "127.0.0.1") -> None:
+        self.port = port
+        self.token = token
+        self.host = host
+        self.tls: ssl.SSLContext | None = None
+
+    @property
+    def name(self) -> str:
+        """As it stands in the address bar."""
+        return f"{self.host}:{self.port}"
+
+    def connect(self, seconds: float = PATIENCE) -> socket.socket:
+        connection = socket.create_connection((self.host, self.port), timeout=seconds)
+        return self.tls.wrap_socket(connection, server_hostname=self.host) if self.tls else connection
+
+    def ask(self, request: bytes) -> Reply:
+        """Send bytes as they are and read until the server closes."""
+        with self.connect() as connection:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(request)
+            return Reply(said(connection))
+
+    def head(self, method: str, target: str, **headers: str | None) -> bytes:
+        """A request's first lines, without the empty one; None leaves a header out."""
+        token = f"Bearer {self.token}" if self.token else None
+        told = {"Host": self.name, "Authorization": token}
+        told |= {name.replace("_", "-"): value for name, value in headers.items()}
+        lines = [f"{method} {target} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in told.items() if value is not None]
+        return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
+
+    def call(self, method: str, target: str, body: Any = None, **headers: str | None) -> Reply:
+        """One call on a connection of its own."""
+        content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        if body is not None:
+            headers = {"Content_Type": "application/json", "Content_Length": str(len(content)), **headers}
+        return self.ask(self.head(method, target, Connection="close", **headers) + b"\r\n" + content)
+
+    def get(self, target: str, **headers: str | None) -> Reply:
+        return self.call("GET", target, **headers)
+
+    def sign_in(self, code: str) -> Reply:
+        """As the page does it; its token is shown from now on."""
+        reply = self.call("POST", "/v1/web/session", {"code": code}, Authorization=None)
+        if reply.status == 200:
+            self.token = str(reply.json["token"])
+        return reply
+
+
+def open_page(house: House, **wishes: Any) -> Street:
+    """A street in front of a daemon's door, with a token."""
+    entry = house.post("/v1/web", wishes)
+    host, _, port = entry["address"].split("/")[2].rpartition(":")
+    street = Street(int(port), host=host.strip("[]"))
+    if entry["address"].startswith("http:"):
+        assert street.sign_in(entry["code"]).status == 200
+    return street
+
+
+@contextmanager
+def standing(
+    app: Any, folder: Path, *, page: Path | None = None, hold: float = 0.0, deadline: float = 0.5
+) -> Iterator[tuple[Street, Keys]]:
+    """A door in front of this app, in a thread, for as long as the block lasts."""
+    folder.mkdir(exist_ok=True)
+    keys = Keys(str(folder / "web-token"))
+    guard = Guard(app, Page(str(page or folder / "none")), keys, "ann", hold=hold)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+    listener.setblocking(False)
+    begun: list[tuple[asyncio.AbstractEventLoop, DoorServer]] = []
+    is_up = threading.Event()
+
+    async def serve() -> None:
+        gate = Gate(guard, deadline=deadline, is_host=is_our_host(frozenset()))
+        server = DoorServer(Dressed(Stamp(gate)), listener, None)
+        begun.append((asyncio.get_running_loop(), server))
+        asyncio.get_running_loop().call_later(0.0, is_up.set)
+        await server.serve()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert is_up.wait(PATIENCE)
+    try:
+        yield Street(listener.getsockname()[1], keys.token(Right.ALL)), keys
+    finally:
+        loop, server = begun[0]
+        loop.call_soon_threadsafe(server.end)
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "the door did not close"
+
+
+def a_free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])

@@ -1,0 +1,213 @@
+"""Cards that stop answering, are divided, are another maker's, or have other numbers after a reboot."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.house import House
+from faults.campaign import kill_everything
+from stories.outside import World, wait_until
+
+GIB = 1024**3
+
+
+class Driver:
+    """The file of the fake driver, rewritten while a daemon reads it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def shows(self, *cards: dict[str, Any], **world: Any) -> None:
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps({"gpus": cards, **world}))
+        new.replace(self.path)
+
+
+def a_card(index: int, name: str = "", **more: Any) -> dict[str, Any]:
+    return {"index": index, "uuid": f"GPU-{name or index}", "memory_total": 10 * GIB, **more}
+
+
+def a_part(part: int, **more: Any) -> dict[str, Any]:
+    name = "NVIDIA H200 MIG 1g.18gb"
+    return {"index": 0, "part": part, "uuid": f"MIG-{part}", "name": name, "memory_total": 18 * GIB, **more}
+
+
+@pytest.fixture
+def driver(world: World) -> Driver:
+    return Driver(world.folder.parent / "cards.json")
+
+
+@pytest.fixture
+def house(world: World, driver: Driver) -> Iterator[House]:
+    house = House(world)
+    world.environ |= {"DIBS_PROBE": f"fake:{driver.path}", "DIBS_POOL": "auto", "DIBS_READING_SECONDS": "0.1"}
+    yield house
+    house.end()
+
+
+def gpus(house: House) -> dict[str, Any]:
+    return {gpu["number"]: gpu for gpu in house.get("/v1/gpus")["gpus"]}
+
+
+def states(house: House) -> dict[str, str]:
+    return {number: gpu["state"] for number, gpu in gpus(house).items()}
+
+
+def running(house: House, job: dict[str, Any]) -> int:
+    number = house.add(job)
+    wait_until(lambda: house.state(number) == "running", show=lambda: house.job(number))
+    return number
+
+
+def output_of(house: House, number: int) -> str:
+    return Path(house.job(number)["stdout"]).read_text(errors="replace")
+
+
+def test_a_card_that_does_not_answer_gets_nothing_new_and_what_runs_there_goes_on(house, driver):
+    driver.shows(a_card(0), a_card(1))
+    house.start()
+    go = shlex.quote(str(house.world.folder / "go"))
+    there = running(house, {"command": f"until test -e {go}; do sleep 0.05; done", "only": ["0"]})
+
+    driver.shows(a_card(0, state="stale", load=7), a_card(1))
+    wait_until(lambda: states(house) == {"0": "stale", "1": "free"}, show=lambda: states(house))
+    (other,) = house.wait(house.add("true"))
+    waits = house.add({"command": "true", "only": ["0"]})
+    why = house.get(f"/v1/jobs/{waits}/why")["reason"]["sentence"]
+
+    assert other["gpus"] == [1]
+    assert house.state(there) == "running"
+    assert "answer" in why
+    shown = gpus(house)["0"]
+    assert (shown["load_percent"], [holder["job"] for holder in shown["holders"]]) == (7, [str(there)])
+    assert shown["why"] and shown["remedy"]
+    (house.world.folder / "go").touch()
+    (ended,) = house.wait(there)
+    assert ended["state"] == "succeeded"
+    driver.shows(a_card(0), a_card(1))
+    (back,) = house.wait(waits)
+    assert back["gpus"] == [0]
+
+
+def test_a_card_that_is_lost_gets_nothing_new_though_it_may_answer_again(house, driver):
+    driver.shows(a_card(0), a_card(1))
+    house.start()
+    there = running(house, {"command": "sleep 60", "only": ["0"]})
+
+    driver.shows(a_card(0, state="lost"), a_card(1))
+    wait_until(lambda: states(house)["0"] in ("lost", "quarantined"), show=lambda: states(house))
+    jobs = house.wait(*range(first := house.add("true", "true", "true"), first + 3))
+
+    assert {tuple(job["gpus"]) for job in jobs} == {(1,)}
+    assert house.state(there) == "running"
+    assert "answer" in gpus(house)["0"]["why"]
+    house.post("/v1/jobs/act", {"action": "kill", "ids": [there]})
+
+
+def test_a_card_that_hangs_stops_neither_the_queue_nor_the_other_cards(house, driver):
+    driver.shows(a_card(0), a_card(1))
+    house.start()
+    driver.shows(a_card(0, hang_seconds=600), a_card(1))
+    wait_until(lambda: states(house).get("0") == "stale", show=lambda: states(house))
+
+    jobs = house.wait(*range(first := house.add("true", "true", "true"), first + 3))
+
+    assert {(job["state"], *job["gpus"]) for job in jobs} == {("succeeded", 1)}
+
+
+def test_energy_and_memory_errors_are_shown_where_they_are_known(house, driver):
+    driver.shows(a_card(0, energy=1234.5, ecc_uncorrected=2), a_card(1))
+    house.start()
+
+    first, second = wait_until(
+        lambda: [gpus(house)["0"], gpus(house)["1"]] if gpus(house)["0"]["energy_joules"] else None
+    )
+
+    assert (first["energy_joules"], first["ecc_uncorrected"]) == (1234.5, 2)
+    assert (second["energy_joules"], second["ecc_uncorrected"]) == (None, None)
+
+
+def test_after_a_reboot_with_other_numbers_everything_still_means_the_same_cards(house, driver):
+    driver.shows(a_card(0, "a"), a_card(1, "b"), a_card(2, "c"))
+    house.start(DIBS_FAKE_BOOT_ID="before")
+    house.post("/v1/gpus/act", {"action": "remove", "gpus": ["2"]})
+    house.post("/v1/gpus/act", {"action": "drain", "gpus": ["1"]})
+    runs = running(house, {"command": "sleep 60", "only": ["0"], "restartable": True})
+    held = house.add({"command": "true", "only": ["0"], "hold": True})
+    house.kill()
+    kill_everything(house.world)
+
+    driver.shows(a_card(0, "b"), a_card(1, "c"), a_card(2, "a"))
+    house.start(DIBS_FAKE_BOOT_ID="after")
+    house.post("/v1/jobs/act", {"action": "release", "ids": [held]})
+
+    assert house.get("/v1/status")["gpus"] in ("2, 0", "0, 2", "2,0", "0,2")
+    assert gpus(house)["0"]["state"] == "drained"
+    wait_until(lambda: house.state(runs) == "running", show=lambda: house.job(runs))
+    assert house.job(runs)["gpus"] == [2]
+    house.post("/v1/jobs/act", {"action": "kill", "ids": [runs]})
+    (ended,) = house.wait(held)
+    assert ended["gpus"] == [2]
+
+
+def test_a_job_on_a_part_sees_that_part_alone(house, driver):
+    driver.shows(a_part(0), a_part(1), a_card(1, address="GPU-1"))
+    house.start()
+
+    on_part, on_card = (house.add({"command": "env", "only": [gpu]}) for gpu in ("0:1", "1"))
+    house.wait(on_part, on_card)
+
+    assert "CUDA_VISIBLE_DEVICES=MIG-1\n" in output_of(house, on_part)
+    assert "DIBS_GPUS=MIG-1\n" in output_of(house, on_part)
+    assert "CUDA_VISIBLE_DEVICES=GPU-1\n" in output_of(house, on_card)
+    assert list(gpus(house)) == ["0:0", "0:1", "1"]
+
+
+def test_the_number_of_a_divided_card_drains_all_its_parts(house, driver):
+    driver.shows(a_part(0), a_part(1), a_card(1))
+    house.start()
+
+    changed = house.post("/v1/gpus/act", {"action": "drain", "gpus": ["0"]})
+
+    assert changed == {"changed": ["0:0", "0:1"]}
+    assert states(house) == {"0:0": "drained", "0:1": "drained", "1": "free"}
+
+
+def test_several_gpus_of_which_one_is_a_part_are_refused_with_the_reason(house, driver):
+    driver.shows(a_part(0), a_part(1), a_card(1))
+    house.start()
+
+    reply = house.try_to_add({"command": "true", "num_gpus": 2})
+
+    assert reply.status == 400
+    assert "one part of a divided card" in reply.json["error"]["message"]
+
+
+def test_a_job_on_an_amd_card_finds_it_through_rocm(house, driver):
+    driver.shows(a_card(0), {"index": 1, "uuid": "AMD-77ff", "address": "0"})
+    house.start()
+
+    job = house.add({"command": "env", "only": ["1"]})
+    house.wait(job)
+
+    said = output_of(house, job)
+    assert all(f"{name}_VISIBLE_DEVICES=0\n" in said for name in ("ROCR", "HIP", "CUDA"))
+    assert "DIBS_GPUS=1\n" in said
+
+
+def test_a_card_that_is_gone_after_a_reboot_does_not_take_the_others_along(house, driver):
+    driver.shows(a_card(0), a_card(1), a_card(2))
+    house.start()
+    house.post("/v1/gpus/act", {"action": "remove", "gpus": ["2"]})
+    house.end()
+    driver.shows(a_card(1), a_card(2))
+
+    house.start()
+    (job,) = house.wait(house.add("true"))
+
+    assert (job["state"], job["gpus"]) == ("succeeded", [1])
+    assert "begins without GPU GPU-0" in house.log

@@ -1,0 +1,279 @@
+"""`--vram auto` in an engine: learned from what runs, joined while it runs, tried alone where it was too tight."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from dibs.model.gpus import Gpu, GpuReading, Reading
+from dibs.model.jobs import JobId, Wishes
+from dibs.model.pool import Card, Pool
+from dibs.model.usage import Lesson, Usage
+from dibs.policy.lessons import with_margin
+from dibs.store.rebuild import rebuild
+from engine.queue_world import QueueWorld, a_wish
+from engine.world import NOON
+
+GIB = 1024**3
+H200 = "NVIDIA H200"
+SHAPE = "/train.py --lr"
+
+
+def a_pool(gpus: int = 1) -> Pool:
+    return Pool(
+        cards=tuple(
+            Card(gpu=Gpu(key=f"GPU-{index}", index=index, name=H200, memory_total=141 * GIB))
+            for index in range(gpus)
+        )
+    )
+
+
+class PackedWorld(QueueWorld):
+    """A queue on H200s. `uses(job, 9)` is what would be measured of a job's processes."""
+
+    def open(self) -> None:
+        super().open()
+        self.usages: dict[JobId, Usage] = getattr(self, "usages", {})
+        self.engine.usage_of = lambda key: self.usages.get(key[0])
+
+    def add_auto(self, count: int, text: str = "python train.py --lr {}", **more):
+        vram = more.pop("vram", None)
+        wishes = Wishes(shape="auto", vram=vram)
+        return self.add(*(replace(a_wish(text.format(i), **more), wishes=wishes) for i in range(count)))
+
+    def uses(self, job: int, gib: float, *, is_steady: bool = True, was_alone: bool = True, **more) -> None:
+        self.usages[JobId(job)] = Usage(
+            seconds=30.0, peak_vram=int(gib * GIB), is_steady=is_steady, was_alone=was_alone, **more
+        )
+        self.look()
+
+    def look(self) -> None:
+        """The cards were read."""
+        self.engine.hand.ask_for_turn()
+        self.settle_down()
+
+    def turn(self) -> None:
+        """What an engine books for a command may become less: the machine believes it."""
+        super().turn()
+        for one in self.engine.hand.open.values():
+            for run in self.machine.alive(one.job.id):
+                run.claims = one.attempt.claims
+
+    def booked(self, job: int) -> tuple[Fraction, int]:
+        (claim,) = self.store.listing.attempts(JobId(job))[-1].attempt.claims
+        return claim.share, claim.vram
+
+    def lesson(self) -> Lesson | None:
+        return self.store.lessons.of(SHAPE).get((SHAPE, H200))
+
+
+@pytest.fixture
+def world(tmp_path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "leases").mkdir()
+    world = PackedWorld(root=str(tmp_path / "state"), leases_folder=str(tmp_path / "leases"), pool=a_pool())
+    yield world
+    world.close()
+
+
+def test_the_first_runs_alone_until_it_is_steady_and_then_all_others_join_it(world):
+    world.add_auto(8)
+    assert world.running() == [1]
+    assert world.booked(1) == (1, 0)
+    assert "GPU 0 is held by job 1, which shows how much memory jobs like this need" in world.sentence(8)
+
+    world.uses(1, 9, is_steady=False)
+    assert world.running() == [1]
+
+    world.uses(1, 9)
+    assert world.running() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert {world.booked(job)[1] for job in range(1, 9)} == {with_margin(9 * GIB * 5 // 4)}
+
+
+def test_what_was_learned_counts_for_the_next_ones_from_the_start(world):
+    world.add_auto(1)
+    world.uses(1, 9)
+    world.end(JobId(1), code=0)
+    assert world.lesson() == Lesson(peak_vram=9 * GIB, runs=1)
+
+    world.add_auto(12)
+
+    assert world.running() == list(range(2, 14))
+    assert world.booked(2) == (Fraction(73, 1000), with_margin(9 * GIB))
+
+
+def test_others_see_that_a_card_has_room(world):
+    world.add_auto(1)
+    (before,) = world.leases.holders()
+
+    world.uses(1, 9)
+
+    (after,) = world.leases.holders()
+    assert (before.share, before.job) == (1, "1")
+    assert after.share < Fraction(1, 10)
+    assert replace(after, share=before.share, vram=before.vram) == before
+
+
+def test_a_crash_between_what_is_recorded_and_what_others_see_is_mended(world):
+    world.add_auto(3)
+    world.engine._packing.show = lambda: None  # the engine dies before it
+    world.uses(1, 9)
+    assert world.leases.holders()[0].share == 1
+    assert world.booked(1)[0] < 1
+
+    world.crash()
+    world.come_back()
+
+    assert world.running() == [1, 2, 3]
+    assert sum(holder.share for holder in world.leases.holders()) < 1
+
+
+def test_a_turn_that_fails_changes_no_booking(world):
+    world.add_auto(3)
+    world.store.is_full = True
+    world.uses(1, 9)
+    assert world.running() == [1]
+    assert world.engine.hand.open[(JobId(1), 1)].attempt.claims[0].share == 1
+    assert world.leases.holders()[0].share == 1
+
+    world.store.is_full = False
+    world.advance(5)
+    world.look()
+
+    assert world.running() == [1, 2, 3]
+
+
+def test_a_declared_size_lets_them_start_together_at_once(world):
+    world.add_auto(8, vram=12 * GIB)
+
+    assert world.running() == list(range(1, 9))
+    assert world.booked(8)[1] == 12 * GIB
+
+
+def test_who_uses_more_than_was_booked_counts_as_what_it_uses(world):
+    world.add_auto(1, vram=10 * GIB)
+    world.uses(1, 110, is_steady=False)
+
+    world.add(replace(a_wish("python other.py"), wishes=Wishes(vram=40 * GIB)))
+
+    assert world.running() == [1]
+    assert "31G of memory left" in world.sentence(2)
+
+
+def test_memory_that_nobody_of_ours_booked_counts_beside_ours(world):
+    world.add(replace(a_wish("python other.py"), wishes=Wishes(share=Fraction(1, 4))))
+    card = world.pool.cards[0].gpu
+    seen = GpuReading(gpu=card, memory_used=130 * GIB)
+    world.engine.cards.saw(Reading(at=None, gpus=(seen,)))  # type: ignore[arg-type]
+
+    world.add_auto(1, vram=12 * GIB)
+
+    assert world.running() == [1]
+
+
+def test_a_job_that_runs_out_of_memory_beside_others_is_tried_once_with_the_card_to_itself(world):
+    world.add_auto(2, vram=12 * GIB)
+    world.uses(2, 11, was_alone=False)
+
+    run_out_of_memory(world, 2)
+
+    job = world.store.job(JobId(2))
+    assert (job.state, job.tries, job.request.wishes.share) == ("queued", 0, 1)
+    assert "a GPU to itself, as it ran out of memory beside others: GPU 0 is held by job 1" in world.sentence(2)
+    assert world.lesson().needs_card
+    (attempt,) = world.store.listing.attempts(JobId(2))
+    assert attempt.outcome.message.endswith("a part of the card, and is tried again with the card to itself")
+
+    world.end(JobId(1), code=0)
+    assert world.running() == [2]
+    assert world.booked(2) == (1, 0)
+
+    run_out_of_memory(world, 2)
+    assert world.state(2) == "failed"
+
+
+def test_being_tried_alone_survives_a_crash_and_a_rebuild(world, tmp_path):
+    world.add_auto(2, vram=12 * GIB)
+    run_out_of_memory(world, 2)
+
+    world.crash()
+    (tmp_path / "state" / "store.db").unlink()
+    for more in ("-wal", "-shm"):
+        (tmp_path / "state" / f"store.db{more}").unlink(missing_ok=True)
+    rebuild(str(tmp_path / "state"), look=world.machine.facts, spec_of=lambda folder: None, now=NOON)
+    world.come_back()
+
+    job = world.store.job(JobId(2))
+    assert (job.state, job.tries, job.request.wishes.share) == ("queued", 0, 1)
+
+
+def test_a_larger_peak_alone_is_the_new_lesson_and_the_others_are_packed_again(world):
+    world.add_auto(1)
+    world.uses(1, 9)
+    world.end(JobId(1), code=0)
+    world.add_auto(2)
+    world.uses(3, 9, was_alone=False)
+    run_out_of_memory(world, 3)
+    world.end(JobId(2), code=0)
+    assert world.running() == [3]
+
+    world.uses(3, 40)
+    assert world.booked(3) == (1, 0)  # alone it is, whatever it needs
+    world.end(JobId(3), code=0)
+
+    assert world.lesson().peak_vram == 40 * GIB
+    world.add_auto(4)
+    assert len(world.running()) == 3
+
+
+def test_a_job_without_vram_auto_is_not_tried_alone(world):
+    wishes = Wishes(vram=12 * GIB)
+    world.add(*(replace(a_wish(f"python {name}.py"), wishes=wishes) for name in "ab"))
+
+    run_out_of_memory(world, 2)
+
+    assert world.state(2) == "failed"
+
+
+def test_a_stopped_job_is_not_tried_alone(world):
+    world.add_auto(2, vram=12 * GIB)
+    world.do("kill", 2)
+
+    run_out_of_memory(world, 2)
+
+    assert world.state(2) == "failed"
+
+
+def test_lessons_can_be_forgotten(world):
+    world.add_auto(1)
+    world.uses(1, 9)
+    world.end(JobId(1), code=0)
+
+    assert world.queue.forget_lessons(SHAPE) == 1
+
+    world.add_auto(2)
+    assert world.running() == [2]
+
+
+def test_an_edited_command_has_another_shape(world):
+    world.add_auto(2)
+    job = world.store.job(JobId(2))
+
+    world.queue.edit(job.id, replace(job.request, command=a_wish("python other.py --x 1").command))
+
+    assert world.store.job(job.id).request.wishes.shape == "/other.py --x"
+
+
+def test_a_dry_run_knows_the_shape(world):
+    (prospect,) = world.queue.check([replace(a_wish("python train.py --lr 1"), wishes=Wishes(shape="auto"))])
+
+    assert prospect.shape == SHAPE
+
+
+def run_out_of_memory(world: PackedWorld, job: int) -> None:
+    (run,) = world.machine.alive(JobId(job))
+    world.machine.end(run, code=1)
+    assert run.record is not None
+    run.record["cause"] = "gpu-oom"
+    run.record["message"] = "CUDA out of memory"
+    world.settle_down()

@@ -1,0 +1,112 @@
+"""A browser in front of a real daemon, and what must never happen in it."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
+
+from daemon.house import House
+from daemon.outdoors import open_page
+
+PATIENCE = 30_000  # milliseconds; only a failing test waits for so long
+PLACE = {"width": 1280, "height": 800}
+NARROW = {"width": 380, "height": 800}
+VIEWS = ("now", "jobs", "timeline", "submit")
+
+expect.set_options(timeout=PATIENCE)
+
+
+class Watch:
+    """Notes what a page must not do: errors in the console, and questions to anybody but its own daemon."""
+
+    def __init__(self) -> None:
+        self.complaints: list[str] = []
+        self._forgiven: list[str] = []
+
+    def forgive(self, pattern: str) -> None:
+        """Something that this test brings about, such as a connection that is refused."""
+        self._forgiven.append(pattern)
+
+    def follow(self, page: Page) -> None:
+        page.on("console", lambda said: said.type == "error" and self._note(f"console: {said.text}"))
+        page.on("pageerror", lambda error: self._note(f"error: {error}"))
+        page.on("dialog", lambda dialog: (self._note(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("request", self._check)
+
+    def assert_quiet(self) -> None:
+        loud = [one for one in self.complaints if not any(re.search(wish, one) for wish in self._forgiven)]
+        assert loud == []
+
+    def _note(self, complaint: str) -> None:
+        self.complaints.append(complaint)
+
+    def _check(self, request: Request) -> None:
+        place = urlsplit(request.url)
+        if place.scheme not in ("data", "blob") and place.hostname != "127.0.0.1":
+            self._note(f"request: {request.url}")
+        if "code=" in place.query or "token" in place.query:
+            self._note(f"secret in an address: {request.url}")
+
+
+class Site:
+    """The page of a daemon: where it is, and the token that lets a browser in."""
+
+    def __init__(self, house: House, **wishes: Any) -> None:
+        street = open_page(house, **wishes)
+        self.house = house
+        self.address = f"http://{street.name}/"
+        answer = street.get("/v1/status")
+        self.session = {
+            "token": street.token,
+            "read_only": bool(wishes.get("read_only")),
+            "user": answer.json["user"],
+            "version": answer.json["version"],
+        }
+
+    def context(self, browser: Browser, *, address: str | None = None, **more: Any) -> BrowserContext:
+        """A browser that is signed in already."""
+        place = urlsplit(address or self.address)
+        kept = [{"name": "dibs-session", "value": json.dumps(self.session)}]
+        state = {"cookies": [], "origins": [{"origin": f"{place.scheme}://{place.netloc}", "localStorage": kept}]}
+        context = browser.new_context(storage_state=state, **{"viewport": PLACE, **more})  # type: ignore[arg-type]
+        context.set_default_timeout(PATIENCE)
+        return context
+
+    def at(self, path: str) -> str:
+        return f"{self.address}#/{path}"
+
+
+@contextmanager
+def visit(site: Site, browser: Browser, **more: Any) -> Iterator[tuple[Page, Watch]]:
+    """A tab for as long as the block lasts; it must have kept quiet."""
+    context = site.context(browser, **more)
+    watch = Watch()
+    page = context.new_page()
+    watch.follow(page)
+    try:
+        yield page, watch
+    finally:
+        context.close()
+    watch.assert_quiet()
+
+
+def go(page: Page, site: Site, path: str) -> None:
+    """To a view, and wait until the stream of events flows: from then on nothing is missed."""
+    page.goto(site.at(path))
+    expect(page.locator(".connection")).to_have_text("live")
+
+
+def gpu(page: Page, number: int) -> Any:
+    return page.get_by_role("article", name=f"GPU {number}", exact=True)
+
+
+def fits(page: Page) -> Mapping[str, int]:
+    """How wide the document is, and how wide the window."""
+    found = page.evaluate(
+        "() => ({content: document.documentElement.scrollWidth, window: document.documentElement.clientWidth})"
+    )
+    return dict(found)

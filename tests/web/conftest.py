@@ -1,0 +1,81 @@
+"""One browser for all, one daemon a file, one tab a test."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from daemon.house import House
+from stories.outside import make_world
+from web.browsing import Site, Watch, visit
+
+CHROMIUM = "/usr/bin/chromium"
+ARGUMENTS = [
+    "--no-sandbox",  # the tests may run as root
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+READINGS = Path(__file__).parents[1] / "data" / "readings"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        one = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield one
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Four cards in a file; on the first of them computes a process that is nobody's job."""
+    file = tmp_path_factory.mktemp("cards") / "cards.json"
+    world = json.loads((READINGS / "four_cards.json").read_text())
+    stranger = subprocess.Popen(["sleep", "600"])
+    world["gpus"][0]["processes"][0]["pid"] = stranger.pid
+    file.write_text(json.dumps(world))
+    yield file
+    stranger.kill()
+    stranger.wait()
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory, cards: Path) -> Iterator[House]:
+    """A daemon with these cards, for all tests of a file."""
+    world = make_world(tmp_path_factory.mktemp("house"))
+    one = House(world)
+    del world.environ["DIBS_POOL"]
+    world.environ["DIBS_PROBE"] = f"fake:{cards}"
+    one.start()
+    yield one
+    one.end()
+    world.clean_up()
+
+
+@pytest.fixture(scope="module")
+def site(house: House) -> Site:
+    return Site(house)
+
+
+@pytest.fixture
+def _tab(site: Site, browser: Browser) -> Iterator[tuple[Page, Watch]]:
+    with visit(site, browser) as found:
+        yield found
+
+
+@pytest.fixture
+def page(_tab: tuple[Page, Watch]) -> Page:
+    """A tab that is signed in. It fails the test if it complains or asks another host."""
+    return _tab[0]
+
+
+@pytest.fixture
+def watch(_tab: tuple[Page, Watch]) -> Watch:
+    return _tab[1]

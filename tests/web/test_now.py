@@ -1,0 +1,111 @@
+"""Now: what the machine does at this moment."""
+
+import json
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from daemon.house import House
+from web.browsing import Site, go, gpu
+
+
+def test_an_empty_queue_says_what_to_type(page: Page, site: Site):
+    go(page, site, "now")
+
+    expect(page.get_by_role("heading", name="Nothing has been added yet")).to_be_visible()
+    expect(page.get_by_text("dibs add -f commands.txt", exact=True)).to_be_visible()
+    page.get_by_role("link", name="fill in the form").click()
+    expect(page.get_by_role("heading", name="New jobs")).to_be_visible()
+
+
+def test_a_card_tells_its_load_memory_heat_and_power_and_their_course(page: Page, site: Site):
+    go(page, site, "now")
+
+    tile = gpu(page, 0)
+    expect(tile).to_contain_text("NVIDIA H200")
+    expect(tile).to_contain_text("97 %")
+    expect(tile).to_contain_text("9.0G of 140G")
+    expect(tile).to_contain_text("61 °C · 512 W")
+    expect(tile.get_by_role("img", name="load of the last ten minutes").locator("path")).to_have_attribute(
+        "d", re.compile(r"^M.*L")
+    )
+
+
+def test_a_stranger_on_a_card_is_named_and_a_card_that_tells_nothing_has_question_marks(page: Page, site: Site):
+    go(page, site, "now")
+
+    expect(gpu(page, 0)).to_contain_text("python of ann")
+    expect(gpu(page, 0)).not_to_contain_text("Xorg")
+    expect(gpu(page, 3)).to_contain_text("memory ?")
+
+
+def test_the_tiles_follow_the_cards(page: Page, site: Site, cards: Path):
+    go(page, site, "now")
+    expect(gpu(page, 1)).to_contain_text("30 °C")
+
+    world = json.loads(cards.read_text())
+    world["gpus"][1]["temperature"] = 83
+    _write(cards, world)
+
+    expect(gpu(page, 1)).to_contain_text("83 °C")
+
+
+def test_a_card_is_drained_and_used_again_from_its_tile(page: Page, site: Site, house: House):
+    go(page, site, "now")
+    tile = gpu(page, 2)
+
+    tile.get_by_role("button", name="Drain").click()
+    expect(tile.locator("header .badge")).to_have_text("drained")
+    drained = [card["number"] for card in house.get("/v1/gpus")["gpus"] if card["state"] == "drained"]
+    tile.get_by_role("button", name="Use it again").click()
+    expect(tile.get_by_role("button", name="Drain")).to_be_visible()
+
+    assert drained == ["2"]
+    assert [card["state"] for card in house.get("/v1/gpus")["gpus"] if card["number"] == "2"] == ["free"]
+
+
+def test_jobs_come_run_wait_with_a_reason_and_fail_without_a_reload(page: Page, site: Site, house: House):
+    go(page, site, "now")
+    expect(page.get_by_role("heading", name="Nothing has been added yet")).to_be_visible()
+
+    first = house.add({"command": "sleep 600", "name": "baseline"})
+    bad = house.add({"command": "exit 3", "name": "typo"})
+    house.wait(bad)
+    wide = house.add({"command": "true", "name": "too wide", "num_gpus": 3})
+
+    expect(page.get_by_role("region", name="Running")).to_contain_text("baseline")
+    holder = page.get_by_role("article").get_by_role("link", name="job baseline")
+    expect(holder).to_have_attribute("href", f"#/job/{first}")
+    waiting = page.get_by_role("region", name="Waiting")
+    expect(waiting).to_contain_text("too wide")
+    expect(waiting.locator(".job-note")).to_contain_text("3 GPUs")
+    failed = page.get_by_role("region", name="Failed")
+    expect(failed).to_contain_text("typo")
+    expect(failed).to_contain_text("exit 3")
+
+    house.post("/v1/jobs/act", {"action": "kill", "ids": [first, wide]})
+
+    expect(page.get_by_role("region", name="Running")).to_contain_text("Nothing runs.")
+    expect(waiting).to_contain_text("Nothing waits.")
+    failed.get_by_role("link", name="typo").click()
+    expect(page).to_have_url(site.at(f"job/{bad}"))
+
+
+def test_the_queue_is_paused_and_goes_on(page: Page, site: Site, house: House):
+    go(page, site, "now")
+
+    page.get_by_role("button", name="Pause the queue").click()
+    expect(page.get_by_text("the queue is paused", exact=True)).to_be_visible()
+    was_paused = house.get("/v1/status")["paused"]
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_role("button", name="Pause the queue")).to_be_visible()
+
+    assert (was_paused, house.get("/v1/status")["paused"]) == (True, False)
+
+
+def _write(cards: Path, world: object) -> None:
+    """As a whole: the daemon reads the file at any moment."""
+    new = cards.with_suffix(".new")
+    new.write_text(json.dumps(world))
+    new.rename(cards)

@@ -1,0 +1,98 @@
+import { lazy, Suspense } from "preact/compat";
+import type { ComponentType } from "preact";
+import { connection } from "./api/stream";
+import { isHelpOpen } from "./keys";
+import { ConfirmDialog } from "./parts/Confirm";
+import { Icon, type IconName } from "./parts/Icon";
+import { KeyHelp } from "./parts/KeyHelp";
+import { Toasts } from "./parts/Toasts";
+import { route, to, view } from "./router";
+import { isReadOnly, isSignedIn, user } from "./state/session";
+import { nextTheme, theme } from "./state/theme";
+import { Now } from "./views/Now";
+import { SignIn } from "./views/SignIn";
+
+interface View {
+  name: string;
+  label: string;
+  icon: IconName;
+  shows: ComponentType;
+}
+
+// What is not needed for the first sight is loaded when it is wanted. Sweeps will stand after Timeline.
+const VIEWS: View[] = [
+  { name: "now", label: "Now", icon: "now", shows: Now },
+  { name: "jobs", label: "Jobs", icon: "jobs", shows: lazy(() => import("./views/Jobs")) },
+  { name: "timeline", label: "Timeline", icon: "timeline", shows: lazy(() => import("./views/Timeline")) },
+  { name: "submit", label: "Submit", icon: "submit", shows: lazy(() => import("./views/Submit")) },
+];
+const Job = lazy(() => import("./views/Job"));
+
+export function App() {
+  if (!isSignedIn.value) return <SignIn />;
+  return (
+    <div class="app">
+      <header class="bar">
+        <a class="brand" href={to("now")}>
+          dibs
+        </a>
+        <nav aria-label="views">
+          {VIEWS.filter((one) => one.name !== "submit" || !isReadOnly.value).map((one) => (
+            <a key={one.name} href={to(one.name)} aria-current={isHere(one.name) ? "page" : undefined} title={one.label}>
+              <Icon name={one.icon} />
+              <span>{one.label}</span>
+            </a>
+          ))}
+        </nav>
+        <div class="bar-end">
+          <Connection />
+          <span class="who" title={isReadOnly.value ? "this page can change nothing" : undefined}>
+            {user.value}
+            {isReadOnly.value && " (read-only)"}
+          </span>
+          <button class="quiet" title="Keys (?)" aria-label="keys" onClick={() => (isHelpOpen.value = true)}>
+            <Icon name="keys" />
+          </button>
+          <button class="quiet" title={`Theme: ${theme.value}`} aria-label={`theme: ${theme.value}`} onClick={nextTheme}>
+            <Icon name={theme.value === "system" ? "system" : theme.value === "dark" ? "moon" : "sun"} />
+          </button>
+        </div>
+      </header>
+      {connection.value === "lost" && (
+        <p class="banner" role="alert">
+          The connection to dibs is lost. Running jobs go on; this page comes back by itself.
+        </p>
+      )}
+      <main>
+        <Suspense fallback={<p class="faint">…</p>}>{shown()}</Suspense>
+      </main>
+      <Toasts />
+      <ConfirmDialog />
+      <KeyHelp />
+    </div>
+  );
+}
+
+function shown() {
+  if (view.value === "job") return <Job key={route.value.path[1]} />;
+  const Shown = VIEWS.find((one) => one.name === view.value)?.shows;
+  if (Shown) return <Shown />;
+  return (
+    <p>
+      There is nothing here. <a href={to("now")}>Go to Now</a>
+    </p>
+  );
+}
+
+function isHere(name: string): boolean {
+  return view.value === name || (name === "jobs" && view.value === "job");
+}
+
+function Connection() {
+  const word = { connecting: "connecting", live: "live", lost: "not connected" }[connection.value];
+  return (
+    <span class={`connection connection-${connection.value}`} title={`The page is ${word}.`}>
+      {word}
+    </span>
+  );
+}

@@ -1,0 +1,15 @@
+// The API's objects by the names we use for them. They come from openapi.json: `npm run types`.
+import type { components } from "./schema";
+
+type Schemas = components["schemas"];
+
+export type Job = Schemas["JobObject"];
+export type WholeJob = Schemas["WholeJob"];
+export type Attempt = Schemas["AttemptObject"];
+export type Gpu = Schemas["GpuObject"];
+export type Gpus = Schemas["Gpus"];
+export type Status = Schemas["Status"];
+export type JobPage = Schemas["JobPage"];
+export type Counts = Schemas["JobPage"]["counts"];
+export type Reason = Schemas["ReasonObject"];
+export type State = Job["state"];

@@ -1,0 +1,29 @@
+interface Props {
+  values: readonly (number | null)[];
+  most: number; // the value at the top
+  label: string;
+}
+
+const WIDTH = 120;
+const HEIGHT = 28;
+
+/** A line without axes; a gap where nobody could tell. */
+export function Sparkline({ values, most, label }: Props) {
+  const step = WIDTH / Math.max(1, values.length - 1);
+  let path = "";
+  let isDown = false;
+  values.forEach((value, place) => {
+    if (value === null || !most) {
+      isDown = false;
+      return;
+    }
+    const y = HEIGHT - 1 - (Math.min(value, most) / most) * (HEIGHT - 2);
+    path += `${isDown ? "L" : "M"}${(place * step).toFixed(1)} ${y.toFixed(1)}`;
+    isDown = true;
+  });
+  return (
+    <svg class="sparkline" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={label}>
+      <path d={path} />
+    </svg>
+  );
+}

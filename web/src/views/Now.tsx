@@ -1,0 +1,96 @@
+import { get } from "../api/client";
+import type { Event } from "../api/stream";
+import type { Gpus, Job, JobPage, Status } from "../api/types";
+import { useLive } from "../state/useLive";
+import "../style/now.css";
+import { First } from "./now/First";
+import { GpuTile, type History } from "./now/GpuTile";
+import { JobLines } from "./now/JobLines";
+import { QueueSwitch } from "./now/QueueSwitch";
+
+const RUNNING = "starting,running,suspended";
+const BAD = "failed,timed_out,lost";
+const SHOWN = 8;
+const HOLDERS = 200; // running jobs that are looked for behind the GPUs
+
+const isAboutJobs = (event: Event) => event.kind.startsWith("job") || event.kind.startsWith("queue");
+
+/** What the machine does at this moment. */
+export function Now() {
+  const status = useLive((signal) => get<Status>("v1/status", {}, signal), [], { concerns: isAboutJobs });
+  const gpus = useLive((signal) => get<Gpus>("v1/gpus", {}, signal), [], { every: 2000, atMost: 1000 });
+  const history = useLive((signal) => get<History>("v1/gpus/history", { seconds: 600 }, signal), [], {
+    concerns: () => false,
+    every: 5000,
+  });
+  const list = (state: string, order: string, limit = SHOWN) =>
+    useLive((signal) => get<JobPage>("v1/jobs", { state, order, limit }, signal), [], { concerns: isAboutJobs });
+  const running = list(RUNNING, "newest", HOLDERS);
+  const waiting = list("queued,held", "turn");
+  const failed = list(BAD, "ended");
+
+  const counts = status.data.value?.counts;
+  const tiles = (
+    <Tiles gpus={gpus.data.value} history={history.data.value} running={running.data.value?.jobs ?? []} refresh={gpus.refresh} />
+  );
+  if (counts && Object.values(counts).every((number) => !number)) {
+    return (
+      <>
+        <First />
+        {tiles}
+      </>
+    );
+  }
+  const many = (...states: string[]) => states.reduce((sum, state) => sum + (counts?.[state as keyof typeof counts] ?? 0), 0);
+  return (
+    <>
+      <QueueSwitch status={status.data.value} refresh={status.refresh} />
+      {gpus.error.value && <p class="error">{gpus.error.value}</p>}
+      {tiles}
+      <div class="now-lists">
+        <JobLines
+          title="Running"
+          total={many("running", "starting", "suspended")}
+          page={running.data.value}
+          most={SHOWN}
+          filter={RUNNING}
+          empty="Nothing runs."
+        />
+        <JobLines
+          title="Waiting"
+          total={many("queued", "held")}
+          page={waiting.data.value}
+          filter="queued,held"
+          empty="Nothing waits."
+          showsWhy
+        />
+        <JobLines title="Failed" total={many("failed", "timed_out", "lost")} page={failed.data.value} filter={BAD} empty="Nothing has failed." />
+      </div>
+    </>
+  );
+}
+
+interface TilesProps {
+  gpus: Gpus | null;
+  history: History | null;
+  running: Job[];
+  refresh: () => void;
+}
+
+function Tiles({ gpus, history, running, refresh }: TilesProps) {
+  if (!gpus) return null;
+  if (!gpus.gpus.length) {
+    return (
+      <p class="panel">
+        dibs knows no GPU here. Name some with <code>dibs gpus add 0,1</code>; jobs without one (<code>-n 0</code>) run anyway.
+      </p>
+    );
+  }
+  return (
+    <div class="tiles">
+      {gpus.gpus.map((gpu) => (
+        <GpuTile key={gpu.key} gpu={gpu} past={history?.gpus.find((one) => one.key === gpu.key)} running={running} refresh={refresh} />
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,31 @@
+import { useState } from "preact/hooks";
+import { act, type Act } from "../../acts";
+import type { WholeJob } from "../../api/types";
+import { isReadOnly } from "../../state/session";
+import { editAndResubmit } from "./again";
+import { Edit } from "./Edit";
+import { isOver, isWaiting } from "./story";
+
+/** What can be done to this job at this moment. */
+export function Acts({ job, refresh }: { job: WholeJob; refresh: () => void }) {
+  const [isEditing, setEditing] = useState(false);
+  if (isReadOnly.value) return null;
+  const run = async (action: Act) => {
+    if (await act(action, [job.id])) refresh();
+  };
+  return (
+    <div class="job-acts">
+      {isWaiting(job.state) && <button onClick={() => setEditing(true)}>Edit</button>}
+      {job.state === "queued" && <button onClick={() => void run("hold")}>Hold</button>}
+      {job.state === "held" && <button onClick={() => void run("release")}>Release</button>}
+      {isOver(job.state) && job.state !== "succeeded" && <button onClick={() => void run("retry")}>Retry</button>}
+      <button onClick={() => editAndResubmit(job)}>Edit and resubmit</button>
+      {!isOver(job.state) && (
+        <button class="danger" onClick={() => void run("kill")}>
+          Kill
+        </button>
+      )}
+      {isEditing && <Edit job={job} onClose={() => setEditing(false)} refresh={refresh} />}
+    </div>
+  );
+}

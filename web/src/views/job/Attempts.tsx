@@ -1,0 +1,72 @@
+import type { Attempt, WholeJob } from "../../api/types";
+import { to } from "../../router";
+import { now } from "../../state/clock";
+import { clock, duration, size } from "../../words";
+import { ending, secondsSoFar } from "./story";
+
+const SHOWN = 50; // the last ones; a job that may be tried a thousand times is tried a thousand times
+
+/** Every time that it ran. */
+export function Attempts({ job, shown }: { job: WholeJob; shown: number }) {
+  const all = job.attempts_list;
+  if (!all.length) return null;
+  const some = all.slice(-SHOWN);
+  return (
+    <section class="panel" aria-label="attempts">
+      <h2>Attempts</h2>
+      <div class="table-scroll" tabIndex={0} role="region" aria-label="table of attempts">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">#</th>
+              <th scope="col">GPU</th>
+              <th scope="col">started</th>
+              <th scope="col">took</th>
+              <th scope="col">end</th>
+              <th scope="col">pid</th>
+              <th scope="col">CPU time</th>
+              <th scope="col">memory</th>
+            </tr>
+          </thead>
+          <tbody>
+            {some.map((one) => (
+              <Row key={one.number} job={job.id} one={one} isShown={one.number === shown} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {all.length > some.length && <p class="faint">and {all.length - some.length} earlier ones</p>}
+    </section>
+  );
+}
+
+function Row({ job, one, isShown }: { job: number; one: Attempt; isShown: boolean }) {
+  return (
+    <tr class={isShown ? "is-shown" : undefined}>
+      <td>
+        <a
+          href={to(`job/${job}`, { attempt: one.number })}
+          aria-label={`attempt ${one.number}`}
+          aria-current={isShown ? "true" : undefined}
+        >
+          {one.number}
+        </a>
+      </td>
+      <td>{one.gpus.join(", ") || "–"}</td>
+      <td>{clock(one.started_at)}</td>
+      <td>{duration(secondsSoFar(one, now.value))}</td>
+      <td class="attempt-end">{how(one)}</td>
+      <td>{one.pid ?? "–"}</td>
+      <td>{one.cpu_seconds === null ? "–" : duration(one.cpu_seconds)}</td>
+      <td>{one.max_rss_bytes === null ? "–" : size(one.max_rss_bytes)}</td>
+    </tr>
+  );
+}
+
+/** `succeeded`, `exit 1`, `SIGKILL: somebody killed it`. */
+function how(one: Attempt): string {
+  if (one.ended_at === null) return "runs";
+  if (!one.cause) return "succeeded";
+  const word = ending(one) || one.cause;
+  return one.message ? `${word}: ${one.message}` : word;
+}

@@ -1,0 +1,66 @@
+import { useState } from "preact/hooks";
+import { change } from "../../acts";
+import type { Job } from "../../api/types";
+import { Dialog } from "../../parts/Dialog";
+import type { NewJob } from "../../state/draft";
+import { say } from "../../state/toasts";
+import { Unreadable } from "../submit/units";
+import { changes, FIELDS } from "./fields";
+
+interface Props {
+  job: Job;
+  onClose: () => void;
+  refresh: () => void;
+}
+
+/** Another command or other wishes, while a job has not started. */
+export function Edit({ job, onClose, refresh }: Props) {
+  const [wrong, setWrong] = useState("");
+  const [before] = useState(job); // as it was when somebody began to type
+  const submit = async (event: SubmitEvent) => {
+    event.preventDefault();
+    const data = new FormData(event.currentTarget as HTMLFormElement);
+    let wanted: NewJob;
+    try {
+      wanted = changes(before, (name) => String(data.get(name) ?? ""));
+    } catch (error) {
+      setWrong(error instanceof Unreadable ? error.message : String(error));
+      return;
+    }
+    if (Object.keys(wanted).length) {
+      if (!(await change(job.id, wanted))) return;
+      say(`Job ${job.id} is changed.`);
+      refresh();
+    }
+    onClose();
+  };
+  return (
+    <Dialog title={`Edit job ${job.id}`} onClose={onClose}>
+      <form class="edit" onSubmit={(event) => void submit(event)}>
+        {FIELDS.map((field) => (
+          <label key={field.name} class={field.isLong ? "edit-long" : undefined}>
+            <span>
+              {field.label} {field.hint && <span class="faint">{field.hint}</span>}
+            </span>
+            {field.isLong ? (
+              <textarea name={field.name} class="mono" rows={3} spellcheck={false} defaultValue={field.text(before)} />
+            ) : (
+              <input name={field.name} spellcheck={false} autocomplete="off" defaultValue={field.text(before)} />
+            )}
+          </label>
+        ))}
+        {wrong && (
+          <p class="error edit-long" role="alert">
+            {wrong}
+          </p>
+        )}
+        <div class="actions edit-long">
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button class="primary">Save</button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,66 @@
+import type { ComponentChildren } from "preact";
+import type { WholeJob } from "../../api/types";
+import { now } from "../../state/clock";
+import { ago, clock } from "../../words";
+import { isOver } from "./story";
+import { wishes } from "./wishes";
+
+/** Where it runs and what it wishes that is not the usual. */
+export function Facts({ job }: { job: WholeJob }) {
+  const last = job.attempts_list.at(-1);
+  const pid = !isOver(job.state) && last?.pid;
+  return (
+    <section class="panel" aria-label="facts">
+      <dl class="facts">
+        {job.cause && <Fact word="cause">{job.cause}</Fact>}
+        <Fact word="user">{job.user}</Fact>
+        <Fact word="folder">
+          <code>{job.workdir}</code>
+        </Fact>
+        {job.gpus.length > 0 && <Fact word="GPU">{job.gpus.join(", ")}</Fact>}
+        {pid ? <Fact word="pid">{pid}</Fact> : null}
+        <Moment word="queued" at={job.queued_at} />
+        <Moment word="started" at={job.started_at} />
+        <Moment word="ended" at={job.ended_at} />
+        {wishes(job).map(([word, text]) => (
+          <Fact key={word} word={word}>
+            {text}
+          </Fact>
+        ))}
+        {job.lessons?.map((lesson) => (
+          <Fact key={lesson.gpu} word="learned">
+            {lesson.sentence}
+          </Fact>
+        ))}
+        {job.stdout && (
+          <Fact word="stdout">
+            <code>{job.stdout}</code>
+          </Fact>
+        )}
+        {job.stderr && job.stderr !== job.stdout && (
+          <Fact word="stderr">
+            <code>{job.stderr}</code>
+          </Fact>
+        )}
+      </dl>
+    </section>
+  );
+}
+
+function Fact({ word, children }: { word: string; children: ComponentChildren }) {
+  return (
+    <div>
+      <dt class="faint">{word}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
+function Moment({ word, at }: { word: string; at: string | null }) {
+  if (!at) return null;
+  return (
+    <Fact word={word}>
+      <time dateTime={at}>{clock(at)}</time> <span class="faint">{ago(at, now.value)}</span>
+    </Fact>
+  );
+}

@@ -1,0 +1,41 @@
+import type { WholeJob } from "../../api/types";
+import { Copy } from "../../parts/Copy";
+import { StateBadge } from "../../parts/StateBadge";
+import { to } from "../../router";
+import { now } from "../../state/clock";
+import { Acts } from "./Acts";
+import { Sentence } from "./Sentence";
+import { story } from "./story";
+
+/** Which job it is, how it stands with it, and what can be done about that. */
+export function Head({ job, refresh }: { job: WholeJob; refresh: () => void }) {
+  const sentence = story(job, now.value);
+  const isBad = ["failed", "timed_out", "lost"].includes(job.state);
+  return (
+    <header class="job-head-panel">
+      <div class="job-head-line">
+        <h1>
+          <span class="faint">{job.array ? `${job.array.id}_${job.array.task}` : job.id}</span> {job.name}
+        </h1>
+        <StateBadge state={job.state} />
+        {job.project && (
+          <a class="faint" href={to("jobs", { project: job.project })}>
+            {job.project}
+          </a>
+        )}
+        <Acts job={job} refresh={refresh} />
+      </div>
+      {sentence && (
+        <p class={isBad ? "job-story error" : "job-story"}>
+          <Sentence text={sentence} />
+        </p>
+      )}
+      <div class="job-command">
+        <pre tabIndex={0} aria-label="command">
+          {job.command}
+        </pre>
+        <Copy text={job.command} label="copy the command" />
+      </div>
+    </header>
+  );
+}

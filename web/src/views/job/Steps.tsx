@@ -1,0 +1,56 @@
+import type { Attempt, WholeJob } from "../../api/types";
+import { now } from "../../state/clock";
+import { duration } from "../../words";
+import { ending, isOver } from "./story";
+
+const MOST = 60; // attempts that still can be told apart
+const SHORT = 500; // milliseconds of waiting that nobody asks about
+
+interface Part {
+  kind: "wait" | "run" | "good" | "bad";
+  seconds: number;
+  says: string;
+}
+
+/** From the queue to the end as one bar: waiting, running, waiting for the next attempt. */
+export function Steps({ job }: { job: WholeJob }) {
+  const parts = partsOf(job, now.value);
+  const total = parts.reduce((sum, part) => sum + part.seconds, 0);
+  if (!total) return null;
+  const says = parts.map((part) => part.says);
+  return (
+    <section class="panel" aria-label="course">
+      <div class="steps" role="img" aria-label={says.join(", then ")}>
+        {parts.map((part, place) => (
+          <span key={place} class={`step step-${part.kind}`} style={{ flexGrow: part.seconds / total }} title={part.says} />
+        ))}
+      </div>
+      <p class="faint steps-words">{says.length <= 6 ? says.join(" → ") : `${says[0]} → … → ${says.at(-1)}`}</p>
+    </section>
+  );
+}
+
+function partsOf(job: WholeJob, at: number): Part[] {
+  const parts: Part[] = [];
+  let since = Date.parse(job.queued_at);
+  for (const one of job.attempts_list.slice(-MOST)) {
+    const began = Date.parse(one.started_at);
+    const ended = one.ended_at ? Date.parse(one.ended_at) : at;
+    if (began > since + SHORT) parts.push(waited((began - since) / 1000));
+    parts.push(ran(one, Math.max(0, ended - began) / 1000));
+    since = ended;
+  }
+  const isWaiting = !isOver(job.state) && job.attempts_list.at(-1)?.ended_at !== null;
+  if (isWaiting && at > since + SHORT) parts.push(waited((at - since) / 1000, "waits"));
+  return parts;
+}
+
+function waited(seconds: number, word = "waited"): Part {
+  return { kind: "wait", seconds, says: `${word} ${duration(seconds)}` };
+}
+
+function ran(one: Attempt, seconds: number): Part {
+  if (!one.ended_at) return { kind: "run", seconds, says: `runs for ${duration(seconds)}` };
+  const how = one.cause ? `ran ${duration(seconds)} (${ending(one) || one.cause})` : `ran ${duration(seconds)}`;
+  return { kind: one.cause ? "bad" : "good", seconds, says: how };
+}

@@ -1,0 +1,69 @@
+// How it stands with a job, in one sentence; the words are those of `dibs info`.
+import type { Attempt, Job, State, WholeJob } from "../../api/types";
+import { duration } from "../../words";
+
+const WAITING: readonly State[] = ["queued", "held"];
+const OVER: readonly State[] = ["succeeded", "failed", "cancelled", "timed_out", "lost"];
+const VERBS: Partial<Record<State, string>> = {
+  succeeded: "Succeeded",
+  failed: "Failed",
+  cancelled: "Was stopped",
+  timed_out: "Ran out of time",
+  lost: "Was lost",
+};
+const ORDINARY = ["exit code", "signal", "killed", "stopped"]; // causes that say no more than the number does
+const SIGNALS: Record<number, string> = {
+  1: "SIGHUP",
+  2: "SIGINT",
+  3: "SIGQUIT",
+  4: "SIGILL",
+  6: "SIGABRT",
+  7: "SIGBUS",
+  8: "SIGFPE",
+  9: "SIGKILL",
+  10: "SIGUSR1",
+  11: "SIGSEGV",
+  12: "SIGUSR2",
+  13: "SIGPIPE",
+  14: "SIGALRM",
+  15: "SIGTERM",
+  24: "SIGXCPU",
+  25: "SIGXFSZ",
+};
+
+export function isWaiting(state: State): boolean {
+  return WAITING.includes(state);
+}
+
+export function isOver(state: State): boolean {
+  return OVER.includes(state);
+}
+
+export function signalName(number: number): string {
+  return SIGNALS[number] ?? `signal ${number}`;
+}
+
+/** The shortest true word for an end: `exit 1`, `SIGKILL`, `gpu-oom`; empty where there is nothing to add. */
+export function ending(one: Pick<Attempt, "cause" | "signal" | "exit_code">): string {
+  if (one.cause && !ORDINARY.includes(one.cause)) return one.cause;
+  if (one.signal) return signalName(one.signal);
+  return one.exit_code ? `exit ${one.exit_code}` : "";
+}
+
+/** Why it waits, where it runs or how it ended. */
+export function story(job: WholeJob, now: number): string {
+  if (isWaiting(job.state)) return job.why_held || (job.reason?.sentence ?? "");
+  if (!isOver(job.state)) {
+    const where = job.gpus.length ? ` on GPU ${job.gpus.join(", ")}` : " without a GPU";
+    return `${job.state === "suspended" ? "Suspended" : "Runs"}${where} for ${duration(secondsSoFar(job, now))}`;
+  }
+  const how = job.state === "failed" || job.state === "cancelled" ? ending(job) : "";
+  const took = job.seconds === null ? "" : ` after ${duration(job.seconds)}`;
+  return `${VERBS[job.state]!}${how ? ` (${how})` : ""}${took}${job.explanation ? `: ${job.explanation}` : ""}`;
+}
+
+export function secondsSoFar(job: Pick<Job, "seconds" | "started_at" | "ended_at">, now: number): number | null {
+  if (job.seconds !== null) return job.seconds;
+  if (!job.started_at) return null;
+  return Math.max(0, ((job.ended_at ? Date.parse(job.ended_at) : now) - Date.parse(job.started_at)) / 1000);
+}

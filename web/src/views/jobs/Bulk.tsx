@@ -1,0 +1,46 @@
+import { act, change, type Act } from "../../acts";
+import { isReadOnly } from "../../state/session";
+import { say } from "../../state/toasts";
+import { count } from "../../words";
+import { chooseNone, chosen } from "./selection";
+
+/** What can be done to all the jobs that were chosen. */
+export function Bulk({ refresh }: { refresh: () => void }) {
+  const ids = [...chosen.value];
+  if (!ids.length || isReadOnly.value) return null;
+  const run = async (action: Act) => {
+    if (await act(action, ids)) {
+      chooseNone();
+      refresh();
+    }
+  };
+  const prioritise = async (event: SubmitEvent) => {
+    event.preventDefault();
+    const data = new FormData(event.currentTarget as HTMLFormElement);
+    const priority = Number(data.get("priority"));
+    let changed = 0;
+    for (const id of ids) if (await change(id, { priority })) changed++;
+    if (changed) say(`${count(changed, "job")} now with priority ${priority}.`);
+    refresh();
+  };
+  return (
+    <div class="bulk panel" role="toolbar" aria-label="chosen jobs">
+      <span>{count(ids.length, "job")} chosen</span>
+      <button onClick={() => void run("retry")}>Retry</button>
+      <button onClick={() => void run("hold")}>Hold</button>
+      <button onClick={() => void run("release")}>Release</button>
+      <form onSubmit={(event) => void prioritise(event)}>
+        <label>
+          Priority <input name="priority" type="number" min={-999999} max={999999} value={0} required />
+        </label>
+        <button>Set</button>
+      </form>
+      <button class="danger" onClick={() => void run("kill")}>
+        Kill
+      </button>
+      <button class="quiet" onClick={chooseNone}>
+        none
+      </button>
+    </div>
+  );
+}

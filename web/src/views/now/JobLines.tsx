@@ -1,0 +1,53 @@
+import type { Job, JobPage } from "../../api/types";
+import { StateBadge } from "../../parts/StateBadge";
+import { to } from "../../router";
+import { now } from "../../state/clock";
+import { ago, duration } from "../../words";
+import { Why } from "./Why";
+
+interface Props {
+  title: string;
+  total: number;
+  page: JobPage | null;
+  filter: string;
+  empty: string;
+  most?: number; // jobs that are shown, where the page has more
+  showsWhy?: boolean;
+}
+
+/** The first few jobs of a kind, and the way to all of them. */
+export function JobLines({ title, total, page, filter, empty, most, showsWhy = false }: Props) {
+  const jobs = page?.jobs.slice(0, most) ?? [];
+  return (
+    <section class="panel" aria-label={title}>
+      <h2>
+        {title} <span class="faint">{total.toLocaleString("en")}</span>
+      </h2>
+      {page && !jobs.length && <p class="faint">{empty}</p>}
+      <ul class="job-lines">
+        {jobs.map((job) => (
+          <li key={job.id}>
+            <a href={to(`job/${job.id}`)} class="job-line">
+              <span class="faint">{job.id}</span>
+              <span class="job-title">{job.name || job.command}</span>
+              <StateBadge state={job.state} />
+              <span class="faint job-when">{when(job)}</span>
+            </a>
+            {job.cause && job.message && <p class="faint job-note">{job.message}</p>}
+            {showsWhy && <Why job={job} />}
+          </li>
+        ))}
+      </ul>
+      {page && total > jobs.length && <a href={to("jobs", { state: filter })}>all {total.toLocaleString("en")}</a>}
+    </section>
+  );
+}
+
+function when(job: Job): string {
+  if (job.ended_at) return ago(job.ended_at, now.value);
+  if (job.started_at && job.state !== "queued") {
+    const gpus = job.gpus.length ? `GPU ${job.gpus.join(", ")} · ` : "";
+    return `${gpus}${duration((now.value - Date.parse(job.started_at)) / 1000)}`;
+  }
+  return `added ${ago(job.queued_at, now.value)}`;
+}

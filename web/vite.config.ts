@@ -1,0 +1,15 @@
+import { defineConfig } from "vite";
+
+// Relative addresses: the page works below any path prefix. The build is committed inside the Python package.
+export default defineConfig({
+  base: "./",
+  oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
+  build: {
+    outDir: "../src/dibs/daemon/page",
+    emptyOutDir: true,
+    target: "es2022",
+    modulePreload: { polyfill: false },
+    assetsInlineLimit: 0,
+    chunkSizeWarningLimit: 700,
+  },
+});
