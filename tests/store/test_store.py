@@ -282,3 +282,42 @@ def test_the_file_and_its_log_are_for_our_eyes_only(path, mask):
 
     assert modes == {"": 0o600, "-wal": 0o600}
     assert sorted(left) == ["store.db", "store.db-wal"]
+
+
+def test_a_list_counts_and_lists_as_before_without_what_the_readers_of_a_queue_need(path):
+    store = Store(path)
+    good, bad, _ = submit(store, "good", "bad", "left")
+    store.be_a_list()
+
+    run(store, good, GOOD)
+    run(store, bad, BAD)
+
+    assert store.counts() == {State.SUCCEEDED: 1, State.FAILED: 1, State.QUEUED: 1}
+    assert [row.job.id for row in store.rows((State.FAILED,), -1)] == [bad.id]
+    assert store.leftovers() == [bad.id]
+    store.close()
+
+
+def test_a_list_that_is_opened_again_is_one_already(path):
+    store = Store(path)
+    submit(store, "one")
+    store.be_a_list()
+    store.close()
+
+    again = Store(path)
+    before = again._db.total_changes
+    again.be_a_list()
+
+    assert again._db.total_changes == before
+    assert again.counts() == {State.QUEUED: 1}
+    again.close()
+
+
+def test_a_list_writes_no_page_for_the_readers_of_a_queue(path):
+    store = Store(path)
+    store.be_a_list()
+
+    names = {name for (name,) in store._db.execute("select name from sqlite_master where tbl_name = 'jobs'")}
+
+    assert not names & {"jobs_turn", "jobs_state", "jobs_ended", "job_added", "job_changed", "job_removed"}
+    store.close()

@@ -65,6 +65,7 @@ class Cards:
         self.manners = manners
         self.links: Links = {}  # how well cards are connected, as last seen
         self.may_grow = False  # somebody may put more GPUs into the pool while we run
+        self.news = 0  # how often something was heard about the cards from others than our own attempts
         self.peak_of: Callable[[tuple[JobId, int]], int] = lambda attempt: 0  # bytes that one was seen to hold
         self.marks: Mapping[str, str] = {}  # by a card's key, why nothing is started there: "is drained"
         self._is_ours = is_ours
@@ -91,11 +92,13 @@ class Cards:
 
     def taken_by_others(self, claims: Iterable[Claim], busy: Busy) -> None:
         """Somebody else was first: leave these cards alone until we look again."""
+        self.news += 1
         for claim in claims:
             self._page(claim.gpu).others = busy
 
     def look_again(self) -> None:
         """Forget what others held: the next try tells."""
+        self.news += 1
         for page in self._books.values():
             page.others = None
 
@@ -106,6 +109,7 @@ class Cards:
 
     def saw(self, reading: Reading | None, failure: str = "") -> None:
         """Take in what the cards say. Without an answer nothing new may start on them."""
+        self.news += 1
         self._silent = failure if reading is None else ""
         if reading is None:
             return

@@ -47,6 +47,7 @@ class Driver:
         self._fell = fell
         self._turn_is_due = False
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at: float | None = None  # the moment that the timer is set for
         self._next_look: asyncio.TimerHandle | None = None
         self._seen_at = 0.0  # time.monotonic of the last answer
         self._is_busy = True  # jobs wait or run: the cards are asked often
@@ -134,12 +135,20 @@ class Driver:
         self._after_turn()
 
     def _set_timer(self) -> None:
+        wake_at = self.engine.wake_at
         if self._timer is not None:
+            if wake_at == self._wakes_at:
+                return
             self._timer.cancel()
             self._timer = None
-        if (wake_at := self.engine.wake_at) is not None:
+        if wake_at is not None:
             pause = min(max(0.0, wake_at - time.time()), _LONGEST_SLEEP)
-            self._timer = self._loop.call_later(pause, self.ask_for_turn)
+            self._timer = self._loop.call_later(pause, self._wake_up)
+        self._wakes_at = wake_at
+
+    def _wake_up(self) -> None:
+        self._timer = None
+        self.ask_for_turn()
 
     # -- cards -----------------------------------------------------------------------------------------
 

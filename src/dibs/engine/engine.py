@@ -9,13 +9,14 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dibs.backends.local import Attached, LocalBackend
 from dibs.engine.cards import Cards
+from dibs.engine.following import Following, kind_of
 from dibs.engine.hand import Hand, Key, Nobody, Observer, Open
 from dibs.engine.keeper import Keeper
 from dibs.engine.machine import Machine
@@ -33,6 +34,7 @@ from dibs.model.gpus import Reading
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, State
 from dibs.model.reasons import Reason
 from dibs.model.usage import Lessons, Usage
+from dibs.model.values import changed
 from dibs.policy.fitting import is_allowed, need
 from dibs.policy.schedule import impossible, schedule
 from dibs.policy.snapshot import Plan, Snapshot
@@ -95,6 +97,7 @@ class Engine:
         self._active: set[str] = set()  # projects of which jobs wait or run
         self.served: Mapping[str, float] = {}  # how much each project was given, so that they take turns
         self._last_reason: tuple[JobId, Reason] | None = None
+        self._following = Following(self.hand, cards)
         self._packing = Packing(self.hand, store, cards, self._keeper, lambda key: self.usage_of(key))
         self._seen_others: tuple[float, frozenset[str]] = (math.inf, frozenset())  # when, and the cards they use
         self._settling = Settling(
@@ -227,9 +230,8 @@ class Engine:
         done, self.hand.done = self.hand.done, []
         try:
             with self.store.turn():
-                for key in done:
-                    self._settling.settle(key, now)
-                begun = self._begin(now) if self._may_begin else []
+                left = self._settle(done, now)
+                begun = self._begin(left, now)
                 self._packing.lower()
                 self._keeper.let_go_of_spares()
                 self._observer.before_commit()
@@ -249,6 +251,7 @@ class Engine:
     def change(self) -> Iterator[float]:
         """A turn for what people ask for: durable at its end, or it never happened. Gives the moment."""
         now = self.clock()
+        self._following.forget()
         before = self._keep()
         try:
             with self.store.turn():
@@ -324,9 +327,29 @@ class Engine:
             elif name == "words":
                 self._tell(now)
 
-    def _begin(self, now: float) -> list[Open]:
+    def _settle(self, done: Sequence[Key], now: float) -> list[Open]:
+        """Record what became of these attempts; return those that have left their places."""
+        before = [self.hand.open[key] for key in dict.fromkeys(done) if key in self.hand.open]
+        for one in before:
+            self._settling.settle(one.attempt.key, now)
+        return [one for one in before if one.attempt.key not in self.hand.open]
+
+    def _begin(self, left: Sequence[Open], now: float) -> list[Open]:
         """Decide, take the leases, record the intents. Others may be faster: then decide again without them."""
         begun: list[Open] = []
+        if not self._may_begin:
+            self._following.forget()
+            return begun
+        for job, claims in self._following.followers(left, self.paused, now):
+            one = self._take(job, claims, now)
+            if one is None:
+                break
+            begun.append(one)
+        else:
+            if begun:
+                self._following.go_on(begun)
+                return begun
+        self._following.forget()
         if not self.hand.waiting.count:
             return begun
         while True:
@@ -341,6 +364,7 @@ class Engine:
                 begun.append(one)
             if not beaten and (not self.hand.waiting.count or _each_kind_waits(snapshot, plan)):
                 break
+        self._following.keep(plan, snapshot, begun)
         stuck = next((job for job in snapshot.waiting if job.id in plan.reasons), None)
         if stuck is None:
             self._keeper.stop_waiting()
@@ -411,7 +435,7 @@ class Engine:
         self._reach("after-lease")
         self.store.open_attempt(attempt)
         self.hand.waiting.remove(job)
-        running = replace(job, state=State.RUNNING, attempts=number, tries=job.tries + 1)
+        running = changed(job, state=State.RUNNING, attempts=number, tries=job.tries + 1)
         one = Open(running, attempt, is_ours=True)
         self.hand.open[attempt.key] = one
         self.cards.book(attempt, job)
@@ -467,10 +491,10 @@ class Engine:
     # -- what others see of it -------------------------------------------------------------------------
 
     def _show_result(self, event: Event) -> list[Event]:
-        if not isinstance(event, Ended | Found | Refused | Skipped):
+        if not isinstance(event, (Ended, Found, Refused, Skipped)):
             return []
         try:
-            if isinstance(event, Ended | Found):
+            if isinstance(event, (Ended, Found)):
                 usage = event.usage if isinstance(event, Ended) else None
                 self._results.end(event.job, event.attempt, event.outcome, usage)
             elif isinstance(event, Refused):
@@ -537,6 +561,7 @@ class Engine:
     ) -> None:
         """The store would not have it. Nothing was started, nobody was told; the disk's truth is ours again."""
         hand = self.hand
+        self._following.forget()
         for one in hand.open.values():
             self.cards.release(one.attempt)
         self._keeper.keep_only(before.open.keys())
@@ -588,11 +613,5 @@ class _Before:
 
 def _each_kind_waits(snapshot: Snapshot, plan: Plan) -> bool:
     """Whether of each kind of job one was left over. Where none was, more of that kind may fit."""
-    waiting = {_kind(job.request) for job in snapshot.waiting if job.id in plan.reasons}
-    return all(_kind(job.request) in waiting for job in snapshot.waiting)
-
-
-def _kind(request: Request) -> Hashable:
-    """The same for all jobs of a class, and cheaper than the class itself."""
-    array = request.array.array if request.array is not None and request.array.most is not None else None
-    return (request.wishes, request.project, request.time_limit, array)
+    waiting = {kind_of(job.request) for job in snapshot.waiting if job.id in plan.reasons}
+    return all(kind_of(job.request) in waiting for job in snapshot.waiting)

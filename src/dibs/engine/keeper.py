@@ -19,7 +19,7 @@ class Keeper:
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
         self._kept: dict[tuple[int, int], tuple[tuple[Claim, ...], Lease]] = {}  # our copies, by attempt
-        self._spare: dict[tuple[Claim, ...], list[Lease]] = {}  # of attempts that ended in this turn
+        self._spare: list[tuple[tuple[Claim, ...], Lease]] = []  # of attempts that ended in this turn
         self._wished_since: float | None = None
 
     def take(self, job: Job, attempt: Attempt) -> Busy | None:
@@ -50,7 +50,7 @@ class Keeper:
         """The attempt is over: its lease is there for the next job of this turn."""
         kept = self._kept.pop(attempt.key, None)
         if kept is not None:
-            self._spare.setdefault(kept[0], []).append(kept[1])
+            self._spare.append(kept)
 
     def is_held_by(self, attempt: Attempt) -> bool:
         """Whether something of an attempt still has its GPU, though its shim is gone."""
@@ -82,9 +82,8 @@ class Keeper:
             return False
 
     def let_go_of_spares(self) -> None:
-        for leases in self._spare.values():
-            for lease in leases:
-                lease.close()
+        for _, lease in self._spare:
+            lease.close()
         self._spare.clear()
 
     def keep_only(self, attempts: Collection[tuple[int, int]]) -> None:
@@ -117,15 +116,19 @@ class Keeper:
 
     def _let_go_of_spares_on(self, claims: Sequence[Claim]) -> None:
         wanted = {claim.gpu for claim in claims}
-        for shape in [shape for shape in self._spare if any(claim.gpu in wanted for claim in shape)]:
-            for lease in self._spare.pop(shape):
+        kept = []
+        for shape, lease in self._spare:
+            if any(claim.gpu in wanted for claim in shape):
                 lease.close()
+            else:
+                kept.append((shape, lease))
+        self._spare = kept
 
     def _pass_on(self, job: Job, attempt: Attempt, since: float) -> Lease | None:
-        spares = self._spare.get(attempt.claims)
-        if not spares:
+        place = next((place for place, (shape, _) in enumerate(self._spare) if shape == attempt.claims), None)
+        if place is None:
             return None
-        lease = spares.pop()
+        _, lease = self._spare.pop(place)
         try:
             if self._leases.renew(lease, attempt.claims, job=job.label, folder=attempt.folder, since=since):
                 return lease

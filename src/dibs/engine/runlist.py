@@ -14,6 +14,7 @@ class RunList:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._store = engine.store
+        self._store.be_a_list()
 
     def capture(self, environment: dict[str, str]) -> str:
         """Keep an environment for the jobs submitted under the returned key."""

@@ -88,7 +88,6 @@ class Runner:
         except (OSError, StoreUnusable) as error:
             raise _cannot_begin(self._run, error) from error
         self._driver.drive(self.engine)
-        self._list = RunList(self.engine)
         self.engine.most_failures = 1 if self._orders.fail_fast else self._orders.max_failures
         self.engine.cards.may_grow = self._orders.gpus_file is not None
         self._feed = Feed(self._orders.lists, self._wake)
@@ -106,6 +105,7 @@ class Runner:
     def _prepare(self) -> None:
         self._handle_signals()
         self.engine.warm_up()
+        self._list = RunList(self.engine)
         self._key = self._list.capture(dict(self._orders.environment))
         if self._orders.probe is not None and self._orders.respect_processes:
             self._driver.watch(self._orders.probe)

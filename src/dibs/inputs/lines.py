@@ -18,6 +18,7 @@ from dibs.inputs.jsonline import parse_object
 from dibs.inputs.prefix import has_prefix, split_prefix
 from dibs.inputs.wishes import apply_wishes, job_from
 from dibs.model.jobs import Command, Request
+from dibs.model.values import changed
 
 LONGEST_JOB = 1024**2  # characters; far above what Linux starts, far below what hurts
 _LONGEST_LINE = 4 * LONGEST_JOB + 4  # bytes; one character more than the longest job, in any script
@@ -180,7 +181,7 @@ class LineParser:
     def _job(self, request: Request, body: str) -> Request:
         if (mapping := parse_object(body)) is not None:
             return job_from(mapping, request, self._shell)
-        return replace(request, command=Command.line(body, self._shell))
+        return changed(request, command=Command.line(body, self._shell))
 
     def _checked(self, request: Request) -> Request:
         check_request(request, self._environment_size)

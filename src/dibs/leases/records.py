@@ -11,6 +11,7 @@ from dibs.leases.who import user_name
 from dibs.model.claims import Claim
 
 LONGEST = 32768  # bytes of a record, enough for the longest path the kernel takes; no more is ever read
+_ROUND = 256  # bytes; LONGEST is a multiple of it
 _SHARE = re.compile(r"[0-9]{1,9}(/[0-9]{1,9})?")  # Fraction("1e999999999") would keep us busy for ever
 
 
@@ -45,7 +46,8 @@ def encode(claim: Claim, *, user: str, uid: int, pid: int, job: str, folder: str
     record = json.dumps(fields).encode()
     if len(record) > LONGEST:
         record = json.dumps(fields | {"folder": ""}).encode()
-    return record
+    # Blanks up to a round length: the record of the next job mostly fits the file without making it shorter.
+    return record.ljust(-(-len(record) // _ROUND) * _ROUND)
 
 
 @lru_cache(maxsize=1024)

@@ -128,6 +128,7 @@ def write(folder: str, opened: int, record: bytes) -> None:
     try:
         if os.pwrite(opened, record, 0) != len(record):
             raise OSError(ENOSPC, os.strerror(ENOSPC))
-        os.ftruncate(opened, len(record))
+        if os.fstat(opened).st_size != len(record):
+            os.ftruncate(opened, len(record))
     except OSError as error:
         raise cannot_write(folder, error) from error

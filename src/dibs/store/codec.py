@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import fields
 from fractions import Fraction
+from functools import lru_cache
+from operator import attrgetter, is_
 from typing import Any
 
 from dibs.model.claims import Claim
@@ -20,26 +22,36 @@ _AS_THEY_ARE = (
 )
 _USAGE = tuple(field.name for field in fields(Usage))
 _UNMEASURED = Usage()
-_BESIDE_COMMAND = tuple(field.name for field in fields(Request) if field.name != "command")
+_BESIDE_COMMAND = attrgetter(*(field.name for field in fields(Request) if field.name != "command"))
+_ENCODER = json.JSONEncoder(separators=(",", ":"))  # once: `json.dumps` makes a new one at every call
+_NO_WISHES = Wishes()
+
+
+class RequestEncoder:
+    """Encodes one request after another. Those of one list differ in their command alone: the rest is kept."""
+
+    def __init__(self) -> None:
+        self._like: tuple[Any, ...] = ()
+        self._rest = self._class = ""
+
+    def encode(self, request: Request) -> tuple[str, str]:
+        """The request as text, and its class. Only what differs from the defaults is written."""
+        beside = _BESIDE_COMMAND(request)
+        if not self._like or not all(map(is_, beside, self._like)):
+            self._like = beside
+            self._rest = _ENCODER.encode(_beside_command(request))[1:]
+            self._class = class_of(request)
+        command = _ENCODER.encode(_of_command(request))
+        return f"{command[:-1]},{self._rest}" if self._rest != "}" else command, self._class
 
 
 def encode_requests(requests: Sequence[Request]) -> list[str]:
-    """The same for many. Those of one list differ in their command alone, so the rest is encoded once."""
-    found: list[str] = []
-    like: Request | None = None
-    rest = ""
-    for request in requests:
-        if like is None or not all(getattr(request, name) is getattr(like, name) for name in _BESIDE_COMMAND):
-            like = request
-            rest = json.dumps(_beside_command(request), separators=(",", ":"))[1:]
-        command = json.dumps(_of_command(request), separators=(",", ":"))
-        found.append(f"{command[:-1]},{rest}" if rest != "}" else command)
-    return found
+    encoder = RequestEncoder()
+    return [encoder.encode(request)[0] for request in requests]
 
 
 def encode_request(request: Request) -> str:
-    """Only what differs from the defaults is written."""
-    return json.dumps({**_of_command(request), **_beside_command(request)}, separators=(",", ":"))
+    return RequestEncoder().encode(request)[0]
 
 
 def _of_command(request: Request) -> dict[str, Any]:
@@ -103,7 +115,7 @@ def encode_wishes(wishes: Wishes) -> str:
         body["cpus"] = wishes.cpus
     if wishes.mem is not None:
         body["mem"] = wishes.mem
-    return json.dumps(body, separators=(",", ":")) if body else "{}"
+    return _ENCODER.encode(body) if body else "{}"
 
 
 def class_of(request: Request) -> str:
@@ -121,6 +133,7 @@ def class_of(request: Request) -> str:
 _SELDOM = ("address", "part")
 
 
+@lru_cache(maxsize=64)
 def encode_claims(claims: tuple[Claim, ...]) -> str:
     return json.dumps([_of_claim(claim) for claim in claims])
 
@@ -159,6 +172,8 @@ def decode_usage(text: str) -> Usage | None:
 
 
 def _decode_wishes(body: dict[str, Any]) -> Wishes:
+    if not body:
+        return _NO_WISHES
     share = body.get("share")
     return Wishes(
         num_gpus=body.get("num_gpus", 1),

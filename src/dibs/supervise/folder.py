@@ -11,7 +11,7 @@ from typing import Any
 from dibs.supervise import records
 
 RECORD = "record"
-_STREAMS = ("stdout", "stderr")
+_NAMES = (RECORD, "stdout", "stderr")
 _CONTROL = "../../../control"  # seen from ROOT/attempts/N/JOB.ATTEMPT
 
 
@@ -58,12 +58,12 @@ def prepare(folder: str, spec: dict[str, Any]) -> int:
 def is_silent(folder: str) -> bool:
     """Whether an attempt that is over left nothing that anybody could want to read."""
     try:
-        names = os.listdir(folder)
-        return all(name == RECORD or name in _STREAMS for name in names) and all(
-            _is_plain(os.lstat(f"{folder}/{name}"), may_be_full=name == RECORD) for name in names
-        )
+        for name in os.listdir(folder):
+            if name not in _NAMES or not _is_plain(os.lstat(f"{folder}/{name}"), may_be_full=name == RECORD):
+                return False
     except OSError:
         return False
+    return True
 
 
 def reuse(old: str, folder: str, spec: dict[str, Any]) -> int | None:
@@ -146,4 +146,5 @@ def _write_blank(fd: int, spec: dict[str, Any], folder: str) -> None:
     content = records.blank(spec)
     if os.pwrite(fd, content, 0) != len(content):
         raise OSError(ENOSPC, os.strerror(ENOSPC), folder)
-    os.ftruncate(fd, len(content))  # whatever stood here before may have been longer
+    if os.fstat(fd).st_size != len(content):  # whatever stood here before may have been longer
+        os.ftruncate(fd, len(content))

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class Launcher:
 
         `control` is the folder for the shims' FIFOs. `when_done` is called when the shim has let the attempt go.
         """
-        message = json.dumps({"control": control, "stdin": stdin, "terminal": terminal}).encode()
+        message = _message(control, stdin, terminal)
         while True:
             shim = self._idle.pop() if self._idle else self._new_shim()
             try:
@@ -127,3 +128,9 @@ class Launcher:
             self._process.poll()
             self._process.returncode = 0  # not waited for: it may have shims to stay with
             self._process = None
+
+
+@lru_cache(maxsize=8)
+def _message(control: str, stdin: bool, terminal: bool) -> bytes:
+    """What goes with the descriptors: the same for nearly every attempt."""
+    return json.dumps({"control": control, "stdin": stdin, "terminal": terminal}).encode()

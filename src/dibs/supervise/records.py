@@ -12,12 +12,16 @@ from typing import Any
 
 SIZE = 1024
 _MAGIC = b"DIBS1"
+_ROUND = 512  # bytes
+_ENCODER = json.JSONEncoder(separators=(",", ":"))  # once: `json.dumps` makes a new one at every call
 _HEAD = 20  # bytes: magic, checksum, length
 
 
 def blank(spec: dict[str, Any]) -> bytes:
     """A record that nobody has taken, with its spec."""
-    return bytes(SIZE) + json.dumps(spec).encode()
+    text = json.dumps(spec).encode()
+    # Blanks up to a round length: the next attempt's spec mostly fits the file without making it shorter.
+    return bytes(SIZE) + text.ljust(-(-len(text) // _ROUND) * _ROUND)
 
 
 def is_blank(content: bytes) -> bool:
@@ -43,11 +47,11 @@ def decode(content: bytes) -> dict[str, Any] | None:
         body = content[_HEAD : _HEAD + int(head[2])]
         if zlib.crc32(body) != int(head[1], 16):
             return None
-        record = json.loads(body)
+        record = json.loads(body.decode())
     except (ValueError, IndexError):
         return None
     return record if isinstance(record, dict) else None
 
 
 def _body(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, separators=(",", ":")).encode()
+    return _ENCODER.encode(record).encode()

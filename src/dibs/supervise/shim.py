@@ -21,18 +21,22 @@ import traceback
 from array import array
 from collections.abc import Callable
 from errno import EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC
+from functools import lru_cache
 from typing import Any
 
 from dibs.supervise import records, tree
 from dibs.supervise.diagnosis import KernelKills, diagnose
 from dibs.supervise.logs import BoundedLogs, Log, open_log
-from dibs.supervise.starting import Handed, encoded, note, start, start_error
+from dibs.supervise.starting import Environment, Handed, note, start, start_error
 from dibs.supervise.stopping import Stopping, boottime
 
 MOST_DESCRIPTORS = 250  # the kernel passes at most 253 at once
 
 _PR_SET_CHILD_SUBREAPER = 36
+_CUT_SHORT = int(socket.MSG_CTRUNC)  # as a number: `&` with a flag of Python's takes longer than the system call
 _libc = ctypes.CDLL(None, use_errno=True)
+# Until then nobody could ask for the pid, and most short commands are over: they cost one write less.
+_SHORT = 0.05
 # How often we look for orphans that ended, and for limits after the machine slept.
 _HEARTBEAT = 5.0
 # What is in the way today may be gone tomorrow: too many processes or files, a full disk.
@@ -54,7 +58,7 @@ class Shim:
         self._control_path = ""
         self._facts: dict[str, Any] = {}
         self._starting = b""
-        self._environments: dict[str, dict[bytes, bytes]] = {}
+        self._environments: dict[str, Environment] = {}
         self._kernel_kills = KernelKills()
 
     def serve(self) -> None:
@@ -69,7 +73,7 @@ class Shim:
             if not message:
                 break
             record, *others = fds
-            answer = self._serve_one(json.loads(message), fds)
+            answer = self._serve_one(_wishes_in(message), fds)
             # Closing, never LOCK_UN, which would free the locks of others too.
             for fd in others:
                 os.close(fd)
@@ -124,7 +128,7 @@ class Shim:
         content = os.pread(handed.record, os.fstat(handed.record).st_size, 0)
         if not records.is_blank(content):
             return _NOT_RUN  # somebody ran this attempt before us
-        spec: dict[str, Any] = json.loads(content[records.SIZE :])
+        spec: dict[str, Any] = json.loads(content[records.SIZE :].decode())
         # The fence against a second start. Only a kill -9 must not undo it, so it is not synced.
         try:
             os.pwrite(handed.record, self._starting, 0)
@@ -156,11 +160,9 @@ class Shim:
             record |= {"by": "start", "message": message, "ended": time.time()}
         else:
             record |= {"state": "running", "pid": pid}
-            with contextlib.suppress(OSError):  # it runs: a copy-on-write disk that is full must not end it
-                os.pwrite(handed.record, records.encode(record), 0)
             if logs and spec.get("log_limit"):
                 bounded = BoundedLogs(logs, spec["log_limit"])
-            ended, stopping = _wait(pid, spec, handed, self._control, clock, bounded)
+            ended, stopping = _wait(record, spec, handed, self._control, clock, bounded)
             record |= ended
             if record["code"] != 0 and not record["by"]:
                 record |= self._diagnosis(record, logs, kernel_kills, boottime() - clock, stopping.sent)
@@ -188,14 +190,21 @@ class Shim:
         )
         return {} if found is None else {"cause": found[0], "message": found[1]}
 
-    def _environment(self, path: str) -> dict[bytes, bytes]:
-        """A captured environment, read once. As bytes, which need no encoding at every start."""
+    def _environment(self, path: str) -> Environment:
+        """A captured environment, read once."""
         if path not in self._environments:
             if len(self._environments) > 8:
                 self._environments.clear()
             with open(path, "rb") as file:
-                self._environments[path] = encoded(json.loads(file.read()))
+                self._environments[path] = Environment(json.loads(file.read()))
         return self._environments[path]
+
+
+@lru_cache(maxsize=8)
+def _wishes_in(message: bytes) -> dict[str, Any]:
+    """The same for nearly every attempt."""
+    found: dict[str, Any] = json.loads(message)
+    return found
 
 
 def receive(channel: socket.socket, most: int) -> tuple[bytes, list[int]]:
@@ -204,25 +213,35 @@ def receive(channel: socket.socket, most: int) -> tuple[bytes, list[int]]:
     Not `socket.recv_fds`: it takes flags and forgets them, and a command that inherits its attempt's lock would
     look like a living shim.
     """
-    size = array("i").itemsize
-    message, ancillary, flags, _ = channel.recvmsg(4096, socket.CMSG_LEN(most * size), socket.MSG_CMSG_CLOEXEC)
     fds = array("i")
+    room = socket.CMSG_LEN(most * fds.itemsize)
+    message, ancillary, flags, _ = channel.recvmsg(4096, room, socket.MSG_CMSG_CLOEXEC)
     for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            fds.frombytes(data[: len(data) - len(data) % size])
-    if flags & socket.MSG_CTRUNC:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    if flags & _CUT_SHORT:
         # A lock may be among those that did not arrive. Whoever receives ends here, and nothing was started.
         raise OSError(EMFILE, os.strerror(EMFILE))
     return message, list(fds)
 
 
 def _wait(
-    pid: int, spec: dict[str, Any], handed: Handed, control: int, clock: float, bounded: BoundedLogs | None
+    record: dict[str, Any],
+    spec: dict[str, Any],
+    handed: Handed,
+    control: int,
+    clock: float,
+    bounded: BoundedLogs | None,
 ) -> tuple[dict[str, Any], Stopping]:
-    """Wait for the command, obey the control FIFO and the time limit; return how it ended."""
+    """Wait for the command, obey the control FIFO and the time limit; return how it ended.
+
+    The record, which says that it runs, is written if that takes longer than a moment.
+    """
+    pid: int = record["pid"]
     poll = select.poll()
     poll.register(control, select.POLLIN)
     heartbeat = _HEARTBEAT
+    is_told = False
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -238,11 +257,17 @@ def _wait(
         if spec.get("checkpoint"):
             stopping.save_before_limit(*spec["checkpoint"])
     while True:
-        longest = heartbeat if bounded is None else min(heartbeat, bounded.seconds_left)
+        longest = heartbeat if is_told else min(heartbeat, _SHORT)
+        if bounded is not None:
+            longest = min(longest, bounded.seconds_left)
         ready = poll.poll(stopping.timeout(longest) * 1000)
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         if ended:
             break
+        if not is_told:
+            is_told = True
+            with contextlib.suppress(OSError):  # it runs: a copy-on-write disk that is full must not end it
+                os.pwrite(handed.record, records.encode(record), 0)
         _reap_orphans(pid)
         for fd, events in ready:
             if fd == control:

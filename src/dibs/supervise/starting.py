@@ -10,18 +10,8 @@ from dibs.supervise.logs import Log, open_log
 from dibs.supervise.plain import plain_words, shell_is_changed
 
 # What Python changed in this process, and what the shell that started us all ignores, must not reach the command.
-_RESET_SIGNALS = [
-    *(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT),
-    *(
-        signal.SIGTERM,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGALRM,
-        signal.SIGTSTP,
-        signal.SIGTTIN,
-        signal.SIGTTOU,
-    ),
-]
+# Every signal, because the C library asks the kernel about each one that is not named here.
+_RESET_SIGNALS = [int(number) for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +24,22 @@ class Handed:
     leases: tuple[int, ...] = ()  # locked; the command inherits them
 
 
-def start(spec: dict[str, Any], handed: Handed, inherited: dict[bytes, bytes], logs: list[Log]) -> int:
+class Environment:
+    """A captured environment, ready for many starts: as bytes, which need no encoding at every one."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        self.variables = _encoded(variables)
+        self.changes_shell = shell_is_changed(self.variables)
+
+
+def start(spec: dict[str, Any], handed: Handed, inherited: Environment, logs: list[Log]) -> int:
     """Start the command in a session of its own; `kill 0` in a job must not reach us.
 
     `logs` gets the files of its stdout and stderr, for the caller to close.
     """
-    environment = inherited | encoded(spec["env"])
-    for name, value in encoded(spec.get("unless_set", {})).items():
+    own = _encoded(spec["env"])
+    environment = inherited.variables | own
+    for name, value in _encoded(spec.get("unless_set", {})).items():
         environment.setdefault(name, value)
     os.umask(spec["umask"])
     try:
@@ -52,7 +51,7 @@ def start(spec: dict[str, Any], handed: Handed, inherited: dict[bytes, bytes], l
     os.putenv(b"PATH", environment.get(b"PATH", os.defpath.encode()))  # posix_spawnp looks in ours
     words = [word.encode("utf-8", "surrogateescape") for word in spec["words"]]
     streams = _streams(spec, handed, logs)
-    plain = None if shell_is_changed(environment) else plain_words(words)
+    plain = None if inherited.changes_shell or shell_is_changed(own) else plain_words(words)
     before = _bind_to(spec["cpus"], spec) if spec.get("cpus") else set()
     try:
         if plain is not None:
@@ -94,18 +93,16 @@ def _streams(spec: dict[str, Any], handed: Handed, logs: list[Log]) -> list[Any]
             (os.POSIX_SPAWN_DUP2, 0, 1),
             (os.POSIX_SPAWN_DUP2, 0, 2),
         ]
-    first = 0 if handed.stdin is None else handed.stdin  # our own is /dev/null
     out = open_log(spec["stdout"])
     logs.append(out)
     err = out
     if spec["stderr"] != spec["stdout"]:
         err = open_log(spec["stderr"])
         logs.append(err)
-    return [
-        (os.POSIX_SPAWN_DUP2, first, 0),
-        (os.POSIX_SPAWN_DUP2, out.fd, 1),
-        (os.POSIX_SPAWN_DUP2, err.fd, 2),
-    ]
+    actions = [(os.POSIX_SPAWN_DUP2, out.fd, 1), (os.POSIX_SPAWN_DUP2, err.fd, 2)]
+    if handed.stdin is not None:  # otherwise it gets ours, which is /dev/null
+        actions.append((os.POSIX_SPAWN_DUP2, handed.stdin, 0))
+    return actions
 
 
 def start_error(spec: dict[str, Any], error: OSError) -> str:
@@ -126,7 +123,7 @@ def note(spec: dict[str, Any], message: str) -> None:
             os.close(log.fd)
 
 
-def encoded(variables: dict[str, str]) -> dict[bytes, bytes]:
+def _encoded(variables: dict[str, str]) -> dict[bytes, bytes]:
     return {
         name.encode("utf-8", "surrogateescape"): value.encode("utf-8", "surrogateescape")
         for name, value in variables.items()
