@@ -7,7 +7,7 @@ import pytest
 from dibs.engine.health import Result
 from dibs.model.events import Trouble
 from dibs.model.gpus import CardState, GpuFault, GpuReading, Reading
-from dibs.model.jobs import Cause
+from dibs.model.jobs import Cause, JobId
 from dibs.policy.breakers import Limits
 from engine.queue_world import QueueWorld, a_wish
 from engine.world import a_pool
@@ -342,7 +342,9 @@ def test_a_card_that_fails_its_test_is_tested_again_later_each_time(make_queue):
     assert pauses == [600, 1200, 2400]
     assert marks(world) == OFF_THE_BUS
     sentences = [sentence for _, sentence in world.told(Trouble)]
-    assert any("GPU 1 has failed its test: cuInit says no; it is tested again at about" in one for one in sentences)
+    assert any(
+        "GPU 1 has failed its test: cuInit says no; it is tested again at about" in one for one in sentences
+    )
     assert "it is tested again at about" in world.health.prospect("index-1")
 
 
@@ -399,3 +401,23 @@ def test_a_card_that_was_given_back_has_three_failures_before_it_goes_again(make
 
     assert before == {}
     assert marks(world).keys() == {"gpu index-1"}
+
+
+@pytest.mark.parametrize("way", ["by itself", "by hand"])
+def test_a_card_does_not_rest_for_days_because_a_job_elsewhere_takes_days(make_queue, way):
+    world = make_queue(2, limits=Limits(quick_failures=0, gpu_failures=3))
+    world.add(a_wish("takes days", project="vision"))
+    world.add(*[a_wish(str(number), project="vision") for number in range(4)])
+    for job in (2, 3, 4):
+        world.end(JobId(job), code=1)
+    assert world.running() == [1]
+    assert "GPU 1 rests" in world.sentence(5)
+
+    if way == "by hand":
+        assert world.queue.undrain(["1"]) == ["index-1"]
+        world.settle_down()
+    else:
+        world.advance(3600)
+
+    assert world.running() == [1, 5]
+    assert marks(world) == {}

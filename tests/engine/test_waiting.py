@@ -84,8 +84,9 @@ def test_it_always_shows_what_a_plain_list_would(steps):
             elif act == "take":
                 # A limit that the line keeps in memory: it never shows more of a kind than it keeps.
                 queue.now = max(queue.now, clock)
-                shown = line.first(lambda _, most=min(one, 2): most, clock)
-                assert [job.id for job in shown] == queue.first(min(one, 2))
+                most = min(one, 2)
+                shown = line.first(lambda _, most=most: most, clock)
+                assert [job.id for job in shown] == queue.first(most)
                 for job in shown[:two]:
                     line.remove(job)
                     queue.jobs = [other for other in queue.jobs if other.id != job.id]

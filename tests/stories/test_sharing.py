@@ -51,6 +51,17 @@ def test_so_many_gpus_are_left_to_others(world: World) -> None:
     assert "waits: 1 GPU is left to others (min_free)" in ended.stdout
 
 
+def test_a_run_that_waits_because_cards_are_left_to_others_says_so(world: World) -> None:
+    other = world.start("run", "--gpus", "1", "--", "sleep", "1000")
+    wait_until(world.holders)
+
+    waiting = world.start("run", "--gpus", "0,1", "--only", "0", "--min-free", "1", "--", "true")
+    wait_until(lambda: "1 GPU is left to others (min_free)" in waiting.stderr, show=lambda: waiting.stderr)
+
+    other.signal(signal.SIGTERM)
+    assert waiting.wait().status == 0
+
+
 def test_what_another_run_holds_is_not_what_is_left_to_it(world: World) -> None:
     other = world.start("run", "--gpus", "2", "--", "sleep", "1000")
     wait_until(world.holders)

@@ -23,7 +23,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_in_the_package_is_built_from_this_source(made: Path):
     assert _files(BUILT) == _files(made), TO_DO
-    assert [name for name in _files(made) if (BUILT / name).read_bytes() != (made / name).read_bytes()] == [], TO_DO
+    assert [name for name in _files(made) if (BUILT / name).read_bytes() != (made / name).read_bytes()] == [], (
+        TO_DO
+    )
 
 
 def test_the_first_load_is_small(made: Path):

@@ -19,7 +19,9 @@ def scroller(page: Page) -> Locator:
 
 def line(page: Page, number: int) -> Locator:
     """The text of a line that is in sight, or near it."""
-    return page.locator(".log-line").filter(has=page.get_by_label(f"line {number}", exact=True)).locator(".log-text")
+    return (
+        page.locator(".log-line").filter(has=page.get_by_label(f"line {number}", exact=True)).locator(".log-text")
+    )
 
 
 def is_at_end(page: Page) -> bool:
@@ -125,9 +127,7 @@ def test_the_raw_file_is_downloaded(page: Page, site: Site, long: int, tmp_path:
     assert text.count("\n") == 100000
 
 
-def test_the_end_of_a_very_large_log_is_there_before_its_lines_are_counted(
-    page: Page, site: Site, house: House
-):
+def test_the_end_of_a_very_large_log_is_there_before_its_lines_are_counted(page: Page, site: Site, house: House):
     # A hole of gigabytes without a line break, as a job leaves it that truncates and seeks.
     command = f"echo beginning; truncate -s {SPARSE} /dev/stdout; printf '\\nthe end\\n' >> /proc/self/fd/1"
     number = house.add({"command": command, "name": "large"})

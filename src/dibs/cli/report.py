@@ -97,7 +97,7 @@ class Report:
 
     def tick(self, progress: Progress) -> None:
         now = time.monotonic()
-        self._say_wait(now)
+        self._say_wait(now, is_idle=progress.running == 0)
         if not self._shows_progress or now < self._progress_at:
             return
         self._progress_at = now + _PROGRESS_EVERY
@@ -207,15 +207,16 @@ class Report:
             text += f"; it is tried again in {show_duration(event.retry_at - time.time())}"
         self._say(text, "yellow" if event.outcome.cause is Cause.STOPPED else "red")
 
-    def _say_wait(self, now: float) -> None:
+    def _say_wait(self, now: float, *, is_idle: bool) -> None:
         """Say why nothing starts when somebody else is the reason, and not when it passes in a moment.
 
-        Our own jobs stand on the progress line.
+        Our own jobs stand on the progress line; while none runs, it is never they who are waited for.
         """
         if self._wait is None or now - self._wait[1] < _PATIENCE:
             return
         sentence, self._wait = self._wait[0], None
-        if (" of " in sentence or "busy" in sentence or "answer" in sentence) and sentence != self._said_wait:
+        is_others = is_idle or " of " in sentence or "busy" in sentence or "answer" in sentence
+        if is_others and sentence != self._said_wait:
             self._said_wait = sentence
             self._say(f"dibs: the next job {sentence}" if not self._single else f"dibs: {sentence}")
 

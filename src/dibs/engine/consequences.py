@@ -13,6 +13,8 @@ from dibs.store.catch_up import record
 from dibs.store.journal import Journal
 from dibs.store.queue import Mark, is_met
 
+_LONGEST_REST = 300.0  # seconds; whoever runs elsewhere may do so for days
+
 
 class Consequences:
     """The queue's observer. What it keeps in memory comes back when a turn fails."""
@@ -56,6 +58,8 @@ class Consequences:
         self._store.events.write(now, "job.astray", job.id, body)
 
     def before_commit(self) -> None:
+        if self._rests and "rest" not in self._engine.hand.timers:
+            self._end_rests()
         lines, self._lines = self._lines, []
         must_sync, self._must_sync = self._must_sync, False
         record(self._store, self._journal, lines, sync=must_sync)
@@ -122,13 +126,14 @@ class Consequences:
         self.load_marks()
 
     def unmark(self, subject: str, now: float) -> bool:
-        if not self._store.queue.unmark(subject):
-            return False
         kind, _, name = subject.partition(" ")
+        is_resting = kind == "gpu" and self._rests.pop(name, None) is not None
+        if self._store.queue.unmark(subject):
+            self._lines.append(journal.unmarked(subject))
+        elif not is_resting:
+            return False
         if kind == "gpu":  # whoever gives a card back wants it to be tried again
             self._breakers = fresh_for(self._breakers, name)
-            self._rests.pop(name, None)
-        self._lines.append(journal.unmarked(subject))
         self._tell_mark(subject, "cleared", "", now)
         self.load_marks()
         return True
@@ -200,8 +205,18 @@ class Consequences:
             rested = {*verdicts.trust, *verdicts.quarantine}
             self._rests = {key: why for key, why in {**self._rests, **verdicts.rest}.items() if key not in rested}
             self.load_marks()
+        if verdicts.rest:
+            self._engine.hand.timers["rest"] = now + _LONGEST_REST
         for key, why in verdicts.quarantine.items():
             self.mark(Mark(f"gpu {key}", "quarantined", why, now))
+
+    def _end_rests(self) -> None:
+        """Nobody has told whose fault it was: try these cards again."""
+        for key in self._rests:
+            self._breakers = fresh_for(self._breakers, key)
+        self._rests = {}
+        self.load_marks()
+        self._engine.hand.ask_for_turn()
 
     def _running(self) -> list[tuple[str, str]]:
         """The cards that jobs run on now, each with its job's group."""

@@ -168,7 +168,7 @@ class Health:
             self._tell(f"GPU {card.gpu.number} has failed its test: {result.sentence}{self._when(key)}")
 
     def prospect(self, key: str) -> str:
-        """How a quarantined card comes back: `it is tested at about 14:30; `dibs gpus undrain 1` uses it at once`."""
+        """How a quarantined card comes back: `it is tested at about 14:30; … uses it at once`."""
         command = f"`dibs gpus undrain {self._number(key)}`"
         if key in self._lost():
             return f"reset the card or restart the machine; then {command} uses it again"

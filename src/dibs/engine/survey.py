@@ -94,7 +94,7 @@ def survey(
 
 
 def unseen(key: str, number: str | None, *, is_asked: bool) -> GpuUse:
-    """A card of the queue that the driver does not show: it is gone, unless it was only declared or nobody answers.
+    """A card of the queue that the driver does not show: gone, unless it was declared or nobody answers.
 
     `number` is as people write it: `0`, or `0:1` for a part of a card.
     """

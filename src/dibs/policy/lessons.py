@@ -29,11 +29,6 @@ def with_margin(peak: int) -> int:
     return math.ceil((peak * _MORE + _BESIDE) / _STEP) * _STEP
 
 
-def _peak_behind(booked: int) -> int:
-    """The peak for which so many bytes are booked."""
-    return max(0, math.floor((booked - _BESIDE) / _MORE))
-
-
 def learn(lesson: Lesson | None, usage: Usage | None, outcome: Outcome, booked: int = 0) -> Lesson | None:
     """What is known after an attempt for which so many bytes were booked. None: still nothing.
 
@@ -43,8 +38,9 @@ def learn(lesson: Lesson | None, usage: Usage | None, outcome: Outcome, booked: 
         if usage is not None and usage.was_alone:
             return lesson  # it is too large for the card: that says nothing about those that are not
         before = lesson or Lesson()
-        # It may have been an early guess, or its owner's: that much did not suffice beside others.
-        return replace(before, peak_vram=max(before.peak_vram, _peak_behind(booked)), needs_card=True)
+        if booked > with_margin(before.peak_vram):  # an early guess, or its owner's: that much did not suffice
+            before = replace(before, peak_vram=math.floor((booked - _BESIDE) / _MORE))
+        return replace(before, needs_card=True)
     if usage is None or not usage.peak_vram:
         return lesson
     went_through = outcome.cause is None and usage.seconds >= _LEAST_SECONDS

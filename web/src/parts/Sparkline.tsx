@@ -7,8 +7,9 @@ interface Props {
 const WIDTH = 120;
 const HEIGHT = 28;
 
-/** A line without axes; a gap where nobody could tell. */
-export function Sparkline({ values, most, label }: Props) {
+/** A line without axes, from the first value that is known; a gap where nobody could tell. */
+export function Sparkline({ values: all, most, label }: Props) {
+  const values = all.slice(Math.max(0, all.findIndex((value) => value !== null)));
   const step = WIDTH / Math.max(1, values.length - 1);
   let path = "";
   let isDown = false;

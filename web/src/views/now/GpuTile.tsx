@@ -5,7 +5,7 @@ import { to } from "../../router";
 import { now } from "../../state/clock";
 import { isReadOnly } from "../../state/session";
 import { say, sayError } from "../../state/toasts";
-import { ago, size } from "../../words";
+import { duration, size } from "../../words";
 
 export interface Past {
   key: string;
@@ -26,6 +26,7 @@ interface Props {
 
 /** One card: what it is, what it does, who has it. */
 export function GpuTile({ gpu, past, running, refresh }: Props) {
+  const strangers = gpu.processes.filter((one) => one.is_foreign);
   const name = gpu.index === null ? gpu.key : `GPU ${gpu.number ?? gpu.index}`;
   return (
     <article class={`panel tile tile-${gpu.state}`} aria-label={name}>
@@ -44,17 +45,18 @@ export function GpuTile({ gpu, past, running, refresh }: Props) {
         />
       </div>
       <p class="faint tile-facts">{facts(gpu)}</p>
-      {gpu.why && <p class="tile-why">{gpu.why}</p>}
+      {gpu.why && (gpu.state !== "busy" || !strangers.length) && <p class="tile-why">{gpu.why}</p>}
       <ul class="holders">
         {gpu.holders.map((holder) => (
           <li key={`${holder.job}-${holder.pid}`}>
             <Holding name={holder.job} job={running.find((job) => isHeldBy(job, holder.job, gpu.number))} /> of {holder.user}
-            <span class="faint"> since {ago(holder.since_at, now.value)}</span>
+            {holder.since_at && <span class="faint"> for {duration((now.value - Date.parse(holder.since_at)) / 1000)}</span>}
           </li>
         ))}
-        {gpu.processes.filter((one) => one.is_foreign).map((one) => (
+        {strangers.map((one) => (
           <li key={one.pid}>
-            {one.name || "a process"} of {one.user ?? "somebody"} <span class="faint">pid {one.pid}, {size(one.memory_bytes)}</span>
+            {one.name || "a process"} of {one.user ?? "somebody"}
+            <span class="faint"> without a lease, pid {one.pid}, {size(one.memory_bytes)}</span>
           </li>
         ))}
       </ul>

@@ -30,10 +30,10 @@ export function Prospects({ prospects }: { prospects: Prospect[] }) {
 function sentence({ gpus, starts_at, reason }: Prospect): string {
   const where = gpus?.length ? ` on GPU ${gpus.join(", ")}` : "";
   if (!reason) return `now${where}`;
-  const why = reason.sentence.replace(/^waits:? ?/, "");
-  if (!starts_at) return `not yet: ${why}`;
+  const why = reason.sentence.replace(/^waits\b/, "it waits");
+  if (!starts_at) return `not yet; ${why}`;
   const left = (Date.parse(starts_at) - Date.now()) / 1000;
-  return `${left > 60 ? `in about ${duration(left)}` : "soon"}${where}: ${why}`;
+  return `${left > 60 ? `in about ${duration(left)}` : "soon"}${where}; ${why}`;
 }
 
 function grouped(texts: string[]): { first: number; last: number; text: string }[] {

@@ -1,0 +1,218 @@
+"""Makes docs/pictures/page-*.png: the page of the real program, with real jobs on cards out of a file.
+
+The pictures differ a little from run to run, because times and measurements do: commit them when the page looks
+different. `make docs` runs this.
+"""
+
+import contextlib
+import json
+import os
+import pwd
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from math import sin
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs" / "pictures"
+BIN = Path(sys.executable).parent
+PATIENCE = 60.0  # seconds
+WIDE, NARROW = 1280, 390  # pixels
+HEIGHTS = {"now": 760, "jobs": 720, "job": 1180, "timeline": 420, "submit": 1060}
+# What is drawn here is the same wherever it is drawn: no sandbox for root, no graphics card.
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--font-render-hinting=none"]
+
+_TRAIN = r"""
+import sys, time
+print(f"\033[1mResNet-50\033[0m on ImageNet, learning rate \033[36m{sys.argv[-1]}\033[0m")
+for step in range(50, 1_000_000, 50):
+    loss, speed = 2.4 / (1 + step / 900) + 0.31, 2710 + step % 97
+    print(f"step {step:6}  \033[32mloss {loss:.4f}\033[0m  {speed} images/s", flush=True)
+    if step % 500 == 0:
+        print("\033[33mwarning\033[0m: the loader waits for the disk")
+    time.sleep(0.01 if step < 3000 else 1)
+"""
+_OOM = """
+import sys, time
+time.sleep(3)
+sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+"""
+
+
+def main() -> None:
+    """Make every picture."""
+    with tempfile.TemporaryDirectory(prefix="dibs-pictures-") as scratch, _queue(Path(scratch)) as queue:
+        address = _said(["dibs", "web", "--no-open"], queue.environment).strip()
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+            _take_all(browser, address, queue)
+            browser.close()
+
+
+def _take_all(browser: Browser, address: str, queue: "Queue") -> None:
+    first = browser.new_context()
+    page = first.new_page()
+    page.goto(address)
+    page.locator(".connection-live").wait_for()
+    signed_in = first.storage_state()
+    for name, width, scheme, views in (
+        ("", WIDE, "light", ("now", "jobs", "job", "timeline", "submit")),
+        ("-dark", WIDE, "dark", ("now", "job")),
+        ("-narrow", NARROW, "light", ("now", "jobs", "job")),
+    ):
+        context = browser.new_context(storage_state=signed_in, color_scheme=scheme)  # type: ignore[arg-type]
+        page = context.new_page()
+        for view in views:
+            page.set_viewport_size({"width": width, "height": HEIGHTS[view] if width == WIDE else 800})
+            _show(page, address.partition("#")[0], view, queue)
+            _take(page, f"page-{view}{name}", queue)
+        context.close()
+
+
+def _show(page: Page, place: str, view: str, queue: "Queue") -> None:
+    paths = {
+        "now": "now",
+        "jobs": "jobs",
+        "job": f"job/{queue.shown}",
+        "timeline": "timeline?hours=0.02",
+        "submit": "submit",
+    }
+    page.goto("about:blank")
+    page.goto(f"{place}#/{paths[view]}")
+    page.locator(".connection-live").wait_for()
+    page.locator("main").locator("h1, [role=table]").first.wait_for()
+    if view == "submit":
+        page.get_by_label("Name", exact=True).fill("lr-search")
+        page.get_by_label("Folder").fill("/home/ben/vision")
+        lines = [f"python train.py --lr {rate}" for rate in ("0.1", "0.03", "0.01")]
+        page.get_by_label("Commands").fill("\n".join(lines))
+        page.get_by_label("Time limit").fill("2h")
+        page.get_by_role("button", name="Dry run").click()
+        page.get_by_role("region", name="dry run").wait_for()
+        page.evaluate("() => scrollTo(0, 0)")
+    page.wait_for_timeout(1500)  # what is asked for in the second place
+
+
+def _take(page: Page, name: str, queue: "Queue") -> None:
+    # Whoever makes them is called ben, and has a home.
+    page.evaluate(
+        """names => { const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+            while (walk.nextNode()) for (const [old, shown] of names)
+              walk.currentNode.data = walk.currentNode.data.replaceAll(old, shown); }""",
+        [
+            [str(queue.home), "/home/ben"],
+            [str(queue.state), "/home/ben/.local/state/dibs"],
+            [pwd.getpwuid(os.geteuid()).pw_name, "ben"],
+        ],
+    )
+    path = PICTURES / f"{name}.png"
+    page.screenshot(path=path, animations="disabled")
+    print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1024 + 1} KiB")
+
+
+class Queue:
+    """A daemon with cards of a file, and jobs that ran, run and wait."""
+
+    def __init__(self, scratch: Path, cards: Path) -> None:
+        self.shown = 0
+        self.home, self.state = scratch / "home", scratch / "state"
+        self.place = self.home / "vision"
+        self.place.mkdir(parents=True)
+        (self.place / "train.py").write_text(_TRAIN)
+        (self.place / "wide.py").write_text(_OOM)
+        kept = {name: os.environ[name] for name in ("HOME", "LANG", "USER") if name in os.environ}
+        self.environment = {
+            **kept,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "DIBS_STATE": str(self.state),
+            "DIBS_LEASES": str(scratch / "leases"),
+            "DIBS_PROBE": f"fake:{cards}",
+        }
+
+    def add(self, name: str, command: str, *words: str) -> int:
+        line = ["dibs", "add", "--parsable", "-J", name, *words, "--", *command.split()]
+        return int(_said(line, self.environment, self.place).split("-")[0])
+
+    def dibs(self, *words: str, check: bool = True) -> None:
+        subprocess.run(["dibs", *words], cwd=ROOT, env=self.environment, capture_output=True, check=check)
+
+
+@contextlib.contextmanager
+def _queue(scratch: Path) -> Iterator[Queue]:
+    cards = scratch / "cards.json"
+    stranger = subprocess.Popen(["sleep", "600"])
+    world = json.loads((ROOT / "tests" / "data" / "readings" / "four_cards.json").read_text())
+    world["gpus"][0]["processes"][0]["pid"] = stranger.pid
+    world["gpus"][3] |= {"name": "NVIDIA H200", "memory_total": world["gpus"][0]["memory_total"], "memory_used": 0}
+    over = threading.Event()
+    life = threading.Thread(target=_live, args=(cards, world, over))
+    _write(cards, world)
+    queue = Queue(scratch, cards)
+    try:
+        life.start()
+        _fill(queue)
+        yield queue
+    finally:
+        over.set()
+        life.join()
+        queue.dibs("daemon", "stop", "--jobs", check=False)
+        stranger.kill()
+        stranger.wait()
+
+
+def _fill(queue: Queue) -> None:
+    for number, (project, seconds) in enumerate((("vision", 6), ("language", 9), ("vision", 4), ("speech", 7))):
+        queue.add(f"warm-up-{number}", f"sleep {seconds}", "-P", project, "-t", "10m")
+    broken = queue.add("wide-net", "python3 wide.py --width 4096", "-P", "vision")
+    typo = queue.add("typo", "python3 trian.py --lr 0.1", "-P", "language")
+    queue.dibs("wait", "-q", str(broken), str(typo), check=False)
+    queue.shown = queue.add("resnet-baseline", "python3 train.py --lr 0.1", "-P", "vision", "-t", "4h")
+    queue.add("tokenizer", "sleep 600", "-P", "language", "-t", "2h")
+    for rate in ("0.1", "0.03", "0.01"):
+        queue.add(f"lr-{rate}", "sleep 600", "-P", "vision", "-t", "30m")
+    queue.add("two-cards", "sleep 600", "-P", "language", "-n", "2")
+    queue.add("evaluate", "sleep 600", "-P", "vision", "--after", str(queue.shown))
+    queue.add("later", "sleep 600", "-P", "speech", "--hold")
+    deadline = time.monotonic() + PATIENCE
+    while not re.search(r'"running": 3', _said(["dibs", "daemon", "status", "--json"], queue.environment)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(25)  # for charts with something in them
+
+
+def _live(cards: Path, world: Any, over: threading.Event) -> None:
+    """Let the cards do something: a load that wavers, memory that fills."""
+    turn = 0
+    while not over.wait(0.5):
+        turn += 1
+        for card in world["gpus"][:3]:
+            place = card["index"]
+            card["load"] = max(0, min(100, round(84 + 10 * sin(turn / 3 + place) + 6 * sin(turn * 1.7))))
+            if place:
+                card["memory_used"] = int((21 + 3 * place + min(turn, 40) / 4) * 2**30)
+                card["power"] = 310.0 + 2.2 * card["load"] + 7 * sin(turn)
+                card["temperature"] = 55 + place + min(turn // 6, 9)
+        _write(cards, world)
+
+
+def _write(cards: Path, world: object) -> None:
+    new = cards.with_suffix(".new")
+    new.write_text(json.dumps(world))
+    new.rename(cards)
+
+
+def _said(command: list[str], environment: dict[str, str], place: Path = ROOT) -> str:
+    ended = subprocess.run(command, cwd=place, env=environment, capture_output=True, check=True, text=True)
+    return ended.stdout
+
+
+if __name__ == "__main__":
+    main()
