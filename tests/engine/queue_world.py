@@ -44,6 +44,13 @@ class QueueWorld(World):
             lambda text: Pool(cards=()),
         )
 
+    def make_list(self) -> None:
+        """Jobs come from people, who have one environment; a list would make its own of the store."""
+        environment = {"HOME": "/"}
+        with self.store.turn():
+            key = self.store.keep_environment(environment)
+        self.engine.place.keep_environment(key, environment)
+
     def come_back(self, *, with_list: bool = False) -> None:
         self.open()
         self.engine.come_back()

@@ -269,6 +269,9 @@ class World:
             reach=self._reach,
             most_without_gpu=self.most_without_gpu,
         )
+        self.make_list()
+
+    def make_list(self) -> None:
         self.list = RunList(self.engine)
         self.environment = self.list.capture({"HOME": "/"})
 
