@@ -45,7 +45,12 @@ export function GpuTile({ gpu, past, running, refresh }: Props) {
         />
       </div>
       <p class="faint tile-facts">{facts(gpu)}</p>
-      {gpu.why && (gpu.state !== "busy" || !strangers.length) && <p class="tile-why">{gpu.why}</p>}
+      {gpu.why && (gpu.state !== "busy" || !strangers.length) && (
+        <p class="tile-why">
+          {gpu.why}
+          {gpu.remedy && <span class="faint">; {gpu.remedy}</span>}
+        </p>
+      )}
       <ul class="holders">
         {gpu.holders.map((holder) => (
           <li key={`${holder.job}-${holder.pid}`}>
