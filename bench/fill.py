@@ -22,10 +22,10 @@ def fill(daemon: Daemon, jobs: int) -> None:
         daemon.wait_for(ran, limit_seconds=120)
     finally:
         daemon.stop()
-    _copy(daemon.store, ran, jobs // ran)
+    multiply(daemon.store, ran, jobs // ran)
 
 
-def _copy(path: str, step: int, times: int) -> None:
+def multiply(path: str, step: int, times: int) -> None:
     """The triggers run for every copy, so that the counts are right. A copy is a second older than the next."""
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("pragma synchronous = off")

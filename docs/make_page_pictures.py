@@ -26,7 +26,7 @@ PICTURES = ROOT / "docs" / "pictures"
 BIN = Path(sys.executable).parent
 PATIENCE = 60.0  # seconds
 WIDE, NARROW = 1280, 390  # pixels
-HEIGHTS = {"now": 760, "jobs": 720, "job": 1180, "timeline": 420, "submit": 1060}
+HEIGHTS = {"now": 760, "jobs": 720, "job": 1180, "timeline": 480, "submit": 1060}
 # What is drawn here is the same wherever it is drawn: no sandbox for root, no graphics card.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--font-render-hinting=none"]
 

@@ -183,7 +183,7 @@ def build_queue(
         consequences,
         engine.place,
         Explain(engine, time.time),
-        lambda text: resolve_pool(text, probe, environ),
+        lambda text, looks: resolve_pool(text, looks, environ),
     )
     return BuiltQueue(
         engine=engine,

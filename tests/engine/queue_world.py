@@ -41,7 +41,7 @@ class QueueWorld(World):
             consequences,
             self.engine.place,
             Explain(self.engine, lambda: self.now),
-            lambda text: Pool(cards=()),
+            lambda text, probe: Pool(cards=()),
         )
 
     def make_list(self) -> None:

@@ -421,3 +421,117 @@ def test_a_card_does_not_rest_for_days_because_a_job_elsewhere_takes_days(make_q
 
     assert world.running() == [1, 5]
     assert marks(world) == {}
+
+
+# -- what the jobs say that failed on a bad card --------------------------------------------------------
+
+EXCUSE = (
+    "GPU 1 was quarantined after this: 3 jobs failed there one after another within 10s each, while others "
+    "succeeded elsewhere"
+)
+
+
+def fail_three_on_gpu_1(world, **more):
+    """Three attempts fail on GPU 1, then a job on GPU 0 succeeds; gives the jobs that failed."""
+    world.add(a_wish("takes its time", project="vision"))
+    failed = []
+    for number in range(3):
+        (job,) = world.add(a_wish(str(number), project="vision", **more))
+        assert world._run_of(job).claims[0].index == 1
+        world.end(job, code=1)
+        failed.append(job.id)
+    return failed
+
+
+def messages(world, job):
+    rows = [world.store.listing.row(JobId(job)), *world.store.listing.attempts(JobId(job))]
+    own, *attempts = [row.outcome.message if row.outcome else "" for row in rows]
+    return own, attempts
+
+
+def test_the_jobs_that_failed_on_a_card_say_that_it_was_quarantined_and_how_they_run_again(make_queue):
+    world = make_queue(2, limits=Limits(quick_failures=0, gpu_failures=3))
+    failed = fail_three_on_gpu_1(world)
+    before = [messages(world, job) for job in failed]
+
+    world.end(JobId(1))
+
+    assert before == [("", [""])] * 3
+    for job in failed:
+        said = f"{EXCUSE}; `dibs retry {job}` runs it again"
+        assert messages(world, job) == (said, [said])
+        assert world.store.listing.row(JobId(job)).outcome.cause is Cause.EXIT_CODE
+    assert messages(world, 1) == ("", [""])
+    told = [row for row in world.store.events.since(0) if row.kind == "job.excused"]
+    assert [row.job for row in told] == failed
+    assert [row.body for row in told] == [{"attempt": 1, "message": messages(world, job)[0]} for job in failed]
+
+
+def test_what_was_said_before_stays_and_what_runs_again_or_is_gone_is_not_asked_for_again(make_queue):
+    world = make_queue(2, limits=Limits(quick_failures=0, gpu_failures=3))
+    see(world)
+    world.add(a_wish("takes its time", project="vision"))
+    (said, retried, gone) = (JobId(2), JobId(3), JobId(4))
+    for job in (said, retried, gone):
+        world.add(a_wish("fails", project="vision"))
+        if job == said:
+            see(world, (31, 1))
+        world.end(job, code=1)
+        see(world)
+        world.advance(60)  # what a program did wrong is nobody else's fault after that
+        see(world)
+    assert world.state(gone) == "failed"
+    world.do("retry", retried)
+    with world.engine.change():
+        world.store.queue.remove([gone])
+
+    world.end(JobId(1))
+
+    (own, [last]) = messages(world, said)
+    assert own == last
+    assert own.startswith("the driver reported Xid 31: an illegal memory access by the program; GPU 1 was")
+    assert own.endswith("; `dibs retry 2` runs it again")
+    assert messages(world, retried) == ("", [EXCUSE])  # it is in the queue already
+    assert [row.job for row in world.store.events.since(0) if row.kind == "job.excused"] == [said, retried]
+
+
+def test_a_job_that_was_tried_again_says_it_of_the_attempt_alone(make_queue):
+    world = make_queue(2, limits=Limits(quick_failures=0, gpu_failures=3))
+    failed = fail_three_on_gpu_1(world, retries=1)
+
+    world.end(JobId(1))
+    world.run_out()
+
+    for job in failed:
+        assert world.state(job) == "succeeded"
+        assert messages(world, job) == ("", [EXCUSE, ""])
+
+
+def test_a_job_on_two_bad_cards_names_both_and_one_way_out(make_queue):
+    world = make_queue(4, limits=Limits(quick_failures=0, gpu_failures=3))
+    world.add(a_wish("takes its time", project="vision", gpus=2))
+    for job in (2, 3, 4):
+        world.add(a_wish("fails", project="vision", gpus=2))
+        world.end(JobId(job), code=1)
+
+    world.end(JobId(1))
+
+    said, _ = messages(world, 2)
+    assert marks(world).keys() == {"gpu index-2", "gpu index-3"}
+    assert said.count("GPU 2 was quarantined") == said.count("GPU 3 was quarantined") == 1
+    assert said.count("`dibs retry 2` runs it again") == 1
+
+
+def test_a_full_disk_takes_the_sentence_back_with_the_quarantine_and_both_come_later(make_queue):
+    world = make_queue(2, limits=Limits(quick_failures=0, gpu_failures=3))
+    failed = fail_three_on_gpu_1(world)
+
+    world.store.is_full = True
+    world.end(JobId(1))
+    before = marks(world), [messages(world, job)[0] for job in failed]
+    world.store.is_full = False
+    world.advance(10)
+
+    assert before == ({}, ["", "", ""])
+    assert marks(world).keys() == {"gpu index-1"}
+    assert [messages(world, job)[0].count(EXCUSE) for job in failed] == [1, 1, 1]

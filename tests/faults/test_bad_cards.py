@@ -79,6 +79,16 @@ def test_one_of_two_cards_that_fails_everything_loses_at_most_three_of_forty_job
     assert counts.keys() == {"succeeded", "failed"} and counts["failed"] <= 3
     assert [_gpus(world)[index]["state"] for index in (0, 1)] == ["free", "quarantined"]
     assert set(world.ledger.gpus().values()) == {"0"}
+    failed = json.loads(world.dibs("ls", "--state", "failed", "--json").stdout)["jobs"]
+    for job in failed:
+        number = job["id"]
+        excuse = f"GPU 1 was quarantined after this: {len(failed)} jobs failed there one after another"
+        assert job["message"].startswith(excuse)
+        assert job["message"].endswith(f"elsewhere; `dibs retry {number}` runs it again")
+        assert excuse in world.dibs("info", str(number)).stdout
+        assert excuse in world.dibs("why", str(number)).stdout
+    world.dibs("retry", *[str(job["id"]) for job in failed])
+    assert _counts(world) == {"succeeded": 40}
     _stop(world)
 
 
@@ -143,6 +153,20 @@ def test_a_card_that_falls_off_the_bus_is_taken_out_and_its_job_goes_elsewhere(
     assert first["message"] == "GPU 1 failed: Xid 79: it has fallen off the bus"
     assert (second["gpus"], over["state"]) == ([0], "succeeded")
     assert "quarantined" in shown and "it has fallen off the bus" in shown
+    _stop(world)
+
+
+def test_a_fault_that_was_read_for_a_change_of_the_pool_still_takes_its_card_out(world: World) -> None:
+    machine = Machine(world, cards=3)
+    world.run_daemon(pool="0,1")
+    _gpus(world)  # the first look is over, and without work the next one is far away
+
+    machine.fault(79, 1)
+    world.dibs("gpus", "add", "2")
+    gpu = _wait_for_state(world, 1, "quarantined")
+
+    assert gpu["why"] == "Xid 79: it has fallen off the bus"
+    assert _gpus(world)[2]["state"] == "free"
     _stop(world)
 
 

@@ -87,7 +87,7 @@ def test_only_who_may_still_be_alive_counts(user, alive, counts):
     assert found == ((process,) if counts else ())
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), 1])
+@pytest.mark.parametrize("pid", [os.getpid(), 1], ids=["ours", "init"])
 def test_a_running_process_is_alive_whoever_owns_it(pid):
     alive = pid_is_alive(pid)
 

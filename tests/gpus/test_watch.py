@@ -25,7 +25,7 @@ class SteeredProbe:
         self.answers = queue.Queue()
         self.reads = 0
 
-    def read(self):
+    def read(self, *, energy=False):
         self.reads += 1
         self.begun.put(threading.current_thread())
         answer = self.answers.get()
@@ -345,3 +345,36 @@ def test_a_fault_that_no_answer_told_is_in_the_next_one_and_only_there(probe, wa
     probe.begun.get(timeout=LONG)
     probe.answers.put(a_reading())
     assert got.get(timeout=LONG).faults == ()
+
+
+def test_a_fault_that_somebody_beside_the_watcher_read_is_in_its_next_answer_and_only_there(probe, watch):
+    watcher = settle(probe, watch, interval=NEVER)
+    taken, own = GpuFault("GPU-0", 79), GpuFault("GPU-1", 31)
+    got = queue.Queue()
+
+    probe.answers.put(Reading(at=NOON, faults=(taken,)))
+    beside = watcher.read()
+    probe.begun.get(timeout=LONG)
+    for faults in ((own,), ()):
+        watcher.ask(got.put)
+        probe.begun.get(timeout=LONG)
+        probe.answers.put(Reading(at=NOON, faults=faults))
+        told = got.get(timeout=LONG).faults
+        assert told == ((taken, own) if faults else ())
+
+    assert beside.faults == (taken,)
+
+
+def test_a_card_that_tells_without_end_beside_the_watcher_fills_no_memory(probe, watch):
+    watcher = settle(probe, watch, interval=NEVER)
+    got = queue.Queue()
+
+    for _ in range(30):
+        probe.answers.put(Reading(at=NOON, faults=(GpuFault("GPU-0", 79),) * 10))
+        watcher.read()
+        probe.begun.get(timeout=LONG)
+    watcher.ask(got.put)
+    probe.begun.get(timeout=LONG)
+    probe.answers.put(a_reading())
+
+    assert len(got.get(timeout=LONG).faults) == 100

@@ -22,11 +22,12 @@ class Rules:
         self.held = []
         self.quarantined = {}
         self.resting = {}
+        self.ends = 0
 
     def end(self, outcome, *gpus, group="project vision", running=()):
-        self.state, found = after(
-            self.state, Over(group=group, gpus=tuple(gpus), outcome=outcome), self.limits, running
-        )
+        self.ends += 1
+        over = Over(attempt=(self.ends, 1), group=group, gpus=tuple(gpus), outcome=outcome)
+        self.state, found = after(self.state, over, self.limits, running)
         self.held += [found.hold] if found.hold else []
         self.quarantined |= found.quarantine
         self.resting |= found.rest
@@ -228,6 +229,29 @@ def test_a_success_elsewhere_before_the_first_failure_does_not_tell():
     assert rules.quarantined == {}
 
 
+def test_a_quarantine_names_the_attempts_that_failed_in_a_row_there_and_no_others():
+    rules = Rules()
+
+    for outcome, gpu in [(BAD, "g1"), (OK, "g1"), (BAD, "g1"), (SLOW, "g0"), (BAD, "g1"), (BAD, "g1")]:
+        found = rules.end(outcome, gpu)
+        assert not found.failures
+    found = rules.end(OK, "g0")
+
+    assert found.quarantine.keys() == {"g1"}
+    assert found.failures == {"g1": ((3, 1), (5, 1), (6, 1))}
+
+
+def test_of_a_streak_without_end_only_the_last_attempts_are_remembered():
+    rules = Rules(Limits(quick_failures=0, gpu_failures=3))
+
+    for _ in range(500):
+        rules.end(BAD, "g1")
+    found = rules.end(OK, "g0")
+
+    assert found.quarantine["g1"].startswith("500 jobs failed there")
+    assert found.failures["g1"] == tuple((number, 1) for number in range(437, 501))
+
+
 def test_a_success_on_the_gpu_itself_clears_it():
     rules = Rules()
 
@@ -404,7 +428,7 @@ def test_what_the_rules_remember_does_not_grow():
 def test_a_state_is_never_changed_in_place():
     before = Breakers()
 
-    after(before, Over(group="project a", gpus=("g0",), outcome=BAD), LIMITS)
+    after(before, Over(attempt=(1, 1), group="project a", gpus=("g0",), outcome=BAD), LIMITS)
 
     assert before == Breakers()
 
@@ -412,12 +436,12 @@ def test_a_state_is_never_changed_in_place():
 def test_attempts_that_are_tried_again_count_for_the_card_and_not_for_the_group():
     state = Breakers()
     found = None
-    for _ in range(3):
-        over = Over(group="project vision", gpus=("g1",), outcome=BAD, is_last=False)
+    for number in (1, 2, 3):
+        over = Over(attempt=(1, number), group="project vision", gpus=("g1",), outcome=BAD, is_last=False)
         state, found = after(state, over, LIMITS)
         assert not found.hold
     for _ in range(3):
-        over = Over(group="project vision", gpus=("g0",), outcome=OK)
+        over = Over(attempt=(2, 1), group="project vision", gpus=("g0",), outcome=OK)
         state, found = after(state, over, LIMITS)
         if found.quarantine:
             break
@@ -428,8 +452,8 @@ def test_attempts_that_are_tried_again_count_for_the_card_and_not_for_the_group(
 
 def test_a_job_that_is_tried_again_and_again_holds_no_group():
     state = Breakers()
-    for _ in range(20):
-        over = Over(group="project vision", gpus=("g0",), outcome=BAD, is_last=False)
+    for number in range(1, 21):
+        over = Over(attempt=(1, number), group="project vision", gpus=("g0",), outcome=BAD, is_last=False)
         state, found = after(state, over, LIMITS)
 
         assert not found.hold

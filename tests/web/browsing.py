@@ -15,7 +15,7 @@ from daemon.outdoors import open_page
 PATIENCE = 30_000  # milliseconds; only a failing test waits for so long
 PLACE = {"width": 1280, "height": 800}
 NARROW = {"width": 380, "height": 800}
-VIEWS = ("now", "jobs", "timeline", "submit")
+REBOUND = "rebound.example"
 
 expect.set_options(timeout=PATIENCE)
 

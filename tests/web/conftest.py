@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from daemon.house import House
 from stories.outside import make_world
-from web.browsing import Site, Watch, visit
+from web.browsing import REBOUND, Site, Watch, visit
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = [
@@ -21,6 +21,8 @@ ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # A name that somebody has pointed at this machine.
+    f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1",
 ]
 READINGS = Path(__file__).parents[1] / "data" / "readings"
 

@@ -1,5 +1,6 @@
 """A table of 120,000 jobs: its first rows come at once, and its end is one gesture away."""
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -19,13 +20,13 @@ RAN = 500
 def site(house: House) -> Site:
     """A daemon after very many jobs: some have run, the rest are copies of them in its store."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-    from fill import _copy
+    from fill import multiply
 
     first = house.add(*({"command": f"true {number}", "num_gpus": 0} for number in range(RAN)))
     wait_until(lambda: house.get("/v1/status")["counts"]["succeeded"] == RAN, seconds=120)
     assert first == 1
     house.end()
-    _copy(str(house.queue / "store.db"), RAN, JOBS // RAN)
+    multiply(str(house.queue / "store.db"), RAN, JOBS // RAN)
     house.start()
     return Site(house)
 
@@ -63,3 +64,13 @@ def test_a_search_finds_one_among_all(page: Page, site: Site):
 
     expect(page.locator(".job-rows .job-row a").first).to_have_text("500")
     expect(page.locator(".job-table")).to_have_attribute("aria-rowcount", str(JOBS // RAN + 1))
+
+
+def test_the_timeline_shows_the_latest_of_them_and_says_so(page: Page, site: Site):
+    go(page, site, "timeline?hours=168")
+
+    expect(page.get_by_text("only the latest 10,000 are shown")).to_be_visible()
+    page.get_by_text("The same in words").click()
+    expect(page.get_by_role("table")).to_contain_text("no GPU")
+    page.keyboard.press("+")
+    expect(page).to_have_url(re.compile("hours=84"))

@@ -51,7 +51,8 @@ async def _change_pool(desk: Desk, is_more: bool, gpus: list[str]) -> list[str]:
     """The keys of the cards that came or went."""
     before = {card.gpu.key for card in desk.engine.cards.pool.cards}
     text = desk.queue.pool_with(gpus) if is_more else desk.queue.pool_without(gpus)
-    pool = await aside(lambda: desk.queue.resolve(text), _DRIVER_PATIENCE, "pool")
+    # Through the watcher: a fault that is read here must not be lost for the queue.
+    pool = await aside(lambda: desk.queue.resolve(text, desk.driver.watcher), _DRIVER_PATIENCE, "pool")
     desk.queue.set_pool(text, pool)
     return sorted(before ^ {card.gpu.key for card in pool.cards})
 

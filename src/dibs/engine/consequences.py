@@ -7,7 +7,7 @@ from typing import Any
 from dibs.engine.engine import Engine
 from dibs.model.events import Refused
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
-from dibs.policy.breakers import Breakers, Limits, Over, after, fresh_for
+from dibs.policy.breakers import AttemptKey, Breakers, Limits, Over, Verdicts, after, fresh_for
 from dibs.store import journal
 from dibs.store.catch_up import record
 from dibs.store.journal import Journal
@@ -193,7 +193,7 @@ class Consequences:
     ) -> None:
         group = self._group(job)
         gpus = tuple(claim.gpu for claim in attempt.claims)
-        over = Over(group=group, gpus=gpus, outcome=outcome, is_last=is_last)
+        over = Over(attempt=attempt.key, group=group, gpus=gpus, outcome=outcome, is_last=is_last)
         is_suspicious = self._breakers.streaks or outcome.cause is not None
         running = self._running() if is_suspicious else ()
         self._breakers, verdicts = after(self._breakers, over, self._limits, running)
@@ -209,6 +209,24 @@ class Consequences:
             self._engine.hand.timers["rest"] = now + _LONGEST_REST
         for key, why in verdicts.quarantine.items():
             self.mark(Mark(f"gpu {key}", "quarantined", why, now))
+        self._excuse(verdicts, now)
+
+    def _excuse(self, verdicts: Verdicts, now: float) -> None:
+        """Let the jobs whose failures took a card out say whose fault it was.
+
+        The journal does not tell it: a store that is made again has what each attempt said when it ended.
+        """
+        said: dict[AttemptKey, list[str]] = {}
+        for gpu, failures in verdicts.failures.items():
+            card = self._engine.cards.pool.card(gpu)
+            name = card.gpu.number if card else gpu
+            sentence = f"GPU {name} was quarantined after this: {verdicts.quarantine[gpu]}"
+            for attempt in failures:
+                said.setdefault(attempt, []).append(sentence)
+        for (job, number), sentences in said.items():
+            remedy = f"`dibs retry {job}` runs it again"
+            if added := self._store.queue.say_more(job, number, "; ".join(sentences), remedy):
+                self._store.events.write(now, "job.excused", job, {"attempt": number, "message": added})
 
     def _end_rests(self) -> None:
         """Nobody has told whose fault it was: try these cards again."""

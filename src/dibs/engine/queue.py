@@ -6,7 +6,7 @@ Each call is one change: durable when it returns, and where it raises nothing ha
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dibs.engine.consequences import Consequences
 from dibs.engine.engine import Engine
@@ -20,6 +20,9 @@ from dibs.policy.retry import retry_name, retry_names
 from dibs.policy.shapes import with_shape
 from dibs.store.codec import encode_requests
 from dibs.store.queue import Mark, is_met
+
+if TYPE_CHECKING:
+    from dibs.gpus.probe import Probe
 
 _CALLS_ARE_KEPT = 7 * 86400.0  # seconds: whoever lost an answer asks again much sooner
 _MOST_AT_ONCE = 1_000  # jobs that are removed in one turn
@@ -68,9 +71,10 @@ class Queue:
         consequences: Consequences,
         place: Place,
         explain: Explain,
-        resolve: Callable[[str], Pool],
+        resolve: "Callable[[str, Probe | None], Pool]",
     ) -> None:
-        self.resolve = resolve  # the words for a pool into one; asks the driver, so not on the loop
+        # The words for a pool into one. It looks at the cards through whoever is given, so not on the loop.
+        self.resolve = resolve
         self._engine = engine
         self._explain = explain
         self._tables = engine.store.queue

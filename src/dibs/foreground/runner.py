@@ -262,7 +262,9 @@ class Runner:
             if text == self._gpus_text:
                 return
             self._gpus_text = text
-            self.engine.cards.pool = resolve_pool(text, self._orders.probe, self._environ)
+            # Through the watcher, where there is one: a fault is told once.
+            looks = self._driver.watcher or self._orders.probe
+            self.engine.cards.pool = resolve_pool(text, looks, self._environ)
         except DibsError as error:
             self._face.trouble(error)
         else:

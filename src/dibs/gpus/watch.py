@@ -17,9 +17,9 @@ class Watcher:
     """Looks at the cards again and again, in threads of its own.
 
     `latest` is the last good reading, with the energy that was told last; `failure` is why the newest look gave
-    none. A probe tells a fault once: whoever is answered next hears of those that no answer told. Callbacks come
-    from a thread, with the watcher's lock held: hand the reading over (`loop.call_soon_threadsafe`) and return.
-    After `stop` none comes any more.
+    none. A probe tells a fault once: whoever is answered next hears of those that no answer told. So whoever looks
+    beside the watcher looks through it: it is a probe, too. Callbacks come from a thread, with the watcher's lock
+    held: hand the reading over (`loop.call_soon_threadsafe`) and return. After `stop` none comes any more.
     """
 
     def __init__(self, probe: Probe, *, interval: float = 1.0, deadline: float = 5.0) -> None:
@@ -48,6 +48,13 @@ class Watcher:
                 return
             self._asks.append(_Ask(at=time.monotonic(), callback=callback))
             self._change.notify_all()
+
+    def read(self, *, energy: bool = False) -> Reading:
+        """Look once, in the caller's thread and for as long as it takes. The next answer tells its faults, too."""
+        reading = self._probe.read(energy=energy)
+        with self._change:
+            self._untold = (*self._untold, *reading.faults)[:_MOST_FAULTS]
+        return reading
 
     def is_stale(self, now: datetime) -> bool:
         """Whether `latest` says nothing about now: it is missing, too old, or the newest look failed."""

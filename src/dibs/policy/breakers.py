@@ -4,12 +4,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from dibs.model.jobs import Cause, Outcome
+from dibs.model.jobs import Cause, JobId, Outcome
 from dibs.model.units import show_duration
 
 _MOST_GROUPS = 256  # those that ended nothing for the longest time are forgotten first
 _MOST_REMEMBERED = 64  # ends of one group; older ones count less
+_MOST_FAILURES = 64  # of one streak that are told whose fault they were; the last ones
 _CHANCE = 1e-6  # so likely may it be that a healthy card had a run of bad luck
+
+AttemptKey = tuple[JobId, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +28,7 @@ class Limits:
 class Over:
     """An attempt that has ended."""
 
+    attempt: AttemptKey
     group: str  # "project vision", "batch 12"; empty: it belongs to nobody
     gpus: tuple[str, ...]  # keys
     outcome: Outcome
@@ -37,6 +41,7 @@ class Verdicts:
 
     hold: str = ""  # the group of the job that ended
     quarantine: Mapping[str, str] = field(default_factory=dict)  # by the card's key
+    failures: Mapping[str, tuple[AttemptKey, ...]] = field(default_factory=dict)  # that led to a quarantine
     # A card under suspicion starts nothing until jobs on others have shown whose fault it is.
     rest: Mapping[str, str] = field(default_factory=dict)
     trust: tuple[str, ...] = ()  # cards whose rest is over
@@ -58,6 +63,7 @@ class _Streak:
     groups: frozenset[str] = frozenset()
     others_succeed: bool = False  # since the first of them, on another card
     is_resting: bool = False
+    failures: tuple[AttemptKey, ...] = ()  # the attempts that were counted
 
     def concerns(self, group: str) -> bool:
         """Whether a job of that group is evidence. What one group does wrong, another may do right."""
@@ -177,7 +183,12 @@ def _follow(
     if end in (_End.QUICK, _End.CARD):
         for gpu in over.gpus:
             streak = found.get(gpu, _Streak())
-            found[gpu] = replace(streak, count=streak.count + 1, groups=streak.groups | {over.group})
+            found[gpu] = replace(
+                streak,
+                count=streak.count + 1,
+                groups=streak.groups | {over.group},
+                failures=(*streak.failures, over.attempt)[-_MOST_FAILURES:],
+            )
     return found, tuple(gpu for gpu in forgiven if streaks[gpu].is_resting)
 
 
@@ -214,7 +225,8 @@ def _judge(
         elif streak.is_resting:  # nobody is left who could tell
             trust.append(gpu)
             del found[gpu]
-    return found, Verdicts(quarantine=quarantine, rest=rest, trust=tuple(trust))
+    failures = {gpu: streaks[gpu].failures for gpu in quarantine}
+    return found, Verdicts(quarantine=quarantine, failures=failures, rest=rest, trust=tuple(trust))
 
 
 def _elsewhere(streak: _Streak, groups: Mapping[str, _Group], suspects: set[str]) -> tuple[int, int, int]:

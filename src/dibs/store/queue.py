@@ -204,6 +204,26 @@ class QueueTables:
         )
         self._db.execute("delete from dependencies where job = ?", (job,))
 
+    def say_more(self, job: JobId, number: int, sentence: str, remedy: str) -> str:
+        """Add to what an ended attempt says, and to what its job says where it ended with that attempt.
+
+        Only then there is something to be done about it. Gives what was added: nothing where it was cleaned away.
+        """
+        row = self._db.execute(
+            "select jobs.ended_at is not null and jobs.ended_at = attempts.ended_at and jobs.attempts = number"
+            " from attempts join jobs on id = job where job = ? and number = ?",
+            (job, number),
+        ).fetchone()
+        if row is None:
+            return ""
+        is_over = bool(row[0])
+        added = f"{sentence}; {remedy}" if is_over else sentence
+        more = "set message = message || case message when '' then '' else '; ' end || ?"
+        self._db.execute(f"update attempts {more} where job = ? and number = ?", (text_value(added), job, number))
+        if is_over:
+            self._db.execute(f"update jobs {more} where id = ?", (text_value(added), job))
+        return added
+
     def change(self, job: Job) -> None:
         """Replace what was asked for by a job that has not started."""
         self._db.execute(

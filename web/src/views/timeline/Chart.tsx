@@ -37,7 +37,7 @@ export function Chart({ rows, colour, sight, isWhole }: Props) {
 
   const scene = (): Scene => {
     const [first, last] = edges(sight.value, now.value);
-    const labels = box.width < NARROW ? 76 : 132;
+    const labels = box.width < NARROW ? 88 : 132;
     const top = scroller.current?.scrollTop ?? 0;
     return { rows, colour, first, last, now: now.value, top, ...box, labels, isWhole, chosen: pointed?.bar ?? null };
   };

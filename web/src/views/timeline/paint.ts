@@ -127,7 +127,7 @@ function paintAxis(context: CanvasRenderingContext2D, scene: Scene, palette: Pal
       context.fillStyle = palette.of("--line");
       context.fillRect(at, tick.isDay ? 0 : AXIS - 6, 1, tick.isDay ? height : 6);
       context.fillStyle = palette.of(tick.isDay ? "--ink" : "--faint");
-      if (at + LEAST_TEXT < width) context.fillText(tick.label, at + 4, AXIS / 2);
+      if (at + 4 + context.measureText(tick.label).width < width) context.fillText(tick.label, at + 4, AXIS / 2);
     }
     context.fillStyle = palette.of("--accent");
     context.fillRect(Math.round(x(scene, scene.now)), 0, 1.5, height);

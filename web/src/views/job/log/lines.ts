@@ -107,7 +107,9 @@ export class LogLines {
     } catch (error) {
       if (this.closing.signal.aborted) return;
       this.error.value = inWords(error);
-      if (error instanceof ApiError && error.status === 410) this.close(); // it was removed
+      const status = error instanceof ApiError ? error.status : 0;
+      if (status === 410) this.close(); // it was removed
+      else if (!status || status >= 500) this.again = window.setTimeout(() => this.look(), EVERY);
     } finally {
       this.asked.delete(number);
     }
