@@ -32,8 +32,8 @@ def test_when_it_may_start_is_said_where_the_reason_does_not():
         (a_job(1, "failed"), "job 1 does not wait: it failed (exit 1) after 3m05s"),
         (
             a_job(1, "failed", cause="gpu-oom", message="CUDA out of memory"),
-            "job 1 does not wait: it failed (gpu-oom) after 3m05s: CUDA out of memory: a smaller batch, or more "
-            "of the card for it",
+            "job 1 does not wait: it failed (gpu-oom) after 3m05s: CUDA out of memory: a smaller batch; where "
+            "it shared the card, a larger `--vram` or `--share`",
         ),
         (a_job(1, "failed", exit_code=None, signal=9), "job 1 does not wait: it failed (SIGKILL) after 3m05s"),
         (

@@ -37,6 +37,17 @@ def test_a_drained_card_gets_nothing_new(house: House):
     assert states(house) == {0: "free", 1: "free"}
 
 
+def test_a_card_is_drained_for_a_reason_that_others_see(house: House):
+    house.post("/v1/gpus/act", {"action": "drain", "gpus": ["1"], "why": "loud fan"})
+
+    [card] = [one for one in house.get("/v1/gpus")["gpus"] if one["index"] == 1]
+    refused = house.call("POST", "/v1/gpus/act", {"action": "undrain", "gpus": ["1"], "why": "quiet now"})
+
+    assert (card["state"], card["why"]) == ("drained", "loud fan")
+    assert (refused.status, refused.json["error"]["message"]) == (400, "`undrain` needs no reason")
+    house.post("/v1/gpus/act", {"action": "undrain", "gpus": ["1"]})
+
+
 def test_the_pool_grows_and_shrinks_while_it_runs(house: House):
     added = house.post("/v1/gpus/act", {"action": "add", "gpus": ["5"]})
     assert added == {"changed": ["5"]}

@@ -25,7 +25,7 @@ def test_jobs_without_gpus_need_no_driver(world: World) -> None:
     assert one.status == 0, one
     assert (some.status, some.stdout) == (1, "[1] a\n")
     assert some.stderr.splitlines()[0].endswith(" without GPUs")
-    assert "job 2 cannot run: it wants a GPU, but only 0 may be used" in some.stderr
+    assert "job 2 cannot run: it wants a GPU, but none may be used" in some.stderr
 
 
 @pytest.mark.parametrize(

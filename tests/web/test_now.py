@@ -56,7 +56,10 @@ def test_a_card_is_drained_and_used_again_from_its_tile(page: Page, site: Site, 
     tile = gpu(page, 2)
 
     tile.get_by_role("button", name="Drain").click()
+    page.get_by_label("Reason").fill("loud fan")
+    page.get_by_role("button", name="Drain it").click()
     expect(tile.locator("header .badge")).to_have_text("drained")
+    expect(tile).to_contain_text("loud fan")
     drained = [card["number"] for card in house.get("/v1/gpus")["gpus"] if card["state"] == "drained"]
     tile.get_by_role("button", name="Use it again").click()
     expect(tile.get_by_role("button", name="Drain")).to_be_visible()

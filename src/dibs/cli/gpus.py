@@ -101,10 +101,11 @@ def release(ids: Sequence[str], yes: bool) -> int:
 
 @gpus.command()
 @_GPUS
+@click.option("--why", default="", metavar="TEXT", help="The reason, for those who look at it.")
 @_JSON
-def drain(ids: Sequence[str], as_json: bool) -> int:
+def drain(ids: Sequence[str], why: str, as_json: bool) -> int:
     """Start nothing more on these GPUs. What runs there goes on to its end."""
-    return _act("drain", ids, "is drained: what runs there goes on", as_json)
+    return _act("drain", ids, "is drained: what runs there goes on", as_json, why)
 
 
 @gpus.command()
@@ -131,7 +132,7 @@ def remove(ids: Sequence[str], as_json: bool) -> int:
     return _act("remove", ids, "no longer belongs to the queue: what runs there goes on", as_json)
 
 
-def _act(action: str, ids: Sequence[str], done: str, as_json: bool) -> int:
+def _act(action: str, ids: Sequence[str], done: str, as_json: bool, why: str = "") -> int:
     from dibs.cli.asking import ask_daemon
     from dibs.cli.output import one_line, say, show_json
     from dibs.errors import BadInput
@@ -141,7 +142,7 @@ def _act(action: str, ids: Sequence[str], done: str, as_json: bool) -> int:
     for one in named:
         if not is_gpu_id(one):
             raise BadInput(f"cannot read {one!r} as a GPU", remedy="name GPUs like 0 or 0,1, parts like 0:1")
-    changed = ask_daemon().act_on_gpus(action, named)
+    changed = ask_daemon().act_on_gpus(action, named, why)
     if as_json:
         show_json({"changed": changed})
         return 0

@@ -237,10 +237,9 @@ class Client:
     def gpus(self) -> Answer:
         return self._get("/v1/gpus")
 
-    def act_on_gpus(self, action: str, gpus: Sequence[str]) -> list[str]:
-        found: list[str] = self._post("/v1/gpus/act", {"action": action, "gpus": list(gpus)}, repeat=True)[
-            "changed"
-        ]
+    def act_on_gpus(self, action: str, gpus: Sequence[str], why: str = "") -> list[str]:
+        body = {"action": action, "gpus": list(gpus), **({"why": why} if why else {})}
+        found: list[str] = self._post("/v1/gpus/act", body, repeat=True)["changed"]
         return found
 
     # -- how it travels ---------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dibs.daemon.desk import Desk
 from dibs.daemon.shown import moment
 from dibs.engine.standing import Standing, standing
 from dibs.engine.survey import GpuUse, pid_of, survey, unseen
+from dibs.errors import BadInput
 from dibs.leases.records import Holder
 from dibs.model.gpus import GpuProcess, Reading
 from dibs.model.pool import Card
@@ -34,8 +35,11 @@ def gpus_routes(desk: Desk) -> APIRouter:
         """Drain or undrain GPUs, add them to the pool or remove them. What runs there goes on."""
         gpus = list(dict.fromkeys(body["gpus"]))
         cards = list(desk.engine.cards.pool.cards)
+        why = body.get("why", "")
+        if why and body["action"] != "drain":
+            raise BadInput(f"`{body['action']}` needs no reason", remedy="leave out `why`")
         if body["action"] == "drain":
-            changed = desk.queue.drain(gpus)
+            changed = desk.queue.drain(gpus, why)
         elif body["action"] == "undrain":
             changed = desk.queue.undrain(gpus)
         else:

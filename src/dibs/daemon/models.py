@@ -164,6 +164,7 @@ class Act(TypedDict):
 class GpuAct(TypedDict):
     action: Literal["drain", "undrain", "add", "remove"]
     gpus: Annotated[list[Key], Field(min_length=1, max_length=1024)]
+    why: NotRequired[Name]
 
 
 @with_config(_STRICT)

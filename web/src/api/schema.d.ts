@@ -892,6 +892,8 @@ export interface components {
             action: "drain" | "undrain" | "add" | "remove";
             /** Gpus */
             gpus: string[];
+            /** Why */
+            why?: string;
         };
         /** GpuHistory */
         GpuHistory: {

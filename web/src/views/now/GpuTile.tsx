@@ -1,11 +1,10 @@
-import { post } from "../../api/client";
 import type { Gpu, Job } from "../../api/types";
 import { Sparkline } from "../../parts/Sparkline";
 import { to } from "../../router";
 import { now } from "../../state/clock";
 import { isReadOnly } from "../../state/session";
-import { say, sayError } from "../../state/toasts";
 import { duration, size } from "../../words";
+import { Drain } from "./Drain";
 
 export interface Past {
   key: string;
@@ -77,20 +76,6 @@ function Holding({ name, job }: { name: string; job: Job | undefined }) {
 
 function isHeldBy(job: Job, name: string, card: string | null): boolean {
   return (job.name === name || String(job.id) === name) && job.gpus.map(String).includes(String(card));
-}
-
-function Drain({ gpu, refresh }: { gpu: Gpu; refresh: () => void }) {
-  const isOut = gpu.state === "drained" || gpu.state === "quarantined";
-  const change = async () => {
-    try {
-      await post("v1/gpus/act", { action: isOut ? "undrain" : "drain", gpus: [gpu.key] });
-      say(isOut ? "It is used again." : "Nothing more starts there; what runs goes on.");
-      refresh();
-    } catch (error) {
-      sayError(error);
-    }
-  };
-  return <button onClick={() => void change()}>{isOut ? "Use it again" : "Drain"}</button>;
 }
 
 interface LineProps {
