@@ -35,10 +35,12 @@ export function to(path: string, query: Record<string, string | number | undefin
 
 export function go(path: string, query: Record<string, string | number | undefined> = {}): void {
   location.hash = to(path, query);
+  hash.value = location.hash; // the browser tells of it later; whoever refines the address meanwhile must know
 }
 
 /** Change what is asked for without a new entry in the history: every letter of a search would be one. */
 export function refine(query: Record<string, string | undefined>): void {
+  if (location.hash !== hash.value) return; // somebody follows a link at this moment: do not call them back
   const asked = new URLSearchParams(route.value.query);
   for (const [name, value] of Object.entries(query)) {
     if (value) asked.set(name, value);
