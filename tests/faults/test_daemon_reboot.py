@@ -1,5 +1,7 @@
 """The machine stops under a queue, and comes back with another boot id, another name or another clock."""
 
+import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from faults.campaign import kill_everything
 from stories.outside import DIBS, World, needs_root, open_store, wait_until
 
+_ON_A_MACHINE_OF_ITS_OWN = ("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", '"$0" "$@"; true', DIBS)
 OLD, NEW = {"DIBS_FAKE_BOOT_ID": "before"}, {"DIBS_FAKE_BOOT_ID": "after"}
 
 
@@ -34,6 +37,33 @@ def test_after_a_reboot_the_running_are_lost_the_queue_is_intact_and_the_gpus_ar
     assert "the machine stopped" in over[0]["message"]
     assert "lost" in listed.stdout
     assert held["state"] == "held"
+    assert sorted(world.ledger.started()) == ["a", "b", "c", "d", "e"]
+    assert world.ledger.overlaps() == []
+    with open_store(world.state / "queue") as store:
+        assert store.execute("pragma integrity_check").fetchone() == ("ok",)
+    world.assert_nothing_is_left()
+
+
+@needs_root
+def test_when_the_kernel_ends_everything_at_once_nothing_acknowledged_is_lost(world: World) -> None:
+    """As in a real reboot nobody gets a word in: the first process of a PID namespace takes all others with it."""
+    machine = world.run_daemon(pool="0,1", env=OLD, program=_ON_A_MACHINE_OF_ITS_OWN)
+    world.write("jobs.txt", [world.ledger.job(name, 60 if name in "ab" else 0) for name in "abcde"])
+    world.add("-f", "jobs.txt")
+    wait_until(lambda: len(world.ledger.started()) == 2)
+
+    children = Path(f"/proc/{machine.process.pid}/task/{machine.process.pid}/children").read_text()
+    os.kill(int(children), signal.SIGKILL)
+    machine.wait()
+    world.ledger.cut()
+    left = world.processes()
+    wait_until(lambda: not world.holders(), show=world.holders)
+    world.run_daemon(pool="0,1", env=NEW)
+    over = world.wait_for(1, 2, 3, 4, 5)
+    world.dibs("daemon", "stop")
+
+    assert left == {}
+    assert [one["state"] for one in over] == ["lost", "lost", "succeeded", "succeeded", "succeeded"]
     assert sorted(world.ledger.started()) == ["a", "b", "c", "d", "e"]
     assert world.ledger.overlaps() == []
     with open_store(world.state / "queue") as store:
