@@ -106,11 +106,11 @@ def _print(commands: Iterator[str]) -> int:
         for command in commands:
             out.write(os.fsencode(command) + b"\n")
             out.flush()  # a scheduler at the other end starts with the first line, not with the first 8 KiB
-    except BrokenPipeError:
-        # `| head` has seen enough. Python would complain once more when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        raise BadInput(
-            f"cannot write the commands: {error.strerror}", remedy="make room, or use a pipe"
-        ) from error
+        # Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # `| head` has seen enough
+            raise BadInput(
+                f"cannot write the commands: {error.strerror}", remedy="make room, or use a pipe"
+            ) from error
     return 0
