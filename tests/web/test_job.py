@@ -138,6 +138,7 @@ def test_the_environment_and_the_code_are_shown(page: Page, site: Site, house: H
     subprocess.run([*git, "add", "train.py"], check=True)
     subprocess.run([*git, "commit", "-qm", "first"], check=True)
     (tmp_path / "train.py").write_text("lr = 2\n")
+    before = house.world.add("--env", "LR=1", "--", "true")
     added = house.world.add("-J", "coded", "--env", "LR=2", "--", "true", cwd=tmp_path)
     go(page, site, f"job/{added}/code")
 
@@ -149,6 +150,10 @@ def test_the_environment_and_the_code_are_shown(page: Page, site: Site, house: H
     page.get_by_label("filter the variables").fill("ledger")
     expect(environment).to_contain_text("LEDGER")
     expect(environment).not_to_contain_text("PATH")
+    page.get_by_label("Different from job").fill(str(before))
+    expect(environment.locator("dt").filter(has_text="LR")).to_be_visible()
+    expect(environment.locator("del").filter(has_text="1")).to_be_visible()
+    expect(environment).not_to_contain_text("LEDGER")
 
 
 def test_a_job_that_is_not_there_is_said(page: Page, site: Site, watch: Watch):

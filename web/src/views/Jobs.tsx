@@ -18,6 +18,7 @@ export default function Jobs() {
   const asked = {
     state: query.get("state") ?? "",
     project: query.get("project") ?? "",
+    user: query.get("user") ?? "",
     text: query.get("text") ?? "",
     order: query.get("order") ?? "newest",
   };

@@ -2,6 +2,7 @@ import type { RefObject } from "preact";
 import { useRef } from "preact/hooks";
 import { get } from "../../api/client";
 import type { Counts } from "../../api/types";
+import { user } from "../../state/session";
 import { useLive } from "../../state/useLive";
 import type { Asked } from "./pages";
 
@@ -73,6 +74,10 @@ export function Filters({ asked, counts, search, change }: Props) {
           ))}
         </select>
       )}
+      <select aria-label="user" value={asked.user} onChange={(event) => change({ user: event.currentTarget.value })}>
+        <option value="">every user</option>
+        <option value={user.value}>{user.value}</option>
+      </select>
       <select aria-label="order" value={asked.order} onChange={(event) => change({ order: event.currentTarget.value })}>
         {ORDERS.map(([value, label]) => (
           <option key={value} value={value}>

@@ -8,6 +8,7 @@ import { inWords } from "../../state/toasts";
 export interface Asked {
   state: string;
   project: string;
+  user: string;
   text: string;
   order: string;
 }
