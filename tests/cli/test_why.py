@@ -28,6 +28,10 @@ def test_when_it_may_start_is_said_where_the_reason_does_not():
     ("job", "said"),
     [
         (a_job(1, "running", started_at=None), "job 1 does not wait: it runs on GPU 0 for ?"),
+        (
+            a_job(1, "running", started_at=None, gpu_numbers=["0:1"]),
+            "job 1 does not wait: it runs on GPU 0:1 for ?",
+        ),
         (a_job(1, "succeeded"), "job 1 does not wait: it succeeded after 3m05s"),
         (a_job(1, "failed"), "job 1 does not wait: it failed (exit 1) after 3m05s"),
         (

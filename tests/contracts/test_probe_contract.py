@@ -46,6 +46,14 @@ def a_desktops_probe(folder, **options):
     return AmdProbe(lay_out("radeon_desktop", folder), **options)
 
 
+def the_probe_of_a_recorded_780m(folder, **options):
+    return AmdProbe(lay_out("recorded_radeon_780m", folder), **options)
+
+
+def the_probe_of_a_recorded_vega(folder, **options):
+    return AmdProbe(lay_out("recorded_vega56", folder), **options)
+
+
 def a_probe_of_two_makers(folder, **options):
     return CombinedProbe([an_nvidia_probe(folder, **options), an_amd_probe(folder, **options)])
 
@@ -76,6 +84,8 @@ def an_nvidia_probe(_folder, **options):
         the_probe_of_a_divided_card,
         an_amd_probe,
         a_desktops_probe,
+        the_probe_of_a_recorded_780m,
+        the_probe_of_a_recorded_vega,
         a_probe_of_two_makers,
     ]
 )

@@ -55,6 +55,7 @@ def marks(world):
     return {mark.subject: (mark.kind, mark.why) for mark in world.store.listing.marks()}
 
 
+THREE_FAILURES = Limits(quick_failures=0, gpu_failures=3)  # on a card, and it is quarantined
 OFF_THE_BUS = {"gpu index-1": ("quarantined", "Xid 79: it has fallen off the bus")}
 
 
@@ -111,7 +112,7 @@ def test_what_somebody_drained_stays_theirs(make_queue):
 
 
 def test_an_xid_says_more_than_a_row_of_failures_and_is_told_once(make_queue):
-    world = make_queue(2, limits=Limits(quick_failures=0, gpu_failures=3))
+    world = make_queue(2, limits=THREE_FAILURES)
     see(world)
     see(world, lost=[1])
 
@@ -384,7 +385,7 @@ def test_what_somebody_decided_during_a_test_counts(make_queue):
 
 
 def test_a_card_that_was_given_back_has_three_failures_before_it_goes_again(make_queue):
-    world = make_queue(2, limits=Limits(quick_failures=0, gpu_failures=3))
+    world = make_queue(2, limits=THREE_FAILURES)
 
     def play(rounds):
         """Jobs fail on GPU 1 and succeed on GPU 0."""
@@ -405,7 +406,7 @@ def test_a_card_that_was_given_back_has_three_failures_before_it_goes_again(make
 
 @pytest.mark.parametrize("way", ["by itself", "by hand"])
 def test_a_card_does_not_rest_for_days_because_a_job_elsewhere_takes_days(make_queue, way):
-    world = make_queue(2, limits=Limits(quick_failures=0, gpu_failures=3))
+    world = make_queue(2, limits=THREE_FAILURES)
     world.add(a_wish("takes days", project="vision"))
     world.add(*[a_wish(str(number), project="vision") for number in range(4)])
     for job in (2, 3, 4):
@@ -450,7 +451,7 @@ def messages(world, job):
 
 
 def test_the_jobs_that_failed_on_a_card_say_that_it_was_quarantined_and_how_they_run_again(make_queue):
-    world = make_queue(2, limits=Limits(quick_failures=0, gpu_failures=3))
+    world = make_queue(2, limits=THREE_FAILURES)
     failed = fail_three_on_gpu_1(world)
     before = [messages(world, job) for job in failed]
 
@@ -468,7 +469,7 @@ def test_the_jobs_that_failed_on_a_card_say_that_it_was_quarantined_and_how_they
 
 
 def test_what_was_said_before_stays_and_what_runs_again_or_is_gone_is_not_asked_for_again(make_queue):
-    world = make_queue(2, limits=Limits(quick_failures=0, gpu_failures=3))
+    world = make_queue(2, limits=THREE_FAILURES)
     see(world)
     world.add(a_wish("takes its time", project="vision"))
     (said, retried, gone) = (JobId(2), JobId(3), JobId(4))
@@ -496,7 +497,7 @@ def test_what_was_said_before_stays_and_what_runs_again_or_is_gone_is_not_asked_
 
 
 def test_a_job_that_was_tried_again_says_it_of_the_attempt_alone(make_queue):
-    world = make_queue(2, limits=Limits(quick_failures=0, gpu_failures=3))
+    world = make_queue(2, limits=THREE_FAILURES)
     failed = fail_three_on_gpu_1(world, retries=1)
 
     world.end(JobId(1))
@@ -508,7 +509,7 @@ def test_a_job_that_was_tried_again_says_it_of_the_attempt_alone(make_queue):
 
 
 def test_a_job_on_two_bad_cards_names_both_and_one_way_out(make_queue):
-    world = make_queue(4, limits=Limits(quick_failures=0, gpu_failures=3))
+    world = make_queue(4, limits=THREE_FAILURES)
     world.add(a_wish("takes its time", project="vision", gpus=2))
     for job in (2, 3, 4):
         world.add(a_wish("fails", project="vision", gpus=2))
@@ -523,7 +524,7 @@ def test_a_job_on_two_bad_cards_names_both_and_one_way_out(make_queue):
 
 
 def test_a_full_disk_takes_the_sentence_back_with_the_quarantine_and_both_come_later(make_queue):
-    world = make_queue(2, limits=Limits(quick_failures=0, gpu_failures=3))
+    world = make_queue(2, limits=THREE_FAILURES)
     failed = fail_three_on_gpu_1(world)
 
     world.store.is_full = True

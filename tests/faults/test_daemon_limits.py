@@ -12,11 +12,12 @@ import subprocess
 import tempfile
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
+from faults.refusing import FORKS, needs_strace, refusing
 from stories.outside import DIBS, NOBODY, Running, World, make_world, needs_root, wait_until
 
 HELD = "touch up-$DIBS_JOB_ID; until test -e go; do sleep 0.02; done"
@@ -84,27 +85,10 @@ def test_without_a_descriptor_nobody_is_told_a_number_and_then_all_is_well(world
 # -- processes ---------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _no_more_processes(daemon: Running) -> Iterator[None]:
+def _no_more_processes(daemon: Running) -> AbstractContextManager[None]:
     """Let the kernel refuse every fork of the process that makes supervisors. Root has no limit of its own."""
     (zygote,) = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()
-    said = tempfile.TemporaryFile()  # noqa: SIM115  # closed below
-    tracer = subprocess.Popen(
-        ["strace", "-o", "/dev/null", "-e", "inject=fork,vfork,clone,clone3:error=EAGAIN", "-p", zygote],
-        stderr=said,
-    )
-    try:
-        wait_until(lambda: os.pread(said.fileno(), 4096, 0).count(b"attached") or tracer.poll() is not None)
-        if tracer.poll() is not None:
-            pytest.skip("nobody may be traced here")
-        yield
-    finally:
-        tracer.terminate()
-        tracer.wait()
-        said.close()
-
-
-needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="only strace makes a kernel that refuses")
+    return refusing(int(zygote), f"{FORKS}:error=EAGAIN")
 
 
 @needs_strace

@@ -1,17 +1,17 @@
 """The disk under a queue fills up, turns read-only, is damaged, or belongs to somebody else."""
 
 import os
-import shutil
 import stat
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from faults.refusing import needs_strace, refusing
 from stories.outside import NOBODY, Running, World, needs_root, open_store, wait_until
 
 HELD = "touch up-$DIBS_JOB_ID; until test -e go; do sleep 0.02; done"
@@ -150,30 +150,14 @@ def test_a_daemon_that_finds_no_room_says_so_and_harms_nothing(world: World, dis
 # -- a disk that refuses -----------------------------------------------------------------------------------
 
 
-@contextmanager
-def _refusing(world: World, daemon: Running, what: str) -> Iterator[None]:
+def _refusing(world: World, daemon: Running, what: str) -> AbstractContextManager[None]:
     """Let the kernel refuse the daemon's writes to its store and journal for a while."""
     queue = world.state / "queue"
-    files = [
-        argument for name in ("store.db", "store.db-wal", "journal.jsonl") for argument in ("-P", queue / name)
-    ]
-    said = world.folder.parent / "strace"
-    with said.open("wb") as stderr:
-        tracer = subprocess.Popen(
-            ["strace", "-f", "-o", "/dev/null", *files, "-e", f"inject={what}", "-p", str(daemon.pid)],
-            stderr=stderr,
-        )
-    try:
-        wait_until(lambda: "attached" in said.read_text(errors="replace") or tracer.poll() is not None)
-        if tracer.poll() is not None:
-            pytest.skip("nobody may be traced here")
-        yield
-    finally:
-        tracer.terminate()
-        tracer.wait()
+    files = [word for name in ("store.db", "store.db-wal", "journal.jsonl") for word in ("-P", f"{queue}/{name}")]
+    return refusing(daemon.pid, what, "-f", *files)
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="only strace makes a disk that fails")
+@needs_strace
 @pytest.mark.parametrize(
     "what",
     [

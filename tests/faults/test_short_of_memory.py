@@ -1,10 +1,6 @@
 """There is no memory to be had, at a job's start or in the daemon (faults.md, rows 22 and 41)."""
 
-import os
 import resource
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +9,7 @@ from typing import Any
 import pytest
 
 from dibs.errors import DibsError
+from faults.refusing import FORKS, needs_strace, refusing
 from stories.outside import Running, World, wait_until
 
 A_MEBIBYTE = 1024**2
@@ -81,11 +78,11 @@ def test_a_job_that_is_too_large_for_its_supervisor_fails_alone_and_in_one_sente
     world.assert_nothing_is_left()
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="only strace makes a kernel that refuses")
+@needs_strace
 def test_a_job_for_whose_supervisor_there_was_no_memory_is_started_a_moment_later(world: World) -> None:
     daemon = world.run_daemon()
 
-    with _no_memory_to_fork(_children(daemon.pid)[0]):
+    with refusing(_children(daemon.pid)[0], f"{FORKS}:error=ENOMEM"):
         job = world.add("--", world.ledger.job("only"))
         answered = world.dibs("ls")
     [over] = world.wait_for(job)
@@ -95,21 +92,6 @@ def test_a_job_for_whose_supervisor_there_was_no_memory_is_started_a_moment_late
     assert world.ledger.started() == ["only"]
     world.dibs("daemon", "stop")
     world.assert_nothing_is_left()
-
-
-@contextmanager
-def _no_memory_to_fork(pid: int) -> Iterator[None]:
-    with tempfile.TemporaryFile() as said:
-        refuse = ["-e", "inject=fork,vfork,clone,clone3:error=ENOMEM"]
-        tracer = subprocess.Popen(["strace", "-o", "/dev/null", *refuse, "-p", str(pid)], stderr=said)
-        try:
-            wait_until(lambda: os.pread(said.fileno(), 4096, 0).count(b"attached") or tracer.poll() is not None)
-            if tracer.poll() is not None:
-                pytest.skip("nobody may be traced here")
-            yield
-        finally:
-            tracer.terminate()
-            tracer.wait()
 
 
 # -- the daemon --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""AMD cards, over files as the kernel writes them: three of a server's and a desktop's."""
+"""AMD cards, over files as the kernel writes them: a server's, a desktop's, and recordings of real ones."""
 
 import os
 import pwd
@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from dibs.gpus.amd import AmdProbe
+from dibs.gpus.kfd import links_between, nodes
 from gpus.trees import lay_out
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -77,7 +78,7 @@ def test_a_link_from_card_to_card_is_better_than_the_way_over_pci(server):
     assert reading.links == {
         ("AMD-1c77d0ab94e21f38", "AMD-8f1b3c9d2e4a5f60"): 106,
         ("AMD-1c77d0ab94e21f38", "AMD-5d02e8f17ab3c649"): 106,
-        ("AMD-5d02e8f17ab3c649", "AMD-8f1b3c9d2e4a5f60"): 10,
+        ("AMD-5d02e8f17ab3c649", "AMD-8f1b3c9d2e4a5f60"): 59,
     }
 
 
@@ -144,3 +145,65 @@ def test_a_card_that_fell_off_is_lost_and_keeps_its_number_and_the_others_theirs
 def test_a_machine_without_amd_cards_has_none(tmp_path):
     assert AmdProbe(str(tmp_path)).count() == 0
     assert AmdProbe(str(tmp_path)).read().gpus == ()
+
+
+# -- recordings of real cards, by others ---------------------------------------------------------------
+
+
+def test_a_recorded_780m_tells_memory_load_heat_and_its_average_power(tmp_path):
+    [seen] = AmdProbe(lay_out("recorded_radeon_780m", tmp_path)).read().gpus
+
+    # Without an id, a name, or a list of its processors. 4 GiB were set aside for it: it counts as a card.
+    assert (seen.gpu.key, seen.gpu.name, seen.gpu.cpus) == ("AMD-0000:64:00.0", "AMD 15bf", ())
+    assert (seen.gpu.memory_total, seen.memory_used, seen.load) == (4 * GIB, 1272893440, 0)
+    assert (seen.temperature, seen.power, seen.ecc_uncorrected) == (25, 3.103, None)
+    assert (seen.gpu.address, seen.state) == ("0", "ok")
+
+
+def test_a_recorded_vega_has_an_empty_name_and_stands_beside_graphics_of_intels(tmp_path):
+    [seen] = AmdProbe(lay_out("recorded_vega56", tmp_path)).read().gpus
+
+    assert (seen.gpu.key, seen.gpu.name) == ("AMD-0123456789abcdef", "AMD 687f")
+    assert (seen.gpu.memory_total, seen.memory_used, seen.load) == (8573157376, 1490378752, 4)
+    assert (seen.temperature, seen.power, seen.state) == (None, None, "ok")
+    assert seen.gpu.cpus == tuple(range(16))
+
+
+def test_recorded_mi210_are_found_on_their_bus_and_near_ones_are_linked_better(tmp_path):
+    first, second, third = nodes(lay_out("recorded_mi210", tmp_path))
+
+    assert [node.pci for node in (first, second, third)] == ["0000:63:00.0", "0000:43:00.0", "0000:a3:00.0"]
+    assert [node.ranks for node in (first, second, third)] == [(0,), (1,), (2,)]
+    links = links_between({"a": first, "b": second, "c": third})
+    assert links == {("a", "b"): 105, ("a", "c"): 27}
+
+
+@pytest.fixture
+def divided(tmp_path):
+    """The recorded nodes of two cards, with files beside them that were not recorded."""
+    root = lay_out("recorded_mi308x_divided", tmp_path / "a root")
+    for number, pci in ((1, "0000:0a:00.0"), (2, "0000:80:00.0")):
+        os.makedirs(card_of(root, number, ""))
+        write(card_of(root, number, "vendor"), "0x1002\n")
+        write(card_of(root, number, "uevent"), f"PCI_SLOT_NAME={pci}\n")
+        write(card_of(root, number, "mem_info_vram_total"), f"{192 * GIB}\n")
+    return root
+
+
+def test_a_recorded_card_that_is_divided_is_one_card_with_the_addresses_of_all_its_parts(divided):
+    reading = AmdProbe(divided).read()
+
+    assert [(seen.gpu.index, seen.gpu.address) for seen in reading.gpus] == [(0, "0,1,2,3"), (1, "4,5,6,7")]
+    assert reading.links == {("AMD-0000:0a:00.0", "AMD-0000:80:00.0"): 101}
+
+
+def test_who_computes_on_any_part_of_a_divided_card_is_seen_on_the_card(divided):
+    computing = os.path.join(divided, "sys/class/kfd/kfd/proc/4242")
+    os.makedirs(computing)
+    for gpu_id, memory in ((3306, 0), (3308, GIB), (3309, 2 * GIB)):
+        write(os.path.join(computing, f"vram_{gpu_id}"), f"{memory}\n")
+
+    first, second = AmdProbe(divided).read().gpus
+
+    assert first.processes == ()
+    assert [(one.pid, one.memory) for one in second.processes] == [(4242, 3 * GIB)]

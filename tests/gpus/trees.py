@@ -9,7 +9,9 @@ READINGS = Path(__file__).parent.parent / "data" / "readings"
 
 def lay_out(name, folder):
     """The files of tests/data/readings/NAME.json under this folder, as a root for probes."""
-    for path, content in json.loads((READINGS / f"{name}.json").read_text()).items():
+    files = json.loads((READINGS / f"{name}.json").read_text())
+    files.pop("source", None)  # where a recording is from
+    for path, content in files.items():
         file = Path(folder) / path
         file.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, dict):

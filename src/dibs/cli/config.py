@@ -28,7 +28,7 @@ def config(ctx: click.Context, as_json: bool) -> int:
     """Show the settings: /etc/dibs/config.toml, then your own file, then DIBS_* variables; the later wins."""
     if ctx.invoked_subcommand is not None:
         return 0
-    from dibs.cli.output import terminal_width
+    from dibs.cli.output import table_width
     from dibs.settings import find_settings
 
     found = find_settings(os.environ)
@@ -37,7 +37,7 @@ def config(ctx: click.Context, as_json: bool) -> int:
 
         click.echo(json.dumps([_as_json(one) for one in found], indent=2))
         return 0
-    for line in _table(found, terminal_width(1) if os.isatty(1) else sys.maxsize):
+    for line in _table(found, table_width()):
         click.echo(line)
     return 0
 

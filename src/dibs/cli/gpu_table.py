@@ -1,7 +1,5 @@
 """What `dibs gpus` prints: a table for people, the sentences below it, and JSON for scripts."""
 
-import os
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def gpu_table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    from dibs.cli.output import one_line, table, terminal_width
+    from dibs.cli.output import one_line, table, table_width
     from dibs.model.units import show_size
 
     rows = []
@@ -39,7 +37,7 @@ def gpu_table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) 
             )
         )
     headings = ("GPU", "name", "memory", "load", "state", "held by", "waiting")
-    return table(headings, rows, width=_width(terminal_width), shrink=5, drop=(1, 3, 6))
+    return table(headings, rows, width=table_width(), shrink=5, drop=(1, 3, 6))
 
 
 def troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -61,11 +59,6 @@ def _standing(use: "GpuUse", mark: Mapping[str, Any] | None) -> "Standing":
     if not mark:
         return standing(use)
     return standing(use, mark["state"], mark.get("why") or "", one_line(mark.get("remedy") or "", 300))
-
-
-def _width(terminal_width: Any) -> int:
-    """In a file or a pipe nothing is cut."""
-    return int(terminal_width(1)) if os.isatty(1) else sys.maxsize
 
 
 def in_words(holder: "Holder", shows_share: bool) -> str:

@@ -61,7 +61,7 @@ def _facts(job: Mapping[str, Any]) -> Iterator[str]:
 def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     from dibs.cli.times import show_moment
     from dibs.cli.why import waits
-    from dibs.cli.words import OVER, WAITING, explanation, how_it_ended
+    from dibs.cli.words import OVER, WAITING, cards, explanation, how_it_ended
 
     last = job["attempts_list"][-1] if job.get("attempts_list") else {}
     state = how_it_ended(job) if job["state"] in OVER else job["state"]
@@ -75,7 +75,7 @@ def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "project", job["project"]
     yield "tags", ", ".join(job["tags"])
     yield "user", job["user"]
-    yield "GPUs", ", ".join(map(str, job.get("gpu_numbers", job["gpus"])))
+    yield "GPUs", ", ".join(cards(job))
     yield "pid", str(last.get("pid") or "") if job["state"] not in OVER else ""
     yield "queued", show_moment(job["queued_at"])
     yield "started", show_moment(job["started_at"]) if job["started_at"] else ""
@@ -170,6 +170,7 @@ def _files(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _attempts(job: Mapping[str, Any]) -> list[str]:
     from dibs.cli.output import styled, table, terminal_width
     from dibs.cli.times import show_moment
+    from dibs.cli.words import cards
     from dibs.model.units import show_duration, show_size
 
     if not job.get("attempts_list"):
@@ -177,7 +178,7 @@ def _attempts(job: Mapping[str, Any]) -> list[str]:
     rows = [
         (
             str(one["number"]),
-            ",".join(map(str, one.get("gpu_numbers", one["gpus"]))) or "-",
+            ",".join(cards(one)) or "-",
             str(one.get("pid") or "-"),
             show_moment(one["started_at"]),
             "-" if one["seconds"] is None else show_duration(one["seconds"]),

@@ -206,10 +206,9 @@ def _causes(jobs: Sequence[Mapping[str, Any]]) -> dict[int, str]:
 
 
 def _print_table(client: "Client", query: Mapping[str, Any], options: Mapping[str, Any]) -> int:
-    from dibs.cli.output import say, show, terminal_height, terminal_width
+    from dibs.cli.output import say, show, table_width, terminal_height
 
-    on_terminal = os.isatty(1)
-    width = terminal_width(1) if on_terminal else sys.maxsize
+    on_terminal, width = os.isatty(1), table_width()
     if options["everything"]:
         left = _jobs(client, query, options, None)
         while chunk := list(islice(left, _AT_ONCE)):
@@ -241,7 +240,7 @@ def _table(jobs: Sequence[Mapping[str, Any]], reasons: Mapping[int, str], width:
 
 def _cells(job: Mapping[str, Any]) -> tuple[str, ...]:
     from dibs.cli.output import one_line
-    from dibs.cli.words import ending, number, seconds_so_far
+    from dibs.cli.words import cards, ending, number, seconds_so_far
     from dibs.model.units import show_duration
 
     how, seconds = ending(job), seconds_so_far(job)
@@ -250,7 +249,7 @@ def _cells(job: Mapping[str, Any]) -> tuple[str, ...]:
         number(job),
         f"{job['state'].replace('_', ' ')}{f': {how}' if how else ''}",
         name or "-",
-        ",".join(map(str, job.get("gpu_numbers") or job.get("gpus") or ())) or "-",
+        ",".join(cards(job)) or "-",
         "-" if seconds is None else show_duration(seconds),
         one_line(job["command"], 4000),
     )

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from errno import ENOSPC
 from typing import Any
 
 import click
@@ -91,6 +92,11 @@ def terminal_width(fd: int = 2) -> int:
         return 80
 
 
+def table_width() -> int:
+    """Columns for what goes to stdout; in a file or a pipe nothing is cut."""
+    return terminal_width(1) if os.isatty(1) else sys.maxsize
+
+
 def terminal_height(fd: int = 1) -> int:
     """Lines; a page where nobody sits at a terminal."""
     try:
@@ -130,6 +136,8 @@ def put(fd: int, data: bytes) -> None:
         except BrokenPipeError:
             raise BrokenPipeError from None  # without its number: click would end with 1, and quietly
         except OSError as error:
+            if error.errno == ENOSPC:
+                raise  # the same words as for every other command (main.py)
             raise DibsError(f"cannot write the output: {error.strerror}") from error
 
 

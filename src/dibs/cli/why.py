@@ -39,7 +39,7 @@ def why(references: Sequence[str], as_json: bool) -> int:
 def sentence(job: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
     """`job 17 waits for 2 GPUs: ...`; of a job that does not wait, what it does instead."""
     from dibs.cli.output import one_line
-    from dibs.cli.words import OVER, RUNNING, called, explanation, how_it_ended, seconds_so_far
+    from dibs.cli.words import OVER, RUNNING, called, cards, explanation, how_it_ended, seconds_so_far
     from dibs.model.units import show_duration
 
     who = f"job {called(job)}"
@@ -47,7 +47,7 @@ def sentence(job: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
         how, told = how_it_ended(job), one_line(explanation(job), 500)
         return f"{who} does not wait: it {how}{f': {told}' if told and told not in how else ''}"
     if job["state"] in RUNNING:
-        where = f" on GPU {', '.join(map(str, job['gpus']))}" if job.get("gpus") else ""
+        where = f" on GPU {', '.join(cards(job))}" if cards(job) else ""
         return f"{who} does not wait: it runs{where} for {show_duration(seconds_so_far(job))}"
     return f"{who} {waits(answer)}"
 

@@ -49,6 +49,11 @@ def called(job: Job) -> str:
     return f"{number(job)} ({one_line(job['name'], 40)})" if job.get("name") else number(job)
 
 
+def cards(job: Job) -> list[str]:
+    """The GPUs of a job or of an attempt, as people write them: `0`, or `0:1` for a part."""
+    return [str(one) for one in job.get("gpu_numbers") or job.get("gpus") or ()]
+
+
 def ending(job: Job) -> str:
     """The shortest true word for its end: `exit 1`, `SIGKILL`, `gpu-oom`; empty where the state says it all."""
     if job["state"] not in ("failed", "cancelled"):

@@ -11,7 +11,7 @@ from dibs.daemon.views import Views
 from dibs.engine.driver import Driver
 from dibs.errors import BadInput
 from dibs.model.jobs import JobId
-from dibs.store.rows import JobRow
+from dibs.store.rows import AttemptRow, JobRow
 from dibs.store.store import Store
 
 if TYPE_CHECKING:
@@ -56,10 +56,12 @@ class Desk:
         """The pool as somebody asked for it: `auto`, `0,1`."""
         return self.store.queue.setting("pool") or self.gpus
 
-    def rows(self, jobs: list[JobId]) -> list[JobRow]:
-        """Those of these jobs that are still there."""
-        known = self.store.listing.states(jobs)
-        return [self.store.listing.row(job) for job in jobs if job in known]
+    def attempt(self, job: JobId, number: int | None) -> AttemptRow | None:
+        """One attempt of a job, the last if none is named; None where it has had none."""
+        found = {one.attempt.number: one for one in self.store.listing.attempts(job)}
+        if number is not None and number not in found:
+            raise BadInput(f"job {job} has no attempt {number}", remedy=f"it has had {len(found)}")
+        return found.get(number or max(found, default=0))
 
 
 def ranges(text: str) -> tuple[tuple[int, int], ...]:

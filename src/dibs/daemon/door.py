@@ -98,9 +98,9 @@ class Door:
             os.unlink(self._memory)
         return was_open
 
-    async def renew(self) -> None:
+    def renew(self) -> None:
         """Another token: everybody has to come in anew, and those who are inside are put out."""
-        (await self._load_keys()).renew()
+        self._load_keys().renew()
         if self._server is not None:
             self._server.drop_all()
 
@@ -116,7 +116,7 @@ class Door:
                 log.info("%s", error.message)
                 if isinstance(error, PortTaken):
                     # Open pages ask whoever listens there, and show their token: it is good no more.
-                    await self.renew()
+                    self.renew()
 
     def end(self) -> None:
         """The daemon ends; the next one opens it again."""
@@ -146,7 +146,7 @@ class Door:
                 f"cannot open the page at {wish.host}: everybody on the network could read what is sent",
                 remedy="give --tls-cert and --tls-key, or leave out --host and use `ssh -L`",
             )
-        keys = await self._load_keys()
+        keys = self._load_keys()
         listener, port = _bind(wish, address)
         place = Place(wish.host, port, wish.certificate, wish.key)
         guard = Guard(self._app, Page(), keys, self._user)
@@ -162,7 +162,7 @@ class Door:
         self._remember(place)
         log.info("the page is at %s", _address(place))
 
-    async def _load_keys(self) -> "Keys":
+    def _load_keys(self) -> "Keys":
         from dibs.daemon.door_keys import Keys
 
         if self._keys is None:

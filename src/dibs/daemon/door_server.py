@@ -1,14 +1,13 @@
 """The server behind the door: TCP, perhaps with TLS, and few enough connections that the socket is never short."""
 
 import asyncio
-import errno
 import socket
 import ssl
 from typing import Any
 
 from dibs.daemon.door_guard import head_of_refusals
 from dibs.daemon.protocol import Protocol
-from dibs.daemon.server import Server, most_connections
+from dibs.daemon.server import SHORT_OF, Server, most_connections
 
 _MOST_CONNECTIONS = 128
 _TAKEN_AT_ONCE = 16
@@ -100,7 +99,7 @@ class DoorServer(Server):
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                if error.errno not in SHORT_OF:
                     raise
                 loop.remove_reader(self._listener)  # it would wake us again at once
                 self._pause = loop.call_later(_PAUSE, self._listen)

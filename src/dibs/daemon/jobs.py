@@ -26,16 +26,16 @@ from dibs.daemon.shown import (
 )
 from dibs.engine.queue import Submission
 from dibs.errors import BadInput
-from dibs.model.jobs import OVER, Job, JobId, State
+from dibs.model.jobs import OVER, JobId, State
 from dibs.policy.advice import advised
 from dibs.store.listing import ORDERS, Filter
 from dibs.store.rows import JobRow
 
 MOST_WAITED = 10_000  # jobs in one call of `wait`
 _PAGE = 500
-_REFERENCE = "17, @ (the last), @~2, a name (its newest job), 17_4, 17_ (the whole array) or 3-9"
 
 Number = Annotated[int, Path(ge=1, le=2**53, description="the job's number")]
+AttemptNumber = Annotated[int | None, Query(ge=1, le=2**31, description="the last if left out")]
 
 
 class Which(BaseModel):
@@ -120,7 +120,7 @@ def jobs_routes(desk: Desk) -> APIRouter:
             {
                 "prospects": [
                     {
-                        "lessons": lesson_objects(desk.store.lessons.all(one.shape)) if one.shape else [],
+                        "lessons": _lessons(desk, one.shape),
                         "gpus": list(one.gpus) or None,
                         "starts_at": moment(one.starts_at),
                         "reason": reason_object(one.reason),
@@ -165,7 +165,7 @@ def jobs_routes(desk: Desk) -> APIRouter:
         if len(wanted) == 1:
             listing.row(wanted[0])  # a wrong number is said at once
         await desk.news.until_over(wanted, timeout_seconds)
-        rows = desk.rows(wanted)
+        rows = listing.rows(wanted)
         return Answer(
             {
                 "jobs": [desk.job(row) for row in rows if row.job.state.is_over],
@@ -185,7 +185,7 @@ def jobs_routes(desk: Desk) -> APIRouter:
                 "attempts_list": [
                     attempt_object(one, desk.engine.usage_of(one.attempt.key)) for one in listing.attempts(job.id)
                 ],
-                "lessons": _lessons(desk, job),
+                "lessons": _lessons(desk, job.request.wishes.shape),
                 "reason": None if job.state.is_over else reason_object(desk.queue.why(job.id).reason),
                 "explanation": _explanation(row),
                 "code": listing.code(job.code) if job.code else None,
@@ -282,8 +282,7 @@ def _explanation(row: JobRow) -> str:
     return "" if row.outcome is None else advised(row.outcome.cause, row.outcome.message)
 
 
-def _lessons(desk: Desk, job: Job) -> list[dict[str, Any]]:
-    shape = job.request.wishes.shape
+def _lessons(desk: Desk, shape: str) -> list[dict[str, Any]]:
     return lesson_objects(desk.store.lessons.all(shape)) if shape else []
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from dibs.daemon import objects
 from dibs.daemon.answers import Answer, StrictRoute, errors
 from dibs.daemon.desk import Desk
-from dibs.daemon.jobs import Number
+from dibs.daemon.jobs import AttemptNumber, Number
 from dibs.daemon.log import Output, Stream, output_of, read_aside
 from dibs.daemon.logindex import LogFile, LogIndex
 from dibs.daemon.logsearch import Found, Wanted, search
@@ -20,8 +20,6 @@ _MOST_MATCHES = 1_000
 _COUNTING = 0.25  # seconds of it for one answer; a gigabyte needs a few of them
 _READING = 5.0  # seconds
 _SEARCHING = 2.0  # seconds
-
-Which = Annotated[int | None, Query(ge=1, le=2**31, description="the last if left out")]
 
 
 def lines_routes(desk: Desk) -> APIRouter:
@@ -35,7 +33,7 @@ def lines_routes(desk: Desk) -> APIRouter:
     async def lines(
         number: Number,
         stream: Annotated[Stream, Query()] = "stdout",
-        attempt: Which = None,
+        attempt: AttemptNumber = None,
         first: Annotated[
             int, Query(ge=-MOST_LINES, le=2**53, description="from 0 on; -500: the last 500, whatever `count` is")
         ] = 0,
@@ -58,7 +56,7 @@ def lines_routes(desk: Desk) -> APIRouter:
             Query(min_length=1, max_length=200, pattern=r"^[^\u0000\r\n]+$", description="small or large letters"),
         ],
         stream: Annotated[Stream, Query()] = "stdout",
-        attempt: Which = None,
+        attempt: AttemptNumber = None,
         first: Annotated[int, Query(ge=0, le=2**53, description="the line to begin with, from 0 on")] = 0,
         limit: Annotated[int, Query(ge=1, le=_MOST_MATCHES)] = 100,
     ) -> Response:
@@ -108,7 +106,7 @@ def _answer(file: LogFile | None, first: int | None, lines: list[str], is_comple
         "is_complete": is_complete,
         "is_open": file is not None and not file.ends_line,
         "size": file.size if file else 0,
-        "cut": f"{file.cut.first}-{file.cut.end}" if file and file.cut.end else "",
+        "cut": str(file.cut) if file else "",
     }
 
 

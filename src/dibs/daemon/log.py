@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import stat
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
@@ -13,9 +12,10 @@ from fastapi.responses import StreamingResponse
 from dibs.daemon.answers import errors
 from dibs.daemon.aside import aside
 from dibs.daemon.desk import Desk
-from dibs.daemon.jobs import Number
+from dibs.daemon.jobs import AttemptNumber, Number
+from dibs.daemon.logindex import Cut, open_output, read_cut
 from dibs.daemon.pruning import was_removed
-from dibs.errors import BadInput, LogGone, StoreUnusable
+from dibs.errors import LogGone, StoreUnusable
 from dibs.model.jobs import JobId, State
 
 MOST = 1024**2  # bytes in one answer
@@ -33,7 +33,10 @@ class Piece:
     content: bytes
     offset: int
     size: int
-    cut: str = ""  # `4096-8192`: what was cut out of its middle, and reads as NULs
+    cut: Cut
+
+
+_NOTHING = Piece(b"", 0, 0, Cut())
 
 
 def log_routes(desk: Desk) -> APIRouter:
@@ -64,14 +67,14 @@ def log_routes(desk: Desk) -> APIRouter:
     async def log(
         number: Number,
         stream: Annotated[Stream, Query()] = "stdout",
-        attempt: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+        attempt: AttemptNumber = None,
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=0, le=MOST)] = MOST,
         tail: Annotated[int | None, Query(ge=0, le=1_000_000, description="the last so many lines")] = None,
     ) -> Response:
         """Bytes that a job wrote. A reader that follows asks again from offset + length."""
         output = output_of(desk, number, stream, attempt)
-        piece = Piece(b"", 0, 0)
+        piece = _NOTHING
         if output.path:
             async with at_once:
                 piece = await _read_aside(output.path, offset, limit, tail)
@@ -84,7 +87,7 @@ def log_routes(desk: Desk) -> APIRouter:
                 "Dibs-Size": str(piece.size),
                 "Dibs-State": str(output.state),
                 "Dibs-Attempt": str(output.attempt),
-                **({"Dibs-Cut": piece.cut} if piece.cut else {}),
+                **({"Dibs-Cut": str(piece.cut)} if piece.cut.end else {}),
             },
         )
 
@@ -102,11 +105,11 @@ def log_routes(desk: Desk) -> APIRouter:
     async def raw(
         number: Number,
         stream: Annotated[Stream, Query()] = "stdout",
-        attempt: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+        attempt: AttemptNumber = None,
     ) -> Response:
         """All that a job has written until now, as a file to keep. What was cut out is named in its place."""
         output = output_of(desk, number, stream, attempt)
-        begin = Piece(b"", 0, 0)
+        begin = _NOTHING
         if output.path:
             begin = await _read_aside(output.path, 0, 0, None)
             output.check_is_there(begin.size)
@@ -138,44 +141,26 @@ class Output:
 def output_of(desk: Desk, number: int, stream: Stream, attempt: int | None) -> Output:
     """What one attempt wrote, the last if none is named."""
     job = desk.store.listing.row(JobId(number)).job
-    folders = {one.attempt.number: one.attempt.folder for one in desk.store.listing.attempts(job.id)}
-    if attempt is not None and attempt not in folders:
-        raise BadInput(f"job {number} has no attempt {attempt}", remedy=f"it has had {len(folders)}")
-    which = attempt or max(folders, default=0)
-    folder = folders.get(which, "")
-    path = desk.results.streams(job, folder)[stream == "stderr"] if which else ""
-    return Output(job.id, which, job.state, folder, path)
+    row = desk.attempt(job.id, attempt)
+    if row is None:
+        return Output(job.id, 0, job.state, "", "")
+    folder = row.attempt.folder
+    path = desk.results.streams(job, folder)[stream == "stderr"]
+    return Output(job.id, row.attempt.number, job.state, folder, path)
 
 
 def read(path: str, offset: int, limit: int, tail: int | None) -> Piece:
     """A piece of a file. What is not there yet, or not there any more, is empty; so is a pipe or a device."""
-    try:
-        # A job may have put a pipe in its file's place: do not wait for its writer.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except (OSError, ValueError):
-        return Piece(b"", 0, 0)
-    try:
-        seen = os.fstat(fd)
-        if not stat.S_ISREG(seen.st_mode):
-            return Piece(b"", 0, 0)
+    with open_output(path) as fd:
+        if fd is None:
+            return _NOTHING
+        seen = os.fstat(fd).st_size
         if tail is not None:
-            offset = _start_of_tail(fd, seen.st_size, tail, limit)
+            offset = _start_of_tail(fd, seen, tail, limit)
         content = os.pread(fd, limit, offset)
         # It may have grown since; whoever follows must not believe that it became smaller.
-        size = max(seen.st_size, offset + len(content) if content else 0)
-        return Piece(content, min(offset, seen.st_size), size, _cut(path))
-    finally:
-        os.close(fd)
-
-
-def _cut(path: str) -> str:
-    """What the shim wrote beside a file whose middle it gave back to the disk."""
-    try:
-        with open(f"{path}.cut", "rb") as file:
-            first, end = (int(word) for word in file.read(100).split())
-    except (OSError, ValueError):
-        return ""
-    return f"{first}-{end}"
+        size = max(seen, offset + len(content) if content else 0)
+        return Piece(content, min(offset, seen), size, read_cut(path, size))
 
 
 def _start_of_tail(fd: int, size: int, lines: int, limit: int) -> int:
@@ -201,14 +186,13 @@ def _start_of_tail(fd: int, size: int, lines: int, limit: int) -> int:
 
 async def _whole(path: str, begin: Piece) -> AsyncIterator[bytes]:
     """The file as long as it was at the beginning, in pieces, without its hole."""
-    first, end = (int(word) for word in begin.cut.split("-")) if begin.cut else (0, 0)
-    at = 0
+    hole, at = begin.cut, 0
     while at < begin.size:
-        if first <= at < end:
-            yield b"[... %d bytes cut]\n" % (end - first)
-            at = end
+        if hole.first <= at < hole.end:
+            yield b"[... %d bytes cut]\n" % (hole.end - hole.first)
+            at = hole.end
             continue
-        stop = first if at < first else begin.size
+        stop = hole.first if at < hole.first else begin.size
         piece = await _read_aside(path, at, min(MOST, stop - at), None)
         if not piece.content:
             return  # it was made shorter meanwhile

@@ -27,6 +27,10 @@ class Cut:
     first: int = 0
     end: int = 0
 
+    def __str__(self) -> str:
+        """`4096-8192`, or empty where nothing was cut out."""
+        return f"{self.first}-{self.end}" if self.end else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -181,24 +185,16 @@ class LogIndex:
 
     @contextmanager
     def open(self, path: str) -> Iterator[LogFile | None]:
-        """A file; None where there is none, or a pipe or a device stands in its place."""
-        try:
-            # A job may have put a pipe in its file's place: do not wait for its writer.
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        except (OSError, ValueError):
-            yield None
-            return
-        try:
-            seen = os.fstat(fd)
-            if not stat.S_ISREG(seen.st_mode):
+        """A file; None where `open_output` finds none."""
+        with open_output(path) as fd:
+            if fd is None:
                 yield None
                 return
+            seen = os.fstat(fd)
             key = (seen.st_dev, seen.st_ino)
             file = LogFile(fd, path, self._files.get(key, Known()))
             yield file
             self._keep(key, file.known)
-        finally:
-            os.close(fd)
 
     def _keep(self, key: tuple[int, int], known: Known) -> None:
         with self._lock:
@@ -206,6 +202,21 @@ class LogIndex:
             self._files.move_to_end(key)
             while len(self._files) > _MOST_FILES:
                 self._files.popitem(last=False)
+
+
+@contextmanager
+def open_output(path: str) -> Iterator[int | None]:
+    """A descriptor; None where there is no file, or a pipe or a device stands in its place."""
+    try:
+        # A job may have put a pipe in its file's place: do not wait for its writer.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except (OSError, ValueError):
+        yield None
+        return
+    try:
+        yield fd if stat.S_ISREG(os.fstat(fd).st_mode) else None
+    finally:
+        os.close(fd)
 
 
 def read_cut(path: str, size: int) -> Cut:

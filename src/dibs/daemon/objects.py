@@ -7,6 +7,7 @@ from typing_extensions import TypedDict  # pydantic reads the one in typing from
 from dibs.daemon.models import Moment, StateName
 
 Counts = dict[StateName, int]
+GpuState = Literal["free", "held", "busy", "drained", "quarantined", "stale", "lost", "missing", "silent"]
 
 
 class Problem(TypedDict):
@@ -175,7 +176,6 @@ class WholeJob(JobObject):
     """Everything about one job."""
 
     lessons: list[LessonObject]  # of its shape
-
     attempts_list: list[AttemptObject]
     reason: ReasonObject | None
     explanation: str  # why it failed and what helps, as far as that is known
@@ -291,7 +291,7 @@ class GpuObject(TypedDict):
     energy_joules: float | None
     ecc_uncorrected: int | None
     slots: int
-    state: Literal["free", "held", "busy", "drained", "quarantined", "stale", "lost", "missing", "silent"]
+    state: GpuState
     why: str
     remedy: str
     holders: list[HolderObject]

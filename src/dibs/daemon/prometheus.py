@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -12,6 +13,7 @@ from dibs import __version__
 from dibs.daemon.desk import Desk
 from dibs.daemon.gpus import gpu_objects
 from dibs.daemon.metrics import Tally
+from dibs.daemon.objects import GpuState
 from dibs.model.jobs import State
 
 __all__ = ["CONTENT_TYPE", "exposition"]
@@ -43,7 +45,7 @@ class _Collector:
         watcher = self._desk.driver.watcher
         states = Counter(gpu["state"] for gpu in gpu_objects(self._desk, watcher.latest if watcher else None))
         gpus = GaugeMetricFamily("dibs_gpus", "GPUs by state.", labels=["state"])
-        for name in ("free", "held", "busy", "drained", "quarantined", "stale", "lost", "missing", "silent"):
+        for name in get_args(GpuState):
             gpus.add_metric([name], states.get(name, 0))
         yield gpus
         yield CounterMetricFamily("dibs_events", "Events since the start.", value=self._tally.events)

@@ -11,7 +11,7 @@ _LOOK_EVERY = 2.0  # seconds
 _QUIET = 8  # things that may happen meanwhile: jobs that run for days are looked at every second
 _ENOUGH = 100  # things after which there may be something to give back
 
-_trim = ctypes.CDLL(None).malloc_trim
+trim = ctypes.CDLL(None).malloc_trim
 
 
 async def give_back_when_quiet(store: Store, happened: Callable[[], int]) -> None:
@@ -30,4 +30,4 @@ def give_back(store: Store) -> None:
     """Let go of what is in cycles, of pages that were read, and of what malloc keeps for the next time."""
     gc.collect()
     store.shrink()
-    _trim(0)
+    trim(0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import resource
 import socket
@@ -14,6 +15,7 @@ import uvicorn
 from dibs import paths
 from dibs.daemon.protocol import HEADERS, Protocol
 
+SHORT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # no bugs of ours
 _KEEP_ALIVE = 5  # seconds
 _MOST_CONNECTIONS = 256
 _LINE = 1024  # callers that may wait to be taken in

@@ -1,8 +1,6 @@
 """The daemon: the engine's loop, the API, and an end that leaves the jobs alone."""
 
 import asyncio
-import ctypes
-import errno
 import gc
 import os
 import signal
@@ -25,9 +23,9 @@ from dibs.daemon.logfile import log, open_log
 from dibs.daemon.metrics import Tally
 from dibs.daemon.news import News
 from dibs.daemon.pruning import prune
-from dibs.daemon.quiet import give_back_when_quiet
+from dibs.daemon.quiet import give_back_when_quiet, trim
 from dibs.daemon.reserve import reserve
-from dibs.daemon.server import Address, Server, most_connections
+from dibs.daemon.server import SHORT_OF, Address, Server, most_connections
 from dibs.daemon.views import Views
 from dibs.engine.driver import Driver
 from dibs.errors import DibsError
@@ -42,7 +40,6 @@ _BUGS_WITHIN = 10.0  # seconds
 _AFTER_BUG = 1.0  # seconds until the next turn
 _CLEAN_EVERY = 3600.0  # seconds
 _MOST_STREAMS = 64
-_SHORT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # no bugs of ours
 
 
 def serve(environ: Mapping[str, str], *, detached: bool) -> int:
@@ -140,7 +137,7 @@ class Service:
         # What was loaded until here stays: the collector need not walk over it again and again.
         gc.collect()
         gc.freeze()
-        ctypes.CDLL(None).malloc_trim(0)  # what the imports needed and let go
+        trim(0)  # what the imports needed and let go
         gc.set_threshold(50_000)
         reserve.take()
 
@@ -256,7 +253,7 @@ class Service:
 
     def _fell_in_loop(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if isinstance(error, OSError) and error.errno in _SHORT_OF:
+        if isinstance(error, OSError) and error.errno in SHORT_OF:
             log.error("%s: %s", context.get("message"), error.strerror)  # asyncio tries again a second later
         elif isinstance(error, Exception):
             self._fell(error)

@@ -113,7 +113,7 @@ class _Gathered:
         """Of jobs that ran, and wait to be tried again."""
         for state in (State.QUEUED, State.HELD):
             above = 0
-            while jobs := self._spans.waiting_again(state, above, self._look_at()):
+            while jobs := self._spans.waiting(state, above, self._look_at()):
                 yield self._of(jobs)
                 above = jobs[-1]
                 await asyncio.sleep(0)

@@ -1,21 +1,20 @@
 """The route to what a job used: the summary, the series, and what to make of them."""
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 
 from dibs.daemon import objects
 from dibs.daemon.answers import Answer, StrictRoute, errors
 from dibs.daemon.aside import aside
 from dibs.daemon.desk import Desk
-from dibs.daemon.jobs import Number
+from dibs.daemon.jobs import AttemptNumber, Number
 from dibs.daemon.shown import usage_object
 from dibs.engine import series
 from dibs.engine.series import Series
-from dibs.errors import BadInput, StoreUnusable
+from dibs.errors import StoreUnusable
 from dibs.model.jobs import JobId
-from dibs.policy.report import advise
+from dibs.policy.usage import advise
 from dibs.store.rows import AttemptRow
 
 _PATIENCE = 10.0  # seconds; the file may lie on a disk that does not answer
@@ -25,16 +24,10 @@ def usage_routes(desk: Desk) -> APIRouter:
     routes = APIRouter(route_class=StrictRoute)
 
     @routes.get("/v1/jobs/{number}/usage", responses={200: {"model": objects.UsageReport}, **errors(404, 503)})
-    async def usage(
-        number: Number,
-        attempt: Annotated[int | None, Query(ge=1, le=2**31, description="the last if left out")] = None,
-    ) -> Response:
+    async def usage(number: Number, attempt: AttemptNumber = None) -> Response:
         """What an attempt used of its GPUs and of the machine, over time, and what to make of it."""
         job = desk.store.listing.row(JobId(number)).job
-        tries = {one.attempt.number: one for one in desk.store.listing.attempts(job.id)}
-        if attempt is not None and attempt not in tries:
-            raise BadInput(f"job {number} has no attempt {attempt}", remedy=f"it has had {len(tries)}")
-        which = tries.get(attempt or max(tries, default=0))
+        which = desk.attempt(job.id, attempt)
         used = None if which is None else desk.engine.usage_of(which.attempt.key) or which.usage
         found = None if which is None or used is None else await _series(desk, which)
         machine = desk.engine.machine

@@ -11,9 +11,8 @@ from dibs.leases.leases import Busy
 from dibs.leases.records import Holder
 from dibs.model.claims import Claim
 from dibs.model.gpus import CardState, GpuProcess, GpuReading, Links, Reading
-from dibs.model.jobs import Attempt, Job, JobId, Wishes
+from dibs.model.jobs import Attempt, AttemptKey, Job, Wishes
 from dibs.model.pool import Pool
-from dibs.model.units import show_size
 from dibs.policy.fitting import most_at_once
 from dibs.policy.snapshot import CardView, Hold
 
@@ -37,7 +36,7 @@ class _Booking:
 class _Books:
     """One card's page."""
 
-    ours: dict[tuple[JobId, int], _Booking] = field(default_factory=dict)  # by attempt
+    ours: dict[AttemptKey, _Booking] = field(default_factory=dict)  # by attempt
     others: Busy | None = None  # who was in the way when we last tried
     seen: GpuReading | None = None
     unsettled: bool = False  # something left it and the card has not been asked since
@@ -66,7 +65,7 @@ class Cards:
         self.links: Links = {}  # how well cards are connected, as last seen
         self.may_grow = False  # somebody may put more GPUs into the pool while we run
         self.news = 0  # how often something was heard about the cards from others than our own attempts
-        self.peak_of: Callable[[tuple[JobId, int]], int] = lambda attempt: 0  # bytes that one was seen to hold
+        self.peak_of: Callable[[AttemptKey], int] = lambda attempt: 0  # bytes that one was seen to hold
         self.marks: Mapping[str, str] = {}  # by a card's key, why nothing is started there: "is drained"
         self._is_ours = is_ours
         self._is_alive = is_alive
@@ -214,13 +213,12 @@ class Cards:
 
     def _shown(self, process: GpuProcess) -> str:
         """`ann, pid 4711, 3G`, and the job where it is one of ours."""
-        shown = f"{process.user or 'somebody'}, pid {process.pid}, {show_size(process.memory)}"
         folder = self._folder_of(process.pid)
         if folder is None:
-            return shown
+            return process.shown
         runs = any(booked.folder == folder for page in self._books.values() for booked in page.ours.values())
         job = os.path.basename(folder).partition(".")[0]  # an attempt's folder is called 17.1
-        return f"{shown}, {'of' if runs else 'left by'} job {job}"
+        return f"{process.shown}, {'of' if runs else 'left by'} job {job}"
 
     def _measured_free(self, page: _Books) -> int | None:
         """Only while others of ours use the card: alone, a job may have what it booked."""

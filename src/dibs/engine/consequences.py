@@ -6,8 +6,8 @@ from typing import Any
 
 from dibs.engine.engine import Engine
 from dibs.model.events import Refused
-from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
-from dibs.policy.breakers import AttemptKey, Breakers, Limits, Over, Verdicts, after, fresh_for
+from dibs.model.jobs import Attempt, AttemptKey, Cause, Job, JobId, Outcome, State
+from dibs.policy.breakers import Breakers, Limits, Over, Verdicts, after, fresh_for
 from dibs.store import journal
 from dibs.store.catch_up import record
 from dibs.store.journal import Journal
@@ -218,8 +218,7 @@ class Consequences:
         """
         said: dict[AttemptKey, list[str]] = {}
         for gpu, failures in verdicts.failures.items():
-            card = self._engine.cards.pool.card(gpu)
-            name = card.gpu.number if card else gpu
+            name = self._engine.cards.pool.number(gpu)
             sentence = f"GPU {name} was quarantined after this: {verdicts.quarantine[gpu]}"
             for attempt in failures:
                 said.setdefault(attempt, []).append(sentence)

@@ -9,8 +9,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from dibs.engine.cards import Cards
 from dibs.engine.hand import Hand, Key, Open
 from dibs.model.claims import Claim
-from dibs.model.jobs import Job, Request
+from dibs.model.jobs import Job
+from dibs.policy.schedule import kind_of
 from dibs.policy.snapshot import Plan, Snapshot
+
+__all__ = ["Following", "kind_of"]
 
 _HOLDS = 0.05  # seconds; then people are told again why the next one waits
 
@@ -85,9 +88,3 @@ def _looks_further(snapshot: Snapshot) -> bool:
         or any(job.request.wishes.shape or job.request.wishes.vram for job in snapshot.waiting)
         or any(view.shapes for view in snapshot.cards)
     )
-
-
-def kind_of(request: Request) -> Hashable:
-    """The same for all jobs of a class, and cheaper than the class itself."""
-    array = request.array.array if request.array is not None and request.array.most is not None else None
-    return (request.wishes, request.project, request.time_limit, array)

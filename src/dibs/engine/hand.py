@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from dibs.engine.waiting import WaitingLine
 from dibs.model.events import Event
-from dibs.model.jobs import Attempt, Job, JobId, Outcome
+from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Outcome
 
-Key = tuple[JobId, int]  # an attempt's
+Key = AttemptKey  # short: it is everywhere in the engine
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from dibs.errors import StoreUnusable
 from dibs.model.events import Trouble
 from dibs.model.gpus import Reading
 from dibs.model.jobs import Attempt, Outcome
-from dibs.model.pool import Card
 from dibs.policy.health import (
     CARD_IS_BLAMED,
     PROGRAM_IS_BLAMED,
@@ -114,7 +113,7 @@ class Health:
         cards, since = [claim.gpu for claim in attempt.claims], attempt.opened_at
         if found := reason_for(memory.broken, cards, since=since, now=now, seconds=CARD_IS_BLAMED):
             memory.asked.pop(attempt.key, None)
-            return blamed_on_card(outcome, self._number(found[0]), found[1])
+            return blamed_on_card(outcome, self._engine.cards.pool.number(found[0]), found[1])
         if memory.reading is not None:
             asked_at = memory.asked.setdefault(attempt.key, now)
             if memory.reading.at.timestamp() < asked_at and abs(now - asked_at) < _PATIENCE:
@@ -169,7 +168,7 @@ class Health:
 
     def prospect(self, key: str) -> str:
         """How a quarantined card comes back: `it is tested at about 14:30; … uses it at once`."""
-        command = f"`dibs gpus undrain {self._number(key)}`"
+        command = f"`dibs gpus undrain {self._engine.cards.pool.number(key)}`"
         if key in self._lost():
             return f"reset the card or restart the machine; then {command} uses it again"
         when = self._when(key).removeprefix("; ")
@@ -192,11 +191,7 @@ class Health:
         if reading is None:
             return set()
         shown = {seen.gpu.key for seen in reading.gpus}
-        return lost_cards(reading) | {card.gpu.key for card in self._cards if card.gpu.key not in shown}
-
-    @property
-    def _cards(self) -> tuple[Card, ...]:
-        return tuple(self._engine.cards.pool.cards)
+        return lost_cards(reading) | {card.gpu.key for card in self._engine.cards.pool.cards} - shown
 
     def _marks(self) -> dict[str, Mark]:
         """By a card's key."""
@@ -205,10 +200,6 @@ class Health:
         except StoreUnusable:
             return {}
         return {mark.subject.removeprefix("gpu "): mark for mark in marks if mark.subject.startswith("gpu ")}
-
-    def _number(self, key: str) -> str:
-        card = self._engine.cards.pool.card(key)
-        return key if card is None else card.gpu.number
 
     def _tell(self, sentence: str) -> None:
         self._engine.hand.events.append(Trouble(sentence))

@@ -99,8 +99,6 @@ class Packing:
 
     def show(self) -> None:
         """Let others see what has been recorded: there is room beside some of ours."""
-        if not self._to_show:
-            return
         for key, attempt in list(self._to_show.items()):
             # Recorded is what counts: a turn that failed has put the old claims back.
             is_recorded = key in self._hand.open and self._hand.open[key].attempt == attempt

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from dibs.engine.survey import GpuUse
-from dibs.model.units import show_size
 
 TROUBLES = ("stale", "lost", "missing", "silent", "drained", "quarantined")  # of which a person wants to know more
 
@@ -37,10 +36,7 @@ def standing(
     if use.state == "missing":
         return Standing("missing", "the driver does not show it any more", _ASK_THE_DRIVER)
     if use.state == "busy":
-        names = "; ".join(
-            f"{process.user or 'somebody'}, pid {process.pid}, {show_size(process.memory)}"
-            for process in use.foreign[:3]
-        )
+        names = "; ".join(process.shown for process in use.foreign[:3])
         return Standing("busy", f"used without a lease ({names})", "it is used when these processes have ended")
     return Standing(use.state)
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dibs.leases.records import Holder
+from dibs.model.units import show_gpu
 
 if TYPE_CHECKING:
     from dibs.gpus.foreign import BusyRules
@@ -34,9 +35,7 @@ class GpuUse:
     @property
     def number(self) -> str | None:
         """As people write it: `0`, or `0:1` for a part of a card."""
-        if self.index is None:
-            return None
-        return str(self.index) if self.part is None else f"{self.index}:{self.part}"
+        return None if self.index is None else show_gpu(self.index, self.part)
 
     @property
     def place(self) -> tuple[bool, int, int, str]:

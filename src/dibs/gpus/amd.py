@@ -97,7 +97,7 @@ class AmdProbe:
                         name=self._name(folder),
                         memory_total=number_in(f"{folder}/mem_info_vram_total"),
                         cpus=_cpus(text_in(f"{folder}/local_cpulist")),
-                        address=str(index if node is None else node.rank),
+                        address=str(index) if node is None else ",".join(map(str, node.ranks)),
                     ),
                 )
             )
@@ -150,7 +150,7 @@ class AmdProbe:
 
 
 def _rank(node: Node | None) -> int:
-    return 9999 if node is None else node.rank
+    return 9999 if node is None else node.ranks[0]
 
 
 def _first(*paths: str) -> int | None:

@@ -22,13 +22,15 @@ class AmdProcesses:
 
     def on(self, pci: str, node: Node | None) -> tuple[GpuProcess, ...]:
         if node is not None and os.path.isdir(self._computing):
-            return tuple(self._through_kfd(node.gpu_id))
+            return tuple(self._through_kfd(node.gpu_ids))
         return tuple(self._through_files(pci))
 
-    def _through_kfd(self, gpu_id: str) -> Iterator[GpuProcess]:
+    def _through_kfd(self, gpu_ids: tuple[str, ...]) -> Iterator[GpuProcess]:
         for name in listed(self._computing):
-            # Every process of ROCm has a file for every card that it could use.
-            memory = number_in(f"{self._computing}/{name}/vram_{gpu_id}") if name.isdigit() else None
+            if not name.isdigit():
+                continue
+            # Every process of ROCm has a file for every card, or part of one, that it could use.
+            memory = sum(number_in(f"{self._computing}/{name}/vram_{gpu_id}") or 0 for gpu_id in gpu_ids)
             if memory:
                 yield self._process(int(name), memory, "compute")
 

@@ -1,30 +1,32 @@
 """AMD cards as ROCm knows them: the nodes of KFD and the ways between them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dibs.gpus.sysfs import listed, text_in
 from dibs.model.gpus import Links
 
 _XGMI = 11  # the type of a link from card to card, as the kernel counts them
 _OVER_XGMI = 100  # and one more for each 10 GB/s: better than any way over PCI
-_OVER_PCI = 50  # less the weight that the kernel gives the way: it grows with the distance
+_OVER_PCI = 99  # less the weight that the kernel gives the way: 40 by one processor, 72 from one to another
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """A card in KFD."""
+    """A card in KFD. One that is divided is a node for each part; the first of them stands for it."""
 
     folder: str
     number: int  # among all nodes; processors are nodes too
-    rank: int  # among the cards: by this ROCR_VISIBLE_DEVICES counts
-    gpu_id: str  # by which the files of a process name it
+    ranks: tuple[int, ...]  # of its parts among all: by these ROCR_VISIBLE_DEVICES counts
+    gpu_ids: tuple[str, ...]  # of its parts: by these the files of a process name them
+    unique_id: int  # 0 where the card has none
     pci: str
 
 
 def nodes(root: str) -> list[Node]:
     """The cards in ROCm's order; none where KFD is not there."""
     found: list[Node] = []
+    rank = 0
     top = f"{root}/sys/class/kfd/kfd/topology/nodes"
     for number in sorted(int(name) for name in listed(top) if name.isdigit()):
         folder = f"{top}/{number}"
@@ -33,7 +35,19 @@ def nodes(root: str) -> list[Node]:
             facts = _facts(f"{folder}/properties")
             place = facts.get("location_id", 0)
             pci = f"{facts.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
-            found.append(Node(folder=folder, number=number, rank=len(found), gpu_id=gpu_id, pci=pci))
+            node = Node(
+                folder=folder,
+                number=number,
+                ranks=(rank,),
+                gpu_ids=(gpu_id,),
+                unique_id=facts.get("unique_id", 0),
+                pci=pci,
+            )
+            rank += 1
+            if found and _is_part(node, found[-1]):
+                last = found.pop()
+                node = replace(last, ranks=last.ranks + node.ranks, gpu_ids=last.gpu_ids + node.gpu_ids)
+            found.append(node)
     return found
 
 
@@ -52,6 +66,11 @@ def links_between(cards: Mapping[str, Node | None]) -> Links:
                     pair = min(key, other), max(key, other)
                     links[pair] = max(links.get(pair, 0), _quality(facts))
     return links
+
+
+def _is_part(node: Node, card: Node) -> bool:
+    """Parts share the id of their card. The kernel counts them where the function of the device stands."""
+    return node.unique_id == card.unique_id != 0 and node.pci[:-1] == card.pci[:-1]
 
 
 def _quality(facts: Mapping[str, int]) -> int:

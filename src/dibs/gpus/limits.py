@@ -1,6 +1,6 @@
 """Variables that leave us only some of the cards: CUDA's, ROCm's, and that of a job of dibs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from dibs.errors import NoGpu
@@ -25,13 +25,18 @@ class Machine:
             return [declared_gpu(int(gpu_id))] if gpu_id.isascii() and gpu_id.isdigit() else []
         return [gpu for gpu in self.gpus if gpu.is_called(gpu_id)]
 
-    def find_by_rocm(self, gpu_id: str) -> list[Gpu]:
-        """The AMD cards that ROCm would take: it counts its own only, and has a UUID of its own making."""
-        return [
-            gpu
-            for gpu in self.gpus or ()
-            if gpu.is_amd and gpu_id in (gpu.address, f"GPU-{gpu.key.removeprefix('AMD-')}")
-        ]
+    def find_by_rocm(self, gpu_id: str, named: Collection[str]) -> list[Gpu]:
+        """The AMD cards that ROCm would take: it counts its own only, and has a UUID of its own making.
+
+        It counts the parts of a divided card. dibs hands out whole cards: all parts must be among those named.
+        """
+        found = []
+        for gpu in self.gpus or ():
+            parts = gpu.address.split(",")
+            by_number = gpu_id in parts and all(part in named for part in parts)
+            if gpu.is_amd and (by_number or gpu_id == f"GPU-{gpu.key.removeprefix('AMD-')}"):
+                found.append(gpu)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +74,12 @@ def _limit(
 ) -> Limit:
     speaks_rocm = name != DIBS and any(gpu.is_amd for gpu in concerned)
     gpus: list[Gpu] = []
-    for gpu_id in value.split(","):
-        found = (machine.find_by_rocm if speaks_rocm else machine.find)(gpu_id.strip())
+    named = [gpu_id.strip() for gpu_id in value.split(",")]
+    for gpu_id in named:
+        found = machine.find_by_rocm(gpu_id, named) if speaks_rocm else machine.find(gpu_id)
         if concerned:
             found = [gpu for gpu in found if gpu in concerned]
-        if not found or (len(found) > 1 and not gpu_id.strip().isdigit()):
+        if not found or (len(found) > 1 and not gpu_id.isdigit()):
             break  # as CUDA does: what follows a wrong id is not seen either
         gpus += [gpu for gpu in found if gpu not in gpus]
     if not gpus and not untouched:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dibs.model.units import show_gpu
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
@@ -19,7 +21,7 @@ class Claim:
     @property
     def number(self) -> str:
         """As people write it: `0`, or `0:1` for a part."""
-        return str(self.index) if self.part is None else f"{self.index}:{self.part}"
+        return show_gpu(self.index, self.part)
 
 
 GPU_VARIABLES = frozenset(
@@ -51,11 +53,13 @@ def _amd_environment(claims: Sequence[Claim]) -> Mapping[str, str]:
     """ROCm's lowest layer hides the cards that are not the job's, for every program above it.
 
     HIP then counts what is left from 0, and takes CUDA's variable for its own where its own is missing: both
-    say so, or one that was inherited would pick from the wrong cards.
+    say so, or one that was inherited would pick from the wrong cards. A card that is divided has an address of
+    several numbers, one for each part.
     """
-    places = ",".join(str(place) for place in range(len(claims)))
+    addresses = ",".join(claim.address or str(claim.index) for claim in claims)
+    places = ",".join(str(place) for place in range(addresses.count(",") + 1))
     return {
-        "ROCR_VISIBLE_DEVICES": ",".join(claim.address or str(claim.index) for claim in claims),
+        "ROCR_VISIBLE_DEVICES": addresses,
         "HIP_VISIBLE_DEVICES": places,
         "CUDA_VISIBLE_DEVICES": places,
     }

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from dibs.model.units import show_gpu, show_size
+
 Links = Mapping[tuple[str, str], int]  # by two keys, the smaller first: how well these cards are connected
 
 
@@ -23,7 +25,7 @@ class Gpu:
     @property
     def number(self) -> str:
         """As people write it: `0`, or `0:1` for a part."""
-        return str(self.index) if self.part is None else f"{self.index}:{self.part}"
+        return show_gpu(self.index, self.part)
 
     @property
     def is_amd(self) -> bool:
@@ -51,6 +53,11 @@ class GpuProcess:
     kind: str = "compute"  # or "graphics"
     name: str = ""
     load: float | None = None  # percent of the card that it keeps busy; None in most readings: asking is dear
+
+    @property
+    def shown(self) -> str:
+        """For people: `ann, pid 4711, 3G`."""
+        return f"{self.user or 'somebody'}, pid {self.pid}, {show_size(self.memory)}"
 
 
 class CardState(StrEnum):

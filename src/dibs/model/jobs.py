@@ -10,6 +10,7 @@ from typing import NewType
 from dibs.model.claims import Claim
 
 JobId = NewType("JobId", int)
+AttemptKey = tuple[JobId, int]  # a job, and which of its attempts
 
 
 class State(StrEnum):
@@ -236,5 +237,5 @@ class Attempt:
     folder: str
 
     @property
-    def key(self) -> tuple[JobId, int]:
+    def key(self) -> AttemptKey:
         return (self.job, self.number)

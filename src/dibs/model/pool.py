@@ -31,6 +31,11 @@ class Pool:
     def card(self, key: str) -> Card | None:
         return next((card for card in self.cards if card.gpu.key == key), None)
 
+    def number(self, key: str) -> str:
+        """As people write a card; the key itself where it is not in the pool any more."""
+        card = self.card(key)
+        return key if card is None else card.gpu.number
+
     @property
     def shown(self) -> str:
         """The cards for people: slots are counted, and groups stand together (`0+1, 2+3`)."""

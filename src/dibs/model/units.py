@@ -1,4 +1,4 @@
-"""Sizes and times as people write them."""
+"""Sizes, times and the numbers of GPUs as people write them."""
 
 import re
 from fractions import Fraction
@@ -110,3 +110,8 @@ def show_duration(seconds: float | None) -> str:
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02}m"
     return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+
+
+def show_gpu(index: int, part: int | None) -> str:
+    """The number of a GPU: `0`, or `0:1` for a part of a card."""
+    return str(index) if part is None else f"{index}:{part}"

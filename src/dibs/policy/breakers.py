@@ -4,15 +4,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from dibs.model.jobs import Cause, JobId, Outcome
+from dibs.model.jobs import AttemptKey, Cause, Outcome
 from dibs.model.units import show_duration
 
 _MOST_GROUPS = 256  # those that ended nothing for the longest time are forgotten first
 _MOST_REMEMBERED = 64  # ends of one group; older ones count less
 _MOST_FAILURES = 64  # of one streak that are told whose fault they were; the last ones
 _CHANCE = 1e-6  # so likely may it be that a healthy card had a run of bad luck
-
-AttemptKey = tuple[JobId, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from dibs.model.gpus import Gpu
 from dibs.model.jobs import Wishes
-from dibs.policy.fitting import gpus_in_words, is_allowed, is_named
+from dibs.policy.fitting import gpus_in_words, is_allowed, is_named, numbers_in_words
 
 
 def company(gpus: Iterable[Gpu], wishes: Wishes) -> list[Gpu]:
@@ -29,9 +29,8 @@ def too_few(wishes: Wishes, allowed: Sequence[Gpu], pool: Sequence[Gpu]) -> str:
     """Why these are too few for the job."""
     if wishes.only:
         pool = [gpu for gpu in pool if is_named(gpu, wishes.only)]
-    numbers = f"GPU {', '.join(gpu.number for gpu in pool)}" if pool else "no GPU"
     found = f"only {len(allowed)} may" if allowed else "none may"
-    sentence = f"it wants {gpus_in_words(wishes)}, but {found} be used ({numbers})"
+    sentence = f"it wants {gpus_in_words(wishes)}, but {found} be used ({numbers_in_words(pool)})"
     left_out = [gpu for gpu in pool if is_allowed(gpu, wishes) and gpu not in allowed]
     if any(gpu.part is not None for gpu in left_out):
         return f"{sentence}: a program can use one part of a divided card, and nothing beside it"

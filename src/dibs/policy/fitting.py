@@ -110,6 +110,11 @@ def no_such_type(gpus: Sequence[Gpu]) -> str:
     return "there is no GPU"
 
 
+def numbers_in_words(gpus: Sequence[Gpu]) -> str:
+    """`GPU 0, 1`, `no GPU`."""
+    return f"GPU {', '.join(gpu.number for gpu in gpus)}" if gpus else "no GPU"
+
+
 def gpus_in_words(wishes: Wishes) -> str:
     """`a GPU`, `2 GPUs of type h200`."""
     gpus = "a GPU" if wishes.num_gpus == 1 else f"{wishes.num_gpus} GPUs"

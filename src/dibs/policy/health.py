@@ -45,6 +45,20 @@ def may_be_the_cards(outcome: Outcome) -> bool:
     return outcome.cause in _OPEN
 
 
+def reason_for(
+    reasons: Reasons, cards: Sequence[str], *, since: float, now: float, seconds: float
+) -> tuple[str, str] | None:
+    """The first of these cards to which something happened that explains an end now, and what.
+
+    Not before the attempt began, at `since`, and not longer ago than so many seconds.
+    """
+    for card in cards:
+        at, why = reasons.get(card, (0.0, ""))
+        if why and at >= since and now - at <= seconds:
+            return card, why
+    return None
+
+
 def blamed_on_card(outcome: Outcome, number: str, why: str) -> Outcome:
     """A failure on a card that had broken: `GPU 1 failed: Xid 79: it has fallen off the bus`."""
     return replace(outcome, cause=Cause.GPU_FAULT, message=f"GPU {number} failed: {why}")
@@ -89,17 +103,3 @@ def _of_card(fault: GpuFault) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def reason_for(
-    reasons: Reasons, cards: Sequence[str], *, since: float, now: float, seconds: float
-) -> tuple[str, str] | None:
-    """The first of these cards to which something happened that explains an end now, and what.
-
-    Not before the attempt began, at `since`, and not longer ago than so many seconds.
-    """
-    for card in cards:
-        at, why = reasons.get(card, (0.0, ""))
-        if why and at >= since and now - at <= seconds:
-            return card, why
-    return None

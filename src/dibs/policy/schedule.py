@@ -1,10 +1,10 @@
 """Which job starts where. Pure: the same snapshot always gives the same plan."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from dibs.model.gpus import Gpu
-from dibs.model.jobs import ArrayTask, Job, JobId, Wishes
+from dibs.model.jobs import ArrayTask, Job, JobId, Request, Wishes
 from dibs.model.pool import Pool
 from dibs.model.reasons import Reason
 from dibs.model.units import show_size
@@ -18,12 +18,13 @@ from dibs.policy.fitting import (
     is_named,
     is_of_type,
     no_such_type,
+    numbers_in_words,
 )
 from dibs.policy.snapshot import Placement, Plan, Snapshot
 from dibs.policy.spare import never_left
 from dibs.policy.table import Table
 
-__all__ = ["MOST_GPUS", "booking", "impossible", "is_allowed", "longest", "schedule"]
+__all__ = ["MOST_GPUS", "booking", "impossible", "is_allowed", "kind_of", "longest", "schedule"]
 
 MOST_GPUS = 200  # of one job: their locks are handed over in one message, and the kernel takes 253 descriptors
 
@@ -72,6 +73,12 @@ def waits_for_turn(ahead: int, reason: Reason) -> Reason:
     return Reason("turn", f"waits for its turn: {jobs} first; the first {reason.sentence}", reason.until)
 
 
+def kind_of(request: Request) -> Hashable:
+    """The same for all jobs that have the same chances in a plan; cheaper than the class in the store."""
+    array = request.array.array if request.array is not None and request.array.most is not None else None
+    return (request.wishes, request.project, request.time_limit, array)
+
+
 def longest(job: Job) -> float:
     """Seconds after which the job is sure to have ended once it was started: its time limit and its grace."""
     limit = job.request.time_limit
@@ -92,7 +99,8 @@ def impossible(
         return f"it wants {show_size(wishes.mem)} of memory, but this machine has {show_size(mem)}"
     for gpu_id in wishes.only:
         if not any(is_named(card.gpu, (gpu_id,)) for card in pool.cards):
-            return f"it wants GPU {gpu_id} only, which is not among {_indices(pool)}"
+            pool_in_words = numbers_in_words([card.gpu for card in pool.cards])
+            return f"it wants GPU {gpu_id} only, which is not among {pool_in_words}"
     if wishes.num_gpus > MOST_GPUS:
         return f"it wants {wishes.num_gpus} GPUs, but one job can hold {MOST_GPUS} at the most"
     if wishes.num_gpus and wishes.gpu_type and not any(is_of_type(card.gpu, wishes) for card in pool.cards):
@@ -163,7 +171,3 @@ def _no_memory(wishes: Wishes, roomy: int, gpus: Sequence[Gpu]) -> str:
         return f"it wants {size} of GPU memory on {wishes.num_gpus} GPUs, but only {roomy} has that much"
     most = max((gpu.memory_total or 0 for gpu in gpus), default=0)
     return f"it wants {size} of GPU memory, but the largest card has {show_size(most)}"
-
-
-def _indices(pool: Pool) -> str:
-    return "GPU " + ", ".join(card.gpu.number for card in pool.cards) if pool.cards else "no GPU"

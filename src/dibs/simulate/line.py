@@ -4,6 +4,7 @@ import bisect
 from collections.abc import Callable, Collection, Hashable
 
 from dibs.model.jobs import Job, JobId, Request, Wishes
+from dibs.policy.schedule import kind_of
 
 
 class _Kind:
@@ -26,7 +27,7 @@ class Line:
         return bool(self._kinds)
 
     def add(self, job: Job) -> None:
-        name = _name(job.request)
+        name = kind_of(job.request)
         kind = self._kinds.get(name)
         if kind is None:
             kind = self._kinds[name] = _Kind(job.request)
@@ -37,7 +38,7 @@ class Line:
         kind = self._kind_of[job.id]
         del kind.places[bisect.bisect_left(kind.places, job.order, key=_order)]
         if not kind.places:
-            del self._kinds[_name(job.request)]
+            del self._kinds[kind_of(job.request)]
 
     def first(self, each: Callable[[Wishes], int]) -> list[Job]:
         """The first jobs of each kind, together in order. `each` tells how many could start at the most."""
@@ -66,8 +67,3 @@ class Line:
 
 def _order(place: tuple[tuple[int, float], Job]) -> tuple[int, float]:
     return place[0]
-
-
-def _name(request: Request) -> Hashable:
-    array = request.array.array if request.array is not None and request.array.most is not None else None
-    return (request.wishes, request.project, request.time_limit, array)

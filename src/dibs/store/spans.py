@@ -70,7 +70,7 @@ class Spans:
         )
         return [Ended(*row) for row in rows]
 
-    def waiting_again(self, state: State, above: int, limit: int) -> list[int]:
+    def waiting(self, state: State, above: int, limit: int) -> list[int]:
         """Numbers of queued or held jobs above this one, whether or not they have run before."""
         rows = self._ask(
             "select id from jobs where state = ? and id > ? order by id limit ?", (state, above, limit)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dibs.model.jobs import Wishes
 from dibs.model.usage import Usage
-from dibs.policy.report import advise, fitting
+from dibs.policy.usage import advise, fitting
 
 G = 1024**3
 SMALL = Usage(
