@@ -14,6 +14,17 @@ settings.register_profile("the same each time", derandomize=True)
 settings.register_profile("explore")
 settings.load_profile("explore" if os.environ.get("DIBS_EXPLORE") else "the same each time")
 
+# They listen at the page's own port, or the next one that is free: one after the other each gets what it expects.
+_AT_THE_DOOR = ("web/", "daemon/test_door", "faults/test_door")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Several processes share the tests by file, so that a file's daemon is started once."""
+    for item in items:
+        file = item.path.relative_to(Path(__file__).parent).as_posix()
+        group = "door" if file.startswith(_AT_THE_DOOR) else file
+        item.add_marker(pytest.mark.xdist_group(group))
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:

@@ -12,6 +12,7 @@ import pytest
 import dibs.engine.settling as settling_module
 from dibs.engine.engine import Engine
 from dibs.engine.keeper import Keeper
+from dibs.engine.launching import Launching
 from dibs.policy.settle import Verdict
 from dibs.store.store import Store
 from engine.invariants import check_at_the_end, check_now
@@ -20,16 +21,16 @@ from engine.world import Died, a_request
 
 def record_after_start(patch):
     """The command is started before its intent is durable."""
-    take, launch = Engine._take, Engine._launch
+    take, launch = Engine._take, Launching._launch
 
     def take_and_launch(self, job, claims, now):
         one = take(self, job, claims, now)
         if one is not None:
-            launch(self, one, now)
+            launch(self.launching, one, now)
         return one
 
     patch.setattr(Engine, "_take", take_and_launch)
-    patch.setattr(Engine, "_launch", lambda self, one, now: None)
+    patch.setattr(Launching, "_launch", lambda self, one, now: None)
 
 
 def requeue_of_a_lost_job(patch):
@@ -92,7 +93,7 @@ def a_leaked_lease(patch):
 
 def a_failed_turn_is_forgotten(patch):
     """A turn that the store refused is not taken back."""
-    patch.setattr(Engine, "_go_back_to", lambda self, *args: self._trouble("the disk is full", args[-2]))
+    patch.setattr(Engine, "_go_back_to", lambda self, *args: self.hand.trouble("the disk is full", args[-2]))
 
 
 def crash_at_launch(world):

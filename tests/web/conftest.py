@@ -1,4 +1,4 @@
-"""One browser for all, one daemon a file, one tab a test."""
+"""One browser and one daemon a file, one tab a test."""
 
 import json
 import subprocess
@@ -27,8 +27,9 @@ ARGUMENTS = [
 READINGS = Path(__file__).parents[1] / "data" / "readings"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Gone with its file: its event loop would be in the way of what the next one does."""
     with sync_playwright() as playwright:
         one = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield one

@@ -4,47 +4,45 @@
 whoever owns the loop calls `turn` when something happened, and `wake_at` tells when to call it without a cause.
 """
 
-import math
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from dibs.backends.local import Attached, LocalBackend
+from dibs.backends.local import LocalBackend
 from dibs.engine.cards import Cards
 from dibs.engine.following import Following, kind_of
 from dibs.engine.hand import Hand, Key, Nobody, Observer, Open
 from dibs.engine.keeper import Keeper
+from dibs.engine.launching import Launching
 from dibs.engine.machine import Machine
+from dibs.engine.outlook import Outlook
 from dibs.engine.packing import Packing
 from dibs.engine.place import Place
-from dibs.engine.ports import Ports
 from dibs.engine.results import Results
 from dibs.engine.settling import LOOK_AT_STARTING, Settling
 from dibs.engine.waiting import WaitingLine
 from dibs.errors import StoreUnusable
 from dibs.leases.leases import Leases
 from dibs.model.claims import Claim
-from dibs.model.events import Ended, Event, Found, Refused, Skipped, Started, Trouble, Waits
+from dibs.model.events import Ended, Event, Found, Refused, Skipped, Trouble, Waits
 from dibs.model.gpus import Reading
-from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, State
+from dibs.model.jobs import Attempt, Job, JobId, Outcome, State
 from dibs.model.reasons import Reason
 from dibs.model.usage import Lessons, Usage
 from dibs.model.values import changed
 from dibs.policy.fitting import is_allowed, need
-from dibs.policy.schedule import impossible, schedule
+from dibs.policy.schedule import schedule
 from dibs.policy.snapshot import Plan, Snapshot
-from dibs.policy.turns import in_turn, joined, served_after, trimmed
+from dibs.policy.turns import served_after
 from dibs.store.store import Store
 
 _LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
 _JUMP = 1.0  # seconds by which a clock moves that was set
 _LOOK_AT_FREE = 1.0  # seconds between two looks at who else holds cards, where some are left to others
-_AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried again
 _NOT_COUNTED = Machine()
 _MAKE_ROOM = "free some space (`df -h`); nothing was changed"
 
@@ -88,18 +86,29 @@ class Engine:
         self._ticks = ticks
         self._offset = clock() - ticks()  # a jump of it is a clock that was set
         self._reach = reach  # named points of the launch protocol, where tests let the engine die
-        self._most_without_gpu = most_without_gpu
         self._machine = machine
-        self._ports = Ports()
-        self._has_warned = False  # that the CPUs near the cards are not known
         self._words: dict[Key, str] = {}  # said to attempts, but not heard yet
-        self._attached: dict[JobId, Attached] = {}
-        self._active: set[str] = set()  # projects of which jobs wait or run
-        self.served: Mapping[str, float] = {}  # how much each project was given, so that they take turns
         self._last_reason: tuple[JobId, Reason] | None = None
         self._following = Following(self.hand, cards)
         self._packing = Packing(self.hand, store, cards, self._keeper, lambda key: self.usage_of(key))
-        self._seen_others: tuple[float, frozenset[str]] = (math.inf, frozenset())  # when, and the cards they use
+        self.outlook = Outlook(
+            hand=self.hand,
+            cards=cards,
+            keeper=self._keeper,
+            packing=self._packing,
+            machine=machine,
+            most_without_gpu=most_without_gpu,
+            ticks=ticks,
+        )
+        self.launching = Launching(
+            hand=self.hand,
+            place=place,
+            backend=backend,
+            keeper=self._keeper,
+            cards=cards,
+            results=results,
+            reach=reach,
+        )
         self._settling = Settling(
             hand=self.hand,
             store=store,
@@ -164,10 +173,6 @@ class Engine:
     def warm_up(self) -> None:
         """Get ready to start jobs, so that the first one does not wait for it."""
         self._backend.warm_up()
-
-    def attach(self, job: JobId, attached: Attached) -> None:
-        """Connect a job's command to the descriptors of the person who waits for it."""
-        self._attached[job] = attached
 
     def come_back(self) -> None:
         """Take up a store that another engine left: settle its attempts and adopt what runs."""
@@ -243,7 +248,7 @@ class Engine:
         else:
             if begun:
                 self._reach("after-intent")
-            self._launch_all(begun, now)
+            self.launching.launch(begun, now)
             self._packing.show()
         self._tell_news()
 
@@ -271,7 +276,7 @@ class Engine:
         events, self.hand.events = self.hand.events, []
         for event in events:
             if isinstance(event, Ended):
-                self._attached.pop(event.job.id, None)
+                self.launching.detach(event.job.id)
         events += [trouble for event in events for trouble in self._show_result(event)]
         if events:
             self._announce(events)
@@ -353,7 +358,7 @@ class Engine:
         if not self.hand.waiting.count:
             return begun
         while True:
-            snapshot = self.snapshot(now)
+            snapshot = self.outlook.snapshot(now, self.paused)
             plan = schedule(snapshot)
             beaten = False
             for placement in plan.placements:
@@ -371,52 +376,6 @@ class Engine:
         else:
             self._wait_with(stuck, plan.reasons[stuck.id], snapshot.lessons, now)
         return begun
-
-    def snapshot(self, now: float, others: Sequence[Job] = ()) -> Snapshot:
-        """The machine and the head of the queue, as the policy looks at them; it knows what `others` need, too."""
-        waiting = self.hand.waiting.first(self.cards.most_at_once, now)
-        self._let_join({job.request.project for job in waiting})
-        if len(self._active) > 1:
-            waiting = in_turn(waiting, self.served)
-        lessons = self._packing.lessons([*waiting, *others])
-        left = self._machine.left(self._packing.wishes(lessons))
-        return Snapshot(
-            cards=self.cards.views(),
-            groups=self.cards.pool.groups,
-            waiting=waiting,
-            room_without_gpu=self._most_without_gpu - self._running_without_gpu(),
-            now=now,
-            cpus_free=left.cpus,
-            mem_free=left.memory,
-            array_running=self._array_running(),
-            lessons=lessons,
-            links=self.cards.links,
-            keep_free=self.cards.manners.min_free,
-            in_use=self._used_by_others(),
-            paused=self.paused,
-        )
-
-    def _used_by_others(self) -> frozenset[str]:
-        """Asked only where cards are left to others: a try tells too, but only of the card that is tried.
-
-        A look takes milliseconds, so the last one counts for a moment.
-        """
-        if not self.cards.manners.min_free:
-            return frozenset()
-        seen_at, used = self._seen_others
-        if not seen_at <= self._ticks() < seen_at + _LOOK_AT_OTHERS:
-            used = self._keeper.used_by_others({one.attempt.folder for one in self.hand.open.values()})
-            self._seen_others = (self._ticks(), used)
-        return used
-
-    def _let_join(self, waiting: set[str]) -> None:
-        """A project that comes new, or back, stands where the others stand: turns cannot be saved up."""
-        active = waiting | {one.job.request.project for one in self.hand.open.values()}
-        if active != self._active:
-            for project in active - self._active:
-                self.served = joined(self.served, project, self._active)
-            self.served = trimmed(self.served, active)
-            self._active = active
 
     def _take(self, job: Job, claims: tuple[Claim, ...], now: float) -> Open | None:
         """Lease the cards and record the intent; None when somebody else was faster."""
@@ -439,54 +398,9 @@ class Engine:
         one = Open(running, attempt, is_ours=True)
         self.hand.open[attempt.key] = one
         self.cards.book(attempt, job)
-        self.served = served_after(self.served, job)
+        self.hand.served = served_after(self.hand.served, job)
         self._observer.started(running, attempt)
         return one
-
-    def _launch_all(self, begun: Sequence[Open], now: float) -> None:
-        for place, one in enumerate(begun):
-            try:
-                self._launch(one, now)
-            except Exception:  # a bug: the others were not started either, and their cards are not lost over it
-                for other in begun[place:]:
-                    self.hand.let_go(other.attempt.key)
-                raise
-
-    def _launch(self, one: Open, now: float) -> None:
-        """Act on a recorded intent."""
-        job, attempt = one.job, one.attempt
-        attached = self._attached.get(job.id)
-        try:
-            if job.request.checkpoint is not None:
-                os.makedirs(self.place.checkpoint_folder(job.id), mode=0o700, exist_ok=True)
-            self._results.begin(job, attempt)
-            stdout, stderr = self._results.streams(job, attempt.folder)
-            self._backend.submit(
-                attempt,
-                self._spec(one, stdout, stderr),
-                self._keeper.descriptors(attempt),
-                lambda: self.hand.let_go(attempt.key),
-                attached,
-            )
-            self._reach("after-launch")
-        except OSError as error:
-            # Nothing was started: the next turn finds a folder without a start and queues the job again.
-            self._trouble(f"cannot start job {job.label}: {error}", now)
-            self.hand.let_go(attempt.key)
-        else:
-            self.hand.events.append(Started(job, attempt, stdout, stderr))
-
-    def _spec(self, one: Open, stdout: str, stderr: str) -> dict[str, Any]:
-        job, attempt = one.job, one.attempt
-        port = self._ports.give(attempt.key, self.hand.open) if len(attempt.claims) > 1 else None
-        cpus: Sequence[int] = ()
-        if job.request.bind and attempt.claims:
-            cpus = self.cards.cpus_near(attempt.claims)
-            if not cpus and not self._has_warned:  # once: it is the machine, and so with every job
-                self._has_warned = True
-                sentence = f"job {job.label} is not bound: nobody knows which CPUs are near its GPUs"
-                self.hand.events.append(Trouble(sentence))
-        return self.place.spec(job, attempt, stdout, stderr, port=port, cpus=cpus)
 
     # -- what others see of it -------------------------------------------------------------------------
 
@@ -526,24 +440,6 @@ class Engine:
         elif self.cards.manners.min_free:
             self.hand.timers["others"] = now + _LOOK_AT_FREE
 
-    def why_never(self, request: Request) -> str:
-        """Why a job could never run here; empty where it could, and where the pool may yet grow."""
-        if self.cards.may_grow:
-            return ""
-        machine, manners = self._machine, self.cards.manners
-        return impossible(request.wishes, self.cards.pool, machine.cpus, machine.memory, manners.min_free)
-
-    def _running_without_gpu(self) -> int:
-        return sum(not one.attempt.claims for one in self.hand.open.values())
-
-    def _array_running(self) -> Counter[JobId]:
-        arrays = (one.job.request.array for one in self.hand.open.values())
-        return Counter(array.array for array in arrays if array is not None and array.most is not None)
-
-    def _trouble(self, sentence: str, now: float) -> None:
-        self.hand.timers["trouble"] = now + _AFTER_TROUBLE
-        self.hand.events.append(Trouble(sentence))
-
     def _keep(self) -> "_Before":
         hand = self.hand
         return _Before(
@@ -552,7 +448,7 @@ class Engine:
             hand.false_starts.copy(),
             hand.failures,
             hand.stopping.copy(),
-            self.served,
+            self.hand.served,
             self._observer.keep(),
         )
 
@@ -571,12 +467,12 @@ class Engine:
         hand.done += done
         hand.unclear.difference_update(done)
         hand.events, hand.false_starts, hand.failures = before.events, before.false_starts, before.failures
-        self.served = before.served
+        self.hand.served = before.served
         hand.stopping = before.stopping
         self._observer.go_back(before.observer)
         self._reload()
         if error is not None:
-            self._trouble(error.message if isinstance(error, StoreUnusable) else str(error), now)
+            self.hand.trouble(error.message if isinstance(error, StoreUnusable) else str(error), now)
 
     def _reload(self) -> None:
         """Read again who waits; where the disk is too sick for that, before the next turn."""
@@ -586,7 +482,7 @@ class Engine:
             self._must_reload = False
         except StoreUnusable as error:
             self._must_reload = True
-            self._trouble(error.message, self.clock())
+            self.hand.trouble(error.message, self.clock())
 
     def load_waiting(self) -> None:
         now = self.clock()

@@ -67,8 +67,8 @@ class Explain:
         ]
         apart = {job.id: self._waits_apart(request, now) for job, request in zip(jobs, requests, strict=False)}
         ready = [job for job in jobs if apart[job.id] is None]
-        snapshot = self._engine.snapshot(now, ready)
-        line = replace(snapshot, waiting=in_turn([*snapshot.waiting, *ready], self._engine.served))
+        snapshot = self._engine.outlook.snapshot(now, self._engine.paused, ready)
+        line = replace(snapshot, waiting=in_turn([*snapshot.waiting, *ready], self._engine.hand.served))
         prospects = forecast(line, [job.id for job in ready], self._usual_seconds())
         reasons = schedule(line).reasons
         found = [
@@ -91,9 +91,9 @@ class Explain:
         return None
 
     def _in_line(self, job: Job, now: float) -> Waiting:
-        snapshot = self._engine.snapshot(now, [job])
+        snapshot = self._engine.outlook.snapshot(now, self._engine.paused, [job])
         if all(other.id != job.id for other in snapshot.waiting):
-            waiting = in_turn([*snapshot.waiting, job], self._engine.served)
+            waiting = in_turn([*snapshot.waiting, job], self._engine.hand.served)
             snapshot = replace(snapshot, waiting=waiting)
         reason = schedule(snapshot).reasons.get(job.id)
         starts_at = forecast(snapshot, [job.id], self._usual_seconds())[job.id].starts_at

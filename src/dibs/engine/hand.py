@@ -1,14 +1,15 @@
 """What an engine has in hand between two turns, and who is told inside a turn what is being recorded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dibs.engine.waiting import WaitingLine
-from dibs.model.events import Event
+from dibs.model.events import Event, Trouble
 from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Outcome
 
 Key = AttemptKey  # short: it is everywhere in the engine
+_AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried again
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,13 @@ class Hand:
     last_good_start: float = 0.0  # when it last turned out that something had been started
     failures: int = 0
     stopping: set[JobId] = field(default_factory=set)  # their end was asked for: they are not tried again
+
+    served: Mapping[str, float] = field(default_factory=dict)  # what each project was given, for taking turns
+
+    def trouble(self, sentence: str, now: float) -> None:
+        """Tell what is in the way, and start nothing for a moment."""
+        self.timers["trouble"] = now + _AFTER_TROUBLE
+        self.events.append(Trouble(sentence))
 
     def let_go(self, key: Key) -> None:
         """A shim has let an attempt go."""

@@ -123,7 +123,7 @@ class Queue:
         for request in requests:
             if request.wishes not in seen:
                 seen.add(request.wishes)
-                if problem := self._engine.why_never(request):
+                if problem := self._engine.outlook.why_never(request):
                     raise BadInput(
                         f"a job like this could never start: {problem}",
                         remedy="`dibs gpus` shows the GPUs there are",

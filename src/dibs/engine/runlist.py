@@ -35,7 +35,7 @@ class RunList:
                 request = with_shape(request, self._engine.place.workdir)
                 job, is_new = self._store.submit(request, environment, now)
                 jobs.append(job)
-                problem = problem or self._engine.why_never(request)
+                problem = problem or self._engine.outlook.why_never(request)
                 if job.state is State.SUCCEEDED:
                     events.append(Skipped(job))
                 elif is_new or job.state.is_over or job.state is State.HELD:
@@ -76,7 +76,7 @@ class RunList:
             ]
             for leftover in self._store.leftovers():
                 job = self._store.queue_again(leftover)
-                if problem := self._engine.why_never(job.request):
+                if problem := self._engine.outlook.why_never(job.request):
                     events.append(self._refuse(job, problem, self._engine.clock()))
         self._engine.load_waiting()
         self._tell_of(events)

@@ -129,9 +129,9 @@ class Runner:
 
     def _attach(self, job: JobId) -> None:
         if self._terminal:
-            self.engine.attach(job, self._terminal.attached)
+            self.engine.launching.attach(job, self._terminal.attached)
         elif not is_in_background():
-            self.engine.attach(job, Attached(stdin=0))
+            self.engine.launching.attach(job, Attached(stdin=0))
 
     # -- the loop --------------------------------------------------------------------------------------
 
