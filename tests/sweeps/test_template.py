@@ -34,6 +34,8 @@ PLACES = [
     "printf %s ${NOTHING:-}{x}",
     'printf %s "${NOTHING:-}{x}"',
     'true "\\"" ; printf %s {x}',
+    "true $(((1 + 2) * 3)); printf %s {x}",
+    "(( 1 + (2) )); printf %s {x}",
 ]
 
 
@@ -65,6 +67,9 @@ def test_a_value_arrives_as_it_is_wherever_it_stands(line, value):
         "printf %s ${NOTHING:-{x}}",
         "true # {x}",
         "cat <<EOF\n{x}\nEOF",
+        "printf %s $(( {x} + 1 ))",
+        'printf %s "$(((1 + 2) * {x}))"',
+        "(( 1 + {x} ))",
         'printf %s "$(case a in a) echo {x};; esac)"',
     ],
 )

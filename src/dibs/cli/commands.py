@@ -24,7 +24,12 @@ class TakesCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        params, rest = split_params(args)
+        try:
+            params, rest = split_params(args)
+        except BadInput:
+            if not ctx.resilient_parsing:
+                raise
+            params, rest = [], []  # somebody pressed TAB behind an unfinished -p
         command: list[str] | None = None
         if "--" in rest:
             place = rest.index("--")
@@ -98,7 +103,13 @@ def choose_seed(options: dict[str, Any], warnings: list[str]) -> int | None:
 
 
 def points(
-    defaults: "Request", words: Sequence[str], grid: "Grid", shell: str, *, seed: int | None, samples: int | None
+    defaults: "Request",
+    words: Sequence[str],
+    grid: "Grid[str]",
+    shell: str,
+    *,
+    seed: int | None,
+    samples: int | None,
 ) -> "Iterator[Request]":
     """One job for each combination of the parameters; checked now, made as they are wanted."""
     from dibs.sweeps.template import LineTemplate, WordsTemplate

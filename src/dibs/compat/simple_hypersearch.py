@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _template(pattern: str, grid: Grid) -> LineTemplate:
+def _template(pattern: str, grid: Grid[str]) -> LineTemplate:
     if "\0" in pattern:
         raise BadInput("the command contains a NUL byte", remedy="no program can be given one")
     for name, values in zip(grid.names, grid.values, strict=True):
@@ -82,7 +82,7 @@ def _template(pattern: str, grid: Grid) -> LineTemplate:
     return LineTemplate(pattern, grid.names, allow_unused=True, halve_braces=_has_old_escapes(pattern, grid))
 
 
-def _has_old_escapes(pattern: str, grid: Grid) -> bool:
+def _has_old_escapes(pattern: str, grid: Grid[str]) -> bool:
     """Whether the original would have taken the pattern; then `{{` was its way to write `{`.
 
     Patterns it choked on, with JSON or `${VAR}` in them, have their braces kept.

@@ -1,5 +1,6 @@
 """`-p NAME VALUE VALUE ...` taken out of a command line before click sees it, which has no such option."""
 
+import re
 from collections.abc import Sequence
 
 from dibs.errors import BadInput
@@ -10,7 +11,8 @@ Parameters = list[tuple[str, tuple[str, ...]]]
 def split_params(argv: Sequence[str], flags: Sequence[str] = ("-p", "--param")) -> tuple[Parameters, list[str]]:
     """The parameters, and the command line without them.
 
-    Values go on until the next word that begins with `-` and is not a number, so `-p lr -0.1 1e-3` has two.
+    Values go on until the next word that begins with `-` and is not a number nor a range, so `-p lr -0.1 1e-3`
+    has two.
     From `--` on, nothing is touched: it belongs to the command.
     """
     parameters: Parameters = []
@@ -34,10 +36,13 @@ def split_params(argv: Sequence[str], flags: Sequence[str] = ("-p", "--param")) 
 
 
 def _ends_values(word: str) -> bool:
-    if not word.startswith("-"):
+    if not word.startswith("-") or _NEGATIVE_RANGE.match(word):
         return False
     try:
         float(word)
     except ValueError:
         return True
     return False
+
+
+_NEGATIVE_RANGE = re.compile(r"-[\d.]+(?:[eE][+-]?\d+)?\.\.")

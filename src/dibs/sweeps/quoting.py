@@ -14,7 +14,7 @@ class Place(Enum):
     DOUBLE = "inside double quotes"
     SINGLE = "inside single quotes"
     DOLLAR_SINGLE = "inside $'...'"
-    UNSURE = "inside backquotes, ${...}, a comment or after <<"
+    UNSURE = "inside backquotes, ${...}, ((...)), a comment or after <<"
 
 
 def quote(value: str, place: Place) -> str:
@@ -47,8 +47,8 @@ def _with_backslashes(value: str, special: str) -> str:
 class QuoteTracker:
     """Walks along a shell line and knows at each letter what surrounds it.
 
-    It knows the quotes, `$(...)`, `${...}`, backquotes, comments and that a here-document has begun. Where
-    it cannot know, the place is UNSURE, never a wrong one.
+    It knows the quotes, `$(...)`, `${...}`, `((...))`, backquotes, comments and that a here-document has begun.
+    Where it cannot know, the place is UNSURE, never a wrong one.
     """
 
     def __init__(self, text: str) -> None:
@@ -97,8 +97,14 @@ class QuoteTracker:
         letter, before = self._text[at], self._text[max(0, at - 1) : at]
         pair = self._text[at : at + 2]
         in_words = self._innermost in ("", ")", "`")
+        if letter == "(" and self._innermost == _ARITHMETIC:
+            return _ARITHMETIC
+        if pair == "((" and in_words:
+            return _ARITHMETIC
         if pair in ("$(", "${") or (pair == "$'" and in_words):
             self._skip = 1
+            if self._text.startswith("$((", at):
+                return _ARITHMETIC
             return {"(": ")", "{": "}", "'": "$'"}[pair[1]]
         if letter == "`" or (letter == "{" and self._innermost == "}"):
             return "`" if letter == "`" else "}"
@@ -112,6 +118,8 @@ class QuoteTracker:
 
 
 _CASE = re.compile(r"\bcase\s.*\sin\b", re.DOTALL)
-_OPAQUE = ("`", "}", "\n")
+# In arithmetic single quotes protect nothing: `$(( '$(rm x)' ))` removes x. One for each of its parentheses.
+_ARITHMETIC = "arithmetic )"
+_OPAQUE = ("`", "}", "\n", _ARITHMETIC)
 _PLACES = {"'": Place.SINGLE, '"': Place.DOUBLE, "$'": Place.DOLLAR_SINGLE}
 _BEFORE_A_COMMENT = ("", *" \t\n;&|()")

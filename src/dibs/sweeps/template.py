@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from dibs.errors import BadInput
-from dibs.sweeps.grid import NAME
+from dibs.sweeps.names import NAME
 from dibs.sweeps.quoting import Place, QuoteTracker, quote
 
 _PLACEHOLDER = re.compile(rf"\{{({NAME})\}}")
@@ -28,9 +28,15 @@ class LineTemplate:
 
         `allow_unused` and `halve_braces` (`{{` becomes `{`) are for those who promised them to old users.
         """
-        self._pieces = _merged(_pieces(text, names, QuoteTracker(text), halve_braces))
+        self._pieces = _merged(pieces_of(text, names, QuoteTracker(text), halve_braces))
         if not allow_unused:
             _check_all_used(names, self._pieces)
+
+    def check_value(self, name: str, value: str) -> None:
+        """Raise BadInput for a value that cannot be written where it belongs."""
+        for piece in self._pieces:
+            if isinstance(piece, Hole) and piece.name == name:
+                quote(value, piece.place)
 
     def expand(self, point: Mapping[str, str]) -> str:
         return "".join(
@@ -41,9 +47,10 @@ class LineTemplate:
 class WordsTemplate:
     """The words of a command that no shell touches: values go in as they are."""
 
-    def __init__(self, words: Sequence[str], names: Sequence[str]) -> None:
-        self._words = [_merged(_pieces(word, names, None)) for word in words]
-        _check_all_used(names, [piece for word in self._words for piece in word])
+    def __init__(self, words: Sequence[str], names: Sequence[str], *, allow_unused: bool = False) -> None:
+        self._words = [_merged(pieces_of(word, names, None)) for word in words]
+        if not allow_unused:
+            _check_all_used(names, [piece for word in self._words for piece in word])
 
     def expand(self, point: Mapping[str, str]) -> list[str]:
         return [
@@ -53,17 +60,20 @@ class WordsTemplate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Hole:
+class Hole:
+    """Where a value goes."""
+
     name: str
     place: Place
 
 
-_Piece = str | _Hole
+Piece = str | Hole
 
 
-def _pieces(
+def pieces_of(
     text: str, names: Sequence[str], tracker: QuoteTracker | None, halve_braces: bool = False
-) -> Iterator[_Piece]:
+) -> Iterator[Piece]:
+    """The text letter by letter, with its placeholders; the tracker stands before the piece at hand."""
     at = 0
     while at < len(text):
         begin = at
@@ -72,7 +82,7 @@ def _pieces(
             yield text[begin : at - 1 if halve_braces else at]
         elif name := _placeholder(text, at, names, tracker):
             at += len(name) + 2
-            yield _Hole(name, tracker.place if tracker else Place.WORD)
+            yield Hole(name, tracker.place if tracker else Place.WORD)
             continue
         else:
             at += 1
@@ -91,7 +101,7 @@ def _placeholder(text: str, at: int, names: Sequence[str], tracker: QuoteTracker
     name = found[1]
     if name in names:
         return name
-    if "-" in name or before == "@":  # git writes @{upstream}
+    if "-" in name or "." in name or before == "@":  # git writes @{upstream}
         return None
     raise BadInput(
         f"the command has {{{name}}}, and there is no parameter {name}",
@@ -99,8 +109,8 @@ def _placeholder(text: str, at: int, names: Sequence[str], tracker: QuoteTracker
     )
 
 
-def _check_all_used(names: Sequence[str], pieces: Sequence[_Piece]) -> None:
-    used = {piece.name for piece in pieces if isinstance(piece, _Hole)}
+def _check_all_used(names: Sequence[str], pieces: Sequence[Piece]) -> None:
+    used = {piece.name for piece in pieces if isinstance(piece, Hole)}
     for name in names:
         if name not in used:
             raise BadInput(
@@ -109,9 +119,9 @@ def _check_all_used(names: Sequence[str], pieces: Sequence[_Piece]) -> None:
             )
 
 
-def _merged(pieces: Iterator[_Piece]) -> list[_Piece]:
+def _merged(pieces: Iterator[Piece]) -> list[Piece]:
     """The same pieces with neighbouring text in one, because a grid expands them a million times."""
-    merged: list[_Piece] = []
+    merged: list[Piece] = []
     for is_text, group in groupby(pieces, key=lambda piece: isinstance(piece, str)):
         together = list(group)
         merged += ["".join(map(str, together))] if is_text else together

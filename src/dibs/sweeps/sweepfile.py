@@ -1,0 +1,153 @@
+"""A sweep in a file: our own YAML, with the words of `dibs sweep`, or a Weights & Biases sweep file as it is.
+
+command: python train.py --lr {lr} --layers {layers}
+parameters:
+  lr: 1e-4..1e-1:log
+  layers: [1, 2, 4]
+samples: 40
+metric: val_loss
+num_gpus: 1
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from dibs.errors import BadInput
+from dibs.sweeps.notation import condition_of, parse_parameter, value_of
+from dibs.sweeps.space import Choice, Parameter, Range
+from dibs.sweeps.spec import parameter_object
+from dibs.sweeps.wandbfile import is_of_wandb, read_wandb
+from dibs.sweeps.yamltext import Truth, read_yaml
+
+
+def read_sweep_file(text: str, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The sweep as JSON, for `read_spec`, and the wishes about its jobs. `path` is for sentences only."""
+    given = read_yaml(text, path)
+    if is_of_wandb(given):
+        return read_wandb(given, path)
+    return _Ours(path).read(given)
+
+
+_TEXTS = ("shell", "method", "sampler", "pruner", "name")
+_WHOLES = ("samples", "seed", "prune_after", "parallel")
+_TRUTHS = ("shuffle", "rerun")
+
+
+class _Ours:
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        rest = dict(given)
+        spec: dict[str, Any] = {}
+        for key in ("command", "words"):
+            if isinstance(rest.get(key), list):
+                spec["words"] = self._texts(rest.pop(key), key)
+            elif key in rest:
+                spec["command"] = self._text(rest.pop(key), key)
+        spec["parameters"] = self._parameters(rest.pop("parameters", {}))
+        where = rest.pop("where", [])
+        spec["where"] = self._texts([where] if isinstance(where, str) else where, "where")
+        spec |= self._metrics(rest)
+        if "results" in rest:
+            spec["results"] = rest.pop("results")
+        for key in _TEXTS:
+            if key in rest:
+                spec[key] = self._text(rest.pop(key), key)
+        for key in _WHOLES:
+            if key in rest:
+                spec[key] = self._whole(rest.pop(key), key)
+        for key in _TRUTHS:
+            if key in rest:
+                spec[key] = self._truth(rest.pop(key), key)
+        return spec, rest  # what is left is about the jobs
+
+    def _parameters(self, given: object) -> list[dict[str, Any]]:
+        if not isinstance(given, Mapping):
+            raise self._wrong("parameters", "a mapping, as `lr: 1e-4..1e-1:log`")
+        return [parameter_object(self._parameter(name, value)) for name, value in given.items()]
+
+    def _parameter(self, name: str, given: object) -> Parameter:
+        if isinstance(given, list):
+            return Choice(name, tuple(self._value(name, value) for value in given))
+        if isinstance(given, Mapping):
+            return self._detailed(name, dict(given))
+        if given is None:
+            raise BadInput(f"the parameter {name} has no values", remedy=f"write {name}: [1, 2, 3]")
+        value, _, condition = self._text(given, name).partition(" if ")
+        return parse_parameter(name, [value.strip(), *(["if", condition] if condition else [])])
+
+    def _detailed(self, name: str, given: dict[str, Any]) -> Parameter:
+        """A parameter with keys of its own, which are those of the JSON form."""
+        when = condition_of(self._text(given.pop("when", ""), "when"))
+        parameter: Parameter
+        if "values" in given:
+            values = given.pop("values")
+            if not isinstance(values, list):
+                # A range, as it would stand there alone.
+                parameter = parse_parameter(name, [self._text(values, name), *(["if", when] if when else [])])
+            else:
+                parameter = Choice(name, tuple(self._value(name, value) for value in values), when)
+        else:
+            low, high = self._number(given, name, "low"), self._number(given, name, "high")
+            step = self._number(given, name, "step") if given.get("step") is not None else None
+            given.pop("step", None)
+            parameter = Range(
+                name,
+                low,
+                high,
+                given.pop("scale", "linear"),
+                self._truth(given.pop("integer", Truth("false")), "integer"),
+                step,
+                when,
+            )
+        for key in given:
+            raise BadInput(
+                f"cannot read {self._path}: the parameter {name} has no key {key[:60]}",
+                remedy="its keys are values, or low, high, scale, integer and step; and when",
+            )
+        return parameter
+
+    def _metrics(self, rest: dict[str, Any]) -> dict[str, Any]:
+        """`metrics` as in JSON, or for the only one `metric: val_loss` and `goal: min`."""
+        if "metric" in rest:
+            metric = {"name": self._text(rest.pop("metric"), "metric")}
+            if "goal" in rest:
+                metric["goal"] = self._text(rest.pop("goal"), "goal")
+            return {"metrics": [metric]}
+        return {"metrics": rest.pop("metrics")} if "metrics" in rest else {}
+
+    def _value(self, name: str, value: object) -> str | None:
+        return None if value is None else value_of(self._text(value, f"a value of {name}"))
+
+    def _text(self, value: object, key: str) -> str:
+        if not isinstance(value, str):
+            raise self._wrong(key, "a text")
+        return str(value)
+
+    def _texts(self, value: object, key: str) -> list[str]:
+        if not isinstance(value, list):
+            raise self._wrong(key, "a list of texts")
+        return [self._text(each, key) for each in value]
+
+    def _whole(self, value: object, key: str) -> int:
+        if isinstance(value, str):
+            with suppress(ValueError):
+                return int(value)
+        raise self._wrong(key, "a whole number")
+
+    def _number(self, given: dict[str, Any], name: str, key: str) -> float:
+        value = given.pop(key, None)
+        if isinstance(value, str):
+            with suppress(ValueError):
+                return float(value)
+        raise self._wrong(f"{key} of the parameter {name}", "a number")
+
+    def _truth(self, value: object, key: str) -> bool:
+        if not isinstance(value, Truth):
+            raise self._wrong(key, "true or false")
+        return value.is_true
+
+    def _wrong(self, key: str, wanted: str) -> BadInput:
+        return BadInput(f"cannot read {self._path}: {key} is not {wanted}", remedy=f"{key} is {wanted}")

@@ -1,0 +1,146 @@
+"""Parameters: which can be meant, and how their values are written."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dibs.errors import BadInput
+from dibs.sweeps.space import Choice, Range, number_text
+
+ENDS = st.floats(-1e12, 1e12, allow_nan=False)
+SHARES = st.floats(0, 1, exclude_max=True)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (64.0, "64"),
+        (0.001, "0.001"),
+        (3e-05, "3e-05"),
+        (0.000234, "0.000234"),
+        (-2.0, "-2"),
+        (1e6, "1000000"),
+        (1e300, "1e+300"),
+        (0.0, "0"),
+        (-0.0, "0"),
+    ],
+)
+def test_numbers_are_written_as_a_person_would(number, text):
+    assert number_text(number) == text
+    assert float(text) == number
+
+
+def test_a_step_is_counted_without_noise():
+    steps = Range("x", 0.0, 1.0, step=0.1)
+
+    assert " ".join(steps.value_at(place) for place in range(steps.count)) == (
+        "0 0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9 1"
+    )
+
+
+def test_a_step_that_does_not_divide_the_range_ends_before_it():
+    steps = Range("x", 0.0, 1.0, step=0.4)
+
+    assert [steps.value_at(place) for place in range(steps.count)] == ["0", "0.4", "0.8"]
+
+
+def test_whole_numbers_are_counted_one_by_one():
+    layers = Range("layers", -1.0, 3.0, is_integer=True)
+
+    assert [layers.value_at(place) for place in range(layers.count)] == ["-1", "0", "1", "2", "3"]
+
+
+def test_a_drawn_number_has_six_digits_at_most():
+    learning_rate = Range("lr", 1e-5, 1e-1, "log")
+
+    for place in range(100):
+        digits = learning_rate.value_of(place / 100).lower().split("e")[0].replace(".", "").lstrip("0")
+        assert len(digits) <= 6
+
+
+def test_a_narrow_range_far_from_zero_still_has_many_values():
+    year = Range("t", 1_700_000_000.0, 1_700_000_001.0)
+
+    assert len({year.value_of(place / 1000) for place in range(1000)}) > 900
+
+
+@given(ENDS, ENDS, SHARES)
+def test_what_is_drawn_lies_in_the_range(one, other, share):
+    low, high = sorted((one, other))
+
+    assert low <= float(Range("x", low, high).value_of(share)) <= high
+
+
+@given(st.floats(1e-12, 1e12), st.floats(1e-12, 1e12), SHARES)
+def test_what_is_drawn_on_a_log_scale_lies_in_the_range(one, other, share):
+    low, high = sorted((one, other))
+
+    assert low <= float(Range("x", low, high, "log").value_of(share)) <= high
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), SHARES, st.sampled_from(["linear", "log"]))
+def test_whole_numbers_are_drawn_whole(one, other, share, scale):
+    low, high = sorted((one, other))
+
+    drawn = Range("n", float(low), float(high), scale, is_integer=True).value_of(share)
+
+    assert low <= int(drawn) <= high
+
+
+def test_a_log_scale_gives_each_decade_its_share():
+    learning_rate = Range("lr", 1e-4, 1.0, "log")
+
+    drawn = [math.floor(math.log10(float(learning_rate.value_of(place / 1000)))) for place in range(1000)]
+
+    assert all(200 < drawn.count(decade) < 300 for decade in (-4, -3, -2, -1))
+
+
+def test_the_ends_of_a_log_scale_of_whole_numbers_are_not_rare():
+    width = Range("width", 1.0, 3.0, "log", is_integer=True)
+
+    drawn = [width.value_of(place / 1000) for place in range(1000)]
+
+    assert drawn.count("1") > drawn.count("2") > drawn.count("3") > 100
+
+
+def test_a_number_that_somebody_else_drew_is_put_on_the_range():
+    assert Range("x", 0.0, 1.0).text(0.123456789) == "0.123457"
+    assert Range("x", 0.0, 0.1234567).text(0.1234567) == "0.1234567"
+    assert Range("x", 0.0, 1.0, step=0.25).text(0.5000000001) == "0.5"
+    assert Range("n", 1.0, 8.0, is_integer=True).text(3) == "3"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Choice("lr", ()), "lr has no values"),
+        (lambda: Choice("lr", ("1", "2", "1")), "the value 1 twice"),
+        (lambda: Choice("lr", (None, None)), "the value none twice"),
+        (lambda: Choice("lr", ("a\0",)), "NUL"),
+        (lambda: Choice("1r", ("a",)), "'1r'"),
+        (lambda: Choice("x" * 300, ("a",)), "name"),
+        (lambda: Range("lr", 1.0, 0.0), "begins at 1 and ends before it, at 0"),
+        (lambda: Range("lr", 0.0, 1.0, "log"), "begins at 0, which has no logarithm"),
+        (lambda: Range("lr", -1.0, 1.0, "log"), "begins at -1, which has no logarithm"),
+        (lambda: Range("lr", math.nan, 1.0), "no number"),
+        (lambda: Range("lr", 0.0, math.inf), "no number"),
+        (lambda: Range("lr", 0.0, 1.0, "cubic"), "'cubic'"),
+        (lambda: Range("n", 0.5, 8.0, is_integer=True), "whole number"),
+        (lambda: Range("n", 0.0, 2.0**60, is_integer=True), "too large"),
+        (lambda: Range("n", 0.0, 8.0, is_integer=True, step=0.5), "step is 0.5"),
+        (lambda: Range("x", 0.0, 1.0, step=0.0), "step of x is 0"),
+        (lambda: Range("x", 0.0, 1.0, step=-0.1), "step of x is -0.1"),
+        (lambda: Range("x", 0.0, 1.0, step=math.nan), "step of x is nan"),
+        (lambda: Range("x", 0.1, 1.0, "log", step=0.1), "logarithmic and has a step"),
+        (lambda: Range("x", 1e15, 1e15 + 1, step=0.01), "too small"),
+        (lambda: Range("x", -1e300, 1e300, step=1e-300), "too small"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_a_remedy(make, words):
+    with pytest.raises(BadInput) as refusal:
+        make()
+
+    assert words in refusal.value.message
+    assert refusal.value.remedy

@@ -1,0 +1,245 @@
+"""Sweep files of Weights & Biases, as they are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dibs.errors import BadInput
+from dibs.sweeps.commands import CommandTemplate
+from dibs.sweeps.points import Points
+from dibs.sweeps.space import Choice, Range
+from dibs.sweeps.spec import Metric, Spec, read_spec
+from dibs.sweeps.sweepfile import read_sweep_file
+
+DATA = Path(__file__).parent.parent / "data" / "sweeps"
+
+
+def read(name: str) -> tuple[Spec, dict[str, Any]]:
+    spec, wishes = read_sweep_file((DATA / name).read_text(), name)
+    return read_spec(spec), wishes
+
+
+def commands(spec: Spec, count: int) -> list[list[str]]:
+    points, template = Points(spec), CommandTemplate(spec)
+    return [list(template.expand(point)) for index in range(count) if (point := points.at(index))]
+
+
+def test_a_bayesian_search():
+    spec, wishes = read("wandb_bayes.yaml")
+
+    assert (spec.method, spec.samples, spec.name) == ("adaptive", 60, "unet depth and rate")
+    assert spec.metrics == (Metric("valid/dice", "max"),)
+    assert (spec.pruner, spec.prune_after) == ("hyperband", 4)
+    assert spec.parameters == (
+        Range("learning_rate", 1e-5, 3e-2, "log"),
+        Range("weight_decay", 0, 0.2),
+        Range("depth", 2, 6, is_integer=True),
+        Range("batch_size", 4, 64, "log", is_integer=True),
+        Range("dropout", 0, 0.5, step=0.05),
+        Choice("loss", ("dice", "cross entropy", "focal")),
+        Choice("mixed_precision", ("True", "False")),
+    )
+    assert spec.words == (
+        "/usr/bin/env",
+        "python",
+        "train_segmentation.py",
+        "--learning_rate={learning_rate}",
+        "--weight_decay={weight_decay}",
+        "--depth={depth}",
+        "--batch_size={batch_size}",
+        "--dropout={dropout}",
+        "--loss={loss}",
+        "--mixed_precision={mixed_precision}",
+        "--epochs=40",
+    )
+    assert wishes == {"env": {"WANDB_PROJECT": "cells", "WANDB_ENTITY": "lab-three"}}
+
+
+def test_a_grid_with_nested_parameters():
+    spec, wishes = read("wandb_grid.yaml")
+
+    first, *_, last = commands(spec, 12)
+
+    assert Points(spec).size == 12
+    assert first == [
+        *("/usr/bin/env", "OMP_NUM_THREADS=2", "python", "-u", "run.py", "train"),
+        "model={'name': 'small', 'widths': [64, 32], 'heads': {'count': 8}}",
+        *("seed=1", "folds=[1, 2]"),
+    ]
+    assert last[-3:] == [
+        "model={'name': 'large', 'widths': [128], 'heads': {'count': 8}}",
+        "seed=3",
+        "folds=[1, 2]",
+    ]
+    assert wishes == {}
+
+
+def test_flags_that_are_there_or_not():
+    spec, _ = read("wandb_random.yaml")
+
+    lines = [" ".join(words) for words in commands(spec, 40)]
+
+    assert spec.parameters[:3] == (
+        Range("rate", 1e-4, 0.1, "log"),
+        Range("trees", 100, 1000, is_integer=True, step=50),
+        Range("subsample", 0.5, 1.0),
+    )
+    assert all(line.startswith("python fit.py --plain --rate=") for line in lines)
+    assert all("--verbose" in line and "quiet" not in line for line in lines)
+    assert {"--early_stop" in line.split() for line in lines} == {True, False}
+    assert not any("early_stop=" in line for line in lines)
+    assert {line.rpartition("=")[2] for line in lines} == {"None", "sqrt", "0.5"}
+
+
+@pytest.mark.parametrize(
+    ("macro", "words"),
+    [
+        ("args", ["--lr=0.1", "--net={'depth': 2}", "--on=True"]),
+        ("args_no_equals", ["--lr", "0.1", "--net", "{'depth': 2}", "--on", "True"]),
+        ("args_no_hyphens", ["lr=0.1", "net={'depth': 2}", "on=True"]),
+        ("args_append_hydra", ["+lr=0.1", "+net={'depth': 2}", "+on=True"]),
+        ("args_override_hydra", ["++lr=0.1", "++net={'depth': 2}", "++on=True"]),
+        ("args_no_boolean_flags", ["--lr=0.1", "--net={'depth': 2}", "--on"]),
+    ],
+)
+def test_each_way_of_writing_arguments(macro, words):
+    file = {
+        "program": "t.py",
+        "method": "grid",
+        "command": ["${interpreter}", "${program}", f"${{{macro}}}"],
+        "parameters": {
+            "lr": {"values": [0.1, 0.2]},
+            "net": {"parameters": {"depth": {"value": 2}}},
+            "on": {"value": True},
+        },
+    }
+
+    spec, _ = read_sweep_file(json.dumps(file), "f.yaml")
+
+    assert commands(read_spec(spec), 1) == [["python", "t.py", *words]]
+
+
+def test_arguments_as_json():
+    spec, _ = read("wandb_json.yaml")
+
+    told = commands(spec, 30)
+
+    assert all(words[:2] == ["./solve", "--config"] and len(words) == 3 for words in told)
+    configs = [json.loads(words[2]) for words in told]
+    assert {config["solver"] for config in configs} == {"cg", "gmres"}
+    assert {config["restart"] for config in configs} == {10, 20, 50}
+    assert {config["exact"] for config in configs} == {True, False}
+    assert {config["limits"]["time"] for config in configs} == {None, 60}
+    assert all(config["limits"]["steps"] == 1000 and config["tag"] == "run {one}" for config in configs)
+    assert all(1e-8 <= config["tolerance"] <= 1e-3 for config in configs)
+
+
+def test_values_that_are_there_twice_are_tried_once():
+    spec, _ = read_sweep_file("program: t\nmethod: grid\nparameters: {a: {values: [1, 2, 1]}}\n", "f")
+
+    assert spec["parameters"][0]["values"] == ["1", "2"]
+
+
+def test_hyperband_can_be_counted_from_the_end():
+    rule = "early_terminate: {type: hyperband, max_iter: 27, s: 2, eta: 3, strict: false}\n"
+
+    spec, _ = read_sweep_file(rule + "program: t\nmethod: grid\nparameters: {a: {values: [1, 2]}}\n", "f")
+
+    assert (spec["pruner"], spec["prune_after"]) == ("hyperband", 3)
+
+
+def test_a_search_without_an_end_needs_to_be_told_how_many():
+    spec, _ = read_sweep_file("program: t\nmethod: random\nparameters: {a: {min: 0.0, max: 1}}\n", "f")
+
+    with pytest.raises(BadInput) as refusal:
+        read_spec(spec)
+
+    assert "--samples" in refusal.value.remedy
+    assert read_spec(spec | {"samples": 3}).samples == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("method: magic", "the method is 'magic'"),
+        ("method:", "the method is None"),
+        ("run_cap: many", "run_cap is not a whole number"),
+        ("colour: red", "what to do with the key colour"),
+        ("controller: {type: local}", "what to do with the key controller"),
+        ("metric: loss", "metric is not a mapping"),
+        ("metric: {goal: minimize}", "the name of the metric is not a text"),
+        ("metric: {name: a, goal: lower}", "the goal is 'lower'"),
+        ("metric: {name: a, target: 0.9}", "a target that ends the search"),
+        ("metric: {name: a, impute: worst}", "what to do with impute of metric"),
+        ("early_terminate: {type: envelope}", "not hyperband"),
+        ("early_terminate: {type: hyperband}", "min_iter is not a whole number"),
+        ("early_terminate: {type: hyperband, min_iter: 3, eta: 2}", "eta is 2"),
+        ("early_terminate: {type: hyperband, min_iter: 3, strict: true}", "strict"),
+        ("early_terminate: {type: hyperband, min_iter: 3, max_iter: 9}", "min_iter and max_iter"),
+        ("early_terminate: {type: hyperband, max_iter: 9}", "s is not a whole number"),
+        ("early_terminate: {type: hyperband, min_iter: 3, bands: 3}", "what to do with bands"),
+        ("command: python train.py", "the command is not a list"),
+        ("command: ['${program}']", "has 0 of the macros"),
+        ("command: ['${args}', '${args_json}']", "has 2 of the macros"),
+        ("command: ['${program}', '${args_json_file}']", "has 0 of the macros"),
+        ("command: ['${args}', '${envvar:HOME}']", "what to do with ${envvar:HOME}"),
+        ("command: ['${args}', 'a${program}']", "what to do with a${program}"),
+        ("program:", "there is no program"),
+        ("parameters:", "parameters is not a mapping"),
+        ("parameters: {a: 3}", "a is not a mapping"),
+        ("parameters: {a: {}}", "neither value, values, nor min and max"),
+        ("parameters: {a: {min: 3}}", "neither value, values, nor min and max"),
+        ("parameters: {a: {min: 3, max: x}}", "an end of a is not a number"),
+        ("parameters: {a: {min: 3, max: .inf}}", "an end of a is not a number"),
+        ("parameters: {a: {min: 3, max: 1}}", "ends before it"),
+        ("parameters: {a: {values: 3}}", "the values of a are no list"),
+        ("parameters: {a: {values: []}}", "a has no values"),
+        ("parameters: {a: {values: [1], min: 3}}", "what to do with min of a"),
+        ("parameters: {a: {values: [1, 2], probabilities: [0.1, 0.9]}}", "unequal probability"),
+        ("parameters: {a: {distribution: constant}}", "is constant and has no value"),
+        ("parameters: {a: {distribution: normal, mu: 0, sigma: 1}}", "the distribution 'normal'"),
+        ("parameters: {a: {distribution: beta, a: 1, b: 1}}", "the distribution 'beta'"),
+        ("parameters: {a: {distribution: inv_log_uniform_values, min: 1, max: 2}}", "the distribution 'inv_log"),
+        ("parameters: {a: {distribution: q_uniform, min: 1, max: 2, q: 0}}", "q of a is 0"),
+        ("parameters: {a: {distribution: q_log_uniform_values, min: 1, max: 9, q: 2}}", "in steps of 2"),
+        ("parameters: {a: {distribution: log_uniform, min: 1, max: 1e4}}", "the exponent 10000"),
+        ("parameters: {a: {distribution: log_uniform_values, min: 0, max: 1}}", "no logarithm"),
+        ("parameters: {a: {parameters: {b: {value: 1}}, values: [1]}}", "what to do with values of a"),
+        ("parameters: {'a b': {values: [1]}}", "'a b' as a parameter's name"),
+    ],
+)
+def test_what_has_no_equal_here_is_refused_with_a_sentence(change, words):
+    whole = {
+        "program": "program: t.py",
+        "method": "method: bayes",
+        "metric": "metric: {name: loss}",
+        "parameters": "parameters: {x: {min: 0, max: 1}}",
+    }
+    whole[change.partition(":")[0]] = change
+
+    with pytest.raises(BadInput) as refusal:
+        read_sweep_file("\n".join(whole.values()), "their.yaml")
+
+    assert words in refusal.value.message
+    assert refusal.value.remedy
+
+
+@pytest.mark.parametrize("values", ["[1, auto]", "['a\"b', c]", "[null, a]"])
+def test_values_that_cannot_be_written_alike_are_refused_in_json(values):
+    text = "command: ['${program}', '${args_json}']\nprogram: t\nmethod: grid\nparameters: {a: {values: %s}}\n"
+
+    with pytest.raises(BadInput) as refusal:
+        read_sweep_file(text % values, "f")
+
+    assert "cannot be written in one way" in refusal.value.message
+
+
+def test_only_constants_are_no_search():
+    spec, _ = read_sweep_file("program: t\nmethod: grid\nparameters: {a: {value: 1}}\n", "f")
+
+    with pytest.raises(BadInput) as refusal:
+        read_spec(spec)
+
+    assert "there is no parameter" in refusal.value.message
