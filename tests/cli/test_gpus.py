@@ -112,6 +112,13 @@ def test_what_is_no_gpu_is_refused_before_anybody_is_asked(daemon, typed, ids):
     assert daemon.calls == []
 
 
+def test_a_reason_that_is_too_long_is_refused_with_its_length(daemon, typed):
+    done = typed("gpus", "drain", "0", "--why", "x" * 400)
+
+    assert (done.status, daemon.calls) == (2, [])
+    assert "--why has 400 characters" in done.stderr and "255" in done.stderr
+
+
 def test_what_the_daemon_does_not_use_is_marked(daemon, typed, four_cards):
     daemon.gpus = [
         {"key": "GPU-00000000-a", "state": "drained", "why": ""},

@@ -51,6 +51,7 @@ REQUESTS = st.builds(
     checkpoint=st.none() | st.builds(Checkpoint, st.integers(1, 64), st.floats(1, 100)),
     notify=st.sampled_from(["", "end", "failure"]),
     once=TEXT,
+    warm=st.sampled_from([(), ("torch",), ("torch", "a.b_c")]),
 )
 
 

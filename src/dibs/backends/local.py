@@ -4,13 +4,16 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dibs.model.jobs import Attempt
 from dibs.supervise import folder, records
 from dibs.supervise.folder import Facts
 from dibs.supervise.launcher import AddReader, Launcher, RemoveReader
 from dibs.supervise.orphans import tell_orphans
+
+if TYPE_CHECKING:
+    from dibs.supervise.warm.keeping import WarmProcesses
 
 _MOST_RETIRED = 64
 
@@ -33,6 +36,7 @@ class LocalBackend:
     def __init__(self, root: str, add_reader: AddReader, remove_reader: RemoveReader) -> None:
         self._control = f"{root}/control"
         self._launcher = Launcher(add_reader, remove_reader)
+        self._warm: WarmProcesses | None = None
         self._add_reader = add_reader
         self._remove_reader = remove_reader
         self._retired: list[str] = []  # folders that may be used again
@@ -62,14 +66,13 @@ class LocalBackend:
                 self._told[attempt.key] = Facts(is_locked=False, record=found, has_started=True, is_told=True)
             when_done()
 
+        fds = [record, *attached.fds, *leases]
+        stdin, terminal = attached.stdin is not None, attached.terminal is not None
         try:
-            self._launcher.hand_over(
-                self._control,
-                [record, *attached.fds, *leases],
-                done,
-                stdin=attached.stdin is not None,
-                terminal=attached.terminal is not None,
-            )
+            if "warm" in spec:
+                self._get_warm().hand_over(spec, self._control, fds, done, stdin=stdin, terminal=terminal)
+            else:
+                self._launcher.hand_over(self._control, fds, done, stdin=stdin, terminal=terminal)
         finally:
             os.close(record)
 
@@ -109,8 +112,11 @@ class LocalBackend:
     def tell(self, attempt: Attempt, word: str) -> bool:
         """Send `stop`, `kill` or `signal N` to an attempt; False when nobody hears it (yet).
 
-        Where its supervisor was killed, its processes hear it themselves.
+        Where its supervisor was killed, its processes hear it themselves. One that waits for a warm process is
+        taken back instead of being ended.
         """
+        if self._warm is not None and word in ("stop", "kill") and self._warm.withdraw(attempt.key):
+            return True
         if folder.tell(attempt.folder, word):
             return True
         seen = folder.facts(attempt.folder)
@@ -118,9 +124,23 @@ class LocalBackend:
 
     def close(self) -> None:
         """Leave. What runs goes on with its shim."""
+        if self._warm is not None:
+            self._warm.close()
         self._launcher.close()
         for fd in list(self._watched):
             self._unwatch(fd)
+
+    @property
+    def warm_processes(self) -> list[tuple[tuple[str, ...], int | None]]:
+        """The modules of each, and its pid once it has imported them."""
+        return [] if self._warm is None else self._warm.shown
+
+    def _get_warm(self) -> "WarmProcesses":
+        if self._warm is None:
+            from dibs.supervise.warm.keeping import WarmProcesses  # few jobs want it
+
+            self._warm = WarmProcesses(self._launcher, self._add_reader, self._remove_reader)
+        return self._warm
 
     def _unwatch(self, fd: int) -> None:
         self._watched.remove(fd)

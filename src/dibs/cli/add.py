@@ -9,15 +9,13 @@ import click
 
 from dibs.cli import options as shared
 from dibs.cli.commands import TakesCommand, check_parameters, check_words, open_closed_streams
-from dibs.cli.options import SIZE, Parsed, count
 from dibs.errors import BadInput
 
 if TYPE_CHECKING:
     from dibs.client.adding import Batch, Sent
     from dibs.client.client import Client
-    from dibs.model.jobs import Checkpoint, Dependency, Request
+    from dibs.model.jobs import Dependency
 
-_LONGEST_NAME = 255  # characters
 _SHOWN = 20  # jobs of a dry run
 
 _EPILOG = """\b
@@ -38,16 +36,6 @@ Causes for --retry-on:
 """
 
 
-def _priority(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 10**9
-    if not -999_999 <= number <= 999_999 or not text.strip().lstrip("+-").isascii():
-        raise BadInput(f"cannot read {text!r} as a priority", remedy="it is a whole number; higher goes first")
-    return number
-
-
 @click.command(cls=TakesCommand, epilog=_EPILOG, options_metavar="[OPTIONS] [-] [-- COMMAND...]")
 @shared.INPUTS
 @shared.FILE
@@ -56,18 +44,17 @@ def _priority(text: str) -> int:
 @shared.PREFER
 @shared.SHARE_OPTION
 @shared.VRAM
-@click.option("--gpu-type", default="", metavar="NAME", help="A part of the card's name: h200.")
-@click.option("--cpus", type=count(1), metavar="N", help="CPUs each job books.")
-@click.option("--mem", type=SIZE, metavar="SIZE", help="Memory of the machine each job books.")
+@shared.GPU_TYPE
+@shared.CPUS
+@shared.MEM
 @shared.BIND
+@shared.WARM
 @shared.TIME_LIMIT
 @shared.GRACE
-@click.option(
-    "--priority", type=Parsed("number", _priority), default=0, metavar="N", help="Higher goes first (default 0)."
-)
-@click.option("-J", "--name", default="", metavar="NAME", help="What the jobs are called.")
-@click.option("-P", "--project", default="", metavar="NAME", help="What they belong to; projects take turns.")
-@click.option("--tag", "tags", multiple=True, metavar="WORD", help="A word to find them by; may be given again.")
+@shared.PRIORITY
+@shared.NAME
+@shared.PROJECT
+@shared.TAG
 @click.option(
     "--after", multiple=True, metavar="JOBS", help="Start when these have succeeded: 12,13 · @ · a name."
 )
@@ -78,22 +65,20 @@ def _priority(text: str) -> int:
     "--array", metavar="TASKS", help="The command once for each: 1-16 · 1-16%4 (four at once) · 1,3,5-9:2."
 )
 @shared.RETRIES
-@click.option(
-    "--retry-on", default="", metavar="CAUSES", help="Try again only after these: gpu-oom,lost,exit-code."
-)
-@click.option("--restartable", is_flag=True, help="May run again when nobody saw its end, as after a power cut.")
+@shared.RETRY_ON
+@shared.RESTARTABLE
 @click.option(
     "--checkpoint-signal", metavar="SIG@SECONDS", help="USR1@60: a signal before the time limit, then again."
 )
 @click.option("--hold", is_flag=True, help="Wait until `dibs release`.")
 @click.option("--once", default="", metavar="KEY", help="Add it only if no job has this key yet.")
-@click.option("--env", "env", multiple=True, metavar="K=V", help="A variable for the jobs; may be given again.")
+@shared.ENV
 @shared.WORKDIR
 @click.option(
     "-o", "output", default="", metavar="FILE", help="Their output goes here; %j is the number, %a the task."
 )
-@click.option("--snapshot", is_flag=True, help="Keep a copy of the code as it is now, and run in it.")
-@click.option("--notify", type=click.Choice(["end", "failure"]), default=None, help="Tell you about it.")
+@shared.SNAPSHOT
+@shared.NOTIFY
 @shared.PARAM
 @shared.SHUFFLE
 @shared.SEED
@@ -127,11 +112,12 @@ class _Add:
         from dibs.cli.asking import ask_daemon
         from dibs.cli.gather import Gathering, in_snapshot
         from dibs.cli.output import say
+        from dibs.cli.wishes import request_of, snapshot_of
         from dibs.client.adding import check_wishes, send
         from dibs.client.requests import NOTHING, difference
 
         options = self._options
-        request = self._request()
+        request = request_of(options, self._now)
         gathering = Gathering(options, request, self._environ)
         batches = gathering.read(command, params, self._now)
         defaults = difference(request, NOTHING)
@@ -150,68 +136,13 @@ class _Add:
         code = self._code(request.workdir)
         if options["snapshot"]:
             check_wishes(client, batches, defaults=defaults)
-            snapshot = self._snapshot(request.workdir)
+            snapshot = snapshot_of(request.workdir, self._environ)
             code = {**(code or {}), "root": snapshot.root, "snapshot": snapshot.copy}
             defaults["workdir"] = snapshot.place_of(request.workdir)
             batches = in_snapshot(batches, snapshot.place_of, snapshot.root)
         sent = send(client, batches, defaults=defaults, environment=self._environ, code=code)
         self._tell(sent, batches)
         return 0
-
-    def _request(self) -> "Request":
-        """What every job of this call has in common."""
-        from dataclasses import replace
-
-        from dibs.cli.gather import umask
-        from dibs.client.requests import NOTHING
-        from dibs.model.jobs import Wishes
-
-        options = self._options
-        workdir = _workdir(options["workdir"])
-        for what in ("name", "project", "once", "gpu_type"):
-            _check_short(options[what], f"--{what.replace('_', '-')}")
-        for tag in options["tags"]:
-            _check_short(tag, "--tag")
-        return replace(
-            NOTHING,
-            wishes=Wishes(
-                num_gpus=1 if options["num_gpus"] is None else options["num_gpus"],
-                share=options["share"],
-                vram=options["vram"][0],
-                shape=options["vram"][1],
-                only=options["only"] or (),
-                prefer=options["prefer"] or (),
-                gpu_type=options["gpu_type"],
-                cpus=options["cpus"],
-                mem=options["mem"],
-            ),
-            name=options["name"],
-            workdir=workdir,
-            env=_variables(options["env"]),
-            priority=options["priority"],
-            retries=options["retries"],
-            restartable=options["restartable"],
-            time_limit=options["time_limit"],
-            grace=10.0 if options["grace"] is None else options["grace"],
-            project=options["project"],
-            tags=tuple(dict.fromkeys(options["tags"])),
-            umask=umask(),
-            output=os.path.join(workdir, options["output"]) if options["output"] else "",
-            begin=self._begin(),
-            hold=options["hold"],
-            retry_on=_causes(options["retry_on"]),
-            checkpoint=_checkpoint(options["checkpoint_signal"], options["time_limit"]),
-            bind=options["bind"],
-            notify=options["notify"] or "",
-            once=options["once"],
-        )
-
-    def _begin(self) -> float | None:
-        if self._options["begin"] is None:
-            return None
-        from dibs.inputs.begin import parse_begin
-
-        return parse_begin(self._options["begin"], self._now)
 
     def _after(self, client: "Client") -> "list[Dependency]":
         """The jobs that come first, by their numbers; a name or `@` is asked for."""
@@ -236,14 +167,6 @@ class _Add:
         from dibs.inputs.code import describe_code
 
         return describe_code(workdir, self._environ)
-
-    def _snapshot(self, workdir: str) -> Any:
-        from dibs.inputs.snapshot import take_snapshot
-        from dibs.paths import make_private, queue_folder, state_folder
-
-        make_private(state_folder(self._environ))
-        shelf = f"{make_private(queue_folder(self._environ))}/code"
-        return take_snapshot(workdir, shelf, self._environ)
 
     def _warnings(self, batches: "Sequence[Batch]") -> list[str]:
         count = sum(len(batch.jobs) for batch in batches)
@@ -309,80 +232,6 @@ class _Add:
             click.echo(f"added job {sent.shown}{f' ({name})' if name else ''}")
         if os.isatty(2):
             say("dibs ls" if sent.number > 1 else f"dibs log -f {first}")
-
-
-def _workdir(chosen: str | None) -> str:
-    try:
-        folder = os.path.abspath(os.path.expanduser(chosen)) if chosen else os.getcwd()
-    except FileNotFoundError:
-        raise BadInput(
-            "the folder you are in has been removed", remedy="change to one, or name it with -C"
-        ) from None
-    if chosen is not None and (not chosen or "\0" in chosen or not os.path.isdir(folder)):
-        raise BadInput(f"there is no folder {chosen}", remedy="make it, or name another with -C")
-    return folder
-
-
-def _check_short(text: str, option: str) -> None:
-    if not text:
-        return
-    from dibs.inputs.checks import check_text
-
-    check_text(text, option)
-    if len(text) > _LONGEST_NAME:
-        raise BadInput(f"{option} has {len(text)} characters", remedy=f"it has at most {_LONGEST_NAME}")
-
-
-def _variables(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    found = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise BadInput(f"cannot read {word[:60]!r} as a variable", remedy="write it like --env SEED=1")
-        found[name] = value
-    return tuple(found.items())
-
-
-def _causes(text: str) -> tuple[str, ...]:
-    if not text.strip():
-        return ()
-    from dibs.model.jobs import Cause
-    from dibs.policy.retry import retry_name, retry_names
-
-    causes = {retry_name(cause): cause.value for cause in Cause}
-    known = {name: causes[name] for name in retry_names()}
-    found = []
-    for word in text.split(","):
-        name = retry_name(word)
-        if name not in known:
-            raise BadInput(
-                f"there is no cause called {word.strip()[:60]!r}", remedy=f"dibs knows {', '.join(known)}"
-            )
-        found.append(known[name])
-    return tuple(dict.fromkeys(found))
-
-
-def _checkpoint(text: str | None, time_limit: float | None) -> "Checkpoint | None":
-    if text is None:
-        return None
-    import re
-    import signal
-
-    from dibs.model.jobs import Checkpoint
-
-    match = re.fullmatch(r"(?:[BR]+:)?(?:SIG)?([A-Z0-9]{1,10})@([0-9]{1,6})", text.strip().upper())
-    number = 0
-    if match:
-        name = match[1]
-        number = int(name) if name.isdigit() else int(getattr(signal, f"SIG{name}", 0))
-    if not match or not 1 <= number <= 64 or not int(match[2]):
-        raise BadInput(f"cannot read {text[:60]!r} as a signal and seconds", remedy="write it like USR1@60")
-    seconds = float(match[2])
-    if time_limit is None or seconds >= time_limit:
-        raise BadInput(
-            "--checkpoint-signal comes before the time limit", remedy="give a longer one with -t, such as -t 4h"
-        )
-    return Checkpoint(number, seconds)
 
 
 def _known(prospect: dict[str, Any], job: dict[str, Any]) -> list[str]:

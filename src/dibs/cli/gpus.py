@@ -105,6 +105,9 @@ def release(ids: Sequence[str], yes: bool) -> int:
 @_JSON
 def drain(ids: Sequence[str], why: str, as_json: bool) -> int:
     """Start nothing more on these GPUs. What runs there goes on to its end."""
+    from dibs.cli.wishes import check_short
+
+    check_short(why, "--why")
     return _act("drain", ids, "is drained: what runs there goes on", as_json, why)
 
 

@@ -107,6 +107,7 @@ def _wishes(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "retries", f"{job['retries']}{on}" if job["retries"] else ""
     yield "restartable", "yes" if job["restartable"] else ""
     yield "bound", "to the CPUs near its GPUs" if job["bind"] else ""
+    yield "warm", ", ".join(job.get("warm", ()))
     yield "after", ", ".join(f"{one['job']} ({one['kind']})" for one in job["after"])
     yield "begins", show_moment(job["begin_at"]) if job["begin_at"] else ""
     if array := job["array"]:
@@ -120,7 +121,10 @@ def _wishes(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"{signal_name(checkpoint['signal'])}, {show_duration(checkpoint['seconds'])} before the limit",
         )
     yield "notify", job["notify"]
-    yield "once", job["once"]
+    if sweep := job.get("sweep"):
+        yield "sweep", f"trial {sweep['trial']} of sweep {sweep['id']}: `dibs sweep show {sweep['id']}`"
+    else:  # a trial's key only says the same
+        yield "once", job["once"]
     yield "sets", " ".join(f"{name}={value}" for name, value in job["env"].items())
 
 

@@ -48,6 +48,22 @@ def _ids(text: str) -> tuple[str, ...]:
     return ids
 
 
+def _priority(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 10**9
+    if not -999_999 <= number <= 999_999 or not text.strip().lstrip("+-").isascii():
+        raise BadInput(f"cannot read {text!r} as a priority", remedy="it is a whole number; higher goes first")
+    return number
+
+
+def _modules(text: str) -> tuple[str, ...]:
+    from dibs.model.warm import parse_modules
+
+    return parse_modules(text)
+
+
 def count(least: int, most: int = 999_999) -> Parsed:
     """A whole number in plain digits."""
 
@@ -89,6 +105,13 @@ VRAM = click.option(
     help="GPU memory each job books: 12G, or auto for what its like needed.",
 )
 BIND = click.option("--bind", is_flag=True, help="Keep each job to the CPUs near its GPUs.")
+WARM = click.option(
+    "--warm",
+    type=Parsed("modules", _modules),
+    default=(),
+    metavar="MODULES",
+    help="Fork Python jobs from a process that has imported these: torch,numpy.",
+)
 TIME_LIMIT = click.option(
     "-t", "--time", "time_limit", type=TIME, metavar="TIME", help="Longest time of a job: 2h, 90s."
 )
@@ -104,3 +127,30 @@ SEED = click.option("--seed", type=count(0), metavar="N", help="Makes --shuffle 
 SAMPLES = click.option("--samples", type=count(1), metavar="N", help="Only so many of the combinations.")
 SHELL = click.option("--shell", default="bash", metavar="SHELL", help="The shell for job lines (default bash).")
 WORKDIR = click.option("-C", "--workdir", metavar="DIR", help="Run the jobs in this folder.")
+
+# -- options of `dibs add` and `dibs sweep` alike -------------------------------------------------
+
+GPU_TYPE = click.option("--gpu-type", default="", metavar="NAME", help="A part of the card's name: h200.")
+CPUS = click.option("--cpus", type=count(1), metavar="N", help="CPUs each job books.")
+MEM = click.option("--mem", type=SIZE, metavar="SIZE", help="Memory of the machine each job books.")
+PRIORITY = click.option(
+    "--priority", type=Parsed("number", _priority), default=0, metavar="N", help="Higher goes first (default 0)."
+)
+NAME = click.option("-J", "--name", default="", metavar="NAME", help="What the jobs are called.")
+PROJECT = click.option(
+    "-P", "--project", default="", metavar="NAME", help="What they belong to; projects take turns."
+)
+TAG = click.option(
+    "--tag", "tags", multiple=True, metavar="WORD", help="A word to find them by; may be given again."
+)
+RETRY_ON = click.option(
+    "--retry-on", default="", metavar="CAUSES", help="Try again only after these: gpu-oom,lost,exit-code."
+)
+RESTARTABLE = click.option(
+    "--restartable", is_flag=True, help="May run again when nobody saw its end, as after a power cut."
+)
+ENV = click.option(
+    "--env", "env", multiple=True, metavar="K=V", help="A variable for the jobs; may be given again."
+)
+SNAPSHOT = click.option("--snapshot", is_flag=True, help="Keep a copy of the code as it is now, and run in it.")
+NOTIFY = click.option("--notify", type=click.Choice(["end", "failure"]), default=None, help="Tell you about it.")

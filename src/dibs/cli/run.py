@@ -59,6 +59,7 @@ Exit status: 0 all succeeded, 1 something failed, 2 bad usage, 75 no GPU now (--
 @click.option("--ignore-processes", is_flag=True, help="Use GPUs on which other people's processes run.")
 @click.option("--min-free", type=count(0), metavar="N", help="Leave N GPUs that nobody uses to others.")
 @shared.BIND
+@shared.WARM
 @shared.TIME_LIMIT
 @shared.GRACE
 @shared.RETRIES
@@ -209,6 +210,7 @@ class _Run:
             time_limit=options["time_limit"],
             grace=10.0 if options["grace"] is None else options["grace"],
             bind=options["bind"],
+            warm=options["warm"],
         )
         if request.workdir and not os.path.isdir(request.workdir):
             raise BadInput(f"there is no folder {options['workdir']}", remedy="make it, or name another with -C")

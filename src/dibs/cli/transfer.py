@@ -26,7 +26,7 @@ _KEYS = frozenset(
         "vram_bytes",
         *("gpu_type", "cpus", "mem_bytes", "only", "prefer", "time_limit_seconds", "grace_seconds", "priority"),
         *("retries", "retry_on", "restartable", "tags", "after", "begin_at", "output", "umask", "hold", "array"),
-        *("bind", "notify", "checkpoint", "once"),
+        *("bind", "notify", "checkpoint", "once", "warm"),
     )
 )
 

@@ -76,6 +76,7 @@ _FIELDS = {
     "bind": "bind",
     "notify": "notify",
     "once": "once",
+    "warm": "warm",
 }
 _READY: dict[str, Any] = {
     "share": lambda share: None if share is None else str(share),

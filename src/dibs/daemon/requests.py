@@ -13,6 +13,7 @@ from dibs.inputs.checks import check_request, check_text, environment_size
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
 from dibs.model.pool import is_gpu_id
 from dibs.model.units import parse_share
+from dibs.model.warm import check_modules
 
 
 def requests_of(jobs: Sequence[NewJob], defaults: NewJob, environment: Mapping[str, str]) -> tuple[Request, ...]:
@@ -202,4 +203,5 @@ _OF_REQUEST: dict[str, tuple[str, _Reader]] = {
     "notify": ("notify", _text),
     "checkpoint": ("checkpoint", _checkpoint),
     "once": ("once", _text),
+    "warm": ("warm", lambda value, key: check_modules(value)),
 }

@@ -74,6 +74,13 @@ class Place:
         if request.workdir:
             env["PWD"] = os.path.join(self.workdir, request.workdir)
         more: dict[str, Any] = {"cpus": list(cpus)} if cpus else {}
+        if request.warm:
+            # What is the same for all attempts that may come from one warm process. Our own variables are not:
+            # they tell one job from another.
+            lasting = {name: value for name, value in request.env if not name.startswith("DIBS_")}
+            if "PWD" in env:
+                lasting.setdefault("PWD", env["PWD"])
+            more["warm"] = {"modules": request.warm, "env": lasting}
         if port is not None:
             env.setdefault("MASTER_PORT", str(port))
             more["unless_set"] = {"MASTER_ADDR": "127.0.0.1"}

@@ -18,6 +18,7 @@ from dibs.inputs.entry import shorten
 from dibs.model.jobs import Command, Request
 from dibs.model.pool import is_gpu_id
 from dibs.model.units import parse_count, parse_duration, parse_share, parse_size, parse_vram
+from dibs.model.warm import check_modules
 
 _LONGEST_VALUE = 4096  # characters, for everything but a command and a variable
 _LONGEST_NAME = 255  # characters
@@ -120,6 +121,11 @@ def _tags(value: object, word: str) -> tuple[str, ...]:
     return tags
 
 
+def _modules(value: object, word: str) -> tuple[str, ...]:
+    listed = list(value) if isinstance(value, list | tuple) else _text(value, word).split(",")
+    return check_modules([_name(name, word).strip() for name in listed])
+
+
 def _priority(value: object, word: str) -> int:
     text = _text(value, word)
     if not re.fullmatch(r"[+-]?[0-9]{1,6}", text):
@@ -190,6 +196,7 @@ _OF_REQUEST: dict[str, tuple[str, _Reader]] = {
     "priority": ("priority", _priority),
     "restartable": ("restartable", _truth),
     "bind": ("bind", _truth),
+    "warm": ("warm", _modules),
     "project": ("project", _name),
     "tags": ("tags", _tags),
 }

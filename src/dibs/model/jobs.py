@@ -149,6 +149,7 @@ class Request:
     bind: bool = False  # keep it to the CPUs near its cards
     notify: str = ""  # tell somebody at its `end`, or at its `failure` only
     once: str = ""  # at most one job with this key
+    warm: tuple[str, ...] = ()  # modules that a process has imported before, from which it is forked
 
     @property
     def content_key(self) -> str:

@@ -18,7 +18,7 @@ from dibs.model.usage import Usage
 _PLAIN = Request(command=Command((), ""))
 _AS_THEY_ARE = (
     *("name", "workdir", "priority", "retries", "restartable", "time_limit", "grace", "project", "umask"),
-    *("output", "begin", "hold", "bind", "notify", "once", "env", "tags", "retry_on"),
+    *("output", "begin", "hold", "bind", "notify", "once", "env", "tags", "retry_on", "warm"),
 )
 _USAGE = tuple(field.name for field in fields(Usage))
 _UNMEASURED = Usage()
@@ -82,7 +82,7 @@ def decode_request(text: str) -> Request:
     wishes = _decode_wishes(body.pop("wishes", {}))
     if "env" in body:
         body["env"] = tuple((name, value) for name, value in body["env"])
-    for name in ("tags", "retry_on"):
+    for name in ("tags", "retry_on", "warm"):
         if name in body:
             body[name] = tuple(body[name])
     if "after" in body:

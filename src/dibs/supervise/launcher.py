@@ -43,12 +43,14 @@ class Launcher:
         *,
         stdin: bool = False,
         terminal: bool = False,
+        note: str = "",
     ) -> None:
         """Give an attempt's locked descriptors to a shim; the caller closes its copies afterwards.
 
-        `control` is the folder for the shims' FIFOs. `when_done` is called when the shim has let the attempt go.
+        `control` is the folder for the shims' FIFOs. `when_done` is called when the shim has let the attempt go. A
+        note goes into the job's log.
         """
-        message = _message(control, stdin, terminal)
+        message = shim_message(control, stdin, terminal, note)
         while True:
             shim = self._idle.pop() if self._idle else self._new_shim()
             try:
@@ -73,16 +75,20 @@ class Launcher:
     def _new_shim(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self.warm_up()
-            assert self._zygote is not None
-            try:
-                socket.send_fds(self._zygote, [b"+"], [theirs.fileno()])
-            except OSError:
-                self._leave_zygote()
-                self._start_zygote()
-                socket.send_fds(self._zygote, [b"+"], [theirs.fileno()])
+            self.ask_zygote(b"+", [theirs.fileno()])
         self._add_reader(ours.fileno(), self._heard, ours)
         return ours
+
+    def ask_zygote(self, word: bytes, fds: list[int]) -> None:
+        """Have the zygote fork somebody who gets these descriptors; start it first where there is none."""
+        self.warm_up()
+        assert self._zygote is not None
+        try:
+            socket.send_fds(self._zygote, [word], fds)
+        except OSError:
+            self._leave_zygote()
+            self._start_zygote()
+            socket.send_fds(self._zygote, [word], fds)
 
     def _heard(self, shim: socket.socket) -> None:
         try:
@@ -131,6 +137,7 @@ class Launcher:
 
 
 @lru_cache(maxsize=8)
-def _message(control: str, stdin: bool, terminal: bool) -> bytes:
+def shim_message(control: str, stdin: bool, terminal: bool, note: str = "") -> bytes:
     """What goes with the descriptors: the same for nearly every attempt."""
-    return json.dumps({"control": control, "stdin": stdin, "terminal": terminal}).encode()
+    wishes = {"control": control, "stdin": stdin, "terminal": terminal}
+    return json.dumps({**wishes, "note": note} if note else wishes).encode()

@@ -64,7 +64,8 @@ class Shim:
     def serve(self) -> None:
         """A message is `{"control", "stdin", "terminal"}` with the descriptors in the order of `Handed`.
 
-        The answer is the record as it stands at the end, sent when nothing of the attempt is left.
+        There may be a `note` in it, for the job's log. The answer is the record as it stands at the end, sent when
+        nothing of the attempt is left.
         """
         os.setsid()
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -98,7 +99,7 @@ class Shim:
         try:
             if self._control < 0:
                 self._open_control(wanted["control"])
-            return self._run(handed)
+            return self._run(handed, wanted.get("note", ""))
         except NotNow:
             return _NOT_RUN
         except Exception as error:
@@ -123,7 +124,7 @@ class Shim:
         self._facts = {"v": 1, "shim": os.getpid(), "control": control, "message": ""}
         self._starting = records.encode(self._facts | {"state": "starting"})
 
-    def _run(self, handed: Handed) -> bytes:
+    def _run(self, handed: Handed, remark: str) -> bytes:
         """Run one attempt to its end. Returns when nothing below this process is left."""
         content = os.pread(handed.record, os.fstat(handed.record).st_size, 0)
         if not records.is_blank(content):
@@ -134,6 +135,8 @@ class Shim:
             os.pwrite(handed.record, self._starting, 0)
         except OSError as error:
             raise NotNow from error
+        if remark:
+            note(spec, remark)
         logs: list[Log] = []
         try:
             return self._run_command(spec, handed, logs)
@@ -148,7 +151,7 @@ class Shim:
         kernel_kills = self._kernel_kills.look()
         stopping = bounded = None
         try:
-            pid = start(spec, handed, self._environment(spec["environment"]), logs)
+            pid = self._start(spec, handed, logs)
         except (OSError, MemoryError) as fault:
             error = fault if isinstance(fault, OSError) else OSError(ENOMEM, os.strerror(ENOMEM))
             if error.errno in _PASSING:
@@ -175,6 +178,9 @@ class Shim:
         if bounded is not None:
             bounded.cut()
         return written
+
+    def _start(self, spec: dict[str, Any], handed: Handed, logs: list[Log]) -> int:
+        return start(spec, handed, self._environment(spec["environment"]), logs)
 
     def _diagnosis(
         self, record: dict[str, Any], logs: list[Log], kernel_kills: bytes, seconds: float, sent: set[int]

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,13 @@ class Environment:
         self.changes_shell = shell_is_changed(self.variables)
 
 
-def start(spec: dict[str, Any], handed: Handed, inherited: Environment, logs: list[Log]) -> int:
+# Starts words with these variables, after these actions of `posix_spawn`; returns the pid.
+Spawn = Callable[[list[bytes], dict[bytes, bytes], list[Any]], int]
+
+
+def start(
+    spec: dict[str, Any], handed: Handed, inherited: Environment, logs: list[Log], spawn: Spawn | None = None
+) -> int:
     """Start the command in a session of its own; `kill 0` in a job must not reach us.
 
     `logs` gets the files of its stdout and stderr, for the caller to close.
@@ -54,6 +61,8 @@ def start(spec: dict[str, Any], handed: Handed, inherited: Environment, logs: li
     plain = None if inherited.changes_shell or shell_is_changed(own) else plain_words(words)
     before = _bind_to(spec["cpus"], spec) if spec.get("cpus") else set()
     try:
+        if spawn is not None:
+            return spawn(words, environment, streams)
         if plain is not None:
             with contextlib.suppress(OSError):
                 return _spawn(plain, environment, streams)

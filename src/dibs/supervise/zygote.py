@@ -3,7 +3,8 @@
 A fresh interpreter for each costs five times as much. It is single-threaded, imports only what the shim needs,
 ends after its last shim once its engine is gone, and may be killed at any time: its shims go on.
 
-A message is one byte with one descriptor, the new shim's channel to the engine.
+A message is one byte with one descriptor, the new shim's channel to the engine. Another byte, with a channel and
+an order, asks for a warm process (warm/birth.py) instead.
 """
 
 import contextlib
@@ -23,17 +24,17 @@ def main(channel_fd: int) -> None:
     gc.freeze()
     gc.disable()
     while True:
-        message, fds = receive(channel, 1)
+        message, fds = receive(channel, 2)
         if not message:
             break
-        _fork(fds[0], channel)
+        _fork(message, fds, channel)
     channel.close()
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
 
 
-def _fork(shim_fd: int, channel: socket.socket) -> None:
+def _fork(message: bytes, fds: list[int], channel: socket.socket) -> None:
     try:
         pid = os.fork()
     except OSError:
@@ -42,7 +43,12 @@ def _fork(shim_fd: int, channel: socket.socket) -> None:
         try:
             channel.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            Shim(socket.socket(fileno=shim_fd)).serve()
+            if message == b"w":
+                from dibs.supervise.warm.birth import become_warm  # few want it, and every shim would carry it
+
+                become_warm(*fds)
+            Shim(socket.socket(fileno=fds[0])).serve()
         finally:
             os._exit(0)
-    os.close(shim_fd)
+    for fd in fds:
+        os.close(fd)

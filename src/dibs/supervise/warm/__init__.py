@@ -1,0 +1,1 @@
+"""Python jobs that are forked from a process which has imported their modules."""

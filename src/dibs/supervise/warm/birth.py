@@ -1,0 +1,117 @@
+"""Becoming a warm process: a fork of the zygote that turns into the job's own interpreter.
+
+Here, and not in the engine, because whatever looks at folders of the user may take its time. Standard library
+only.
+"""
+
+import fcntl
+import json
+import os
+import signal
+import stat
+from typing import Any, NoReturn
+
+from dibs.supervise.plain import shell_is_changed
+from dibs.supervise.starting import Environment
+
+NAME = "dibs_warm_start"  # there is no such module: an interpreter that does not let us take hold ends at once
+VARIABLE = "DIBS_WARM"
+_HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
+_FIRST_OWN = 200  # our descriptors are out of the way of those that modules open
+_ROOM = 8192  # bytes for the command and for the variables that a job will show in /proc
+
+
+class Refused(Exception):
+    """There can be no warm process of this kind; the sentence says why."""
+
+
+def become_warm(channel: int, order_fd: int) -> NoReturn:
+    """Execute the interpreter of an order, or tell the engine why that cannot be."""
+    try:
+        order = read_order(order_fd)
+        _execute(order, channel, order_fd)
+    except Refused as refused:
+        refuse(channel, str(refused))
+    except OSError as error:
+        refuse(channel, f"its interpreter cannot be started: {os.strerror(error.errno or 0)}")
+    except Exception as error:  # a bug of ours: the job runs all the same
+        refuse(channel, f"its interpreter cannot be started: {error!r}")
+
+
+def refuse(channel: int, why: str) -> NoReturn:
+    """Say that jobs of this kind are to be started afresh, and end without a trace."""
+    os.write(channel, b"no " + why.encode("utf-8", "replace")[:2000])
+    os._exit(0)
+
+
+def read_order(fd: int) -> dict[str, Any]:
+    order: dict[str, Any] = json.loads(os.pread(fd, os.fstat(fd).st_size, 0))
+    return order
+
+
+def variables_of(order: dict[str, Any]) -> dict[bytes, bytes]:
+    """The environment in which modules are imported: the job's own, less what tells one attempt from another."""
+    with open(order["environment"], "rb") as file:
+        return Environment(json.loads(file.read())).variables | Environment(order["env"]).variables
+
+
+def find_program(name: bytes, path: bytes, workdir: bytes) -> bytes | None:
+    """Where a command is found by somebody in this folder, as `execvp` would."""
+    if b"/" in name:
+        return os.path.join(workdir, name)
+    for folder in path.split(b":"):
+        candidate = os.path.join(workdir, folder, name)
+        if os.access(candidate, os.X_OK) and os.path.isfile(candidate):
+            return candidate
+    return None
+
+
+def memory_is_short(least: float = 0.1) -> bool:
+    """Whether less than this part of the machine's memory is left."""
+    found = {}
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            for line in file:
+                name, _, rest = line.partition(b":")
+                found[name] = int(rest.split()[0])
+        return found[b"MemAvailable"] < found[b"MemTotal"] * least
+    except (OSError, KeyError, ValueError, IndexError):
+        return False
+
+
+def _execute(order: dict[str, Any], channel: int, order_fd: int) -> NoReturn:
+    environment = variables_of(order)
+    if order["by_shell"] and shell_is_changed(environment):
+        raise Refused("its environment changes what bash does")
+    interpreter = order["interpreter"].encode("utf-8", "surrogateescape")
+    os.umask(order["umask"])
+    os.chdir(order["workdir"])
+    program = find_program(interpreter, environment.get(b"PATH", os.defpath.encode()), os.getcwdb())
+    if program is None or not _is_program(program):
+        raise Refused(f"{order['interpreter']} is no interpreter, but a script or missing")
+    if memory_is_short():
+        raise Refused("the machine's memory is short")
+    if order["cpus"]:
+        os.sched_setaffinity(0, os.sched_getaffinity(0).intersection(order["cpus"]))
+    os.setsid()
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    fds = [_moved(channel), _moved(order_fd)]
+    path = environment.get(b"PYTHONPATH", b"")
+    environment[b"PYTHONPATH"] = os.fsencode(_HOOK) + (b":" + path if path else b"")
+    # The blanks are room: whoever looks at a job's process is to see the job's own command and variables there.
+    environment[VARIABLE.encode()] = f"{fds[0]} {fds[1]}".encode().ljust(_ROOM)
+    flags = [flag.encode("utf-8", "surrogateescape") for flag in order["flags"]]
+    os.execve(program, [interpreter, *flags, b"-m", NAME.encode(), b" " * _ROOM], environment)
+
+
+def _is_program(path: bytes) -> bool:
+    """Whether it is machine code: a script would change the environment before it starts the interpreter."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        return False
+    with open(path, "rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def _moved(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD, _FIRST_OWN)
