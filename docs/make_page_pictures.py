@@ -26,7 +26,7 @@ PICTURES = ROOT / "docs" / "pictures"
 BIN = Path(sys.executable).parent
 PATIENCE = 60.0  # seconds
 WIDE, NARROW = 1280, 390  # pixels
-HEIGHTS = {"now": 760, "jobs": 720, "job": 1180, "timeline": 480, "submit": 1060}
+HEIGHTS = {"now": 760, "jobs": 720, "job": 1180, "timeline": 480, "submit": 1060, "sweep": 1440}
 # What is drawn here is the same wherever it is drawn: no sandbox for root, no graphics card.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--font-render-hinting=none"]
 
@@ -44,6 +44,17 @@ _OOM = """
 import sys, time
 time.sleep(3)
 sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+"""
+# A valley with a known best place: at a learning rate of 0.004, four layers, and adam.
+_SEARCH = """
+import math, os, random, sys
+rate, layers, batch, optimizer = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+if rate > 0.06 and optimizer == "sgd":
+    sys.exit("loss is nan")
+loss = 0.21 + 0.13 * (math.log10(rate) + 2.4) ** 2 + 0.02 * abs(layers - 4) + 0.01 * math.log2(batch / 64) ** 2
+loss += {"adam": 0, "lion": 0.03, "sgd": 0.09}[optimizer] + abs(random.gauss(0, 0.012))
+with open(os.environ["DIBS_METRICS"], "a") as file:
+    print(f"val_loss={loss:.4f}", file=file)
 """
 
 
@@ -67,7 +78,12 @@ def _take_all(browser: Browser, address: str, queue: "Queue") -> None:
         ("", WIDE, "light", ("now", "jobs", "job", "timeline", "submit")),
         ("-dark", WIDE, "dark", ("now", "job")),
         ("-narrow", NARROW, "light", ("now", "jobs", "job")),
+        ("", WIDE, "light", ("sweep",)),
+        ("-dark", WIDE, "dark", ("sweep",)),
+        ("-narrow", NARROW, "light", ("sweep",)),
     ):
+        if "sweep" in views and not queue.sweep:
+            queue.search()  # after the others: its jobs would be everywhere in them
         context = browser.new_context(storage_state=signed_in, color_scheme=scheme)  # type: ignore[arg-type]
         page = context.new_page()
         for view in views:
@@ -84,6 +100,7 @@ def _show(page: Page, place: str, view: str, queue: "Queue") -> None:
         "job": f"job/{queue.shown}",
         "timeline": "timeline?hours=0.02",
         "submit": "submit",
+        "sweep": f"sweeps/{queue.sweep}",
     }
     page.goto("about:blank")
     page.goto(f"{place}#/{paths[view]}")
@@ -98,7 +115,22 @@ def _show(page: Page, place: str, view: str, queue: "Queue") -> None:
         page.get_by_role("button", name="Dry run").click()
         page.get_by_role("region", name="dry run").wait_for()
         page.evaluate("() => scrollTo(0, 0)")
+    if view == "sweep":
+        page.get_by_role("region", name="importance").get_by_role("term").first.wait_for()
+        if page.viewport_size and page.viewport_size["width"] == WIDE:
+            _brush(page)
     page.wait_for_timeout(1500)  # what is asked for in the second place
+
+
+def _brush(page: Page) -> None:
+    """Choose the lower part of the last axis, which is the metric."""
+    line = page.locator(".sweep-axis line").last.bounding_box()
+    assert line is not None
+    page.mouse.move(line["x"], line["y"] + line["height"] + 4)
+    page.mouse.down()
+    page.mouse.move(line["x"], line["y"] + line["height"] * 0.75, steps=4)
+    page.mouse.up()
+    page.mouse.move(4, 4)
 
 
 def _take(page: Page, name: str, queue: "Queue") -> None:
@@ -123,11 +155,13 @@ class Queue:
 
     def __init__(self, scratch: Path, cards: Path) -> None:
         self.shown = 0
+        self.sweep = 0
         self.home, self.state = scratch / "home", scratch / "state"
         self.place = self.home / "vision"
         self.place.mkdir(parents=True)
         (self.place / "train.py").write_text(_TRAIN)
         (self.place / "wide.py").write_text(_OOM)
+        (self.place / "search.py").write_text(_SEARCH)
         kept = {name: os.environ[name] for name in ("HOME", "LANG", "USER") if name in os.environ}
         self.environment = {
             **kept,
@@ -140,6 +174,27 @@ class Queue:
     def add(self, name: str, command: str, *words: str) -> int:
         line = ["dibs", "add", "--parsable", "-J", name, *words, "--", *command.split()]
         return int(_said(line, self.environment, self.place).split("-")[0])
+
+    def search(self) -> None:
+        """A whole sweep, from the first trial to the last."""
+        space = ["-p", "lr", "1e-4..1e-1:log", "-p", "layers", "1..8", "-p", "bs", "32", "64", "128"]
+        choices = ["-p", "optimizer", "adam", "sgd", "lion", "-J", "valley", "-P", "vision", "-n", "0"]
+        wanted = [
+            "--samples",
+            "120",
+            "--method",
+            "adaptive",
+            "--seed",
+            "7",
+            "--metric",
+            "val_loss",
+            "--parallel",
+            "4",
+        ]
+        command = "python3 search.py {lr} {layers} {bs} {optimizer}"
+        added = ["dibs", "sweep", command, *space, *choices, *wanted, "--json"]
+        self.sweep = int(json.loads(_said(added, self.environment, self.place))["id"])
+        self.dibs("sweep", "wait", str(self.sweep), check=False)
 
     def dibs(self, *words: str, check: bool = True) -> None:
         subprocess.run(["dibs", *words], cwd=ROOT, env=self.environment, capture_output=True, check=check)

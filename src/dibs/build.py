@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dibs.engine.notify import Notifier
     from dibs.engine.queue import Queue
     from dibs.engine.results import Results
+    from dibs.engine.sweeps.sweeping import Sweeping
     from dibs.gpus.probe import Probe
     from dibs.model.pool import Pool
     from dibs.settings import Settings
@@ -101,6 +102,7 @@ class BuiltQueue:
 
     engine: "Engine"
     queue: "Queue"
+    sweeping: "Sweeping"
     consequences: "Consequences"
     health: "Health"
     leases: Leases
@@ -122,6 +124,7 @@ def build_queue(
     from dibs.engine.manners import manners_of
     from dibs.engine.notify import Channels, Notifier
     from dibs.engine.queue import Queue
+    from dibs.engine.sweeps.sweeping import Sweeping
     from dibs.gpus.pool import resolve_pool
     from dibs.gpus.probe import find_probe
     from dibs.model.pool import Pool, parse_gpu_list
@@ -188,6 +191,9 @@ def build_queue(
     return BuiltQueue(
         engine=engine,
         queue=queue,
+        sweeping=Sweeping(
+            engine, queue, consequences, results, reach=_fault_point(environ.get("DIBS_FAULT", "")), log=log
+        ),
         consequences=consequences,
         health=health,
         leases=build_leases(environ),

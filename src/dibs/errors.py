@@ -15,6 +15,8 @@ class DibsError(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+        if remedy:
+            self.add_note(remedy)  # a traceback in somebody's own program ends with it
 
 
 class BadInput(DibsError):
@@ -65,6 +67,15 @@ class NoSuchJob(DibsError):
 
     def __init__(self, reference: object) -> None:
         super().__init__(f"cannot find job {reference}", remedy="`dibs ls --all` lists every job of this queue")
+
+
+class NoSuchSweep(DibsError):
+    """There is no sweep with that number or name."""
+
+    code = "no-such-sweep"
+
+    def __init__(self, reference: object) -> None:
+        super().__init__(f"cannot find sweep {reference}", remedy="`dibs sweep ls` lists every sweep there is")
 
 
 class LogGone(DibsError):

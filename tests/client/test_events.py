@@ -56,3 +56,12 @@ def test_an_event_cut_in_the_middle_is_asked_for_again(path):
 def test_a_daemon_that_stays_away_is_given_up(path):
     with pytest.raises(NobodyListens):
         next(follow_events(Client(path), patience=0.1))
+
+
+def test_a_reader_that_was_away_for_too_long_is_told_and_goes_on(path):
+    missed = b'event: events.missed\ndata: {"kind": "events.missed", "first": 7}\n\n'
+
+    with listening(path, lambda one: Answer(b": here\n\n" + missed + stream(7, 8), chunked=True)):
+        seen = list(islice(follow_events(Client(path), since=1), 3))
+
+    assert [event.get("id") for event in seen] == [None, 7, 8]

@@ -101,6 +101,7 @@ def test_whatever_can_be_asked_for_comes_back(house: House):
         "notify": "end",
         "checkpoint": {"signal": 10, "seconds": 60.0},
         "once": "k",
+        "warm": ["torch", "a.b"],
     }
 
     number = house.add(wanted | {"hold": True, "umask": 0o27, "array": {"task": 4, "most": 2}})
@@ -191,6 +192,7 @@ NUMBERS = [-1, 1.5, 10**300, True, "1", None, [], {}]
         pytest.param({"command": "x", "after": [{"job": 0}]}, id="after job 0"),
         pytest.param({"command": "x", "after": [{"job": 1, "kind": "maybe"}]}, id="after in some way"),
         pytest.param({"command": "x", "retry_on": ["boredom"]}, id="no cause"),
+        pytest.param({"command": "x", "warm": ["torch;"]}, id="no module"),
         pytest.param({"command": "x", "umask": 0o1000}, id="no umask"),
         pytest.param({"command": "x", "checkpoint": {"signal": 65, "seconds": 1}}, id="no signal"),
     ],

@@ -19,7 +19,8 @@ from dibs.model.jobs import (
     Request,
     State,
 )
-from dibs.store import journal
+from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
+from dibs.store import journal, sweep_lines
 from dibs.store.catch_up import record, remember_position
 from dibs.store.codec import encode_requests
 from dibs.store.journal import Journal
@@ -32,6 +33,7 @@ ENVIRONMENT = {"HOME": "/", "ODD": "\udcff"}
 GOOD = Outcome(exit_code=0, seconds=1.5)
 SAVED = Outcome(exit_code=1, cause=Cause.TIME_LIMIT, checkpointed=True, seconds=9.0)
 BAD = Outcome(exit_code=3, cause=Cause.EXIT_CODE, message="it \udcff fell", seconds=0.5)
+METRICS = [{"name": "loss", "goal": "min"}, {"name": "speed", "goal": "max"}]
 RUNS = Facts(is_locked=True, record=None, has_started=True)
 NOTHING = Facts(is_locked=False, record=None, has_started=False)
 
@@ -163,6 +165,33 @@ class Books:
             self.store.queue.set("pool", subject)
             lines += [journal.marked(subject, "paused", "tea", self.clock), journal.setting("pool", subject)]
 
+    def sweep(self, name: str = "", **more: Any) -> Sweep:
+        with self.turn() as lines:
+            number = self.store._db.execute("select count(*) from sweeps").fetchone()[0] + 1
+            sweep = self.store.sweeps.add(a_sweep(f"call {number}", self.environment, name=name, **more))
+            lines.append(sweep_lines.swept(sweep))
+        return sweep
+
+    def change_sweep(self, sweep: Sweep, *, is_edited: bool = False) -> None:
+        with self.turn() as lines:
+            self.store.sweeps.change(sweep)
+            lines.append(sweep_lines.sweep_changed(sweep, is_edited=is_edited))
+
+    def try_point(self, sweep: SweepId, job: JobId | None = None) -> Trial:
+        table = self.store.sweeps
+        trial = replace(a_trial(sweep, table.next_number(sweep)), job=job)
+        with self.turn() as lines:
+            cursor = table.sweep(sweep).cursor + 1
+            table.add_trial(trial, table.goals(sweep), cursor)
+            lines.append(sweep_lines.tried(trial, cursor=cursor))
+        return trial
+
+    def change_trial(self, trial: Trial, **more: Any) -> None:
+        with self.turn() as lines:
+            trial = replace(trial, **more)
+            self.store.sweeps.change_trial(trial, self.store.sweeps.goals(trial.sweep))
+            lines.append(sweep_lines.tried(trial))
+
     def unpause(self, subject: str) -> None:
         with self.turn() as lines:
             self.store.queue.unmark(subject)
@@ -198,7 +227,9 @@ class Books:
             lambda: self.add(*[a_request("task", array=ArrayTask(JobId(0), n, 2)) for n in (1, 4, 9)]),
             lambda: self.pause("queue"),
             lambda: self.unpause("queue"),
+            lambda: self.sweep("s" * (choice % 2)),
         ]
+        acts += self._acts_on_sweeps(choice)
         if pending := [*waiting, *held, *(attempt.job for attempt in running)]:
             needed = pending[choice % len(pending)]
             acts += [
@@ -217,12 +248,51 @@ class Books:
             acts += [lambda outcome=outcome: self.end(attempt, outcome, retry=True) for outcome in (BAD, SAVED)]
         acts[choice % len(acts)]()
 
+    def _acts_on_sweeps(self, choice: int) -> list[Callable[[], Any]]:
+        sweeps = self.store.sweeps.page((), below=None, limit=9)
+        if not sweeps:
+            return []
+        one = sweeps[choice % len(sweeps)]
+        held = replace(one, state=SweepState.HELD, why="it \udcff fell", counts_from=self.clock)
+        acts: list[Callable[[], Any]] = [
+            lambda: self.try_point(one.id, JobId(choice + 1)),
+            lambda: self.change_sweep(held),
+            lambda: self.change_sweep(replace(one, spec={**one.spec, "samples": choice}), is_edited=True),
+        ]
+        if trials := self.store.sweeps.open(one.id):
+            trial = trials[choice % len(trials)]
+            over = {"seconds": 1.5, "ended_at": self.clock, "study": choice}
+            acts += [
+                lambda: self.change_trial(trial, state=TrialState.COMPLETE, values=(1.5, 2.0), **over),
+                lambda: self.change_trial(
+                    trial, state=TrialState.FAILED, why="\udcff", cause="exit code 1", **over
+                ),
+                lambda: self.change_trial(
+                    trial, pruned_by="at step 5", job=None, reused_from=JobId(7), is_due=True
+                ),
+            ]
+        return acts
+
+
+def a_sweep(key: str, environment: str, **more: Any) -> Sweep:
+    spec = {"command": "f {x}", "parameters": [{"name": "x", "values": ["1", None]}], "metrics": METRICS}
+    made = {"id": SweepId(0), "name": "", "spec": spec, "request": a_request(num_gpus=2), "queued_at": NOON}
+    return Sweep(**{**made, "key": key, "environment": environment, **more})
+
+
+def a_trial(sweep: SweepId, number: int, **more: Any) -> Trial:
+    made = {"point": {"x": "\udcff", "y": None}, "command": "f \udcff", "fingerprint": f"print {number}"}
+    return Trial(**{**made, "sweep": sweep, "number": number, **more})
+
 
 def picture(path: str) -> Mapping[str, Any]:
     """Everything a store remembers, apart from the events."""
     store = Store(path)
     try:
-        tables = ("environments", "code", "jobs", "attempts", "dependencies", "submissions", "marks", "settings")
+        tables = (
+            *("environments", "code", "jobs", "attempts", "dependencies", "submissions", "marks", "settings"),
+            *("sweeps", "trials", "trial_tally"),
+        )
         content = {name: store._db.execute(f"select * from {name} order by 1, 2").fetchall() for name in tables}
         tally = store._db.execute("select * from tally where jobs > 0 order by 1, 2").fetchall()
         return {**content, "tally": tally, "next number": store.queue.next_number()}

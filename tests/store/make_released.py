@@ -5,14 +5,17 @@ It is never made again: that the programs to come can open what this one wrote i
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dibs.model.jobs import Cause, Outcome
+from dibs.model.jobs import Cause, JobId, Outcome
+from dibs.model.sweeps import SweepId, SweepState, TrialState
 from dibs.model.usage import Lesson, Usage
 from dibs.store.store import Store
 from store.builders import NOON, an_attempt, run, submit
+from store.campaign import a_sweep, a_trial
 
 FOLDER = Path(__file__).parents[1] / "data" / "stores"
 # Since schema 3.
@@ -27,6 +30,11 @@ MEASURED = Usage(
     is_steady=True,
     was_alone=False,
     astray=("GPU-2",),
+)
+# Since schema 4.
+SWEPT = a_sweep("call 1", "", name="sizes", cursor=1, why="held by its owner", state=SweepState.HELD)
+TRIED = a_trial(
+    SweepId(1), 1, state=TrialState.COMPLETE, job=JobId(1), values=(0.5, 2.0), seconds=1.5, ended_at=NOON
 )
 LEARNED = Lesson(peak_vram=9 * 1024**3, peak_mem=2**32, cpus=1.5, runs=2, needs_card=True)
 
@@ -45,6 +53,7 @@ def fill(store: Store) -> None:
         store.open_attempt(an_attempt(running, folder="/runs/6.1"))
         store._db.execute("update jobs set state = 'held' where id = ?", (held.id,))
         store.lessons.put("train.py --lr", "NVIDIA H200", LEARNED, NOON)
+        store.sweeps.add_trial(replace(TRIED, sweep=store.sweeps.add(SWEPT).id), ["min", "max"], 1)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ from hypothesis import strategies as st
 import dibs.store
 from dibs.errors import FolderInUse, StoreUnusable
 from dibs.model.jobs import State
+from dibs.model.sweeps import SweepId
 from dibs.store.codec import class_of
 from dibs.store.store import Store
 from store.builders import NOON, a_request, submit
-from store.make_released import LEARNED, MEASURED
+from store.make_released import LEARNED, MEASURED, SWEPT, TRIED
 
 ROOM = Path(dibs.store.__file__).parent
 RELEASED = sorted((Path(__file__).parents[1] / "data" / "stores").glob("*.db"))
@@ -102,6 +104,9 @@ def test_a_database_of_every_release_still_opens(path, released):
     if released.stem >= "0003":
         assert store.listing.row(1).usage == MEASURED
         assert [row.lesson for row in store.lessons.all()] == [LEARNED]
+    if released.stem >= "0004":
+        assert store.sweeps.sweep(1) == replace(SWEPT, id=SweepId(1))
+        assert store.sweeps.best(SweepId(1)) == [replace(TRIED, command="f \\udcff")]
     (new,) = submit(store, "new")
     assert new.id == 9
     store.close()
@@ -125,7 +130,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(path, log_is_le
         db.close()
     before = everything_in(file.parent)
 
-    with pytest.raises(StoreUnusable, match=r"written by a newer dibs .schema 99, this one knows 3"):
+    with pytest.raises(StoreUnusable, match=r"written by a newer dibs .schema 99, this one knows 4"):
         Store(path)
 
     assert everything_in(file.parent) == before

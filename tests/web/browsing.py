@@ -110,3 +110,15 @@ def fits(page: Page) -> Mapping[str, int]:
         "() => ({content: document.documentElement.scrollWidth, window: document.documentElement.clientWidth})"
     )
     return dict(found)
+
+
+def serious(page: Page, axe: str) -> list[str]:
+    """What axe objects to on a page whose policy for scripts is off."""
+    page.evaluate(axe)
+    found = page.evaluate("async () => (await axe.run(document)).violations")
+    return [
+        f"{one['id']}: {node['html'][:120]} {node.get('failureSummary', '')[:300]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from daemon.house import House
 from stories.outside import make_world
 from web.browsing import REBOUND, Site, Watch, visit
+from web.building import MODULES, install_tools
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = [
@@ -34,6 +35,13 @@ def browser() -> Iterator[Browser]:
         one = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield one
         one.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """A program that finds what people cannot use who do not see, or not well."""
+    install_tools()
+    return (MODULES / "axe-core" / "axe.min.js").read_text()
 
 
 @pytest.fixture(scope="module")

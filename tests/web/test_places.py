@@ -9,14 +9,14 @@ from playwright.sync_api import Browser, Page, expect
 
 from daemon.house import House
 from stories.outside import wait_until
-from web.browsing import NARROW, Site, fits, go, visit
-from web.building import MODULES, install_tools
+from web.browsing import NARROW, Site, fits, go, serious, visit
 from web.proxy import below
 
 VIEWS = (
     "now",
     "jobs",
     "timeline?hours=1",
+    "sweeps",
     "submit",
     "job/{0}",
     "job/{0}/log",
@@ -38,12 +38,6 @@ def jobs(house: House) -> Iterator[tuple[int, int]]:
     wait_until(lambda: house.state(running) == "running")
     yield running, failed
     house.post("/v1/jobs/act", {"action": "kill", "ids": [running]})
-
-
-@pytest.fixture(scope="module")
-def axe() -> str:
-    install_tools()
-    return (MODULES / "axe-core" / "axe.min.js").read_text()
 
 
 def settle(page: Page) -> None:
@@ -73,17 +67,8 @@ def test_axe_finds_nothing_serious(
     with visit(site, browser, color_scheme=theme, bypass_csp=True) as (page, _):
         go(page, site, path.format(*jobs))
         settle(page)
-        page.evaluate(axe)
 
-        found = page.evaluate("async () => (await axe.run(document)).violations")
-
-    serious = [
-        f"{one['id']}: {node['html'][:120]} {node.get('failureSummary', '')[:300]}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
-    ]
-    assert serious == []
+        assert serious(page, axe) == []
 
 
 def test_the_page_works_below_a_path_prefix(site: Site, browser: Browser, house: House, jobs: tuple[int, int]):
@@ -94,7 +79,7 @@ def test_the_page_works_below_a_path_prefix(site: Site, browser: Browser, house:
         page.goto(f"{address}#/now")
         expect(page.locator(".connection")).to_have_text("live")
         expect(page.get_by_role("region", name="Running")).to_contain_text("baseline")
-        for view in ("Jobs", "Timeline", "Submit", "Now"):
+        for view in ("Jobs", "Timeline", "Sweeps", "Submit", "Now"):
             page.get_by_role("link", name=view, exact=True).click()
             expect(page).to_have_url(re.compile(rf"{re.escape(address)}#/{view.lower()}"))
             settle(page)

@@ -19,14 +19,16 @@ interface View {
   shows: ComponentType;
 }
 
-// What is not needed for the first sight is loaded when it is wanted. Sweeps will stand after Timeline.
+// What is not needed for the first sight is loaded when it is wanted.
 const VIEWS: View[] = [
   { name: "now", label: "Now", icon: "now", shows: Now },
   { name: "jobs", label: "Jobs", icon: "jobs", shows: lazy(() => import("./views/Jobs")) },
   { name: "timeline", label: "Timeline", icon: "timeline", shows: lazy(() => import("./views/Timeline")) },
+  { name: "sweeps", label: "Sweeps", icon: "sweep", shows: lazy(() => import("./views/Sweeps")) },
   { name: "submit", label: "Submit", icon: "submit", shows: lazy(() => import("./views/Submit")) },
 ];
 const Job = lazy(() => import("./views/Job"));
+const Sweep = lazy(() => import("./views/Sweep"));
 
 export function App() {
   if (!isSignedIn.value) return <SignIn />;
@@ -75,6 +77,7 @@ export function App() {
 
 function shown() {
   if (view.value === "job") return <Job key={route.value.path[1]} />;
+  if (view.value === "sweeps" && route.value.path[1]) return <Sweep key={route.value.path[1]} />;
   const Shown = VIEWS.find((one) => one.name === view.value)?.shows;
   if (Shown) return <Shown />;
   return (

@@ -17,6 +17,7 @@ const layers: Key[][] = [
     { keys: "g n", does: "go to Now", run: () => go("now") },
     { keys: "g j", does: "go to Jobs", run: () => go("jobs") },
     { keys: "g t", does: "go to the Timeline", run: () => go("timeline") },
+    { keys: "g w", does: "go to the Sweeps", run: () => go("sweeps") },
     { keys: "g s", does: "go to Submit", run: () => go("submit") },
     { keys: "?", does: "show these keys", run: () => (isHelpOpen.value = !isHelpOpen.value) },
   ],

@@ -17,21 +17,24 @@ def follow_events(client: Client, since: int | None = None, *, patience: float =
     """Events from `since` on (None: from now on), for ever.
 
     A connection that breaks is made again, from the last event seen on; when that fails for `patience` seconds,
-    what failed is raised.
+    what failed is raised. After `events.missed`, which has no id, events are missing: look for yourself.
     """
+    return (event for event in listen(client, since, patience=patience) if event is not None)
+
+
+def listen(client: Client, since: int | None = None, *, patience: float = 30.0) -> Iterator[dict[str, Any] | None]:
+    """The same, and None where a connection was made, and now and then where there is nothing to say."""
     last = since
     failed_at: float | None = None
     tries = 0
     while True:
         try:
             for event in _one_connection(client, last):
-                if event is None:  # the daemon is there, and has nothing to say
-                    failed_at, tries = None, 0
-                    continue
                 failed_at, tries = None, 0
-                if last is not None and event["id"] <= last:
-                    continue
-                last = event["id"]
+                if event is not None and "id" in event:
+                    if last is not None and event["id"] <= last:
+                        continue
+                    last = event["id"]
                 yield event
         except (Broken, NoAnswer, NobodyListens):
             now = time.monotonic()

@@ -15,6 +15,7 @@ from dibs.client.errors import NoAnswer, NobodyListens, error_of
 from dibs.errors import NoDaemon
 from dibs.paths import make_private, queue_folder, socket_path, state_folder
 
+OUTER_LEASES = "DIBS_OUTER_LEASES"  # in a block of `dibs.gpu`, what DIBS_LEASES was outside of it
 READY_FD = "DIBS_READY_FD"  # tells a daemon on which descriptor its starter waits for a line
 _PATIENCE = 20.0  # seconds until a daemon must listen
 _PAUSE = 0.03  # seconds between two looks
@@ -33,7 +34,7 @@ _KEPT_FAMILIES = ("DIBS_", "XDG_", "LC_")
 _OF_A_JOB = frozenset(
     (
         *("DIBS_JOB_ID", "DIBS_JOB_NAME", "DIBS_ATTEMPT", "DIBS_GPUS", "DIBS_ARRAY_TASK_ID", "DIBS_METRICS"),
-        *("DIBS_CHECKPOINT_DIR", "DIBS_NO_START", READY_FD),
+        *("DIBS_CHECKPOINT_DIR", "DIBS_NO_START", READY_FD, OUTER_LEASES),
     )
 )
 _PATHS = ("DIBS_STATE", "DIBS_LEASES", "DIBS_SOCKET")
@@ -104,6 +105,8 @@ def daemon_environment(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if (name in _KEPT or name.startswith(_KEPT_FAMILIES)) and name not in _OF_A_JOB
     }
+    if OUTER_LEASES in environ:  # the leases in here are of one process; the queue's are everybody's
+        kept["DIBS_LEASES"] = environ[OUTER_LEASES]
     # It does not live in our folder: what we call by a short way it must be told by the long one.
     for name in _PATHS:
         if kept.get(name):

@@ -25,6 +25,7 @@ _STATUS = {
     "no-gpu": 400,
     "not-allowed": 403,
     "no-such-job": 404,
+    "no-such-sweep": 404,
     "conflict": 409,
     "log-gone": 410,
     "folder-in-use": 409,

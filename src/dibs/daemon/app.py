@@ -20,6 +20,7 @@ from dibs.daemon.lines import lines_routes
 from dibs.daemon.log import log_routes
 from dibs.daemon.metrics import Tally, metrics_routes
 from dibs.daemon.status import status_routes
+from dibs.daemon.sweeps import sweeps_routes
 from dibs.daemon.timeline import timeline_routes
 from dibs.daemon.usage import usage_routes
 
@@ -70,6 +71,7 @@ def _app_with_routes(desk: Desk, tally: Tally) -> FastAPI:
         status_routes(desk),
         jobs_routes(desk),
         acts_routes(desk),
+        sweeps_routes(desk),
         log_routes(desk),
         lines_routes(desk),
         usage_routes(desk),

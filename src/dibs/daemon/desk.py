@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dibs.engine.engine import Engine
     from dibs.engine.health import Health
     from dibs.engine.queue import Queue
+    from dibs.engine.sweeps.sweeping import Sweeping
     from dibs.leases.leases import Leases
 
 _MOST_DIGITS = 15
@@ -31,6 +32,7 @@ class Desk:
 
     engine: "Engine"
     queue: "Queue"
+    sweeping: "Sweeping"
     health: "Health"
     store: Store
     driver: Driver

@@ -108,7 +108,14 @@ def _begin(since: int | None, last_event_id: str | None) -> int | None:
     return since
 
 
+def _told(body: dict[str, Any]) -> dict[str, Any]:
+    """What was recorded, with moments as people and other programs write them."""
+    return {
+        key: moment(value) if key.endswith("_at") else _told(value) if key == "trial" else value
+        for key, value in body.items()
+    }
+
+
 def _written(row: EventRow) -> bytes:
-    told = {key: moment(value) if key.endswith("_at") else value for key, value in row.body.items()}
-    body = {**told, "id": row.id, "at": moment(row.at), "kind": row.kind, "job": row.job}
+    body = {**_told(row.body), "id": row.id, "at": moment(row.at), "kind": row.kind, "job": row.job}
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (row.id, row.kind.encode(), encode(body))

@@ -14,6 +14,7 @@ from dibs.daemon.reserve import reserve
 
 BODY = 1024**2  # bytes
 BODY_OF_JOBS = 8 * 1024**2
+_WITH_ENVIRONMENT = ("/v1/jobs", "/v1/jobs/check", "/v1/sweeps", "/v1/sweeps/check")
 _DEADLINE = 30.0  # seconds for a whole body
 # What a request takes while it is answered. The library that reads bodies ends the process where it gets none.
 _MEMORY = 4 * 1024**2  # bytes
@@ -135,7 +136,7 @@ def _length(scope: Scope) -> int:
 
 
 def _largest(scope: Scope) -> int:
-    return BODY_OF_JOBS if scope["path"] in ("/v1/jobs", "/v1/jobs/check") else BODY
+    return BODY_OF_JOBS if scope["path"] in _WITH_ENVIRONMENT else BODY
 
 
 async def _refuse(body: dict[str, Any], status: int, scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dibs.daemon.models import Check, NewJob, NewJobs
+from dibs.daemon.models import Check, CheckSweep, NewJob, NewJobs, NewSweep
 from dibs.errors import BadInput
 from dibs.model.jobs import JobId
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 DAEMON = "daemon"
 
 
-def ground_of(desk: "Desk", body: NewJobs | Check) -> tuple[Mapping[str, str], NewJob]:
+def ground_of(desk: "Desk", body: NewJobs | Check | NewSweep | CheckSweep) -> tuple[Mapping[str, str], NewJob]:
     """What the jobs of a call stand on: their environment, and their defaults.
 
     Of a job that they are to be like come the environment, the folder and the umask: what `dibs add` took from

@@ -112,6 +112,7 @@ class NewJob(TypedDict, total=False):
     notify: Literal["", "end", "failure", "never"]
     checkpoint: NewCheckpoint | None
     once: Name
+    warm: Annotated[list[Name], Field(max_length=32)]
 
 
 @with_config(_STRICT)
@@ -132,6 +133,36 @@ class Check(TypedDict):
     like: NotRequired[Like]
     defaults: NotRequired[NewJob]
     jobs: Annotated[list[NewJob], Field(min_length=1, max_length=MOST_JOBS)]
+
+
+@with_config(_STRICT)
+class NewSweep(TypedDict):
+    """A search over parameters. Its jobs are like the defaults; the same key again gets the same number."""
+
+    key: Key
+    environment: NotRequired[dict[Text, Word]]
+    like: NotRequired[Like]
+    code: NotRequired[dict[str, Any] | None]
+    defaults: NotRequired[NewJob]
+    spec: dict[str, Any]
+
+
+@with_config(_STRICT)
+class CheckSweep(TypedDict):
+    key: NotRequired[Key]
+    environment: NotRequired[dict[Text, Word]]
+    like: NotRequired[Like]
+    code: NotRequired[dict[str, Any] | None]
+    defaults: NotRequired[NewJob]
+    spec: dict[str, Any]
+
+
+@with_config(_STRICT)
+class SweepAct(TypedDict):
+    action: Literal["stop", "hold", "release", "resume", "retry-failed", "edit"]
+    samples: NotRequired[Annotated[int, Field(ge=1, le=_MOST)]]
+    parallel: NotRequired[Annotated[int, Field(ge=1, le=100_000)]]
+    running: NotRequired[Literal["stop", "keep"]]  # with `stop`: what becomes of trials that run
 
 
 @with_config(_STRICT)

@@ -124,6 +124,7 @@ class Service:
             cleaning.cancel()
             quiet.cancel()
             testing.cancel()
+            await self._parts.sweeping.close()
         finally:
             self._leave()
         return self._status
@@ -131,6 +132,7 @@ class Service:
     def _begin(self) -> None:
         engine = self._parts.engine
         engine.come_back()
+        self._parts.sweeping.come_back()
         engine.warm_up()
         if self._parts.probe is not None:
             self._driver.watch(self._parts.probe)
@@ -148,6 +150,7 @@ class Service:
         return Desk(
             engine=parts.engine,
             queue=parts.queue,
+            sweeping=parts.sweeping,
             health=parts.health,
             store=parts.engine.store,
             driver=self._driver,

@@ -1,12 +1,15 @@
 """From what the store knows to the objects of the API (`objects.py`)."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from dibs.engine.sweeps.book import trial_told
+from dibs.engine.sweeps.sweeping import About
 from dibs.model.jobs import Request, State
 from dibs.model.reasons import Reason
+from dibs.model.sweeps import Sweep, Trial, TrialState, trial_of
 from dibs.model.units import AUTO
 from dibs.model.usage import Usage
 from dibs.policy.lessons import in_words, is_packed, with_margin
@@ -49,7 +52,14 @@ def job_object(row: JobRow, user: str, usage: Usage | None = None) -> dict[str, 
         "why_held": job.why_held,
         "folder": row.folder,
         "usage": usage_object(usage or row.usage),
+        "sweep": sweep_of(job.request),
     }
+
+
+def sweep_of(request: Request) -> dict[str, int] | None:
+    """Which trial of which sweep a job is."""
+    found = trial_of(request.once)
+    return None if found is None else {"id": found[0], "trial": found[1]}
 
 
 def wishes_object(request: Request) -> dict[str, Any]:
@@ -82,6 +92,7 @@ def wishes_object(request: Request) -> dict[str, Any]:
         "after": [{"job": one.job, "kind": str(one.kind)} for one in request.after],
         "begin_at": moment(request.begin),
         "once": request.once,
+        "warm": list(request.warm),
         "notify": request.notify,
         "checkpoint": (
             {"signal": request.checkpoint.signal, "seconds": request.checkpoint.seconds}
@@ -95,6 +106,8 @@ def wishes_object(request: Request) -> dict[str, Any]:
 def new_job_object(request: Request) -> dict[str, Any]:
     """A request in the words in which it can be sent again."""
     wanted = wishes_object(request)
+    if trial_of(request.once) is not None:
+        wanted["once"] = ""  # sent again it is a job like any other
     if request.umask is not None:
         wanted["umask"] = request.umask
     if request.array is not None:
@@ -113,6 +126,33 @@ def past_object(row: JobRow) -> dict[str, Any]:
         "seconds": row.outcome.seconds if row.outcome else None,
         "array_id": None if array is None else array.array,
     }
+
+
+def sweep_object(
+    sweep: Sweep, user: str, about: About, counts: Mapping[TrialState, int], best: Iterable[Trial]
+) -> dict[str, Any]:
+    return {
+        "id": sweep.id,
+        "name": sweep.name,
+        "project": sweep.request.project,
+        "user": user,
+        "state": str(sweep.state),
+        "why": sweep.why,
+        "spec": dict(sweep.spec),
+        "metrics": [{"name": name, "goal": goal} for name, goal in about.metrics],
+        "size": about.size,
+        "parallel": about.parallel,
+        "counts": {str(state): counts.get(state, 0) for state in TrialState},
+        "best": [trial_object(trial) for trial in best],
+        "queued_at": moment(sweep.queued_at),
+        "ended_at": moment(sweep.ended_at),
+        "journal": about.journal,
+    }
+
+
+def trial_object(trial: Trial) -> dict[str, Any]:
+    told = trial_told(trial)
+    return {**told, "ended_at": moment(told["ended_at"])}
 
 
 def attempt_object(row: AttemptRow, usage: Usage | None = None) -> dict[str, Any]:

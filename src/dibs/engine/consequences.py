@@ -1,6 +1,6 @@
 """What follows from a start or an end in a queue, in the same turn: the journal, events, followers, stop rules."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +29,9 @@ class Consequences:
         self._lines: list[journal.Line] = []  # of this turn
         self._must_sync = False
         self.when_marked: Callable[[], None] = lambda: None
+        # Inside the turn that records it, which may still fail: whoever hears it looks at the store later.
+        self.when_touched: Callable[[JobId], None] = lambda job: None  # it has started, or ended
+        self.when_retried: Callable[[Sequence[JobId]], None] = lambda jobs: None
         self.load_marks()
 
     # -- what the engine tells -------------------------------------------------------------------------
@@ -37,12 +40,14 @@ class Consequences:
         self._lines.append(journal.started(attempt))
         body = {"attempt": attempt.number, "gpus": [claim.index for claim in attempt.claims]}
         self._store.events.write(attempt.opened_at, "job.started", job.id, body)
+        self.when_touched(job.id)
 
     def ended(self, job: Job, attempt: Attempt, outcome: Outcome, retry_at: float | None, now: float) -> None:
         state = outcome.state if retry_at is None else State.QUEUED
         self._lines.append(journal.ended(attempt, outcome, state, retry_at, now))
         body = {"attempt": attempt.number, **_told(outcome, state), "retry_at": retry_at}
         self._store.events.write(now, "job.ended", job.id, body)
+        self.when_touched(job.id)
         if outcome.tried_alone:
             self._lines.append(journal.edited(job))  # it wants the card to itself from now on
         if retry_at is None:
@@ -79,14 +84,14 @@ class Consequences:
 
     # -- what the queue tells --------------------------------------------------------------------------
 
-    def added(
-        self, jobs: Sequence[Job], requests: Sequence[str], key: str, code: Mapping[str, Any] | None, now: float
-    ) -> None:
+    def note(self, line: journal.Line, *, sync: bool = False) -> None:
+        """One more line of this turn, of somebody who records beside the jobs."""
+        self._lines.append(line)
+        self._must_sync |= sync
+
+    def added(self, jobs: Sequence[Job], requests: Sequence[str], key: str, now: float) -> None:
         """Acknowledged is durable: what was added is synced. `requests` are the jobs' own, as text."""
-        if code:
-            self._lines.append(journal.coded(jobs[0].code, code))
-        self._lines.append(journal.added(jobs, requests, key=key, now=now))
-        self._must_sync = True
+        self.note(journal.added(jobs, requests, key=key, now=now), sync=True)
         body = {"first": jobs[0].id, "last": jobs[-1].id}
         self._store.events.write(now, "job.queued", jobs[0].id, body)
 
@@ -95,6 +100,8 @@ class Consequences:
     ) -> None:
         """Held, released or queued again."""
         self._lines.append(journal.changed(jobs, state, now=now, why=why, is_fresh=is_fresh))
+        if is_fresh:
+            self.when_retried(jobs)
         for job in jobs:
             self._store.events.write(now, f"job.{state}", job, {"why": why} if why else {})
 
@@ -185,6 +192,7 @@ class Consequences:
         self._store.queue.end_without_attempt(job, outcome, now, by)
         self._lines.append(journal.changed([job], outcome.state, now=now, outcome=outcome, by=by))
         self._store.events.write(now, "job.ended", job, _told(outcome, outcome.state))
+        self.when_touched(job)
 
     # -- stop rules ------------------------------------------------------------------------------------
 

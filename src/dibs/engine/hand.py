@@ -36,6 +36,7 @@ class Hand:
     last_good_start: float = 0.0  # when it last turned out that something had been started
     failures: int = 0
     stopping: set[JobId] = field(default_factory=set)  # their end was asked for: they are not tried again
+    why_stopped: dict[JobId, str] = field(default_factory=dict)  # what such a job says of its end
 
     served: Mapping[str, float] = field(default_factory=dict)  # what each project was given, for taking turns
 

@@ -18,6 +18,7 @@ from dibs.model.jobs import OVER, After, Cause, Job, JobId, Outcome, Request, St
 from dibs.model.pool import Pool, is_gpu_id
 from dibs.policy.retry import retry_name, retry_names
 from dibs.policy.shapes import with_shape
+from dibs.store import journal
 from dibs.store.codec import encode_requests
 from dibs.store.queue import Mark, is_met
 
@@ -105,16 +106,32 @@ class Queue:
             environment = self._engine.store.keep_environment(submission.environment)
             # The file first: a job that is acknowledged must find its environment.
             self._place.keep_environment(environment, submission.environment)
-            code, is_new_code = self._tables.keep_code(submission.code)
-            jobs = self._tables.number(requests, environment, code)
-            texts = encode_requests([job.request for job in jobs])
-            self._tables.add(jobs, texts, now)
+            code = self.keep_code(submission.code)
+            jobs = self._enter(requests, environment, code, submission.key, now)
             self._tables.remember_call(submission.key, jobs[0].id, jobs[-1].id, now)
-            self._consequences.added(jobs, texts, submission.key, submission.code if is_new_code else None, now)
-            for job in jobs:
-                if job.state is State.QUEUED and not job.blockers:
-                    self._engine.hand.waiting.add(job)
         return Added(jobs[0].id, jobs[-1].id, is_new=True)
+
+    def keep_code(self, code: Mapping[str, Any] | None) -> str:
+        """Remember what is known about the code of jobs, inside a change of the engine; its key."""
+        key, is_new = self._tables.keep_code(code)
+        if code and is_new:
+            self._consequences.note(journal.coded(key, code))
+        return key
+
+    def enter(self, requests: Sequence[Request], environment: str, code: str, now: float) -> list[Job]:
+        """New jobs, inside a change of the engine that records more than them. They were checked before."""
+        requests = _shaped(requests, self._listing.code(code) if code else None)
+        return self._enter(by_uuid(requests, self._engine.cards.pool), environment, code, "", now)
+
+    def _enter(self, requests: Sequence[Request], environment: str, code: str, key: str, now: float) -> list[Job]:
+        jobs = self._tables.number(requests, environment, code)
+        texts = encode_requests([job.request for job in jobs])
+        self._tables.add(jobs, texts, now)
+        self._consequences.added(jobs, texts, key, now)
+        for job in jobs:
+            if job.state is State.QUEUED and not job.blockers:
+                self._engine.hand.waiting.add(job)
+        return jobs
 
     def check_possible(self, requests: Iterable[Request]) -> None:
         """Raise BadInput for what can never run."""
@@ -178,8 +195,11 @@ class Queue:
 
     # -- changing --------------------------------------------------------------------------------------
 
-    def kill(self, jobs: Sequence[JobId], signal: int | None = None) -> Changed:
-        """Cancel what waits, stop what runs: TERM, the job's grace, KILL. Or send what runs a signal."""
+    def kill(self, jobs: Sequence[JobId], signal: int | None = None, why: str = "") -> Changed:
+        """Cancel what waits, stop what runs: TERM, the job's grace, KILL. Or send what runs a signal.
+
+        `why` is what the jobs say of their end afterwards.
+        """
         self._found(jobs)
         changed = Changed()
         running: list[tuple[JobId, int]] = []
@@ -194,11 +214,13 @@ class Queue:
                 if job.state is State.RUNNING:
                     running.append((job.id, job.attempts))
                     insists |= job.is_stopping
+                    if why:
+                        self._engine.hand.why_stopped[job.id] = why
                 elif signal is not None:
                     changed.unchanged.append((job.id, "it has not started; leave out the signal to cancel it"))
                     continue
                 else:
-                    outcome = Outcome(cause=Cause.STOPPED, message="cancelled before it started")
+                    outcome = Outcome(cause=Cause.STOPPED, message=why or "cancelled before it started")
                     self._consequences.ended_before_start(job.id, outcome, now)
                     self._forget_waiting(job)
                 changed.jobs.append(job.id)

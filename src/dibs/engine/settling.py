@@ -129,7 +129,7 @@ class Settling:
             usage = left_behind(attempt.folder)  # it ended while nobody looked
         if job.id in self._hand.stopping:
             self._hand.stopping.discard(job.id)
-            outcome = _as_asked(outcome)
+            outcome = _as_asked(outcome, self._hand.why_stopped.pop(job.id, ""))
         elif self._may_retry() and is_tried_alone(job.request.wishes, attempt.claims, outcome):
             outcome = _not_alone(outcome)
             pause = 0.0
@@ -182,9 +182,11 @@ class Settling:
         self._keeper.release(one.attempt)
 
 
-def _as_asked(outcome: Outcome) -> Outcome:
+def _as_asked(outcome: Outcome, why: str) -> Outcome:
     """The end of a job whose end was asked for: what only went to save its work has been stopped."""
-    return replace(outcome, cause=Cause.STOPPED, checkpointed=False) if outcome.checkpointed else outcome
+    if outcome.checkpointed:
+        outcome = replace(outcome, cause=Cause.STOPPED, checkpointed=False)
+    return replace(outcome, message=why) if why and outcome.cause is Cause.STOPPED else outcome
 
 
 def _not_alone(outcome: Outcome) -> Outcome:

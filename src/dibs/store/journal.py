@@ -20,6 +20,7 @@ from dibs.store.codec import encode_claims, encode_request
 NAME = "journal.jsonl"
 _LONGEST = 64 * 1024**2  # bytes of one line; a batch of jobs is at most some megabytes
 _CHECK = b',"crc":'  # stands last in a line
+_WITH_CODE = ("add", "sweep")
 
 Line = dict[str, Any]
 
@@ -125,7 +126,7 @@ class Journal:
 
     def _write_compact(self, new: str, is_kept: Callable[[int], bool]) -> None:
         following = self._next_number()
-        used = {line.body["code"] for line in self._kept(is_kept) if line.body and line.body["k"] == "add"}
+        used = {line.body["code"] for line in self._kept(is_kept) if line.body and line.body["k"] in _WITH_CODE}
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with open(fd, "wb") as file:
             os.fchmod(fd, 0o600)

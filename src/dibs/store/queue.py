@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 from dibs.model.jobs import After, Job, JobId, Outcome, Request, State
+from dibs.model.sweeps import SweepId, trial_key, trial_of
 from dibs.store.codec import class_of, encode_request
 from dibs.store.rows import JOB, job_of, text_value
 
@@ -44,6 +45,14 @@ class QueueTables:
     def job_once(self, once: str) -> JobId | None:
         row = self._db.execute("select id from jobs where once = ?", (text_value(once),)).fetchone()
         return None if row is None else JobId(row[0])
+
+    def last_trial(self, sweep: SweepId) -> int:
+        """The highest number of a trial of this sweep that a job was added for; 0 where there is none."""
+        begin = trial_key(sweep, 0)[:-1]
+        rows = self._db.execute(
+            "select once from jobs where once >= ? and once < ?", (begin, f"{begin}:")
+        ).fetchall()
+        return max((found[1] for (once,) in rows if (found := trial_of(once)) is not None), default=0)
 
     def keep_code(self, code: Mapping[str, Any] | None) -> tuple[str, bool]:
         """Remember what is known about the code once per content; return its key, and whether it is new."""
@@ -280,17 +289,21 @@ class QueueTables:
         return found
 
     def forget_unused(self) -> tuple[list[str], list[str]]:
-        """Forget environments and code that no job refers to any more.
+        """Forget environments and code that no job and no sweep refers to any more.
 
         Returns the environments' keys, and the copies of code that nobody runs in any more.
         """
-        gone = self._db.execute("delete from code where key not in (select code from jobs) returning content")
+        gone = self._db.execute(
+            "delete from code where key not in (select code from jobs union all select code from sweeps)"
+            " returning content"
+        )
         left = {_snapshot(content) for (content,) in gone.fetchall()}
         if left != {""}:
             left -= {_snapshot(content) for (content,) in self._db.execute("select content from code").fetchall()}
         snapshots = sorted(left - {""})
         rows = self._db.execute(
-            "delete from environments where key not in (select environment from jobs) returning key"
+            "delete from environments where key not in"
+            " (select environment from jobs union all select environment from sweeps) returning key"
         ).fetchall()
         return [key for (key,) in rows], snapshots
 

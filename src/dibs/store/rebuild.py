@@ -8,12 +8,13 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from dibs.errors import DibsError, FolderInUse, StoreUnusable
 from dibs.model.claims import GPU_VARIABLES
 from dibs.model.jobs import Attempt, Command, JobId, Request
+from dibs.model.sweeps import SweepState
 from dibs.model.usage import Usage
 from dibs.policy.retry import retry_after
 from dibs.policy.settle import LOST, outcome_of
@@ -247,6 +248,18 @@ class _Rebuilding:
             self._complain(f"the environment of job {_shown([number for number, _ in affected])} is gone")
             waiting = [number for number, state in affected if state == "queued"]
             self.store.queue.hold(waiting, "its environment could not be restored")
+        self._name_sweeps_without_environment()
+
+    def _name_sweeps_without_environment(self) -> None:
+        rows = self.store._db.execute(
+            "select id, state from sweeps where environment not in (select key from environments) order by id"
+        ).fetchall()
+        for number, state in rows:
+            self._complain(f"the environment of sweep {number} is gone")
+            if state == SweepState.RUNNING:
+                sweep = self.store.sweeps.sweep(number)
+                why = "its environment could not be restored"
+                self.store.sweeps.change(replace(sweep, state=SweepState.HELD, why=why))
 
     def _name_lost_blockers(self) -> None:
         rows = self.store._db.execute(

@@ -10,6 +10,7 @@ from dibs.store.codec import class_of, decode_claims, decode_request, encode_req
 from dibs.store.queue import Mark, is_met
 from dibs.store.rows import AttemptRow
 from dibs.store.store import Store
+from dibs.store.sweep_lines import acts_on
 
 _NOBODY = Request(command=Command((), ""))  # holds a number whose job was cleaned away
 
@@ -36,6 +37,7 @@ class Replay:
             "mark": self._mark,
             "setting": self._setting,
             "next": lambda line: None,
+            **acts_on(store.sweeps),
         }
         self._db.execute("create temp table if not exists cleaned (id integer primary key)")
 

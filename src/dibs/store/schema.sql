@@ -142,6 +142,71 @@ create table lessons (
   primary key (shape, gpu)
 ) without rowid;
 
+-- A search over parameters. Its trials are jobs, each made when there is room for it.
+create table sweeps (
+  id          integer primary key autoincrement,
+  key         text    not null unique,            -- of the call that added it
+  name        text    not null,
+  spec        text    not null,                   -- a JSON object (sweeps/spec.py)
+  request     text    not null,                   -- what its jobs ask for beside the command (codec.py)
+  environment text    not null,
+  code        text    not null,
+  state       text    not null,
+  why         text    not null default '',
+  cursor      integer not null default 0,         -- of a grid or a random search: the next point to look at
+  counts_from real    not null default 0,         -- trials that ended before are not counted as the first
+  queued_at   real    not null,
+  ended_at    real
+);
+
+create index sweeps_named on sweeps (name, id) where name <> '';
+
+-- One point of a sweep, and what came of it.
+create table trials (
+  sweep       integer not null references sweeps (id),
+  number      integer not null,
+  point       text    not null,                   -- a JSON object
+  command     text    not null,                   -- as it is shown
+  fingerprint text    not null,                   -- the same for the same work, also in another sweep
+  state       text    not null,
+  job         integer,                            -- which may have been cleaned away
+  found       text,                               -- its values: a JSON list in the order of the metrics
+  score       real,                               -- the first of them, so that less is better; of one with values
+  why         text    not null default '',
+  cause       text    not null default '',        -- the kind of failure
+  seconds     real,
+  reused_from integer,                            -- the job that ran the same point before
+  ended_at    real,
+  study       integer,                            -- its number in the adviser's study
+  pruned_by   text    not null default '',        -- the sentence with which its end was asked for
+  is_due      integer not null default 0,         -- it failed, and is tried again when there is room
+  primary key (sweep, number)
+) without rowid;
+
+create index trials_in_state on trials (sweep, state, number);
+create index trials_due on trials (sweep, number) where is_due;
+create index trials_of_job on trials (job) where job is not null;
+create index trials_done on trials (fingerprint) where state = 'complete';
+create index trials_by_score on trials (sweep, score, number) where score is not null;
+create index trials_ended on trials (sweep, ended_at, number) where ended_at is not null;
+
+-- How many trials there are, kept true by the triggers.
+create table trial_tally (
+  sweep  integer not null,
+  state  text    not null,
+  trials integer not null,
+  primary key (sweep, state)
+) without rowid;
+
+create trigger trial_added after insert on trials begin
+  insert into trial_tally values (new.sweep, new.state, 1) on conflict do update set trials = trials + 1;
+end;
+
+create trigger trial_changed after update of state on trials when old.state <> new.state begin
+  update trial_tally set trials = trials - 1 where sweep = old.sweep and state = old.state;
+  insert into trial_tally values (new.sweep, new.state, 1) on conflict do update set trials = trials + 1;
+end;
+
 -- What happened, for readers who come back and want to miss nothing.
 create table events (
   id   integer primary key autoincrement,

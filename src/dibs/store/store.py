@@ -17,6 +17,7 @@ from dibs.store.lessons import LessonTable
 from dibs.store.listing import Listing
 from dibs.store.queue import QueueTables
 from dibs.store.rows import JOB, JOB_ROW, JobRow, attempt_of, job_of, job_row_of, path_value, text_value
+from dibs.store.sweeps import SweepTable
 
 _T = TypeVar("_T")
 # What only the readers of a queue ask for. A run's list writes twice as many pages with it at every start and end.
@@ -41,6 +42,7 @@ class Store:
         self.listing = Listing(self._ask)
         self.events = EventLog(self._db, self._ask)
         self.lessons = LessonTable(self._db, self._ask)
+        self.sweeps = SweepTable(self._db, self._ask)
         self._has_history = bool(self._ask("select 1 from jobs limit 1"))
         self._is_list = False
         self._encoder = RequestEncoder()
@@ -313,6 +315,7 @@ class Store:
 
     def _roll_back(self) -> None:
         self.lessons.drop_kept()
+        self.sweeps.drop_kept()
         # A failed write may have rolled back by itself, and a sick disk may fail again: the next turn tells.
         with suppress(sqlite3.DatabaseError):
             if self._db.in_transaction:

@@ -534,6 +534,150 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sweeps": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Page
+         * @description Sweeps, the newest first.
+         */
+        get: operations["page_v1_sweeps_get"];
+        put?: never;
+        /**
+         * Add
+         * @description Begin a sweep. It is durable when its number comes back.
+         */
+        post: operations["add_v1_sweeps_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sweeps/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check
+         * @description How many trials a sweep would have, and its first commands. Nothing is stored.
+         */
+        post: operations["check_v1_sweeps_check_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sweeps/find": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find
+         * @description The number of the sweep that a reference stands for.
+         */
+        get: operations["find_v1_sweeps_find_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sweeps/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One
+         * @description One sweep and its best trial.
+         */
+        get: operations["one_v1_sweeps__number__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sweeps/{number}/act": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Act
+         * @description Stop, hold, release or resume a sweep, try its failed trials again, or change how much it does.
+         */
+        post: operations["act_v1_sweeps__number__act_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sweeps/{number}/importance": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Importance
+         * @description How much each parameter matters for the first metric, as far as the trials tell.
+         */
+        get: operations["importance_v1_sweeps__number__importance_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sweeps/{number}/trials": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Trials
+         * @description Trials in their order, or the best of those that have a value first.
+         */
+        get: operations["trials_v1_sweeps__number__trials_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/timeline": {
         parameters: {
             query?: never;
@@ -666,6 +810,13 @@ export interface components {
             /** Text */
             text?: string;
         };
+        /** ActedSweep */
+        ActedSweep: {
+            /** Changed */
+            changed: boolean;
+            /** Trials */
+            trials: number;
+        };
         /** AddedBody */
         AddedBody: {
             /** First */
@@ -674,6 +825,15 @@ export interface components {
             is_new: boolean;
             /** Last */
             last: number;
+        };
+        /** AddedSweep */
+        AddedSweep: {
+            /** Id */
+            id: number;
+            /** Is New */
+            is_new: boolean;
+            /** Size */
+            size: number | null;
         };
         /** ArrayObject */
         ArrayObject: {
@@ -799,6 +959,8 @@ export interface components {
             vram?: "auto" | null;
             /** Vram Bytes */
             vram_bytes?: number | null;
+            /** Warm */
+            warm?: string[];
             /** Words */
             words?: string[];
             /** Workdir */
@@ -832,6 +994,35 @@ export interface components {
             jobs: components["schemas"]["NewJob"][];
             /** Like */
             like?: number | "daemon" | null;
+        };
+        /** CheckSweep */
+        CheckSweep: {
+            /** Code */
+            code?: {
+                [key: string]: unknown;
+            } | null;
+            defaults?: components["schemas"]["NewJob"];
+            /** Environment */
+            environment?: {
+                [key: string]: string;
+            };
+            /** Key */
+            key?: string;
+            /** Like */
+            like?: number | "daemon" | null;
+            /** Spec */
+            spec: {
+                [key: string]: unknown;
+            };
+        };
+        /** CheckedSweep */
+        CheckedSweep: {
+            /** Commands */
+            commands: string[];
+            /** Left Out */
+            left_out: number;
+            /** Size */
+            size: number | null;
         };
         /** CheckpointObject */
         CheckpointObject: {
@@ -882,6 +1073,11 @@ export interface components {
         FoundIds: {
             /** Ids */
             ids: number[];
+        };
+        /** FoundSweep */
+        FoundSweep: {
+            /** Id */
+            id: number;
         };
         /** GpuAct */
         GpuAct: {
@@ -983,6 +1179,20 @@ export interface components {
             /** User */
             user: string;
         };
+        /** Importance */
+        Importance: {
+            /** Importance */
+            importance: components["schemas"]["ImportanceObject"][];
+            /** Why */
+            why: string;
+        };
+        /** ImportanceObject */
+        ImportanceObject: {
+            /** Name */
+            name: string;
+            /** Value */
+            value: number;
+        };
         /**
          * JobObject
          * @description A job as everybody sees it.
@@ -1072,6 +1282,7 @@ export interface components {
              * @enum {string}
              */
             state: "queued" | "held" | "starting" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            sweep: components["schemas"]["SweepTrial"] | null;
             /** Tags */
             tags: string[];
             /** Time Limit Seconds */
@@ -1083,6 +1294,8 @@ export interface components {
             vram: "auto" | null;
             /** Vram Bytes */
             vram_bytes: number | null;
+            /** Warm */
+            warm: string[];
             /** Why Held */
             why_held: string;
             /** Words */
@@ -1181,6 +1394,16 @@ export interface components {
             /** Next */
             next: number | null;
         };
+        /** MetricObject */
+        MetricObject: {
+            /**
+             * Goal
+             * @enum {string}
+             */
+            goal: "min" | "max";
+            /** Name */
+            name: string;
+        };
         /** NewArrayTask */
         NewArrayTask: {
             /** Most */
@@ -1275,6 +1498,8 @@ export interface components {
             vram?: "auto" | null;
             /** Vram Bytes */
             vram_bytes?: number | null;
+            /** Warm */
+            warm?: string[];
             /** Words */
             words?: string[];
             /** Workdir */
@@ -1300,6 +1525,29 @@ export interface components {
             key: string;
             /** Like */
             like?: number | "daemon" | null;
+        };
+        /**
+         * NewSweep
+         * @description A search over parameters. Its jobs are like the defaults; the same key again gets the same number.
+         */
+        NewSweep: {
+            /** Code */
+            code?: {
+                [key: string]: unknown;
+            } | null;
+            defaults?: components["schemas"]["NewJob"];
+            /** Environment */
+            environment?: {
+                [key: string]: string;
+            };
+            /** Key */
+            key: string;
+            /** Like */
+            like?: number | "daemon" | null;
+            /** Spec */
+            spec: {
+                [key: string]: unknown;
+            };
         };
         /**
          * Nothing
@@ -1505,6 +1753,83 @@ export interface components {
             /** Stopping */
             stopping: boolean;
         };
+        /** SweepAct */
+        SweepAct: {
+            /**
+             * Action
+             * @enum {string}
+             */
+            action: "stop" | "hold" | "release" | "resume" | "retry-failed" | "edit";
+            /** Parallel */
+            parallel?: number;
+            /**
+             * Running
+             * @enum {string}
+             */
+            running?: "stop" | "keep";
+            /** Samples */
+            samples?: number;
+        };
+        /** SweepList */
+        SweepList: {
+            /** Cursor */
+            cursor: number | null;
+            /** Sweeps */
+            sweeps: components["schemas"]["SweepObject"][];
+        };
+        /**
+         * SweepObject
+         * @description A search over parameters as everybody sees it.
+         */
+        SweepObject: {
+            /** Best */
+            best: components["schemas"]["TrialObject"][];
+            counts: components["schemas"]["TrialCounts"];
+            /** Ended At */
+            ended_at: string | null;
+            /** Id */
+            id: number;
+            /** Journal */
+            journal: string;
+            /** Metrics */
+            metrics: components["schemas"]["MetricObject"][];
+            /** Name */
+            name: string;
+            /** Parallel */
+            parallel: number;
+            /** Project */
+            project: string;
+            /**
+             * Queued At
+             * Format: date-time
+             */
+            queued_at: string;
+            /** Size */
+            size: number | null;
+            /** Spec */
+            spec: {
+                [key: string]: unknown;
+            };
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "running" | "held" | "finished" | "stopped";
+            /** User */
+            user: string;
+            /** Why */
+            why: string;
+        };
+        /**
+         * SweepTrial
+         * @description Which trial of which sweep a job is.
+         */
+        SweepTrial: {
+            /** Id */
+            id: number;
+            /** Trial */
+            trial: number;
+        };
         /** Timeline */
         Timeline: {
             /** Attempts */
@@ -1515,6 +1840,57 @@ export interface components {
             since_at: string | null;
             /** Until At */
             until_at: string | null;
+        };
+        /** TrialCounts */
+        TrialCounts: {
+            /** Complete */
+            complete: number;
+            /** Failed */
+            failed: number;
+            /** Open */
+            open: number;
+            /** Pruned */
+            pruned: number;
+            /** Reused */
+            reused: number;
+        };
+        /**
+         * TrialObject
+         * @description One point of a sweep, and what came of it.
+         */
+        TrialObject: {
+            /** Command */
+            command: string;
+            /** Ended At */
+            ended_at: string | null;
+            /** Job */
+            job: number | null;
+            /** Number */
+            number: number;
+            /** Point */
+            point: {
+                [key: string]: string | null;
+            };
+            /** Reused From */
+            reused_from: number | null;
+            /** Seconds */
+            seconds: number | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "open" | "complete" | "pruned" | "failed" | "reused";
+            /** Values */
+            values: number[] | null;
+            /** Why */
+            why: string;
+        };
+        /** TrialPage */
+        TrialPage: {
+            /** Cursor */
+            cursor: string | null;
+            /** Trials */
+            trials: components["schemas"]["TrialObject"][];
         };
         /** UnchangedObject */
         UnchangedObject: {
@@ -1671,6 +2047,7 @@ export interface components {
             stderr: string;
             /** Stdout */
             stdout: string;
+            sweep: components["schemas"]["SweepTrial"] | null;
             /** Tags */
             tags: string[];
             /** Time Limit Seconds */
@@ -1682,6 +2059,8 @@ export interface components {
             vram: "auto" | null;
             /** Vram Bytes */
             vram_bytes: number | null;
+            /** Warm */
+            warm: string[];
             /** Why Held */
             why_held: string;
             /** Words */
@@ -3169,6 +3548,7 @@ export interface operations {
         parameters: {
             query?: {
                 stream?: "stdout" | "stderr";
+                /** @description the last if left out */
                 attempt?: number | null;
                 offset?: number;
                 limit?: number;
@@ -3379,6 +3759,7 @@ export interface operations {
         parameters: {
             query?: {
                 stream?: "stdout" | "stderr";
+                /** @description the last if left out */
                 attempt?: number | null;
             };
             header?: never;
@@ -4191,6 +4572,763 @@ export interface operations {
             };
             /** @description the request is too large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this is not the host that you meant */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    page_v1_sweeps_get: {
+        parameters: {
+            query?: {
+                /** @description states with commas between */
+                state?: string;
+                limit?: number;
+                /** @description those below this number */
+                cursor?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SweepList"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to somebody else */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this is not the host that you meant */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    add_v1_sweeps_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewSweep"];
+            };
+        };
+        responses: {
+            /** @description it was added before */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AddedSweep"];
+                };
+            };
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AddedSweep"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to somebody else */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there is nothing at this address */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this is not the host that you meant */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    check_v1_sweeps_check_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CheckSweep"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckedSweep"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to somebody else */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there is nothing at this address */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this is not the host that you meant */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    find_v1_sweeps_find_get: {
+        parameters: {
+            query: {
+                /** @description 3, @ or a name */
+                ref: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FoundSweep"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to somebody else */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there is nothing at this address */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this is not the host that you meant */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    one_v1_sweeps__number__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the sweep's number */
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SweepObject"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to somebody else */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there is nothing at this address */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this is not the host that you meant */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    act_v1_sweeps__number__act_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the sweep's number */
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SweepAct"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActedSweep"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to somebody else */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there is nothing at this address */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this is not the host that you meant */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    importance_v1_sweeps__number__importance_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the sweep's number */
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Importance"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to somebody else */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there is nothing at this address */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this is not the host that you meant */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    trials_v1_sweeps__number__trials_get: {
+        parameters: {
+            query?: {
+                order?: "number" | "best";
+                /** @description states with commas between */
+                state?: string;
+                limit?: number;
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description the sweep's number */
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TrialPage"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to somebody else */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there is nothing at this address */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { theme } from "../state/theme";
+import { useIsDark } from "../state/useIsDark";
 import { duration } from "../words";
 
 interface Props {
@@ -76,16 +76,4 @@ function options(holder: HTMLElement, { write, most, isBytes }: Scale, point: (p
     series: [{}, { stroke: colour("--busy"), width: 1.5, fill: colour("--busy-ground"), spanGaps: false, points: { show: false } }],
     hooks: { setCursor: [(self) => point(self.cursor.idx ?? null)] },
   };
-}
-
-/** The canvas knows no style sheet: it is drawn again when the colours change. */
-function useIsDark(): boolean {
-  const [system] = useState(() => window.matchMedia("(prefers-color-scheme: dark)"));
-  const [isDark, setDark] = useState(system.matches);
-  useEffect(() => {
-    const changed = () => setDark(system.matches);
-    system.addEventListener("change", changed);
-    return () => system.removeEventListener("change", changed);
-  }, []);
-  return theme.value === "system" ? isDark : theme.value === "dark";
 }

@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
 import type { WholeJob } from "../../api/types";
+import { to } from "../../router";
 import { now } from "../../state/clock";
 import { ago, clock } from "../../words";
 import { isOver } from "./story";
@@ -13,6 +14,11 @@ export function Facts({ job }: { job: WholeJob }) {
     <section class="panel" aria-label="facts">
       <dl class="facts">
         {job.cause && <Fact word="cause">{job.cause}</Fact>}
+        {job.sweep && (
+          <Fact word="sweep">
+            <a href={to(`sweeps/${job.sweep.id}`)}>{job.sweep.id}</a>, trial {job.sweep.trial}
+          </Fact>
+        )}
         <Fact word="user">{job.user}</Fact>
         <Fact word="folder">
           <code>{job.workdir}</code>

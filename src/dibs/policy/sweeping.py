@@ -1,0 +1,135 @@
+"""How a sweep goes on: how many trials to begin, when it is over, which is best, whether they all die alike."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dibs.model.jobs import Cause, Job, Outcome, State, Wishes
+from dibs.model.pool import Card
+from dibs.model.sweeps import Sweep, SweepState, Trial, TrialState
+from dibs.model.usage import Lessons
+from dibs.policy.fitting import booking, is_allowed
+
+Goal = Literal["min", "max"]
+
+FIRST_TRIALS = 3  # that die alike: something is wrong with all of them
+MOST_LEFT_OUT = 1_000_000  # points in a row that the conditions leave out: there may be none at all
+_MOST_ON_A_CARD = 32
+
+
+# -- how many ----------------------------------------------------------------------------------------------
+
+
+def planned(size: int | None, samples: int | None) -> int | None:
+    """How many trials a sweep has in the end, unless conditions leave some out; None: it has no end of its own."""
+    if size is None or samples is None:
+        return samples if size is None else size
+    return min(size, samples)
+
+
+def room(parallel: int, open_trials: int, made: int, most: int | None) -> int:
+    """How many new trials may be begun now."""
+    left = parallel - open_trials
+    return max(0, left if most is None else min(left, most - made))
+
+
+def places(cards: Sequence[Card], wishes: Wishes, lessons: Lessons, cpus: int) -> int:
+    """How many such jobs could run at once, if nobody else were there; at least one."""
+    if not wishes.num_gpus:
+        return max(1, cpus // (wishes.cpus or 1))
+    fitting = [card for card in cards if is_allowed(card.gpu, wishes)]
+    found = sum(min(_MOST_ON_A_CARD, math.floor(1 / booking(card, wishes, lessons))) for card in fitting)
+    return max(1, found // wishes.num_gpus)
+
+
+# -- which is best -----------------------------------------------------------------------------------------
+
+
+def score(values: Sequence[float] | None, goals: Sequence[Goal]) -> float | None:
+    """The first value, so that less is better."""
+    if not values or not goals:
+        return None
+    return -values[0] if goals[0] == "max" else values[0]
+
+
+def front(found: Sequence[tuple[int, Sequence[float]]], goals: Sequence[Goal]) -> list[int]:
+    """Those that no other is better than in everything, by the first value. Of equal ones the first counts."""
+    scored = sorted(
+        (tuple(-value if goal == "max" else value for value, goal in zip(values, goals, strict=True)), number)
+        for number, values in found
+    )
+    kept: list[tuple[tuple[float, ...], int]] = []
+    for scores, number in scored:
+        # Whoever could be better has no larger first value, and so was looked at before.
+        if not any(_is_as_good(other, scores) for other, _ in reversed(kept)):
+            kept.append((scores, number))
+    return [number for _, number in kept]
+
+
+def _is_as_good(one: Sequence[float], other: Sequence[float]) -> bool:
+    return all(mine <= its for mine, its in zip(one, other, strict=True))
+
+
+# -- what became of a trial --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a job that is over for good says about its trial. None: ask for its results."""
+
+    state: TrialState
+    why: str = ""
+    cause: str = ""
+
+
+def judged(trial: Trial, job: Job, outcome: Outcome | None) -> Verdict | None:
+    """What became of a trial whose job is over."""
+    if job.state is State.SUCCEEDED:
+        return None  # also where its end was asked for in that moment: it has reached its own
+    said = f": {outcome.message}" if outcome is not None and outcome.message else ""
+    if job.state is State.CANCELLED and trial.pruned_by:
+        return Verdict(TrialState.PRUNED, trial.pruned_by)
+    if job.state is State.CANCELLED:
+        return Verdict(TrialState.FAILED, f"job {job.id} was cancelled{said}")
+    if job.state is State.LOST:
+        return Verdict(TrialState.FAILED, f"job {job.id} was lost{said}")
+    assert outcome is not None
+    kind = _kind(outcome)
+    return Verdict(TrialState.FAILED, f"job {job.id} failed with {kind}{said}", kind)
+
+
+def _kind(outcome: Outcome) -> str:
+    if outcome.cause is Cause.EXIT_CODE:
+        return f"exit code {outcome.exit_code}"
+    if outcome.cause is Cause.SIGNAL:
+        return f"signal {outcome.signal}"
+    return str(outcome.cause)
+
+
+def die_alike(first: Sequence[Trial]) -> str:
+    """Why a sweep is held whose first trials, these, all failed in the same way; empty where they did not.
+
+    What somebody cancelled and what was lost has no kind of failure, and says nothing about the others.
+    """
+    causes = {trial.cause for trial in first}
+    if (
+        len(first) < FIRST_TRIALS
+        or len(causes) > 1
+        or any(trial.state is not TrialState.FAILED for trial in first)
+    ):
+        return ""
+    if not first[0].cause:
+        return ""
+    last = first[-1]
+    return f"its first {len(first)} trials failed alike; the last one: {last.why}"
+
+
+# -- when it is over ---------------------------------------------------------------------------------------
+
+
+def is_over(sweep: Sweep, *, open_trials: int, due: int, made: int, most: int | None, is_exhausted: bool) -> bool:
+    """Whether a running sweep has nothing more to do."""
+    if sweep.state is not SweepState.RUNNING or open_trials or due:
+        return False
+    return is_exhausted or (most is not None and made >= most)

@@ -1,0 +1,232 @@
+"""Sweeps that people, or their own failures, hold, stop and take up again."""
+
+from pathlib import Path
+
+import pytest
+
+from daemon.house import House
+from daemon.sweeping import SQUARE, WHOLE, act, begin, look, states, trials, until, values, wait_for
+from stories.outside import wait_until
+
+# Fails unless somebody has put the file there.
+NEEDS_FILE = 'test -e {file} || exit 3; echo "start {{x}} - $$" >> "$LEDGER"; echo loss={{x}} >> "$DIBS_METRICS"'
+SLEEPS = 'echo "start {x} - $$" >> "$LEDGER"; sleep 60; echo loss={x} >> "$DIBS_METRICS"'
+
+COUNTS = dict.fromkeys(("open", "complete", "pruned", "failed", "reused"), 0)
+
+
+@pytest.fixture
+def mended(tmp_path: Path) -> Path:
+    return tmp_path / "mended"
+
+
+def fails_until(mended: Path) -> str:
+    return NEEDS_FILE.format(file=mended)
+
+
+def test_a_sweep_whose_first_trials_die_alike_is_held_with_the_cause(house: House, mended: Path):
+    sweep = begin(house, fails_until(mended), {**WHOLE, "high": 99})
+
+    held = until(house, sweep, "held")
+
+    last = trials(house, sweep)[2]["job"]
+    assert held["why"].startswith("its first 3 trials failed alike; the last one: job ")
+    assert "failed with exit code 3" in held["why"]
+    assert f"`dibs log {last}` shows it, `dibs sweep release 1` goes on" in held["why"]
+    assert 3 <= held["counts"]["failed"] < 8
+
+    mended.touch()
+    assert act(house, sweep, "release")["changed"]
+    wait_for(house, sweep, lambda seen: seen["counts"]["complete"] > 3)
+    act(house, sweep, "stop")
+
+
+def test_held_again_when_nothing_was_mended(house: House, mended: Path):
+    sweep = begin(house, fails_until(mended), {**WHOLE, "high": 99})
+    before = until(house, sweep, "held")["counts"]["failed"]
+
+    act(house, sweep, "release")
+
+    assert until(house, sweep, "held")["counts"]["failed"] >= before + 3
+
+
+def test_trials_that_fail_in_different_ways_hold_nobody(house: House):
+    sweep = begin(house, "exit {x}", {**WHOLE, "low": 1}, metrics=[])
+
+    assert until(house, sweep, "finished")["counts"]["failed"] == 7
+
+
+def test_failed_trials_are_tried_again_and_no_more_at_once_than_may_be(house: House, mended: Path):
+    sweep = begin(
+        house, f'test -e {mended} -o {{x}} = 0 || exit {{x}}; echo loss={{x}} >> "$DIBS_METRICS"', parallel=2
+    )
+    assert until(house, sweep, "finished")["counts"] == COUNTS | {"complete": 1, "failed": 7}
+    jobs = [trial["job"] for trial in trials(house, sweep)]
+    mended.touch()
+    house.post("/v1/pause", {})
+
+    assert act(house, sweep, "retry-failed") == {"changed": True, "trials": 7}
+
+    wait_for(house, sweep, lambda seen: seen["state"] == "running" and seen["counts"]["open"] == 2)
+    house.post("/v1/unpause", {})
+    assert until(house, sweep, "finished")["counts"]["complete"] == 8
+    assert [trial["job"] for trial in trials(house, sweep)] == jobs
+    assert house.job(jobs[7])["attempts"] == 2
+    assert act(house, sweep, "retry-failed") == {"changed": False, "trials": 0}
+
+
+def test_a_failed_trial_whose_job_was_cleaned_away_gets_another_job(house: House, mended: Path):
+    sweep = begin(house, fails_until(mended), values("x", 5))
+    until(house, sweep, "finished")
+    (before,) = trials(house, sweep)
+    house.post("/v1/clean", {})
+    mended.touch()
+
+    act(house, sweep, "retry-failed")
+    until(house, sweep, "finished")
+
+    (after,) = trials(house, sweep)
+    assert (after["state"], after["values"]) == ("complete", [5.0])
+    assert after["job"] > before["job"]
+
+
+def test_a_sweep_that_is_stopped_ends_its_trials_and_goes_on_where_it_was(house: House):
+    sweep = begin(house, SLEEPS)
+    wait_until(lambda: len(house.world.ledger.started()) == 2, show=lambda: house.log)
+
+    assert act(house, sweep, "stop") == {"changed": True, "trials": 2}
+
+    stopped = until(house, sweep, "stopped")
+    assert stopped["counts"] == {"open": 0, "complete": 0, "pruned": 0, "failed": 2, "reused": 0}
+    assert stopped["ended_at"] is not None
+    (first, _) = trials(house, sweep)
+    assert first["why"].endswith("was cancelled: stopped with its sweep")
+    assert house.job(first["job"])["message"] == "stopped with its sweep"
+    assert act(house, sweep, "stop") == {"changed": False, "trials": 0}
+
+    assert act(house, sweep, "resume") == {"changed": True, "trials": 2}
+    wait_until(lambda: len(house.world.ledger.started()) == 4, show=lambda: house.log)
+    assert sorted(house.world.ledger.started()) == ["0", "0", "1", "1"]
+    act(house, sweep, "stop")
+
+
+def test_running_trials_may_go_on_when_their_sweep_is_stopped(house: House, mended: Path):
+    sweep = begin(
+        house, f'until test -e {mended}; do sleep 0.05; done; echo loss={{x}} >> "$DIBS_METRICS"', parallel=5
+    )
+    wait_for(house, sweep, lambda seen: len(house.get("/v1/jobs?state=running")["jobs"]) == 2)
+
+    assert act(house, sweep, "stop", running="keep") == {"changed": True, "trials": 3}
+    mended.touch()
+
+    assert until(house, sweep, "stopped")["counts"] == COUNTS | {"complete": 2, "failed": 3}
+
+
+def test_a_sweep_that_is_held_begins_nothing_until_it_is_released(house: House):
+    house.post("/v1/pause", {})
+    sweep = begin(house, parallel=3)
+    wait_for(house, sweep, lambda seen: seen["counts"]["open"] == 3)
+
+    assert act(house, sweep, "hold") == {"changed": True, "trials": 3}
+    assert act(house, sweep, "hold") == {"changed": False, "trials": 0}
+    house.post("/v1/unpause", {})
+
+    assert house.wait(house.add("true"))[0]["state"] == "succeeded"
+    assert [job["why_held"] for job in house.get("/v1/jobs?state=held")["jobs"]] == ["sweep 1 is held"] * 3
+    assert (look(house, sweep)["state"], look(house, sweep)["why"]) == ("held", "held by its owner")
+    assert act(house, sweep, "release") == {"changed": True, "trials": 3}
+    assert until(house, sweep, "finished")["counts"]["complete"] == 8
+
+
+def test_a_sweep_can_be_added_held(house: House):
+    sweep = begin(house, wishes={"hold": True})
+
+    assert (look(house, sweep)["state"], look(house, sweep)["why"]) == ("held", "held when it was added")
+    assert house.get("/v1/jobs")["jobs"] == []
+    act(house, sweep, "release")
+    assert until(house, sweep, "finished")["counts"]["complete"] == 8
+
+
+def test_more_samples_go_on_in_a_finished_sweep(house: House):
+    dense = {"name": "x", "low": 0.0, "high": 1.0}
+    sweep = begin(house, 'echo loss={x} >> "$DIBS_METRICS"', dense, method="random", samples=4, seed=3)
+    until(house, sweep, "finished")
+    before = trials(house, sweep)
+
+    assert act(house, sweep, "resume", samples=7)["changed"]
+
+    done = until(house, sweep, "finished")
+    after = trials(house, sweep)
+    assert (done["size"], len(after), after[:4]) == (7, 7, before)
+    assert len({trial["point"]["x"] for trial in after}) == 7
+    reply = house.call("POST", f"/v1/sweeps/{sweep}/act", {"action": "edit", "samples": 5})
+    assert (reply.status, reply.json["error"]["message"]) == (409, "sweep 1 has 7 trials already")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"action": "edit"},
+        {"action": "stop", "samples": 5},
+        {"action": "hold", "running": "keep"},
+        {"action": "explode"},
+        {"action": "edit", "parallel": 0},
+    ],
+)
+def test_an_act_that_makes_no_sense_is_refused(shared: House, body):
+    shared.post("/v1/pause", {})
+    sweep = begin(shared)
+
+    assert shared.call("POST", f"/v1/sweeps/{sweep}/act", body).status == 400
+
+
+# -- what people do to the jobs --------------------------------------------------------------------------
+
+
+def test_a_trial_whose_job_somebody_kills_has_failed_and_the_next_one_begins(house: House):
+    sweep = begin(house, SLEEPS, parallel=1)
+    wait_until(lambda: house.world.ledger.started() == ["0"], show=lambda: house.log)
+
+    house.post("/v1/jobs/act", {"action": "kill", "ids": [trials(house, sweep)[0]["job"]]})
+
+    wait_until(lambda: house.world.ledger.started() == ["0", "1"], show=lambda: house.log)
+    first = trials(house, sweep)[0]
+    assert (first["state"], first["why"]) == ("failed", f"job {first['job']} was cancelled")
+    act(house, sweep, "stop")
+
+
+def test_a_trial_whose_job_somebody_retries_is_open_again(house: House, mended: Path):
+    sweep = begin(house, fails_until(mended), values("x", 5))
+    until(house, sweep, "finished")
+    (trial,) = trials(house, sweep)
+    assert trial["state"] == "failed"
+    mended.touch()
+
+    house.post("/v1/jobs/act", {"action": "retry", "ids": [trial["job"]]})
+
+    wait_for(house, sweep, lambda seen: seen["counts"]["complete"] == 1)
+    done = until(house, sweep, "finished")
+    assert done["best"][0]["job"] == trial["job"]
+
+
+def test_a_trial_that_is_complete_keeps_its_values_whatever_becomes_of_its_job(house: House):
+    sweep = begin(house, SQUARE, values("x", 5))
+    until(house, sweep, "finished")
+    before = trials(house, sweep)
+
+    house.post("/v1/jobs/act", {"action": "retry", "ids": [before[0]["job"]]})
+    house.wait(before[0]["job"])
+
+    assert trials(house, sweep) == before
+    assert states(house, sweep) == {"complete": 1}
+
+
+def test_a_trial_is_open_until_its_job_is_over_for_good_and_the_last_attempt_counts(house: House):
+    command = 'echo "loss=$DIBS_ATTEMPT" >> "$DIBS_METRICS"; test $DIBS_ATTEMPT = 2 # {x}'
+    sweep = begin(house, command, values("x", 1), wishes={"retries": 2})
+
+    until(house, sweep, "finished")
+
+    (trial,) = trials(house, sweep)
+    assert (trial["state"], trial["values"]) == ("complete", [2.0])
+    assert house.job(trial["job"])["attempts"] == 2

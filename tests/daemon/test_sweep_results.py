@@ -1,0 +1,113 @@
+"""Where the numbers of trials come from, and what is said where there are none."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from daemon.house import House
+from daemon.sweeping import begin, trials, until, values
+
+
+def only_trial(house: House, command: str, **more):
+    sweep = begin(house, command, values("x", 5), **more)
+    until(house, sweep, "finished")
+    (trial,) = trials(house, sweep)
+    return trial
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'echo "loss={x}" >> "$DIBS_METRICS"',
+        'echo "loss=9 step=1" >> "$DIBS_METRICS"; echo "loss={x} step=2" >> "$DIBS_METRICS"',
+        """echo '{"loss": {x}, "step": 3}' >> "$DIBS_METRICS" """,
+        'printf "loss={x}" >> "$DIBS_METRICS"',  # without a newline
+    ],
+)
+def test_numbers_in_the_metrics_file(house: House, command):
+    trial = only_trial(house, command)
+
+    assert (trial["state"], trial["values"]) == ("complete", [5.0])
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+@pytest.mark.parametrize("output", ["", "out.txt"])
+def test_numbers_in_the_log(house: House, tmp_path: Path, stream, output):
+    wishes = {"output": str(tmp_path / output)} if output else {}
+    results = {"from": "log", "pattern": r"final loss: (?P<loss>[0-9.]+)"}
+
+    trial = only_trial(house, f"echo 'final loss: {{x}}' >&{stream}", results=results, wishes=wishes)
+
+    assert (trial["state"], trial["values"]) == ("complete", [5.0])
+
+
+def test_numbers_in_a_file_that_the_trial_leaves(house: House, tmp_path: Path):
+    results = {"from": "file", "path": "out-%j.json"}
+    command = """echo '{"loss": {x}}' > out-$DIBS_JOB_ID.json"""
+
+    trial = only_trial(house, command, results=results, wishes={"workdir": str(tmp_path)})
+
+    assert (trial["state"], trial["values"]) == ("complete", [5.0])
+
+
+def test_a_file_that_was_there_before_is_no_result(house: House, tmp_path: Path):
+    (tmp_path / "out.json").write_text('{"loss": 1}')
+    os.utime(tmp_path / "out.json", (1_000_000, 1_000_000))
+
+    trial = only_trial(
+        house, "true {x}", results={"from": "file", "path": "out.json"}, wishes={"workdir": str(tmp_path)}
+    )
+
+    assert (trial["state"], trial["values"]) == ("failed", None)
+    assert "it is older than the trial" in trial["why"]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("true {x}", "has no result: loss was not reported"),
+        ('echo speed={x} >> "$DIBS_METRICS"', "loss was not reported; what was reported is speed"),
+        ('echo loss=nan >> "$DIBS_METRICS" # {x}', "loss is nan, which is no number a search can use"),
+        ('echo loss=good >> "$DIBS_METRICS" # {x}', "loss is 'good', which is no number a search can use"),
+        ('mkfifo "$DIBS_METRICS"; true {x}', "loss was not reported"),
+        ('ln -s /dev/zero "$DIBS_METRICS"; true {x}', "loss was not reported"),
+    ],
+)
+def test_a_trial_that_succeeds_without_a_number_has_failed_and_says_why(house: House, command, said):
+    trial = only_trial(house, command)
+
+    assert (trial["state"], trial["values"]) == ("failed", None)
+    assert said in trial["why"]
+    assert house.job(trial["job"])["state"] == "succeeded"
+
+
+def test_a_file_that_is_not_there_is_named(house: House, tmp_path: Path):
+    trial = only_trial(
+        house, "true {x}", results={"from": "file", "path": "no.json"}, wishes={"workdir": str(tmp_path)}
+    )
+
+    assert f"cannot read {tmp_path}/no.json: No such file or directory" in trial["why"]
+
+
+def test_a_job_that_fails_has_no_values_whatever_it_reported(house: House):
+    trial = only_trial(house, 'echo loss={x} >> "$DIBS_METRICS"; exit 3')
+
+    assert (trial["state"], trial["values"]) == ("failed", None)
+    assert trial["why"] == f"job {trial['job']} failed with exit code 3"
+
+
+def test_a_long_metrics_file_counts_with_its_end(house: House):
+    command = 'm="$DIBS_METRICS"; yes loss=1 | head -c 80000000 > "$m"; echo >> "$m"; echo loss={x} >> "$m"'
+
+    assert only_trial(house, command)["values"] == [5.0]
+
+
+def test_of_several_metrics_each_has_its_value_and_the_best_are_a_front(house: House):
+    metrics = [{"name": "loss", "goal": "min"}, {"name": "speed", "goal": "max"}]
+    command = 'echo "loss={x} speed=$(( {x} * (6 - {x}) ))" >> "$DIBS_METRICS"'
+    sweep = begin(house, command, {"name": "x", "low": 1, "high": 5, "integer": True}, metrics=metrics)
+
+    done = until(house, sweep, "finished")
+
+    assert [best["values"] for best in done["best"]] == [[1.0, 5.0], [2.0, 8.0], [3.0, 9.0]]

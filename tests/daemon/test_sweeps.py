@@ -1,0 +1,256 @@
+"""A sweep from its beginning to its end: trials are jobs, as many at once as may be, and none twice."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from daemon.house import House, Stream
+from daemon.sweeping import (
+    LOSS,
+    SQUARE,
+    WHOLE,
+    act,
+    begin,
+    look,
+    states,
+    trials,
+    try_to_begin,
+    until,
+    values,
+    wait_for,
+)
+from stories.outside import wait_until
+
+
+def test_a_grid_is_tried_point_by_point_and_the_best_is_known(house: House):
+    sweep = begin(house, name="squares", wishes={"project": "p", "tags": ["t"], "time_limit_seconds": 60})
+
+    done = until(house, sweep, "finished")
+
+    assert (done["id"], done["name"], done["project"], done["size"], done["why"]) == (1, "squares", "p", 8, "")
+    assert done["counts"] == {"open": 0, "complete": 8, "pruned": 0, "failed": 0, "reused": 0}
+    assert [(best["point"], best["values"]) for best in done["best"]] == [({"x": "3"}, [0.0])]
+    assert done["metrics"] == LOSS
+    assert (done["parallel"], done["journal"]) == (2, "")
+    assert done["queued_at"] <= done["ended_at"]
+    found = trials(house, sweep)
+    assert [trial["number"] for trial in found] == [*range(1, 9)]
+    assert [trial["values"] for trial in found] == [[float((x - 3) ** 2)] for x in range(8)]
+    assert found[7]["command"] == SQUARE.replace("{x}", "7")
+    job = house.job(found[7]["job"])
+    assert (job["name"], job["project"], job["tags"], job["time_limit_seconds"]) == ("squares-8", "p", ["t"], 60.0)
+    assert job["sweep"] == {"id": 1, "trial": 8}
+    assert (job["env"]["DIBS_SWEEP"], job["env"]["DIBS_TRIAL"]) == ("1", "8")
+    assert found[7]["seconds"] == job["seconds"]
+    assert sorted(house.world.ledger.started()) == [str(x) for x in range(8)]
+
+
+def test_the_best_trials_come_first_and_pages_go_on(house: House):
+    sweep = begin(house)
+    until(house, sweep, "finished")
+
+    first = house.get(f"/v1/sweeps/{sweep}/trials?order=best&limit=3")
+    second = house.get(f"/v1/sweeps/{sweep}/trials?order=best&limit=9&cursor={first['cursor']}")
+
+    assert [trial["point"]["x"] for trial in first["trials"]] == ["3", "2", "4"]
+    assert [trial["point"]["x"] for trial in second["trials"]] == ["1", "5", "0", "6", "7"]
+    assert second["cursor"] is None
+
+
+def test_the_same_key_gets_the_same_sweep(house: House):
+    body = {"key": "once", "spec": {"command": "true {x}", "parameters": [WHOLE]}}
+
+    first, second = (house.call("POST", "/v1/sweeps", body) for _ in range(2))
+
+    assert (first.status, second.status) == (201, 200)
+    assert first.json == {"id": 1, "is_new": True, "size": 8}
+    assert second.json == {"id": 1, "is_new": False, "size": 8}
+    assert len(house.get("/v1/sweeps")["sweeps"]) == 1
+
+
+def test_a_sweep_without_a_metric_runs_its_commands_and_that_is_all(house: House):
+    sweep = begin(house, "true {x}", metrics=[])
+
+    done = until(house, sweep, "finished")
+
+    assert done["counts"]["complete"] == 8
+    assert {trial["values"] for trial in trials(house, sweep)} == {None}
+    assert done["best"] == []
+
+
+def test_never_are_more_trials_open_than_may_be_and_the_rest_is_not_written_down(house: House):
+    huge = [{"name": name, "low": 1, "high": 1_000_000, "integer": True} for name in ("x", "y")]
+    sweep = begin(house, "sleep 60; true {x} {y}", *huge, parallel=3)
+
+    wait_for(house, sweep, lambda seen: seen["counts"]["open"] == 3)
+
+    assert look(house, sweep)["size"] == 10**12
+    assert sum(house.get("/v1/jobs")["counts"].values()) == 3
+    assert (house.queue / "store.db").stat().st_size < 2_000_000
+    assert act(house, sweep, "stop") == {"changed": True, "trials": 3}
+    until(house, sweep, "stopped")
+    assert sum(house.get("/v1/jobs")["counts"].values()) == 3
+
+
+def test_as_many_run_at_once_as_the_pool_has_places(house: House):
+    sweep = begin(house, 'echo "start {x} - $$" >> "$LEDGER"; sleep 60', metrics=[])
+
+    wait_until(lambda: len(house.world.ledger.started()) == 2, show=lambda: house.world.ledger.lines)
+
+    assert look(house, sweep)["counts"]["open"] == 2
+    act(house, sweep, "edit", parallel=4)
+    wait_for(house, sweep, lambda seen: seen["counts"]["open"] == 4)
+    assert len(house.get("/v1/jobs?state=running")["jobs"]) == 2
+    act(house, sweep, "stop")
+
+
+def test_conditions_leave_points_out(house: House):
+    sweep = begin(house, "true {x} {y}", WHOLE, values("y", 1, 2), where=["x * y < 4"], metrics=[])
+
+    done = until(house, sweep, "finished")
+
+    points = [(int(trial["point"]["x"]), int(trial["point"]["y"])) for trial in trials(house, sweep)]
+    assert sorted(points) == [(x, y) for x in range(8) for y in (1, 2) if x * y < 4]
+    assert done["counts"]["complete"] == len(points)
+
+
+def test_a_parameter_that_is_none_drops_its_flag(house: House):
+    sweep = begin(house, "true --momentum {m}", values("m", 0.9, None), metrics=[])
+
+    until(house, sweep, "finished")
+
+    assert [trial["command"].strip() for trial in trials(house, sweep)] == ["true --momentum 0.9", "true"]
+    assert [trial["point"] for trial in trials(house, sweep)] == [{"m": "0.9"}, {"m": None}]
+
+
+# -- what was run before ---------------------------------------------------------------------------------
+
+
+def test_a_point_that_was_run_is_not_run_again_unless_somebody_insists(house: House):
+    first = begin(house)
+    until(house, first, "finished")
+    before = house.world.ledger.started()
+
+    again = begin(house, SQUARE, {**WHOLE, "high": 8})
+    done = until(house, again, "finished")
+
+    assert done["counts"] == {"open": 0, "complete": 1, "pruned": 0, "failed": 0, "reused": 8}
+    assert house.world.ledger.started() == [*before, "8"]
+    old, new = trials(house, first), trials(house, again)
+    assert [trial["values"] for trial in new[:8]] == [trial["values"] for trial in old]
+    assert [trial["reused_from"] for trial in new[:8]] == [trial["job"] for trial in old]
+    assert new[0]["why"] == "the same as trial 1 of sweep 1"
+    assert done["best"][0]["point"] == {"x": "3"}
+
+    insists = begin(house, rerun=True)
+    assert until(house, insists, "finished")["counts"]["complete"] == 8
+
+
+def test_values_of_jobs_that_were_cleaned_away_are_still_there(house: House):
+    first = begin(house)
+    until(house, first, "finished")
+    house.post("/v1/clean", {})
+
+    again = begin(house)
+
+    assert until(house, again, "finished")["counts"]["reused"] == 8
+    assert look(house, first)["best"][0]["values"] == [0.0]
+
+
+def test_another_folder_or_another_metric_is_another_point(house: House, tmp_path: Path):
+    command = 'echo "loss={x} speed={x}" >> "$DIBS_METRICS"'
+    until(house, begin(house, command, wishes={"workdir": str(tmp_path)}), "finished")
+
+    elsewhere = begin(house, command, wishes={"workdir": "/"})
+    otherwise = begin(house, command, metrics=[{"name": "speed"}], wishes={"workdir": str(tmp_path)})
+
+    for sweep in (elsewhere, otherwise):
+        assert until(house, sweep, "finished")["counts"]["complete"] == 8
+
+
+# -- asking ----------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_tells_the_size_and_the_first_commands(house: House):
+    body = {"spec": {"command": "f {x}", "parameters": [WHOLE], "where": ["x > 1"]}}
+
+    found = house.post("/v1/sweeps/check", body)
+
+    assert found == {"size": 8, "commands": [f"f {x}" for x in range(2, 7)], "left_out": 2}
+    assert house.get("/v1/sweeps")["sweeps"] == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "defaults", "message"),
+    [
+        ({"command": "f {x}", "parameters": [WHOLE], "speed": 1}, {}, "speed"),
+        ({"command": "f {x}", "parameters": [WHOLE], "method": "adaptive"}, {}, "metric"),
+        ({"command": "f {x}", "parameters": []}, {}, "there is no parameter"),
+        ({"command": "f {x}", "parameters": [WHOLE]}, {"once": "k"}, "`once` cannot be the same"),
+        ({"command": "f {x}", "parameters": [WHOLE]}, {"command": "g"}, "`command` cannot be the same"),
+        ({"command": "f {x}", "parameters": [WHOLE]}, {"num_gpus": 9}, "could never start"),
+        ({"command": "f {x}", "parameters": [WHOLE]}, {"after": [{"job": 99}]}, "cannot find job 99"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_sentence(shared: House, spec, defaults, message):
+    reply = try_to_begin(shared, spec, **defaults)
+
+    assert reply.status in (400, 404), reply
+    assert message in reply.json["error"]["message"]
+    assert shared.get("/v1/sweeps")["sweeps"] == []
+
+
+def test_sweeps_are_found_by_name_and_as_the_last_and_listed_by_state(house: House):
+    house.post("/v1/pause", {})
+    begin(house, name="a")
+    begin(house, name="b", wishes={"hold": True})
+
+    assert [house.get(f"/v1/sweeps/find?ref={ref}")["id"] for ref in ("1", "@", "a")] == [1, 2, 1]
+    assert house.call("GET", "/v1/sweeps/find?ref=c").status == 404
+    assert house.call("GET", "/v1/sweeps/9").json["error"]["code"] == "no-such-sweep"
+    assert [one["id"] for one in house.get("/v1/sweeps")["sweeps"]] == [2, 1]
+    assert [one["name"] for one in house.get("/v1/sweeps?state=held")["sweeps"]] == ["b"]
+    page = house.get("/v1/sweeps?limit=1")
+    assert ([one["id"] for one in page["sweeps"]], page["cursor"]) == ([2], 2)
+    assert [one["id"] for one in house.get("/v1/sweeps?cursor=2")["sweeps"]] == [1]
+
+
+def test_who_listens_hears_of_sweeps_and_their_trials(house: House):
+    stream = Stream(house.socket)
+    stream.first_comment()
+    begin(house, SQUARE, values("x", 5))
+
+    heard = []
+    while not heard or heard[-1]["kind"] != "sweep.changed":
+        heard += stream.take(1)
+    stream.close()
+
+    about = [event for event in heard if event["kind"].startswith("sweep.")]
+    assert [event["kind"] for event in about] == ["sweep.added", "sweep.trial", "sweep.trial", "sweep.changed"]
+    assert [event["trial"]["state"] for event in about[1:3]] == ["open", "complete"]
+    assert about[2]["trial"] == trials(house, 1)[0]
+    assert (about[3]["sweep"], about[3]["state"], about[3]["why"]) == (1, "finished", "")
+
+
+def test_a_job_that_is_exported_is_a_job_like_any_other(house: House):
+    sweep = begin(house, SQUARE, values("x", 5))
+    until(house, sweep, "finished")
+
+    (line,) = house.call("GET", "/v1/export").body.splitlines()
+
+    assert json.loads(line)["once"] == ""
+
+
+def test_a_wide_scan_holds_nobody_up(house: House):
+    """Millions of points that no condition allows: others are served meanwhile, and it can be stopped."""
+    huge = [{"name": name, "low": 1, "high": 1_000_000, "integer": True} for name in ("x", "y")]
+    sweep = begin(house, "true {x} {y}", *huge, where=["x + y < 0"], metrics=[])
+
+    number = house.add("true")
+
+    assert house.wait(number)[0]["state"] == "succeeded"
+    assert look(house, sweep)["counts"]["open"] == 0
+    act(house, sweep, "stop")
+    assert until(house, sweep, "stopped", "finished")
+    assert states(house, sweep) == {}

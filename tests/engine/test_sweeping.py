@@ -1,0 +1,247 @@
+"""The work on sweeps, inside a loop of our own: what is rare outside is made to happen."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from errno import ENOSPC
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dibs.build import BuiltQueue, build_queue
+from dibs.engine.driver import Driver
+from dibs.engine.sweeps import begin as sweep_begin
+from dibs.engine.sweeps import run as sweep_run
+from dibs.engine.sweeps import settle as sweep_settle
+from dibs.engine.sweeps.sweeping import NewSweep
+from dibs.errors import StoreUnusable
+from dibs.model.jobs import Command, Request, Wishes
+from dibs.model.sweeps import Sweep, SweepState, TrialState
+from dibs.settings import load_settings
+from dibs.store.journal import Journal
+
+WHOLE = {"name": "x", "low": 1, "high": 1_000_000, "integer": True}
+REQUEST = Request(command=Command.line("true"), wishes=Wishes(num_gpus=0), workdir="/")
+_calls = count()
+LONG = 60.0  # seconds; only a failing test waits for so long
+
+
+class Room:
+    """A queue in this process."""
+
+    def __init__(self, parts: BuiltQueue, said: list[str]) -> None:
+        self.parts = parts
+        self.said = said
+        self.fallen: list[Any] = []
+
+    def add(self, command: str = "true {x}", *parameters: dict[str, Any], **more: Any) -> Sweep:
+        spec = {"command": command, "parameters": list(parameters or [WHOLE]), **more}
+        new = NewSweep(
+            key=f"call {next(_calls)}", spec=spec, request=REQUEST, environment={"PATH": "/usr/bin:/bin"}
+        )
+        return self.table.sweep(self.parts.sweeping.add(new).id)
+
+    @property
+    def table(self) -> Any:
+        return self.parts.engine.store.sweeps
+
+    async def until(self, sweep: Sweep, *states: SweepState) -> Sweep:
+        async with asyncio.timeout(LONG):
+            while self.table.sweep(sweep.id).state not in states or self.table.open(sweep.id):
+                await asyncio.sleep(0.01)
+        return self.table.sweep(sweep.id)
+
+    def points(self, sweep: Sweep) -> list[str]:
+        return [trial.point["x"] for trial in self.table.all_of(sweep.id)]
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Callable[[Callable[[Room], Awaitable[None]]], None]:
+    """Live through a scenario with a queue; called again, another daemon takes up what the first one left."""
+    environ = {
+        "DIBS_STATE": str(tmp_path),
+        "DIBS_LEASES": str(tmp_path / "leases"),
+        "DIBS_PROBE": "none",
+        "DIBS_POOL": "0,1",
+    }
+    root = tmp_path / "queue"
+    root.mkdir(mode=0o700)
+
+    def run(scenario: Callable[[Room], Awaitable[None]]) -> None:
+        async def life() -> None:
+            loop = asyncio.get_running_loop()
+            driver, said = Driver(loop), []
+            settings = load_settings(environ)
+            hooks = driver.hooks(lambda events: None)
+            parts = build_queue(environ, root=str(root), hooks=hooks, settings=settings, log=said.append)
+            driver.drive(parts.engine)
+            room = Room(parts, said)
+            loop.set_exception_handler(lambda loop, context: room.fallen.append(context["exception"]))
+            parts.engine.come_back()
+            parts.sweeping.come_back()
+            parts.engine.warm_up()
+            try:
+                await scenario(room)
+            finally:
+                await parts.sweeping.close()
+                driver.stop()
+                parts.engine.close()
+                parts.journal.close()
+                parts.engine.store.close()
+
+        asyncio.run(life())
+
+    return run
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many points in a row are enough to give up; in truth it is a million."""
+    for module in (sweep_begin, sweep_run):
+        monkeypatch.setattr(module, "MOST_LEFT_OUT", 2_000)
+    return 2_000
+
+
+@pytest.mark.parametrize("more", [{}, {"method": "random", "samples": 5}])
+def test_a_sweep_whose_conditions_leave_out_everything_ends_and_says_why(live, few, more):
+    async def scenario(room: Room) -> None:
+        sweep = room.add(where=["x > 10 ** 7"], **more)
+        done = await room.until(sweep, SweepState.FINISHED)
+        assert done.why == "its conditions left out 2,000 points in a row; there may be none that fits"
+        assert done.cursor == few
+        assert room.points(sweep) == []
+
+        room.parts.sweeping.act(sweep.id, "resume")
+        assert (await room.until(sweep, SweepState.FINISHED)).cursor == 2 * few  # it does not begin anew
+
+    live(scenario)
+
+
+def test_points_that_are_far_apart_are_found(live, few):
+    async def scenario(room: Room) -> None:
+        sweep = room.add(where=["x % 1999 == 0"], parallel=2)
+        async with asyncio.timeout(LONG):
+            while len(room.points(sweep)) < 3:
+                await asyncio.sleep(0.01)
+        room.parts.sweeping.act(sweep.id, "stop")
+        assert room.points(sweep)[:3] == ["1999", "3998", "5997"]
+
+    live(scenario)
+
+
+@pytest.mark.parametrize("space", [{"name": "x", "low": 0, "high": 1}, {**WHOLE, "high": 30, "scale": "log"}])
+def test_a_random_search_draws_on_after_a_restart_as_if_there_had_been_none(live, space):
+    wanted = {"method": "random", "seed": 3, "rerun": True}
+    drawn: list[list[str]] = []
+
+    async def first(room: Room) -> None:
+        whole = room.add("true {x}", space, samples=12, **wanted)
+        part = room.add("true {x}", space, samples=7, **wanted)
+        await room.until(whole, SweepState.FINISHED)
+        await room.until(part, SweepState.FINISHED)
+        drawn.append(room.points(whole))
+
+    async def second(room: Room) -> None:
+        part = room.table.sweep(2)
+        room.parts.sweeping.act(part.id, "resume", samples=12)
+        await room.until(part, SweepState.FINISHED)
+        drawn.append(room.points(part))
+
+    live(first)
+    live(second)
+
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) == 12
+
+
+def test_a_disk_that_is_full_for_a_while_costs_no_trial_and_makes_none_twice(live, monkeypatch):
+    append, refusals = Journal.append, iter(range(6))
+    monkeypatch.setattr(sweep_run, "_AFTER_TROUBLE", 0.05)
+
+    def refusing(self: Journal, lines: Any) -> None:
+        lines = list(lines)
+        if any(line["k"] in ("trial", "sweep-set") for line in lines) and next(refusals, None) is not None:
+            raise OSError(ENOSPC, "No space left on device")
+        append(self, lines)
+
+    monkeypatch.setattr(Journal, "append", refusing)
+
+    async def scenario(room: Room) -> None:
+        sweep = room.add("true {x}", {**WHOLE, "high": 9}, parallel=2)
+        await room.until(sweep, SweepState.FINISHED)
+        assert room.points(sweep) == [str(x) for x in range(1, 10)]
+        assert room.table.counts(sweep.id) == {TrialState.COMPLETE: 9}
+        assert room.parts.engine.store.queue.next_number() == 10
+        assert any("No space left" in sentence for sentence in room.said)
+
+    live(scenario)
+
+
+def test_a_sweep_is_not_there_if_it_cannot_be_written_down(live, monkeypatch):
+    append = Journal.append
+
+    def refusing(self: Journal, lines: Any) -> None:
+        lines = list(lines)
+        if any(line["k"] == "sweep" for line in lines):
+            raise OSError(ENOSPC, "No space left on device")
+        append(self, lines)
+
+    monkeypatch.setattr(Journal, "append", refusing)
+
+    async def scenario(room: Room) -> None:
+        with pytest.raises(StoreUnusable, match="No space left"):
+            room.add()
+        assert room.table.page((), below=None, limit=9) == []
+
+    live(scenario)
+
+
+def test_a_bug_holds_its_sweep_and_leaves_the_others_alone(live, monkeypatch):
+    settle = sweep_settle.settle
+
+    async def falls(work: Any, advice: Any) -> None:
+        if work.id == 1:
+            raise RuntimeError("a bug")
+        await settle(work, advice)
+
+    monkeypatch.setattr(sweep_run, "settle", falls)
+
+    async def scenario(room: Room) -> None:
+        small = {**WHOLE, "high": 3}
+        bad, good = room.add("true {x}", small), room.add("true a {x}", small)
+        assert "dibs met a bug" in (await room.until(bad, SweepState.HELD)).why
+        assert (await room.until(good, SweepState.FINISHED)).why == ""
+        async with asyncio.timeout(LONG):
+            while not room.fallen:
+                await asyncio.sleep(0.01)
+        assert [str(error) for error in room.fallen] == ["a bug"]
+
+    live(scenario)
+
+
+def test_whoever_waits_for_nothing_has_no_task_and_no_thread(live):
+    async def scenario(room: Room) -> None:
+        assert len(asyncio.all_tasks()) == 1
+        sweep = room.add("true {x}", {**WHOLE, "high": 3})
+        await room.until(sweep, SweepState.FINISHED)
+        async with asyncio.timeout(LONG):
+            while len(asyncio.all_tasks()) > 1:
+                await asyncio.sleep(0.01)
+        assert room.parts.sweeping._aside is None  # no metric: no file was read
+
+    live(scenario)
+
+
+def test_a_sweep_that_is_resumed_while_its_task_ends_goes_on(live, monkeypatch):
+    """The task lets its adviser go, which takes a moment, and only then it is gone."""
+    monkeypatch.setattr(sweep_run.Advice, "let_go", lambda self: asyncio.sleep(0.2))
+
+    async def scenario(room: Room) -> None:
+        sweep = room.add("true {x}", {"name": "x", "low": 0, "high": 1}, method="random", samples=2)
+        await room.until(sweep, SweepState.FINISHED)
+        room.parts.sweeping.act(sweep.id, "resume", samples=4)
+        await room.until(sweep, SweepState.FINISHED)
+        assert len(room.points(sweep)) == 4
+
+    live(scenario)
