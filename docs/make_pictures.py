@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import draw_sweep
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
@@ -81,6 +82,31 @@ def main() -> None:
             _draw("ls", "dibs ls", _last_screen(["dibs", "ls"], queue, WIDE), WIDE)
             _draw("why", "dibs why wide", _broken(_last_screen(["dibs", "why", "wide"], queue, WIDE)), WIDE)
             _draw("marks", "dibs gpus", _gpus(queue), WIDE)
+        _draw_sweep({**environment, "DIBS_STATE": str(Path(scratch) / "sweep"), "DIBS_POOL": "0"})
+
+
+def _draw_sweep(environment: Mapping[str, str]) -> None:
+    """The search of the examples, one trial at a time, and drawn again only when it or the drawing has changed."""
+    path = PICTURES / "sweep.svg"
+    shown_by = [ROOT / "src" / "dibs" / "cli" / name for name in ("sweep_look.py", "sweep_words.py")]
+    sources = [Path(draw_sweep.__file__), *shown_by, *(ROOT / "examples").glob("sweep_branin.*")]
+    together = b"".join(source.read_bytes() for source in sorted(sources))
+    mark = f"<!-- {hashlib.blake2b(together, digest_size=8).hexdigest()} -->"
+    if path.exists() and mark in path.read_text():
+        print(f"{path.relative_to(ROOT)}: nothing new")
+        return
+    words = ["examples/sweep_branin.yaml", "--parallel", "1", "--wait", "--quiet"]
+    try:
+        subprocess.run(["dibs", "sweep", *words], cwd=ROOT, env=dict(environment), capture_output=True, check=True)
+        trials = json.loads(_said(["dibs", "sweep", "results", "--json"], environment))["trials"]
+        screen = _last_screen(["dibs", "sweep", "show"], environment)
+    finally:
+        stop = ["dibs", "daemon", "stop", "--jobs"]
+        subprocess.run(stop, env=dict(environment), stderr=subprocess.DEVNULL, check=False)
+    home = re.escape(environment["DIBS_STATE"])
+    _draw("sweep-show", "dibs sweep show", [re.sub(home, "~/.local/state/dibs", line) for line in screen])
+    path.write_text(f"{draw_sweep.draw(trials)}{mark}\n")
+    print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1024 + 1} KiB")
 
 
 def _gpus(environment: Mapping[str, str]) -> list[str]:

@@ -22,12 +22,14 @@ DOCS = ROOT / "docs"
 GOLDEN = ROOT / "tests" / "data" / "golden"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 PATIENCE = 60  # seconds for a block
-OF_THE_QUEUE = ("queue.md", "daemon.md", "api.md")
+OF_THE_QUEUE = ("queue.md", "sweeps.md", "daemon.md", "api.md")
 ENDLESS = 1  # seconds after which a block that never ends is ended
 # Every verb: `test_no_verb_is_forgotten` compares this with the program.
 COMMANDS = [
     *("", "run", "add", "ls", "log", "why", "info", "wait", "web", "kill", "retry", "hold", "release", "edit"),
     *("lessons", "pause", "unpause", "clean", "export", "import", "simulate", "doctor", "completion"),
+    *("sweep", "sweep ls", "sweep show", "sweep best", "sweep results", "sweep wait", "sweep stop", "sweep hold"),
+    *("sweep release", "sweep resume", "sweep retry-failed", "sweep edit"),
     *("gpus", "gpus release", "gpus drain", "gpus undrain", "gpus add", "gpus remove"),
     *("daemon", "daemon start", "daemon stop", "daemon restart", "daemon status", "daemon log", "daemon run"),
     *("daemon install", "daemon uninstall", "config", "config get", "config set", "config path"),
@@ -251,12 +253,12 @@ def test_every_option_is_documented(command: str) -> None:
 
 def test_no_verb_is_forgotten() -> None:
     found = {""}
-    for group in ("", "gpus", "daemon", "config"):
+    for group in ("", "sweep", "gpus", "daemon", "config"):
         sections = re.split(r"\n(?=\w[\w ]*:\n)", _help(group))
         for section in sections:
             if not section.startswith(("Usage", "Options")):
                 found |= {
-                    f"{group} {verb}".strip() for verb in re.findall(r"^  ([a-z]+)  ", section, re.MULTILINE)
+                    f"{group} {verb}".strip() for verb in re.findall(r"^  ([a-z][a-z-]*)  ", section, re.MULTILINE)
                 }
 
     assert found == set(COMMANDS)

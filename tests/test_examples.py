@@ -1,5 +1,6 @@
 """The examples, as a newcomer runs them: with the installed command, from the folder above."""
 
+import json
 import os
 import re
 import shutil
@@ -20,21 +21,26 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *arguments: str, gpus: str = "0,1,2") -> subprocess.CompletedProcess[str]:
+    return dibs(folder, "run", "--gpus", gpus, *arguments)
+
+
+def dibs(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("DIBS_", "CUDA_"))},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "DIBS_STATE": str(folder / "state"),
         "DIBS_LEASES": str(folder / "leases"),
         "DIBS_PROBE": "none",
+        "DIBS_POOL": "0,1,2",
     }
     return subprocess.run(
-        ["dibs", "run", "--gpus", gpus, *arguments],
+        ["dibs", *arguments],
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=120,
+        timeout=300,
     )
 
 
@@ -67,6 +73,21 @@ def test_every_other_example_succeeds(folder: Path, name: str, jobs: int) -> Non
 
     assert done.returncode == 0, done.stderr
     assert f"{jobs} succeeded, 0 failed" in done.stderr
+
+
+def test_the_search_finds_a_place_that_is_nearly_the_lowest_and_gives_bad_ones_up(folder: Path) -> None:
+    try:
+        done = dibs(folder, "sweep", "examples/sweep_branin.yaml", "--wait")
+        sweep = json.loads(dibs(folder, "sweep", "show", "branin", "--json").stdout)
+    finally:
+        dibs(folder, "daemon", "stop", "--jobs")
+
+    assert done.returncode == 0, done.stderr
+    assert sum(sweep["counts"].values()) == 60
+    assert sweep["counts"]["pruned"] > 0 and sweep["counts"]["failed"] == 0
+    # The lowest there is is 0.398, and a point by chance is below 2 once in forty times.
+    assert 0.3978 < sweep["best"][0]["values"][0] < 2
+    assert {one["name"] for one in sweep["importance"]} == {"x", "y"}
 
 
 def test_the_training_tells_its_gpu_first_and_its_loss_falls(folder: Path) -> None:

@@ -47,6 +47,7 @@ def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
         "priority": 0,
         "retries": 0,
         "retry_on": [],
+        "warm": [],
         "restartable": False,
         "bind": False,
         "tags": [],
@@ -76,6 +77,58 @@ def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
     }
 
 
+def a_trial(number: int, state: str = "complete", **more: Any) -> dict[str, Any]:
+    """A trial as GET /v1/sweeps/N/trials tells of it."""
+    return {
+        "number": number,
+        "job": 100 + number,
+        "state": state,
+        "point": {"lr": f"0.{number}", "opt": "adam"},
+        "values": [float(number)] if state == "complete" else None,
+        "seconds": 12.0 if state != "open" else None,
+        "why": f"job {100 + number} failed with exit code 1" if state == "failed" else "",
+        "reused_from": None,
+        "ended_at": "2026-11-15T12:03:15.000Z" if state != "open" else None,
+        "command": f"python train.py --lr 0.{number} --opt adam",
+        **more,
+    }
+
+
+def a_sweep(number: int, state: str = "running", trials: tuple[Any, ...] = (), **more: Any) -> dict[str, Any]:
+    """A sweep as GET /v1/sweeps/N tells of it; `trials` are the fake's own."""
+    states = ("open", "complete", "pruned", "failed", "reused")
+    told = [trial for trial in trials if trial["values"] and trial["state"] in ("complete", "reused")]
+    return {
+        "id": number,
+        "name": "",
+        "project": "",
+        "user": "ann",
+        "state": state,
+        "why": "",
+        "spec": {
+            "command": "python train.py --lr {lr} --opt {opt}",
+            "parameters": [{"name": "lr", "low": 0.0, "high": 1.0}, {"name": "opt", "values": ["adam", "sgd"]}],
+            "method": "adaptive",
+            "sampler": "tpe",
+            "seed": 7,
+            "samples": 10,
+            "where": [],
+            "metrics": [{"name": "loss", "goal": "min"}],
+            "pruner": "",
+        },
+        "metrics": [{"name": "loss", "goal": "min"}],
+        "size": 10,
+        "parallel": 4,
+        "counts": {one: sum(trial["state"] == one for trial in trials) for one in states},
+        "best": [min(told, key=lambda trial: trial["values"][0])] if told else [],
+        "queued_at": "2026-11-15T12:00:00.000Z",
+        "ended_at": "2026-11-15T12:03:15.000Z" if state in ("finished", "stopped") else None,
+        "journal": "",
+        "trials": list(trials),
+        **more,
+    }
+
+
 class FakeDaemon:
     """What it was told, what it was asked, and what it answers."""
 
@@ -87,6 +140,10 @@ class FakeDaemon:
         self.reports: dict[int, dict[str, Any]] = {}  # series and advice
         self.names: dict[str, list[int]] = {}  # what references mean
         self.gpus: list[dict[str, Any]] = []
+        self.sweeps: dict[int, dict[str, Any]] = {}
+        commands = ["python train.py --lr 0.1", "python train.py --lr 0.2"]
+        self.checked: dict[str, Any] = {"size": 12, "commands": commands, "left_out": 0}
+        self.importance: dict[str, Any] = {"importance": [], "why": ""}
         self.page: dict[str, str] = {}  # address, code and expires_at
         self.unchanged: dict[int, str] = {}
         self.slow = 0.0  # seconds before each answer
@@ -109,7 +166,10 @@ class FakeDaemon:
             for pattern, name in _ROUTES.items():
                 if match := re.fullmatch(pattern, f"{method} {path}"):
                     numbers = [int(text) for text in match.groups()]
-                    if numbers and numbers[0] not in self.jobs:
+                    if path.startswith("/v1/sweeps"):
+                        if numbers and numbers[0] not in self.sweeps:
+                            return 404, _error("no-such-sweep", f"cannot find sweep {numbers[0]}"), {}
+                    elif numbers and numbers[0] not in self.jobs:
                         return 404, _error("no-such-job", f"cannot find job {numbers[0]}"), {}
                     result = getattr(self, name)(*numbers, query, body)
                     return result if isinstance(result, tuple) else (200, result, {})
@@ -244,6 +304,48 @@ class FakeDaemon:
             self.jobs[number] = a_job(number, "held" if job.get("hold") else "queued") | job | {"array": task}
         return 201, {"first": first, "last": first + len(body["jobs"]) - 1, "is_new": True}, {}
 
+    # -- sweeps --------------------------------------------------------------------------------------------
+
+    def _sweeps(self, query: dict[str, Any], _: Any) -> Any:
+        newest = sorted(self.sweeps.values(), key=lambda sweep: -sweep["id"])
+        found = [_told(sweep) for sweep in newest if query.get("state", sweep["state"]) == sweep["state"]]
+        return {"sweeps": found, "cursor": None}
+
+    def _sweep(self, number: int, *_: Any) -> Any:
+        return _told(self.sweeps[number])
+
+    def _find_sweep(self, query: dict[str, Any], _: Any) -> Any:
+        named = {sweep["name"]: number for number, sweep in self.sweeps.items() if sweep["name"]}
+        if query["ref"] == "@" and self.sweeps:
+            return {"id": max(self.sweeps)}
+        if query["ref"].isdigit():
+            return {"id": int(query["ref"])}
+        if query["ref"] not in named:
+            return 404, _error("no-such-sweep", f"cannot find sweep {query['ref']}"), {}
+        return {"id": named[query["ref"]]}
+
+    def _trials(self, number: int, query: dict[str, Any], _: Any) -> Any:
+        trials = [one for one in self.sweeps[number]["trials"] if query.get("state", one["state"]) == one["state"]]
+        if query.get("order") == "best":
+            trials = sorted((one for one in trials if one["values"]), key=lambda one: one["values"][0])
+        start, limit = int(query.get("cursor", 0)), int(query.get("limit", 100))
+        cursor = str(start + limit) if len(trials) > start + limit else None
+        return {"trials": trials[start : start + limit], "cursor": cursor}
+
+    def _importance(self, *_: Any) -> Any:
+        return self.importance
+
+    def _act_on_sweep(self, number: int, _: Any, body: Any) -> Any:
+        return {"changed": self.sweeps[number].get("changed", True), "trials": 2}
+
+    def _add_sweep(self, _: Any, body: Any) -> Any:
+        number = max(self.sweeps, default=0) + 1
+        self.sweeps[number] = a_sweep(number, spec=body["spec"], name=body["spec"]["name"])
+        return 201, {"id": number, "is_new": True, "size": 12}, {}
+
+    def _check_sweep(self, _: Any, body: Any) -> Any:
+        return self.checked
+
     def _reason(self, number: int) -> Any:
         if number not in self.reasons:
             return None
@@ -270,6 +372,14 @@ _ROUTES = {
     r"POST /v1/web/(?:close|renew)": "_change_page",
     r"POST /v1/clean": "_clean",
     r"GET /v1/export": "_export",
+    r"GET /v1/sweeps": "_sweeps",
+    r"POST /v1/sweeps": "_add_sweep",
+    r"POST /v1/sweeps/check": "_check_sweep",
+    r"GET /v1/sweeps/find": "_find_sweep",
+    r"GET /v1/sweeps/(\d+)": "_sweep",
+    r"GET /v1/sweeps/(\d+)/trials": "_trials",
+    r"GET /v1/sweeps/(\d+)/importance": "_importance",
+    r"POST /v1/sweeps/(\d+)/act": "_act_on_sweep",
 }
 
 
@@ -347,6 +457,10 @@ def _handler(daemon: FakeDaemon) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
+
+
+def _told(sweep: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in sweep.items() if key not in ("trials", "changed")}
 
 
 def _text(latin: str) -> str:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cli.fake_daemon import a_job
+from cli.fake_daemon import a_job, a_sweep
 from dibs.cli.completion import complete_jobs
 from stories.outside import DIBS
 
@@ -62,6 +62,21 @@ def test_jobs_are_completed_by_number_and_name(daemon, shell):
     assert set(pressing_tab(shell, "dibs", "kill", "1")) == {"17", "18"}
     assert set(pressing_tab(shell, "dibs", "log", "-f", "t")) == {"train"}
     assert set(pressing_tab(shell, "dibs", "why", "2")) == {"205"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_sweeps_and_what_is_done_to_them_are_completed(daemon, shell):
+    daemon.sweeps = {3: a_sweep(3, name="lr"), 31: a_sweep(31)}
+
+    assert set(pressing_tab(shell, "dibs", "sweep", "re")) == {"results", "release", "resume", "retry-failed"}
+    assert set(pressing_tab(shell, "dibs", "sweep", "--prune-")) == {"--prune-after"}
+    assert set(pressing_tab(shell, "dibs", "sweep", "show", "3")) == {"3", "31"}
+    assert set(pressing_tab(shell, "dibs", "sweep", "stop", "l")) == {"lr"}
+
+
+@pytest.mark.parametrize("verb", ["run", "add", "sweep"])
+def test_behind_an_unfinished_parameter_nothing_is_said(daemon, verb):
+    assert pressing_tab("bash", "dibs", verb, "-p", "") == []
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -4,9 +4,18 @@ import click
 import pytest
 
 from dibs.cli.main import _COMMANDS, _USES, dibs
+from dibs.cli.sweep import _VERBS
 
 OTHERS = ("doctor", "daemon", "config")  # groups and checks whose sub-commands have the examples
-COMMANDS = [*_COMMANDS, "gpus release", "gpus drain", "gpus undrain", "gpus add", "gpus remove"]
+COMMANDS = [
+    *_COMMANDS,
+    *(f"sweep {verb}" for verb in _VERBS),
+    "gpus release",
+    "gpus drain",
+    "gpus undrain",
+    "gpus add",
+    "gpus remove",
+]
 
 
 @pytest.mark.parametrize("words", COMMANDS)

@@ -1,7 +1,8 @@
-"""`dibs completion`: the script with which a shell completes our words, and the job numbers for it."""
+"""`dibs completion`: the script with which a shell completes our words, and the jobs and sweeps for it."""
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 0.3  # seconds that somebody who pressed TAB waits
 _MOST = 200  # jobs to choose from
+_MOST_SWEEPS = 100
 # A name with other letters could break the shell's line, or be obeyed by it.
 _PLAIN = r"[\w.+=:/%-][\w.+=:/@%-]{0,99}"
 
@@ -39,8 +41,6 @@ def completion(shell: str) -> int:
 
 def complete_jobs(incomplete: str) -> "list[CompletionItem]":
     """Numbers and names of jobs that begin like this. Nothing where no daemon runs or it takes too long."""
-    from click.shell_completion import CompletionItem
-
     from dibs.cli.asking import ask_running_daemon
     from dibs.errors import DibsError
 
@@ -49,12 +49,33 @@ def complete_jobs(incomplete: str) -> "list[CompletionItem]":
         jobs = client.page(order="newest", limit=_MOST)["jobs"] if client else []
     except (DibsError, OSError, KeyError, ValueError):
         return []
+    return _items(((job, job["command"]) for job in jobs), incomplete)
+
+
+def complete_sweeps(incomplete: str) -> "list[CompletionItem]":
+    """Numbers and names of sweeps that begin like this."""
+    from dibs.cli.asking import ask_running_daemon
+    from dibs.client.sweeps import sweep_page
+    from dibs.errors import DibsError
+
+    try:
+        client = ask_running_daemon(_PATIENCE)
+        sweeps = sweep_page(client, limit=_MOST_SWEEPS)["sweeps"] if client else []
+        told = [(one, one["spec"].get("command") or " ".join(one["spec"]["words"])) for one in sweeps]
+    except (DibsError, OSError, KeyError, ValueError):
+        return []
+    return _items(told, incomplete)
+
+
+def _items(told: Iterable[tuple[Mapping[str, Any], str]], incomplete: str) -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
     found: dict[str, str] = {}
-    for job in jobs:
-        about = _about(job["state"], job["command"])
-        found.setdefault(str(job["id"]), about)
-        if job["name"] and re.fullmatch(_PLAIN, job["name"]):
-            found.setdefault(job["name"], about)
+    for one, command in told:
+        about = _about(one["state"], command)
+        found.setdefault(str(one["id"]), about)
+        if one["name"] and re.fullmatch(_PLAIN, one["name"]):
+            found.setdefault(one["name"], about)
     return [CompletionItem(word, help=about) for word, about in found.items() if word.startswith(incomplete)]
 
 

@@ -13,8 +13,8 @@ from dibs.cli.references import REF
 from dibs.errors import Conflict
 
 if TYPE_CHECKING:
-    from dibs.cli.asking import Patient
     from dibs.client.client import LogPart
+    from dibs.client.patient import Patient
 
 _PIECE = 1 << 20  # bytes of one question
 _LONGEST_LINE = 1 << 16  # a line without an end is shown in pieces
@@ -42,9 +42,10 @@ Exit status: 0, also when you leave with Ctrl-C, and however the job ended: `dib
 @click.option("--raw", is_flag=True, help="As it was written: with what a terminal would obey.")
 def log(reference: str, follow: bool, err: bool, lines: int | None, attempt: int | None, raw: bool) -> int:
     """Show what a job wrote. Colours are kept; nothing else in it can command your terminal."""
-    from dibs.cli.asking import Patient, ask_daemon
+    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say
     from dibs.cli.references import find_job
+    from dibs.client.patient import Patient
 
     client = ask_daemon()
     daemon = Patient(client, say)

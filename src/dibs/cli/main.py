@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "run": ("dibs.cli.run:run", "Run a list of commands here, each on its own GPU."),
     "add": ("dibs.cli.add:add", "Put commands into the queue; they run when GPUs are free."),
+    "sweep": ("dibs.cli.sweep:sweep", "Search for the best values of a command's parameters."),
     "ls": ("dibs.cli.ls:ls", "List jobs: what runs, what waits, what has ended."),
     "log": ("dibs.cli.log:log", "Show what a job wrote, also while it writes."),
     "why": ("dibs.cli.why:why", "Say what a job waits for."),
@@ -47,7 +48,7 @@ _COMMANDS = {
 
 # What `dibs --help` shows together. A command that stands in none is shown at the end.
 _USES = {
-    "Run": ("run", "add"),
+    "Run": ("run", "add", "sweep"),
     "Look": ("ls", "log", "why", "info", "wait", "gpus", "web", "lessons", "simulate"),
     "Change": ("kill", "retry", "hold", "release", "edit", "pause", "unpause"),
     "Keep": ("clean", "export", "import"),
@@ -59,6 +60,7 @@ Examples:
   dibs run --gpus 0,1 -- python train.py       one command, when GPU 0 or 1 is free
   dibs run -p lr 0.1 0.01 -- python train.py --lr {lr}
   dibs add -- python train.py                  into the queue; it runs when a GPU is free
+  dibs sweep "python train.py --lr {lr}" -p lr 1e-4..1:log --samples 20 --metric loss
   dibs ls                                      what runs, what waits, what has ended
   dibs gpus                                    who holds what
 """

@@ -40,10 +40,11 @@ saw its end or it never began; of several the highest; 75 when --timeout passed 
 @click.option("--json", "as_json", is_flag=True, help="Print an object: jobs that are over, and numbers waiting.")
 def wait(references: Sequence[str], timeout: float | None, quiet: bool, as_json: bool) -> int:
     """Wait until jobs are over, and end with their exit code."""
-    from dibs.cli.asking import Patient, ask_daemon
+    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show_json
     from dibs.cli.references import find_jobs
     from dibs.cli.words import exit_status
+    from dibs.client.patient import Patient
 
     client = ask_daemon()
     waiting = find_jobs(client, references)
