@@ -11,8 +11,9 @@ from pathlib import Path
 from peers import Say, Scratch, ToolFailed, clean_environment, dibs_command
 from report import Report, Table, Target, number
 
-MOST = {"dibs --help": 5.0, "dibs gpus": 6.0}
 BARE = "python -c pass"
+SUBMIT = "python -c 'import dibs; dibs.submit'"
+MOST = {"dibs --help": 5.0, "dibs gpus": 6.0, "python -c 'import dibs'": 1.5, SUBMIT: 8.0}
 
 
 def measure(scratch: Scratch, *, times: int, say: Say) -> Report:
@@ -32,6 +33,8 @@ def measure(scratch: Scratch, *, times: int, say: Say) -> Report:
         "dibs run --help": [command, "run", "--help"],
         "dibs gpus": [command, "gpus"],
         "python -c 'import pynvml'": [python, "-c", "import pynvml"],
+        "python -c 'import dibs'": [python, "-c", "import dibs"],
+        SUBMIT: [python, "-c", "import dibs; dibs.submit"],
     }
     skipped: list[str] = []
     for name in list(wanted):

@@ -489,6 +489,19 @@ def test_importance_tells_what_matters_for_the_first_metric(start, goal, others)
     assert answer["why"] == ""
 
 
+@pytest.mark.parametrize(("goal", "first"), [("min", "x"), ("max", "y")])
+@pytest.mark.parametrize("others", [(), (Metric("seconds"),)], ids=["one metric", "two metrics"])
+def test_what_matters_is_what_the_best_trials_have_in_common(start, goal, first, others):
+    """Here the low results are told apart by x, and the high ones by y."""
+    spec = a_spec(parameters=(Range("x", -5, 5), Range("y", -5, 5)), metrics=(Metric("loss", goal), *others))
+    chance = random.Random(1)
+    points = [{"x": f"{chance.uniform(-5, 5):.4g}", "y": f"{chance.uniform(-5, 5):.4g}"} for _ in range(200)]
+
+    answer = importance(start(spec), spec, points, lambda x, y: [x if x < 0 else 10 + y, *(1.0 for _ in others)])
+
+    assert answer["importance"][0]["name"] == first
+
+
 @pytest.mark.parametrize(
     ("count", "worth", "why"),
     [

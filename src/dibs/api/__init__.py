@@ -1,0 +1,1 @@
+"""dibs from Python: what `import dibs` offers, each part in a file of its own."""

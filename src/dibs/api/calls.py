@@ -1,0 +1,319 @@
+"""Functions on their way to a job and back: a folder with the call, beside which the job lays what came of it.
+
+The folders lie with the queue, for our eyes only. Whoever collects a result removes its folder; what nobody
+collects goes some days after its job.
+"""
+
+import contextlib
+import json
+import os
+import pickle
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dibs.api.errors import RemoteTraceback
+from dibs.api.interpreter import import_path
+from dibs.api.work import CALL, result_path
+from dibs.errors import BadInput, DibsError, NoSuchJob
+from dibs.paths import make_private, queue_folder, state_folder
+
+if TYPE_CHECKING:
+    from dibs.api.job import Job
+    from dibs.client.client import Client
+
+_WORK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "work.py")
+_JOB = "job"  # a file with the number of the call's job
+_RUNNER = "--runner"
+_UNCLAIMED = 86_400.0  # seconds after which a call without a job was left by somebody who died
+_KEPT = 7 * 86_400.0  # seconds that an uncollected result stays after the end of its job
+_TIDY_EVERY = 3_600.0  # seconds
+_AT_ONCE = 500  # jobs in one question
+_LONGEST_SHOWN = 200  # characters of a call
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a job laid beside its call: a value, an exception, or why there is neither."""
+
+    head: Mapping[str, Any]
+    data: bytes
+
+    def get(self, job: "Job") -> Any:
+        """The value; the function's exception is raised, and everything else as a JobFailed."""
+        if self.head["kind"] == "value":
+            try:
+                return pickle.loads(self.data)
+            except Exception as error:
+                raise job.failure(f"cannot read what job {job.id} returned: {error!r}") from error
+        cause = RemoteTraceback(self.head["traceback"]) if self.head.get("traceback") else None
+        raised: BaseException | None = None
+        if self.data:
+            with contextlib.suppress(Exception):  # then its words must do
+                raised = pickle.loads(self.data)
+        raise raised or job.failure(f"job {job.id}: {self.head['message']}") from cause
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function with its arguments, in a folder that its job finds."""
+
+    folder: str
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any]) -> "Call | None":
+        """The call that a job of the queue makes; None for a command."""
+        words: Sequence[str] = about["words"]
+        if len(words) < 4 or not words[-3].endswith("/dibs/api/work.py") or words[-2].startswith(_RUNNER):
+            return None
+        return cls(words[-1])
+
+    def keep(self, job: int) -> None:
+        """Write down whose call it is."""
+        with contextlib.suppress(OSError), open(f"{self.folder}/{_JOB}", "w") as file:
+            file.write(str(job))
+
+    def result(self, attempt: int) -> Result | None:
+        """What this attempt gave back; None where it did not come so far."""
+        try:
+            with open(result_path(self.folder, attempt), "rb") as file:
+                return Result(json.loads(file.readline()), file.read())
+        except FileNotFoundError:
+            return None
+
+    def value(self, job: "Job") -> Any:
+        """What the function returned. Of a job that is over, as it was seen last."""
+        found = self.result(job.about["attempts"])
+        if found is not None:
+            return found.get(job)
+        job.check()
+        why = (
+            "it ended by itself before it could return one"
+            if os.path.exists(f"{self.folder}/{CALL}")
+            else "it was collected before, or removed because nobody came for it"
+        )
+        raise job.failure(f"job {job.id} has no value to give back: {why}")
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def write_call(
+    function: Callable[..., Any] | str,
+    words: Sequence[Any] = (),
+    named: Mapping[str, Any] | None = None,
+    *,
+    by_value: Iterable[ModuleType] = (),
+    is_runner: bool = False,
+    path: Sequence[str] | None = None,
+) -> Call:
+    """Lay a call down for a job; a text `module:function` is looked for there.
+
+    `by_value`: modules that the job cannot import, whose functions travel whole. `path`: where it finds others.
+    """
+    if isinstance(function, str):
+        data = pickle.dumps((None, tuple(words), dict(named or {})))
+    else:
+        data = _pickled(function, tuple(words), dict(named or {}), tuple(by_value))
+    head = {
+        "python": list(sys.version_info[:2]),
+        "path": list(import_path("") if path is None else path),
+        "name": name_of(function),
+        "function": function if isinstance(function, str) else "",
+        "is_runner": is_runner,
+    }
+    shelf = _shelf()
+    _tidy(shelf)
+    folder = f"{shelf}/{os.urandom(12).hex()}"
+    os.mkdir(folder, 0o700)
+    try:
+        with open(f"{folder}/{CALL}", "wb") as file:
+            file.write(json.dumps(head).encode("ascii") + b"\n" + data)
+            file.flush()
+            os.fsync(file.fileno())  # a job whose number is known must find it after a power cut
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise DibsError(
+                f"cannot lay down the call for its job in {folder}: {error.strerror}",
+                remedy="free some space, or set DIBS_STATE to another disk",
+            ) from error
+        raise
+    return Call(folder)
+
+
+def job_of(
+    call: Call,
+    function: Callable[..., Any] | str,
+    shown: str,
+    *,
+    python: str = "",
+    before: Sequence[str] = (),
+    named: bool = False,
+    is_runner: bool = False,
+) -> dict[str, Any]:
+    """The new job that makes this call, in the API's words; `before` are words that stand before its own.
+
+    It is called like the function, unless it is `named` already.
+    """
+    name = name_of(function)
+    label = f"{_RUNNER}:{name}" if is_runner else label_of(function)
+    words = [*before, python or sys.executable, _WORK, label, call.folder]
+    return {"words": words, "command": shown} | ({} if is_runner or named else {"name": name})
+
+
+def shown_call(function: Callable[..., Any], words: Sequence[Any], named: Mapping[str, Any]) -> str:
+    """`train(0.1, layers=3)`: how people see the job in lists."""
+    import reprlib
+
+    parts = [reprlib.repr(word) for word in words]
+    parts += [f"{name}={reprlib.repr(word)}" for name, word in named.items()]
+    text = " ".join(f"{name_of(function)}({', '.join(parts)})".split())
+    text = text.encode("utf-8", "replace").decode().replace("\0", "")
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 2] + "…)"
+
+
+def name_of(function: object) -> str:
+    """A function's own name; of a partial or an object that can be called, that of what is inside."""
+    if isinstance(function, str):
+        return function
+    inner = getattr(function, "func", function)
+    name = getattr(inner, "__name__", "") or type(inner).__name__
+    return "".join(letter for letter in name if letter.isalnum() or letter == "_") or "call"
+
+
+def label_of(function: object) -> str:
+    """A word that makes functions jobs of different shapes: `--train:/data/ann/net/train.py`."""
+    return f"--{name_of(function)}:{_home_of(function)}"
+
+
+def _home_of(function: object) -> str:
+    """Where a function is written: what one was seen to need says nothing of another of the same name."""
+    inner = getattr(function, "func", function)
+    code = getattr(getattr(inner, "__wrapped__", inner), "__code__", None)
+    return str(getattr(code, "co_filename", "")) or type(inner).__module__
+
+
+def _pickled(
+    function: Callable[..., Any], words: tuple[Any, ...], named: dict[str, Any], modules: Sequence[ModuleType]
+) -> bytes:
+    try:
+        import cloudpickle
+    except ImportError:
+        raise DibsError(
+            "cannot send a function to a job: cloudpickle is not installed",
+            remedy="pip install 'dibs[python]', or submit a command instead",
+        ) from None
+    with _by_value(modules):
+        try:
+            data: bytes = cloudpickle.dumps((function, words, named))
+        except Exception as error:
+            _say_what_cannot_be_sent(cloudpickle.dumps, function, words, named, error)
+    return data
+
+
+def _say_what_cannot_be_sent(
+    dumps: Callable[[Any], bytes],
+    function: Callable[..., Any],
+    words: tuple[Any, ...],
+    named: dict[str, Any],
+    error: Exception,
+) -> NoReturn:
+    parts = [("the function itself", function)]
+    parts += [(f"its argument {place}", word) for place, word in enumerate(words, 1)]
+    parts += [(f"its argument {name}", word) for name, word in named.items()]
+    for what, part in parts:
+        try:
+            dumps(part)
+        except Exception as culprit:
+            raise BadInput(
+                f"cannot send {name_of(function)} to a job: {what} cannot be pickled ({culprit})",
+                remedy="pass a path or plain values, and open files, locks and connections inside the function",
+            ) from culprit
+    raise BadInput(f"cannot send {name_of(function)} to a job: {error}", remedy="pass plain values") from error
+
+
+@contextlib.contextmanager
+def _by_value(modules: Sequence[ModuleType]) -> Iterator[None]:
+    if not modules:
+        yield
+        return
+    from cloudpickle import list_registry_pickle_by_value, register_pickle_by_value, unregister_pickle_by_value
+
+    known = list_registry_pickle_by_value()
+    ours = [module for module in modules if module.__name__ not in known]
+    for module in ours:
+        register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in ours:
+            unregister_pickle_by_value(module)
+
+
+def _shelf() -> str:
+    make_private(state_folder(os.environ))
+    return make_private(f"{make_private(queue_folder(os.environ))}/calls")
+
+
+_tidied_at: dict[str, float] = {}  # by shelf
+
+
+def _tidy(shelf: str) -> None:
+    """Remove what nobody will collect. Now and then, and never a reason for a call to fail."""
+    now = time.time()
+    if now - _tidied_at.get(shelf, 0.0) < _TIDY_EVERY:
+        return
+    _tidied_at[shelf] = now
+    numbers: dict[int, str] = {}
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(shelf):
+            if now - entry.stat(follow_symlinks=False).st_mtime < _UNCLAIMED:
+                continue
+            number = _number_in(entry.path)
+            if number is None:
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                numbers[number] = entry.path
+    with contextlib.suppress(DibsError):
+        for number in _forgotten(list(numbers), now):
+            shutil.rmtree(numbers[number], ignore_errors=True)
+
+
+def _number_in(folder: str) -> int | None:
+    try:
+        with open(f"{folder}/{_JOB}") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def _forgotten(numbers: Sequence[int], now: float) -> Iterator[int]:
+    """The jobs that are gone, or have been over for long."""
+    from datetime import datetime
+
+    from dibs.api.asking import ask
+
+    for start in range(0, len(numbers), _AT_ONCE):
+        asked = numbers[start : start + _AT_ONCE]
+        try:
+            answer = ask(partial(_those_over, jobs=asked))
+        except NoSuchJob:  # the only one that was asked for
+            yield from asked
+            continue
+        over = {job["id"]: job["ended_at"] for job in answer["jobs"]}
+        for number in asked:
+            if number in answer["waiting"]:
+                continue
+            ended_at = over.get(number)
+            if ended_at is None or now - datetime.fromisoformat(ended_at).timestamp() > _KEPT:
+                yield number
+
+
+def _those_over(client: "Client", *, jobs: Sequence[int]) -> Mapping[str, Any]:
+    return client.wait(jobs, seconds=0)

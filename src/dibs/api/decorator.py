@@ -1,0 +1,106 @@
+"""`@dibs.job(num_gpus=1)`: a function that can be called here, and sent to the queue."""
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+
+from dibs.api.job import Job
+from dibs.api.wishes import Wishes
+
+if TYPE_CHECKING:
+    from dibs.api.shipping import Shipping
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class Submitter(Generic[_P, _T]):
+    """A function with wishes. Called, it runs here; `submit` and `map` make jobs of it."""
+
+    def __init__(self, function: Callable[_P, _T], wishes: dict[str, Any], options: dict[str, Any]) -> None:
+        self._function = function
+        self._wishes = wishes
+        self._options = options  # python, runner, by_value
+        self._made: Shipping | None = None
+        functools.update_wrapper(self, function)
+
+    def __call__(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return self._function(*args, **kwargs)
+
+    def submit(self, /, *args: _P.args, **kwargs: _P.kwargs) -> Job:
+        """Call it in a job of the queue; `job.result()` is what it returns."""
+        with self._shipping().packed(self, [(args, kwargs)]) as packed:
+            return packed.send()[0][0]
+
+    def map(self, *iterables: Iterable[Any]) -> list[Job]:
+        """A job for each set of arguments, in their order."""
+        calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+            (words, {}) for words in zip(*iterables, strict=False)
+        ]
+        if not calls:
+            return []
+        with self._shipping().packed(self, calls) as packed:
+            return [job for job, _ in packed.send()]
+
+    def wishing(self, **wishes: Unpack[Wishes]) -> "Submitter[_P, _T]":
+        """The same function with other wishes on top: `train.wishing(num_gpus=2).submit(cfg)`."""
+        return Submitter(self._function, {**self._wishes, **wishes}, self._options)
+
+    def _shipping(self) -> "Shipping":
+        if self._made is None:
+            from dibs.api.shipping import Shipping
+
+            self._made = Shipping(self._wishes, **self._options)
+        return self._made
+
+    def __get__(self, owner: object, kind: type | None = None) -> Any:
+        return self if owner is None else functools.partial(cast("Callable[..., Any]", self), owner)
+
+    def __reduce__(self) -> Any:
+        """By its name where a job can import it; else whole."""
+        if _can_be_imported(self):
+            return self.__qualname__  # type: ignore[attr-defined]  # given by update_wrapper
+        return Submitter, (self._function, self._wishes, self._options)
+
+
+@overload
+def job(function: Callable[_P, _T], /) -> Submitter[_P, _T]: ...
+
+
+@overload
+def job(
+    *,
+    python: str = ...,
+    runner: Sequence[str] = ...,
+    by_value: Iterable[ModuleType] = ...,
+    **wishes: Unpack[Wishes],
+) -> Callable[[Callable[_P, _T]], Submitter[_P, _T]]: ...
+
+
+def job(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    python: str = "",
+    runner: Sequence[str] = (),
+    by_value: Iterable[ModuleType] = (),
+    **wishes: Unpack[Wishes],
+) -> Any:
+    """Make a function one that can be sent to the queue, with these wishes: `@dibs.job(num_gpus=1)`."""
+    options = {"python": python, "runner": runner, "by_value": tuple(by_value)}
+
+    def decorate(function: Callable[..., Any]) -> Submitter[..., Any]:
+        return Submitter(function, dict(wishes), options)
+
+    return decorate if function is None else decorate(function)
+
+
+def _can_be_imported(submitter: Submitter[..., Any]) -> bool:
+    if submitter.__module__ == "__main__":
+        return False
+    found: Any = sys.modules.get(submitter.__module__)
+    for part in submitter.__qualname__.split("."):  # type: ignore[attr-defined]  # given by update_wrapper
+        found = getattr(found, part, None)
+    return found is submitter

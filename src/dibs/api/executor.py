@@ -1,0 +1,208 @@
+"""Functions into the queue, as an Executor of concurrent.futures: each call is a job."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor as StandardExecutor
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from functools import partial
+from types import ModuleType, TracebackType
+from typing import Any, ParamSpec, TypeVar, Unpack
+
+from dibs.api.asking import ask
+from dibs.api.calls import Call
+from dibs.api.job import Job
+from dibs.api.shipping import Shipping
+from dibs.api.watch import News, the_watch
+from dibs.api.wishes import Wishes
+from dibs.errors import BadInput, DibsError
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_AT_ONCE = 5_000  # jobs in one order
+
+
+class JobFuture(Future[_T]):
+    """A future whose work is a job of the queue: `future.job`."""
+
+    def __init__(self, job: Job, call: Call) -> None:
+        super().__init__()
+        self.job = job
+        self._call = call
+        self._turn = threading.Lock()  # who cancels and who hears of the start may come at once
+
+    def cancel(self) -> bool:
+        """Take the job out of the queue. False once it has started: `job.cancel` ends that."""
+        _withdraw([self])
+        return self.cancelled()
+
+    def withdraw(self) -> None:
+        """Its job will not start any more: tell those who wait."""
+        the_watch().remove(self.job.id, self.hear)
+        self._call.remove()
+        with self._turn:
+            if super().cancel():
+                self.set_running_or_notify_cancel()
+
+    def hear(self, kind: str, news: News) -> None:
+        """What the watch tells of its job."""
+        if kind == "started":
+            self._begin()
+            return
+        value: Any = None
+        failure: BaseException | None = None
+        try:
+            if isinstance(news, DibsError):
+                raise news
+            found = self._call.result(news["attempts"])
+            value = self._call.value(self.job.refresh()) if found is None else found.get(self.job)
+        except BaseException as error:  # whatever the function raised
+            failure = error
+        self._call.remove()  # first: whoever has the result finds nothing left of it
+        self._end(value, failure)
+
+    def _begin(self) -> None:
+        with self._turn:
+            if not self.running() and not self.done():  # not for the first time, or cancelled
+                self.set_running_or_notify_cancel()
+
+    def _end(self, value: Any, error: BaseException | None) -> None:
+        with self._turn:
+            if self.done():  # it was cancelled
+                return
+            if error is not None:
+                self.set_exception(error)
+            else:
+                self.set_result(value)
+
+
+class Executor(StandardExecutor):
+    """Runs functions as jobs of the queue, each with these wishes.
+
+    `python` is another interpreter of the same version; `by_value` are modules that a job cannot import; `runner`
+    are words that stand before the interpreter's, such as a container's. Leaving a `with` block waits for all
+    jobs; Ctrl-C in it ends them.
+    """
+
+    def __init__(
+        self,
+        *,
+        python: str = "",
+        runner: Sequence[str] = (),
+        by_value: Iterable[ModuleType] = (),
+        **wishes: Unpack[Wishes],
+    ) -> None:
+        if "once" in wishes:
+            raise BadInput("once names one job, and an Executor makes many", remedy="leave it out")
+        self._shipping = Shipping(wishes, python=python, runner=runner, by_value=tuple(by_value))
+        self._lock = threading.Lock()
+        self._is_shut = False
+        self._open: set[JobFuture[Any]] = set()
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> JobFuture[_T]:
+        """Call a function in a job; what it returns or raises is the future's."""
+        return self._submit(fn, [(args, kwargs)])[0]
+
+    def map(
+        self, fn: Callable[..., _T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[_T]:
+        """The results of a job for each set of arguments, in their order. `chunksize` makes no difference."""
+        ends_at = None if timeout is None else time.monotonic() + timeout
+        futures = self._submit(fn, [(words, {}) for words in zip(*iterables, strict=False)])
+        return self._results(futures, ends_at)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls; with `cancel_futures` take back those whose jobs have not started."""
+        with self._lock:
+            self._is_shut = True
+            futures = list(self._open)
+        if cancel_futures:
+            _withdraw(futures)
+        if wait:
+            wait_for(futures)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        if isinstance(error, KeyboardInterrupt):
+            self._end_all()
+        try:
+            self.shutdown(wait=True)
+        except KeyboardInterrupt:  # most wait here, at the end of the block
+            self._end_all()
+            self.shutdown(wait=True)
+            raise
+        return None
+
+    def _end_all(self) -> None:
+        with self._lock:
+            self._is_shut = True
+            numbers = [future.job.id for future in self._open]
+        for start in range(0, len(numbers), _AT_ONCE):
+            ask(partial(_kill, jobs=numbers[start : start + _AT_ONCE]))
+
+    def _submit(
+        self, fn: Callable[..., _T], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
+    ) -> list[JobFuture[_T]]:
+        with self._lock:
+            if self._is_shut:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+        if not calls:
+            return []
+        futures: list[JobFuture[_T]] = []
+        watch = the_watch()
+        with self._shipping.packed(fn, calls) as packed, watch.listening():
+            for job, call in packed.send():
+                future: JobFuture[_T] = JobFuture(job, call)
+                futures.append(future)
+                watch.add(job.id, future.hear)
+        with self._lock:
+            self._open.update(futures)
+        for future in futures:
+            future.add_done_callback(self._forget)
+        return futures
+
+    def _forget(self, future: Future[Any]) -> None:
+        with self._lock:
+            self._open.discard(future)
+
+    def _results(self, futures: list[JobFuture[_T]], ends_at: float | None) -> Iterator[_T]:
+        try:
+            futures.reverse()  # taken from the end, so that what was given out is forgotten
+            while futures:
+                left = None if ends_at is None else max(0.0, ends_at - time.monotonic())
+                value = futures[-1].result(left)
+                futures.pop()
+                yield value
+        finally:
+            _withdraw(futures)
+
+
+def _withdraw(futures: Sequence[JobFuture[Any]]) -> None:
+    """Cancel those whose jobs have not started, in few calls.
+
+    Held first: then none of them can start in between. Killed last: then nobody hears of an end that is no result.
+    """
+    waiting = {future.job.id: future for future in futures if not future.done() and not future.running()}
+    numbers = list(waiting)
+    for start in range(0, len(numbers), _AT_ONCE):
+        held = ask(partial(_hold, jobs=numbers[start : start + _AT_ONCE]))
+        for number in held:
+            waiting[number].withdraw()
+        if held:
+            ask(partial(_kill, jobs=held))
+
+
+def _hold(client: Any, *, jobs: Sequence[int]) -> list[int]:
+    answer = client.act("hold", jobs)
+    # Of the others, somebody holds it already, or it is too late.
+    others = [one["id"] for one in answer["unchanged"] if client.job(one["id"])["state"] == "held"]
+    return [*answer["changed"], *others]
+
+
+def _kill(client: Any, *, jobs: Sequence[int]) -> None:
+    client.act("kill", jobs)

@@ -1,0 +1,220 @@
+"""A job of the queue, as an object: look at it, wait for it, read what it wrote, end it."""
+
+import os
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from dibs.api.asking import ask, patient, say
+from dibs.api.errors import JobFailed
+from dibs.errors import NoSuchJob
+from dibs.model.jobs import State
+
+if TYPE_CHECKING:
+    from dibs.api.following import Following
+    from dibs.client.client import Client
+
+_ROUND = 30.0  # seconds of one question; the daemon answers at once when the job is over
+_LAST_LINES = 20  # of the log, in an error
+_MISSING = object()
+
+
+class Job:
+    """A job in the queue. What it says about itself is asked of the daemon; `about` is what was said last."""
+
+    def __init__(self, id: int, about: Mapping[str, Any] | None = None) -> None:
+        self.id = int(id)
+        self._about = about
+        self._value: Any = _MISSING  # of a function that has returned
+
+    def __repr__(self) -> str:
+        if self._about is None:
+            return f"<dibs.Job {self.id}>"
+        return (
+            f"<dibs.Job {self.id}: {self._about['name'] or self._about['command'][:60]!r}, {self._about['state']}>"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    # -- what it is -------------------------------------------------------------------------------
+
+    def refresh(self) -> "Job":
+        """Ask the daemon for everything about it."""
+        self._about = ask(lambda client: client.job(self.id))
+        return self
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """Everything that is known of it, in the words of the API, as it was when somebody last looked."""
+        if self._about is None:
+            self.refresh()
+        assert self._about is not None
+        return self._about
+
+    @property
+    def name(self) -> str:
+        return str(self.about["name"])
+
+    @property
+    def command(self) -> str:
+        return str(self.about["command"])
+
+    @property
+    def state(self) -> str:
+        """queued, held, starting, running, suspended, succeeded, failed, cancelled, timed_out or lost; now."""
+        return str(self.refresh().about["state"])
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of its last attempt; None while it has none, and where a signal ended it."""
+        code = self._latest().get("exit_code")
+        return None if code is None else int(code)
+
+    @property
+    def gpus(self) -> Sequence[int]:
+        """The GPUs that it has, or had last."""
+        return tuple(self._latest()["gpus"])
+
+    def why(self) -> str:
+        """In one sentence why it waits; empty where it does not."""
+        answer = ask(lambda client: client.why(self.id))
+        return str((answer["reason"] or {}).get("sentence", ""))
+
+    # -- until it is over -------------------------------------------------------------------------
+
+    def done(self) -> bool:
+        """Whether it is over, however it ended."""
+        return State(self.state).is_over
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Come back when it is over, or after so many seconds; whether it is over."""
+        until = None if timeout is None else time.monotonic() + timeout
+        with patient() as daemon:
+            while True:
+                left = _ROUND if until is None else min(_ROUND, max(0.0, until - time.monotonic()))
+                answer = daemon.ask(partial(_wait, job=self.id, seconds=left))
+                if answer["jobs"]:
+                    self._about = answer["jobs"][0]
+                    return True
+                if self.id not in answer["waiting"]:
+                    raise NoSuchJob(self.id)
+                if until is not None and time.monotonic() >= until:
+                    return False
+
+    def result(self, timeout: float | None = None) -> Any:
+        """What came of it: 0 for a command, its value for a function. One that did not succeed raises.
+
+        A function's own exception comes back as it was raised, with the traceback of the job as its cause; every
+        other failure is a JobFailed. After `timeout` seconds it is a TimeoutError.
+        """
+        if self._value is not _MISSING:
+            return self._value
+        if not self.wait(timeout):
+            raise TimeoutError(f"job {self.id} is not over after {timeout:g} seconds")
+        from dibs.api.calls import Call
+
+        self.refresh()  # with what only the whole job has: the advice, and where its output is
+        call = Call.of(self.about)
+        if call is None:
+            self.check()
+            return 0
+        self._value = call.value(self)
+        return self._value
+
+    def metric(self, name: str, timeout: float | None = None) -> float:
+        """The last number that it reported under this name (`DIBS_METRICS`, `dibs.report`), once it is over.
+
+        Raises as `result` does where it did not succeed, and where it reported none that can be used.
+        """
+        self.result(timeout)
+        from dibs.api.metric import last_value
+
+        return last_value(self, name)
+
+    def check(self) -> None:
+        """Raise JobFailed unless it has succeeded."""
+        if self.about["state"] != State.SUCCEEDED:
+            raise self.failure()
+
+    def failure(self, message: str = "") -> JobFailed:
+        """What to raise for it: how it ended, with the last lines of what it wrote."""
+        return JobFailed(self.about, log=self._last_lines(), message=message)
+
+    def cancel(self) -> bool:
+        """Take it out of the queue, or end it where it runs (TERM, grace, KILL). False where it was over."""
+        return bool(ask(lambda client: client.act("kill", [self.id]))["changed"])
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        from dibs.api.awaiting import result_of
+
+        return result_of(self).__await__()
+
+    # -- what it wrote ----------------------------------------------------------------------------
+
+    @overload
+    def log(self, *, stream: str = ..., lines: int | None = ..., follow: Literal[False] = ...) -> str: ...
+
+    @overload
+    def log(self, *, stream: str = ..., lines: int | None = ..., follow: Literal[True]) -> "Following": ...
+
+    def log(self, *, stream: str = "both", lines: int | None = None, follow: bool = False) -> "str | Following":
+        """What it wrote, as text: `stdout`, `stderr`, or both, one behind the other; of each the last `lines`.
+
+        With `follow` its lines as they come, until it is over: `for line in job.log(follow=True)`, also with
+        `async for`.
+        """
+        from dibs.api.following import Following, streams_of
+
+        following = Following(self, streams_of(stream), lines)
+        return following if follow else following.all()
+
+    def _latest(self) -> Mapping[str, Any]:
+        if self._about is None or not State(self._about["state"]).is_over:
+            self.refresh()
+        return self.about
+
+    def _last_lines(self) -> str:
+        from dibs.errors import DibsError
+
+        try:
+            return self.log(lines=_LAST_LINES)
+        except DibsError:  # it has not written anything, or that was removed
+            return ""
+
+
+def _wait(client: "Client", *, job: int, seconds: float) -> Mapping[str, Any]:
+    return client.wait([job], seconds=seconds)
+
+
+def job_by_id(id: int | str) -> Job:
+    """The job with this number or name; `@` is the last one."""
+    number = id if isinstance(id, int) else _found(id)
+    return Job(number).refresh()
+
+
+def jobs(**filters: object) -> Iterator[Job]:
+    """The jobs of the queue, newest first: `dibs.jobs(state="running", project="net")`."""
+    from dibs.client.client import connect
+
+    client = connect(os.environ, notice=say)
+    try:
+        for about in client.jobs(**filters):
+            yield Job(about["id"], about)
+    finally:
+        client.close()
+
+
+def _found(reference: str) -> int:
+    from dibs.errors import BadInput
+
+    numbers = ask(lambda client: client.find(reference))
+    if len(numbers) != 1:
+        raise BadInput(
+            f"{reference!r} names {len(numbers)} jobs, and this is about one", remedy="name one of them"
+        )
+    return numbers[0]

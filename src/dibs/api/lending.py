@@ -1,0 +1,180 @@
+"""Taking GPUs for a process by the rules of `dibs run`: everybody's leases and the cards themselves must agree."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from dibs.build import build_leases
+from dibs.engine.cards import Cards
+from dibs.engine.manners import Manners, manners_of
+from dibs.engine.ours import is_of_a_running_job
+from dibs.errors import BadInput, NoGpuNow
+from dibs.gpus.foreign import pid_is_alive
+from dibs.gpus.patience import answer_within
+from dibs.gpus.pool import resolve_pool
+from dibs.gpus.probe import Probe, ProbeFailed, find_probe
+from dibs.leases.files import LeaseRefused
+from dibs.leases.leases import Busy, Lease, Leases
+from dibs.leases.records import Holder
+from dibs.model.claims import Claim
+from dibs.model.gpus import GpuReading, Reading
+from dibs.model.jobs import Command, Job, JobId, Request, Wishes
+from dibs.policy.fitting import is_allowed, need
+from dibs.policy.schedule import impossible, schedule
+from dibs.policy.snapshot import Snapshot
+from dibs.settings import load_settings
+
+_PAUSE = 0.1  # seconds between two tries for cards that other programs hold
+_READ_EVERY = 1.0  # seconds between two looks at the cards
+_NO_CARD = JobId(1)  # a plan wants a number; there is one job in ours
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """GPUs that are ours until the lease is closed, or this process and its forks have ended."""
+
+    claims: tuple[Claim, ...]
+    lease: Lease
+
+
+def borrow(wishes: Wishes, *, gpus: str, label: str, environ: Mapping[str, str], seconds: float | None) -> Lent:
+    """Take GPUs; wait for them at most so many seconds (None: for as long as it takes).
+
+    Those who came first go first, in this process or in another, of this user or of another.
+    """
+    probe = find_probe(environ)
+    pool = resolve_pool(gpus, probe, environ)
+    manners = manners_of(load_settings(environ))
+    if problem := impossible(wishes, pool, keep_free=manners.min_free):
+        raise BadInput(f"cannot lease GPUs like this: {problem}", remedy="`dibs gpus` shows the GPUs there are")
+    cards = Cards(pool, is_ours=is_of_a_running_job, is_alive=pid_is_alive, manners=manners)
+    leases = build_leases(environ)
+    try:
+        return _Borrower(cards, leases, probe, manners, wishes, label).borrow(seconds)
+    finally:
+        leases.close()  # ends the wishes; what was lent lives on
+
+
+class _Borrower:
+    def __init__(
+        self, cards: Cards, leases: Leases, probe: Probe | None, manners: Manners, wishes: Wishes, label: str
+    ) -> None:
+        self._cards = cards
+        self._leases = leases
+        self._probe = probe
+        self._manners = manners
+        self._job = Job(id=_NO_CARD, request=Request(command=Command.exact(["-"]), wishes=wishes, name=label))
+        self._since = time.time()  # our place among those who wait
+        self._read_at: float | None = None
+        self._reason = ""
+
+    def borrow(self, seconds: float | None) -> Lent:
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            self._look()
+            if lent := self._try():
+                return lent
+            if until is not None and time.monotonic() >= until:
+                raise NoGpuNow(
+                    f"cannot lease {_gpus(self._job.request.wishes.num_gpus)} now: {self._reason}",
+                    remedy="wait=True waits for its turn; `dibs gpus` shows who has them",
+                )
+            self._stand_in_line()
+            left = _PAUSE if until is None else max(0.0, min(_PAUSE, until - time.monotonic()))
+            time.sleep(left)
+
+    def _try(self) -> Lent | None:
+        """As long as the plan finds cards: somebody else may be quicker with the first ones."""
+        while True:
+            plan = schedule(
+                Snapshot(
+                    cards=self._cards.views(),
+                    groups=self._cards.pool.groups,
+                    waiting=[self._job],
+                    now=self._since,
+                    links=self._cards.links,
+                    keep_free=self._manners.min_free,
+                    in_use=frozenset(holder.gpu for holder in self._holders())
+                    if self._manners.min_free
+                    else frozenset(),
+                )
+            )
+            if not plan.placements:
+                self._reason = plan.reasons[self._job.id].sentence
+                return None
+            claims = plan.placements[0].claims
+            taken = self._take(claims)
+            if isinstance(taken, Lease):
+                return Lent(claims, taken)
+            self._cards.taken_by_others(claims, taken)
+
+    def _take(self, claims: Sequence[Claim]) -> Lease | Busy:
+        try:
+            return self._leases.take(claims, job=self._job.label, folder="", since=self._since)
+        except LeaseRefused as error:
+            return Busy(guarded_by=error.message)
+
+    def _look(self) -> None:
+        """Forget what others held, and now and then ask the cards again."""
+        self._cards.look_again()
+        if self._probe is None:
+            return
+        now = time.monotonic()
+        if self._read_at is not None and now - self._read_at < _READ_EVERY:
+            return
+        self._read_at = now
+        try:
+            self._cards.saw(self._without_holders(answer_within(self._probe.read)))
+        except ProbeFailed as error:
+            self._cards.saw(None, error.message)
+
+    def _without_holders(self, reading: Reading) -> Reading:
+        """Who computes on a card of which it holds a claim is no stranger there; nor are we ourselves."""
+        holders = self._holders()
+
+        def is_stranger(pid: int, gpu: str) -> bool:
+            return pid != os.getpid() and not _descends(pid, {one.pid for one in holders if one.gpu == gpu})
+
+        def strangers(seen: GpuReading) -> GpuReading:
+            processes = tuple(one for one in seen.processes if is_stranger(one.pid, seen.gpu.key))
+            return replace(seen, processes=processes)
+
+        return replace(reading, gpus=tuple(map(strangers, reading.gpus)))
+
+    def _holders(self) -> list[Holder]:
+        try:
+            return self._leases.holders()
+        except LeaseRefused:
+            return []  # nobody can tell; the try will say what is in the way
+
+    def _stand_in_line(self) -> None:
+        """Leave a wish for what others hold: whoever comes later waits behind us."""
+        wishes = self._job.request.wishes
+        cards = [self._cards.pool.card(key) for key in self._cards.awaited]
+        claims = [
+            Claim(gpu=card.gpu.key, index=card.gpu.index, share=share, vram=vram)
+            for card in cards
+            if card is not None and is_allowed(card.gpu, wishes)
+            for share, vram in [need(card, wishes)]
+        ]
+        with suppress(LeaseRefused):  # without a wish we only wait longer
+            self._leases.wish(claims, job=self._job.label, since=self._since)
+
+
+def _descends(pid: int, elders: set[int | None]) -> bool:
+    """Whether a process is one of these, or was started by one of them."""
+    while pid > 1:
+        if pid in elders:
+            return True
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b") ")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+    return False
+
+
+def _gpus(count: int) -> str:
+    return "a GPU" if count == 1 else f"{count} GPUs"

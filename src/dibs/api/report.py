@@ -1,0 +1,53 @@
+"""`dibs.report(loss=0.3, step=5)`: what a job has to tell about its progress, one line for each call."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import SupportsFloat, SupportsIndex
+
+from dibs.errors import BadInput
+
+Number = SupportsFloat | SupportsIndex
+_NAME = re.compile(r"[A-Za-z_][\w./@-]{0,99}")
+_LONGEST = 4096  # bytes of a line: one write of so many is one piece
+
+
+def report(values: Mapping[str, Number] | None = None, /, *, step: int | None = None, **more: Number) -> None:
+    """Tell how far the job is: `dibs.report(loss=0.3, step=5)`. Outside of a job it does nothing.
+
+    Names that are no keywords come in a mapping: `dibs.report({"val/loss": 0.3})`.
+    """
+    told = {name: _number(name, value) for name, value in {**(values or {}), **more}.items()}
+    if not told:
+        raise BadInput("there is nothing to report", remedy="dibs.report(loss=0.3, step=5)")
+    if step is not None:
+        if isinstance(step, bool) or int(step) != step:
+            raise BadInput(f"cannot report {step!r:.60} as a step", remedy="it is a whole number")
+        told["step"] = int(step)
+    line = " ".join(f"{name}={value!r}" for name, value in told.items()).encode() + b"\n"
+    if len(line) > _LONGEST:
+        raise BadInput(f"cannot report {len(told)} values at once", remedy="report them in several calls")
+    path = os.environ.get("DIBS_METRICS")
+    if not path:
+        return
+    # One write at the end of the file: several processes of a job do not write into each other's lines.
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, line)
+    finally:
+        os.close(fd)
+
+
+def _number(name: str, value: Number) -> float | int:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "step":
+        raise BadInput(f"cannot report {name!r:.60}: it is no name", remedy="names look like loss or val/loss")
+    if isinstance(value, bool | str | bytes):
+        raise BadInput(f"cannot report {name}={value!r:.60}: it is no number", remedy="report numbers")
+    if isinstance(value, int):
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise BadInput(
+            f"cannot report {name}={value!r:.60}: it is no number", remedy="of a tensor, report loss.item()"
+        ) from error

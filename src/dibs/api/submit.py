@@ -1,0 +1,97 @@
+"""Jobs into the queue, from Python: `dibs.submit`, and the way that all others take as well."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
+
+from dibs.api.asking import ask
+from dibs.api.job import Job
+from dibs.api.wishes import Wishes, read_wishes
+from dibs.client.adding import Batch, send
+from dibs.client.requests import NOTHING, command_of, difference
+from dibs.errors import BadInput
+from dibs.inputs.checks import check_request, environment_size
+from dibs.inputs.code import describe_code
+from dibs.model.jobs import Command, Request
+
+if TYPE_CHECKING:
+    from dibs.api.runners import Runner
+    from dibs.client.client import Client
+
+
+def submit(
+    command: str | Sequence[str],
+    /,
+    *,
+    runner: "Runner | None" = None,
+    shell: str = "bash",
+    **wishes: Unpack[Wishes],
+) -> Job:
+    """Put a command into the queue and come back at once.
+
+    Text is a line for the shell, a sequence is exact words. The folder, the environment and the umask are those of
+    now. A `runner` takes the place of the shell: words that stand before the command, or a function that is called
+    with it in the job.
+    """
+    read = _command(command, shell)
+    said: Mapping[str, Any] = wishes
+    if runner is None:
+        return add([command_of(read)], said)[0]
+    from dibs.api.runners import run_by
+
+    new, call = run_by(runner, read)
+    try:
+        job = add([new], said)[0]
+    except BaseException:
+        if call is not None:
+            call.remove()
+        raise
+    if call is not None:
+        call.keep(job.id)
+    return job
+
+
+def add(jobs: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> list[Job]:
+    """Store jobs that have their wishes in common: all, or none."""
+    return ask(lambda client: add_with(client, jobs, wishes))
+
+
+def add_with(client: "Client", jobs: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> list[Job]:
+    """The same, by somebody who is connected already."""
+    environ = dict(os.environ)
+    base = read_wishes(wishes, client=client)
+    size = environment_size(environ)
+    for job in jobs:
+        check_request(_request(base, job), size)
+    sent = send(
+        client,
+        [Batch(jobs)],
+        defaults=difference(base, NOTHING),
+        environment=environ,
+        code=describe_code(base.workdir, environ),
+    )
+    return [Job(number) for first, last in sent.ranges for number in range(first, last + 1)]
+
+
+def _request(base: Request, job: Mapping[str, Any]) -> Request:
+    """As far as the kernel is interested."""
+    command = Command.exact(job["words"]) if "words" in job else Command.line(job["command"])
+    return replace(base, command=command, name=job.get("name", base.name))
+
+
+def _command(command: object, shell: str) -> Command:
+    if isinstance(command, str):
+        return Command.line(command, shell)
+    if isinstance(command, Sequence) and not isinstance(command, bytes | bytearray):
+        words = [os.fspath(word) if isinstance(word, os.PathLike) else word for word in command]
+        if words and all(isinstance(word, str) for word in words):
+            return Command.exact(words)
+    if callable(command):
+        raise BadInput(
+            "cannot read a function as a command",
+            remedy="@dibs.job and dibs.Executor put functions into the queue",
+        )
+    raise BadInput(
+        f"cannot read {command!r:.60} as a command", remedy="it is a line of text, or words that no shell touches"
+    )

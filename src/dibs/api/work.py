@@ -1,0 +1,152 @@
+"""The job's side of a function: `python work.py --NAME FOLDER` calls what lies in the folder.
+
+Run by its path in an interpreter that may be another one than ours: the standard library only, and nothing that an
+older Python could not read, so that it can say in a sentence that it is too old.
+"""
+
+import sys
+
+if sys.path and sys.path[0] == __file__.rpartition("/")[0]:
+    del sys.path[0]  # our own folder: its files are no modules of the user's
+
+import json
+import os
+
+CALL = "call"  # a line of JSON, then the pickled function and its arguments
+
+
+def main(folder: str) -> int:
+    try:
+        with open(folder + "/" + CALL, "rb") as file:
+            head = json.loads(file.readline())
+            data = file.read()
+    except FileNotFoundError:
+        sys.stderr.write(
+            "dibs: the function of this job is gone: its result was collected, or nobody came for it\n"
+        )
+        return 1
+    ours = [sys.version_info[0], sys.version_info[1]]
+    if ours != head["python"]:
+        return _refuse(
+            folder,
+            "the job runs Python {}.{}, but the function comes from {}.{}".format(*ours, *head["python"]),
+        )
+    # As it was where the function comes from: modules that were found there are found here.
+    sys.path[:] = head["path"] + [place for place in sys.path if place not in head["path"]]
+    sys.argv[:] = [head["name"]]
+    import pickle
+
+    try:
+        function, words, named = pickle.loads(data)
+        if head["function"]:
+            function = _named(head["function"])
+    except BaseException as error:
+        _show(error)
+        return _refuse(folder, f"cannot read {head['name']} in its job: {_told(error)}", error)
+    if head["is_runner"]:
+        return _status(function(*words, **named))
+    try:
+        value = function(*words, **named)
+    except SystemExit:
+        raise  # it wants to end the job, with this status
+    except BaseException as error:
+        _show(error)
+        return _fail(folder, error)
+    return _give_back(folder, value, head["name"])
+
+
+def result_path(folder: str, attempt: object) -> str:
+    """Of each attempt its own: one that was killed must not hand in what the one before it left."""
+    return f"{folder}/result-{attempt}"
+
+
+def _give_back(folder: str, value: object, name: str) -> int:
+    try:
+        data = _pickled(value)
+    except BaseException as error:
+        _show(error)
+        kind = type(value).__name__
+        return _refuse(folder, f"cannot give back what {name} returned ({kind}): {_told(error)}")
+    _write(folder, {"kind": "value"}, data)
+    return 0
+
+
+def _fail(folder: str, error: BaseException) -> int:
+    import pickle
+
+    head = {"kind": "error", "message": _told(error), "traceback": _traceback(error)}
+    try:
+        data = _pickled(error)
+        pickle.loads(data)  # many an exception can be written and not be read
+    except BaseException:
+        data = b""
+    _write(folder, head, data)
+    return 1
+
+
+def _refuse(folder: str, message: str, error: "BaseException | None" = None) -> int:
+    sys.stderr.write(f"dibs: {message}\n")
+    traceback = "" if error is None else _traceback(error)
+    _write(folder, {"kind": "refused", "message": message, "traceback": traceback}, b"")
+    return 1
+
+
+def _write(folder: str, head: object, data: bytes) -> None:
+    path = result_path(folder, os.environ.get("DIBS_ATTEMPT", "1"))
+    with open(path + ".new", "wb") as file:
+        file.write(json.dumps(head).encode("ascii") + b"\n" + data)
+        file.flush()
+        os.fsync(file.fileno())
+    # Renamed, not written: whoever waits must see the whole of it or nothing.
+    os.rename(path + ".new", path)
+
+
+def _pickled(value: object) -> bytes:
+    try:
+        import cloudpickle as pickle
+    except ImportError:
+        import pickle
+    return bytes(pickle.dumps(value))
+
+
+def _named(text: str) -> object:
+    from importlib import import_module
+
+    module, _, name = text.partition(":")
+    found = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _status(value: object) -> int:
+    """What a runner returned, as the job's exit code."""
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return value & 0xFF if value >= 0 else 128 + -value  # subprocess tells a signal as -15
+    sys.stderr.write(f"dibs: the runner returned {value!r:.60}, and an exit code is a number\n")
+    return 1
+
+
+def _told(error: BaseException) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[-1]
+
+
+def _traceback(error: BaseException) -> str:
+    """From the function on: how it was called here is nobody's business."""
+    import traceback
+
+    place = error.__traceback__
+    inner = place.tb_next if place is not None else None
+    return "".join(traceback.format_exception(type(error), error, inner or place))
+
+
+def _show(error: BaseException) -> None:
+    sys.stderr.write(_traceback(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[-1]))
