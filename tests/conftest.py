@@ -1,5 +1,6 @@
 """Fixtures for whoever runs the installed command."""
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,17 +16,13 @@ settings.register_profile("the same each time", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("explore" if os.environ.get("DIBS_EXPLORE") else "the same each time")
 
-# They listen at the page's own port, or the next one that is free: one after the other each gets what it expects.
-_AT_THE_DOOR = ("web/", "daemon/test_door", "faults/test_door")
 
-
-@pytest.hookimpl(tryfirst=True)  # before xdist looks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Several processes share the tests by file, so that a file's daemon is started once."""
-    for item in items:
-        file = item.path.relative_to(Path(__file__).parent).as_posix()
-        group = "door" if file.startswith(_AT_THE_DOOR) else file
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.fixture(scope="module")
+def at_the_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The page's own port: of the processes that share the tests one at a time has to do with it."""
+    with open(tmp_path_factory.getbasetemp().parent / "door.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture

@@ -452,6 +452,52 @@ def test_a_decorated_function_of_a_module_is_imported_by_its_name(
     assert decorated.locked.submit(3).result(60) == 6
 
 
+def test_a_decorated_method_of_an_object_can_be_sent_too(here: World) -> None:
+    class Net:
+        def __init__(self, width: int) -> None:
+            self.width = width
+
+        @dibs.job(num_gpus=0)
+        def fit(self, steps: int) -> int:
+            return self.width * steps
+
+    net = Net(3)
+
+    assert net.fit(4) == 12
+    job = net.fit.submit(5)
+    assert (job.result(60), job.name, job.command) == (15, "fit", "fit(5)")
+    assert [one.result(60) for one in net.fit.wishing(priority=3).map([1, 2])] == [3, 6]
+    assert Net.fit.submit(net, 6).result(60) == 18
+
+
+def test_a_decorated_method_of_a_module_is_imported_by_its_name(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("methods.py").write_text(
+        "import dibs, threading\n"
+        "lock = threading.Lock()\n"  # it could not be pickled
+        "class Net:\n"
+        "    @dibs.job(num_gpus=0)\n"
+        "    def fit(self, x):\n"
+        "        with lock: return x\n"
+    )
+    monkeypatch.syspath_prepend("")
+    import methods  # type: ignore[import-not-found]
+
+    assert methods.Net().fit.submit(3).result(60) == 3
+
+
+def test_the_outer_of_two_decorators_has_the_last_word(here: World) -> None:
+    @dibs.job(num_gpus=0, name="outer")
+    @dibs.job(num_gpus=2, name="inner")
+    def one() -> int:
+        return 1
+
+    job = one.submit()
+
+    assert (job.result(60), job.name, job.gpus) == (1, "outer", ())
+
+
 def test_a_result_that_was_removed_is_said_to_be(here: World) -> None:
     @dibs.job(num_gpus=0)
     def one() -> int:
@@ -515,6 +561,25 @@ def test_a_function_can_be_awaited_through_the_loop(here: World) -> None:
             return await asyncio.get_running_loop().run_in_executor(executor, pow, 2, 10)
 
     assert asyncio.run(main()) == 1024
+
+
+def test_whoever_begins_to_await_while_the_daemon_is_away_gets_the_result_too(here: World) -> None:
+    socket, fence = here.state / "queue" / "socket", here.folder / "go on"
+
+    async def main() -> list[object]:
+        jobs = [dibs.submit(["sh", "-c", 'until [ -e "$0" ]; do sleep 0.05; done', str(fence)], num_gpus=0)]
+        jobs.append(dibs.submit("true", num_gpus=0, after=jobs[0]))
+        first = asyncio.ensure_future(asyncio.wait_for(jobs[0], 60))
+        await asyncio.to_thread(wait_until, lambda: jobs[0].id in the_watch()._listeners)
+        socket.rename(f"{socket}.away")
+        second = asyncio.ensure_future(asyncio.wait_for(jobs[1], 60))
+        await asyncio.to_thread(wait_until, lambda: jobs[1].id in the_watch()._listeners or second.done())
+        await asyncio.wait([second], timeout=0.5)  # it looks, and nobody answers
+        socket.with_name("socket.away").rename(socket)
+        fence.touch()
+        return [await first, await second]
+
+    assert asyncio.run(main()) == [0, 0]
 
 
 def test_awaiting_an_unknown_job_raises(here: World) -> None:

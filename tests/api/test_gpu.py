@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import types
 
 import pytest
@@ -132,6 +133,44 @@ def test_a_process_has_one_lease_at_a_time(here: World) -> None:
         dibs.gpu(gpus="0,1").take()
 
 
+def test_one_that_does_not_want_to_wait_does_not_wait_for_another_thread(here: World) -> None:
+    elsewhere = script(here, "elsewhere", seconds=600)
+    wait_until(here.holders)
+    patient = threading.Thread(target=lambda: dibs.gpu(gpus="0").take().release(), daemon=True)
+    patient.start()
+    wait_until(lambda: waiting(here))
+    told: list[str] = []
+
+    def ask() -> None:
+        with pytest.raises(dibs.BadInput) as refused:
+            dibs.gpu(gpus="0", wait=False).take()
+        told.append(refused.value.message)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(20)
+
+    assert told == ["this process waits for GPUs already"]
+    elsewhere.kill()
+    patient.join(20)
+    assert not patient.is_alive()
+    with dibs.gpu(gpus="0", wait=20) as leased:  # whoever waited has left nothing behind
+        assert leased.ids == (0,)
+
+
+def test_after_a_wait_in_vain_it_can_be_tried_again(here: World) -> None:
+    elsewhere = script(here, "elsewhere", seconds=600)
+    wait_until(here.holders)
+    lease = dibs.gpu(gpus="0", wait=False)
+    with pytest.raises(dibs.NoGpuNow):
+        lease.take()
+
+    elsewhere.kill()
+    wait_until(lambda: not here.holders())
+    with lease:
+        assert lease.ids == (0,)
+
+
 def test_parts_of_a_card_are_shared(here: World) -> None:
     code = "import dibs\nwith dibs.gpu(gpus='0', share=0.5, wait=20) as g: print(*g.ids)"
 
@@ -149,6 +188,9 @@ def test_parts_of_a_card_are_shared(here: World) -> None:
         ({"num_gpus": 3, "gpus": "0,1"}, "it wants 3 GPUs"),
         ({"gpus": "zero"}, "as a GPU"),
         ({"vram": "much"}, "as vram"),
+        ({"wait": "long"}, "as wait"),
+        ({"wait": None}, "as wait"),
+        ({"wait": float("nan")}, "as wait"),
     ],
 )
 def test_what_can_never_be_had_is_refused(here: World, wishes: dict[str, object], words: str) -> None:

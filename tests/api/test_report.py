@@ -67,12 +67,14 @@ def test_numbers_of_other_libraries_are_numbers(metrics: Path) -> None:
         ({"loss": True}, "it is no number"),
         ({"loss": None}, "it is no number"),
         ({"loss": [1]}, "it is no number"),
+        ({"loss": 10**5000}, "it is no number"),
+        (0.3, "it has no name"),
         ({f"name{i}": 0.123456789 for i in range(400)}, "400 values at once"),
     ],
 )
 @pytest.mark.parametrize("inside", [True, False])
 def test_nonsense_is_refused_inside_and_outside_of_a_job(
-    metrics: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, object], words: str, inside: bool
+    metrics: Path, monkeypatch: pytest.MonkeyPatch, values: object, words: str, inside: bool
 ) -> None:
     if not inside:
         monkeypatch.delenv("DIBS_METRICS")
@@ -83,7 +85,7 @@ def test_nonsense_is_refused_inside_and_outside_of_a_job(
     assert not metrics.exists()
 
 
-@pytest.mark.parametrize("step", [True, 1.5])
+@pytest.mark.parametrize("step", [True, 1.5, float("inf"), float("nan"), "five", [1]])
 def test_a_step_is_a_whole_number(metrics: Path, step: int) -> None:
     with pytest.raises(dibs.BadInput, match="as a step"):
         dibs.report(loss=1, step=step)

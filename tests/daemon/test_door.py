@@ -18,6 +18,8 @@ from dibs import __version__
 from dibs.daemon.door_peer import peer_uid
 from stories.outside import NOBODY, World, needs_root, wait_until
 
+pytestmark = pytest.mark.usefixtures("at_the_door")
+
 
 def listening_ports(pid: int) -> set[int]:
     """The TCP ports at which a process listens."""
@@ -163,7 +165,7 @@ def test_the_network_is_refused_without_tls(shared: House, host: str):
 
 
 def test_a_closed_door_lets_nobody_in_and_stays_closed(house: House):
-    street = open_page(house)
+    street = open_page(house, port=8399)  # beyond those that a daemon takes by itself
     with street.connect() as reader:
         reader.sendall(street.head("GET", "/v1/events") + b"\r\n")
         assert reader.recv(100)

@@ -32,7 +32,7 @@ def test_a_sweep_whose_first_trials_die_alike_is_held_with_the_cause(house: Hous
     last = trials(house, sweep)[2]["job"]
     assert held["why"].startswith("its first 3 trials failed alike; the last one: job ")
     assert "failed with exit code 3" in held["why"]
-    assert f"`dibs log {last}` shows it, `dibs sweep release 1` goes on" in held["why"]
+    assert f"`dibs log {last}` shows it; `dibs sweep release 1` goes on" in held["why"]
     assert 3 <= held["counts"]["failed"] < 8
 
     mended.touch()
@@ -47,7 +47,31 @@ def test_held_again_when_nothing_was_mended(house: House, mended: Path):
 
     act(house, sweep, "release")
 
-    assert until(house, sweep, "held")["counts"]["failed"] >= before + 3
+    held = until(house, sweep, "held")
+    assert held["counts"]["failed"] >= before + 3
+    assert held["why"].startswith("its first 3 trials since it was let go on failed alike")
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_sweep_that_is_held_quotes_the_last_line_of_the_last_job(house: House, stream):
+    sweep = begin(house, f"(echo first; echo '  no such layer: {{x}}'; echo) >&{stream}; exit 3", parallel=1)
+
+    assert "and its log ends with 'no such layer: 2'; `dibs log 3` shows it" in until(house, sweep, "held")["why"]
+
+
+def test_a_sweep_whose_project_fails_too_often_is_held_with_its_jobs(house: House, mended: Path):
+    """The first trials differ, so that it is not the sweep itself that gives up."""
+    command = f'test -e {mended} || exit $(( {{x}} % 3 + 1 )); echo loss={{x}} >> "$DIBS_METRICS"'
+    sweep = begin(house, command, {**WHOLE, "high": 11}, parallel=8, wishes={"project": "vision"})
+
+    held = wait_for(house, sweep, lambda seen: seen["state"] == "held")
+
+    assert held["why"].startswith("5 jobs of project vision failed one after another")
+    assert held["why"].endswith("; `dibs sweep release 1` goes on")
+    mended.touch()
+    wait_for(house, sweep, lambda seen: not house.get("/v1/jobs?state=running")["jobs"])
+    assert act(house, sweep, "release")["trials"] > 0
+    until(house, sweep, "finished")
 
 
 def test_trials_that_fail_in_different_ways_hold_nobody(house: House):
@@ -161,6 +185,26 @@ def test_more_samples_go_on_in_a_finished_sweep(house: House):
     assert len({trial["point"]["x"] for trial in after}) == 7
     reply = house.call("POST", f"/v1/sweeps/{sweep}/act", {"action": "edit", "samples": 5})
     assert (reply.status, reply.json["error"]["message"]) == (409, "sweep 1 has 7 trials already")
+
+
+@pytest.mark.parametrize(
+    ("more", "why", "remedy"),
+    [
+        ({}, "it has tried every point", "`dibs sweep retry-failed 1`"),
+        ({"samples": 2}, "it has all of its 2 trials", "`dibs sweep resume 1 --samples 3`"),
+    ],
+)
+def test_a_finished_sweep_that_has_nothing_left_is_not_resumed_and_says_what_to_do(
+    house: House, more, why, remedy
+):
+    sweep = begin(house, SQUARE, values("x", 1, 2, 3), **more)
+    before = until(house, sweep, "finished")
+
+    reply = house.call("POST", f"/v1/sweeps/{sweep}/act", {"action": "resume"})
+
+    assert (reply.status, reply.json["error"]["message"]) == (409, f"cannot resume sweep 1: {why}")
+    assert remedy in reply.json["error"]["remedy"]
+    assert look(house, sweep) == before
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,23 @@ def test_a_file_that_was_there_before_is_no_result(house: House, tmp_path: Path)
     assert "it is older than the trial" in trial["why"]
 
 
+def test_a_file_that_the_trial_before_left_is_no_result_however_soon_the_next_one_follows(
+    house: House, tmp_path: Path
+):
+    results = {"from": "file", "path": "out.json"}
+    command = "test {x} = 2 || echo '{\"loss\": {x}}' > out.json"
+
+    sweep = begin(
+        house, command, values("x", 1, 2, 3), parallel=1, results=results, wishes={"workdir": str(tmp_path)}
+    )
+
+    until(house, sweep, "finished")
+    first, second, third = trials(house, sweep)
+    assert (first["values"], third["values"]) == ([1.0], [3.0])
+    assert (second["state"], second["values"]) == ("failed", None)
+    assert "it is older than the trial" in second["why"]
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

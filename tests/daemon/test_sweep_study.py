@@ -132,6 +132,30 @@ def test_trials_that_are_not_worth_it_are_ended_early_and_say_so(house: House):
 # -- an adviser that dies --------------------------------------------------------------------------------
 
 
+# A hang is ended by the time limit, its children too.
+MISHAPS = (
+    'set -- {how} {x}; case "$1" in crash) exit 3;; hang) sleep 600;; nan) echo loss=nan >> "$DIBS_METRICS";; '
+    '*) echo "loss=$2" >> "$DIBS_METRICS";; esac'
+)
+
+
+def test_trials_that_crash_hang_or_find_nonsense_fail_and_the_search_goes_on(house: House):
+    how = values("how", "good", "crash", "hang", "nan")
+    wishes = {"num_gpus": 0, "time_limit_seconds": 1.0, "grace_seconds": 0.5}
+
+    sweep = begin(house, MISHAPS, how, WHOLE, method="adaptive", samples=20, seed=1, parallel=3, wishes=wishes)
+    done = until(house, sweep, "finished")
+
+    found = trials(house, sweep)
+    states_of = {name: {one["state"] for one in found if one["point"]["how"] == name} for name in how["values"]}
+    assert states_of == {"good": {"complete"}, "crash": {"failed"}, "hang": {"failed"}, "nan": {"failed"}}
+    whys = {one["point"]["how"]: one["why"] for one in found}
+    assert "exit code 3" in whys["crash"] and "time limit" in whys["hang"] and "nan" in whys["nan"]
+    assert done["best"][0]["point"]["how"] == "good"
+    complete = study_of(house, sweep).get_trials(states=[optuna.trial.TrialState.COMPLETE])
+    assert len(complete) == done["counts"]["complete"]
+
+
 def test_a_killed_adviser_is_replaced_and_no_trial_is_lost_or_repeated(house: House):
     sweep = begin(house, BOWL, *DENSE, method="adaptive", samples=25, seed=1, wishes={"num_gpus": 0})
     for made in (3, 9, 15):

@@ -147,6 +147,17 @@ def test_a_point_that_was_run_is_not_run_again_unless_somebody_insists(house: Ho
     assert until(house, insists, "finished")["counts"]["complete"] == 8
 
 
+def test_a_point_that_comes_twice_in_a_sweep_says_whose_result_it_has(house: House):
+    command = 'echo "loss=1" >> "$DIBS_METRICS"; : {x}{y}'
+    sweep = begin(house, command, values("x", 1, 11), values("y", 11, 1), parallel=4)
+
+    done = until(house, sweep, "finished")
+
+    assert done["counts"]["reused"] == 1  # 1 and 11, 11 and 1
+    whys = {trial["why"] for trial in trials(house, sweep) if trial["state"] == "reused"}
+    assert whys == {"the same as trial 1 of sweep 1"}
+
+
 def test_values_of_jobs_that_were_cleaned_away_are_still_there(house: House):
     first = begin(house)
     until(house, first, "finished")
@@ -156,6 +167,18 @@ def test_values_of_jobs_that_were_cleaned_away_are_still_there(house: House):
 
     assert until(house, again, "finished")["counts"]["reused"] == 8
     assert look(house, first)["best"][0]["values"] == [0.0]
+
+
+def test_another_value_of_a_variable_of_the_job_is_another_point(house: House):
+    command = 'echo "loss=$S" >> "$DIBS_METRICS"; : {x}'
+    until(house, begin(house, command, values("x", 1), wishes={"env": {"S": "1", "T": "1"}}), "finished")
+
+    other = begin(house, command, values("x", 1), wishes={"env": {"S": "2", "T": "1"}})
+    same = begin(house, command, values("x", 1), wishes={"env": {"T": "1", "S": "1"}})
+
+    assert until(house, other, "finished")["counts"]["complete"] == 1
+    assert until(house, same, "finished")["counts"]["reused"] == 1
+    assert trials(house, other)[0]["values"] == [2.0]
 
 
 def test_another_folder_or_another_metric_is_another_point(house: House, tmp_path: Path):

@@ -104,16 +104,19 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.parametrize("more", [{}, {"method": "random", "samples": 5}])
-def test_a_sweep_whose_conditions_leave_out_everything_ends_and_says_why(live, few, more):
+def test_a_sweep_whose_conditions_leave_out_everything_is_held_and_says_why(live, few, more):
     async def scenario(room: Room) -> None:
         sweep = room.add(where=["x > 10 ** 7"], **more)
-        done = await room.until(sweep, SweepState.FINISHED)
-        assert done.why == "its conditions left out 2,000 points in a row; there may be none that fits"
-        assert done.cursor == few
+        held = await room.until(sweep, SweepState.HELD)
+        assert held.why == (
+            "its conditions left out 2,000 points in a row; there may be none that fits;"
+            " `dibs sweep release 1` looks further"
+        )
+        assert held.cursor == few
         assert room.points(sweep) == []
 
-        room.parts.sweeping.act(sweep.id, "resume")
-        assert (await room.until(sweep, SweepState.FINISHED)).cursor == 2 * few  # it does not begin anew
+        room.parts.sweeping.act(sweep.id, "release")
+        assert (await room.until(sweep, SweepState.HELD)).cursor == 2 * few  # it does not begin anew
 
     live(scenario)
 

@@ -22,6 +22,8 @@ from dibs.daemon.door_keys import Keys, Right
 from edge.test_http import an_app, rss
 from stories.outside import World, wait_until
 
+pytestmark = pytest.mark.usefixtures("at_the_door")
+
 
 class Counted:
     """An app that knows how often somebody got as far as to it."""

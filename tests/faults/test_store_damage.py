@@ -15,7 +15,7 @@ from dibs.store.store import Store
 from store.builders import NOON, a_request
 from store.campaign import RUNS, Books, picture
 
-_CAMPAIGN = random.Random(7).choices(range(10_000), k=250)
+_CAMPAIGN = random.Random(7).choices(range(10_000), k=600)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def flip(path, start, stop):
 
 def test_the_campaign_is_worth_its_name(whole):
     killed, content = whole
-    states = {row[14] for row in content["jobs"]} | {state for _, state, _ in content["tally"]}
+    states = {state for _, state, _ in content["tally"]}
 
     assert {"queued", "running", "held", "succeeded", "failed", "cancelled"} <= states
     assert len(content["attempts"]) > 10 and content["dependencies"]

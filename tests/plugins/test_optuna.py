@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,6 +121,23 @@ def test_an_interrupt_ends_the_trials_that_run(queue: World, here: Path, study: 
     assert "KeyboardInterrupt" in ended.stderr
     assert [job["state"] for job in queue.client().jobs(project="interrupted")] == ["cancelled"] * 2
     assert [trial.state for trial in study.trials] == [TrialState.FAIL] * 2
+
+
+def test_who_does_not_hear_interrupts_keeps_its_trials(study: optuna.Study) -> None:
+    script = os.getpid()
+
+    def interrupts(trial: optuna.Trial) -> float:
+        os.kill(script, signal.SIGINT)
+        time.sleep(1)  # long enough to be ended by whoever heard it
+        return 1.0
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts what goes on in the background
+    try:
+        dibs.optimize(study, interrupts, n_trials=1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
 
 
 def test_a_study_in_memory_asks_and_tells_about_commands(here: Path) -> None:

@@ -180,6 +180,9 @@ def test_first_trials_that_fail_in_the_same_way_are_reason_to_hold_a_sweep():
     why = die_alike([failed()] * FIRST_TRIALS)
 
     assert why == "its first 3 trials failed alike; the last one: job 7 failed with exit code 1"
+    assert die_alike([failed()] * FIRST_TRIALS, is_anew=True).startswith(
+        "its first 3 trials since it was let go on failed alike"
+    )
 
 
 @pytest.mark.parametrize(

@@ -299,3 +299,40 @@ def test_numbers_of_python_arrive_as_they_are():
     [report] = reader.feed(f"x={math.pi!r}\n".encode())
 
     assert report.values["x"] == math.pi
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a=1", "b=2 a=3", "b=nan", "", "c=1", "junk", "b 7", '{"a": 4}', "a=x"]), max_size=30
+    ),
+    st.lists(st.integers(0, 100), max_size=6),
+    st.sampled_from([("a",), ("a", "b"), ()]),
+)
+def test_whoever_skims_a_file_finds_the_same_result_as_whoever_reads_every_line(lines, cuts, names):
+    content = "\n".join(lines).encode()
+    places = [0, *sorted(cuts), len(content)]
+    skimming, reading = MetricsReader(names), MetricsReader(names)
+
+    for begin, end in itertools.pairwise(places):
+        skimming.skim(content[begin:end])
+    reading.feed(content)
+
+    for reader in (skimming, reading):
+        reader.finish()
+    assert skimming.result().values == reading.result().values
+    assert bool(skimming.result().problem) == bool(reading.result().problem)
+
+
+def test_of_a_metric_that_is_told_a_million_times_only_the_last_line_is_looked_at():
+    looked_at = []
+
+    class Counting(MetricsReader):
+        def told(self, line):
+            looked_at.append(line)
+            return super().told(line)
+
+    reader = Counting(["loss"])
+    reader.skim(b"loss=1\n" * 1_000_000 + b"loss=5\n")
+
+    assert reader.result().values == (5.0,)
+    assert looked_at == ["loss=5"]

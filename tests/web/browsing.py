@@ -1,11 +1,14 @@
 """A browser in front of a real daemon, and what must never happen in it."""
 
 import json
+import os
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
@@ -18,6 +21,23 @@ NARROW = {"width": 380, "height": 800}
 REBOUND = "rebound.example"
 
 expect.set_options(timeout=PATIENCE)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) != 0
+
+
+# Of its own for each daemon, and below those that the kernel hands out: one that begins anew finds its own again.
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_ports = (port for port in range(20_000 + 500 * _worker, 20_500 + 500 * _worker) if _is_free(port))
+_taken: WeakKeyDictionary[House, int] = WeakKeyDictionary()
+
+
+def _port_of(house: House) -> int:
+    if house not in _taken:
+        _taken[house] = next(_ports)
+    return _taken[house]
 
 
 class Watch:
@@ -56,7 +76,7 @@ class Site:
     """The page of a daemon: where it is, and the token that lets a browser in."""
 
     def __init__(self, house: House, **wishes: Any) -> None:
-        street = open_page(house, **wishes)
+        street = open_page(house, **{"port": _port_of(house), **wishes})
         self.house = house
         self.address = f"http://{street.name}/"
         answer = street.get("/v1/status")

@@ -9,6 +9,8 @@ from daemon.house import House
 from stories.outside import wait_until
 from web.browsing import PLACE, Site, Watch, go
 
+pytestmark = pytest.mark.usefixtures("at_the_door")
+
 
 @pytest.fixture(autouse=True)
 def running(house: House) -> House:

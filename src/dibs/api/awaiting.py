@@ -2,10 +2,11 @@
 
 import asyncio
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dibs.api.watch import News, the_watch
-from dibs.errors import DibsError
+from dibs.errors import DibsError, NoDaemon
 
 if TYPE_CHECKING:
     from dibs.api.job import Job
@@ -27,7 +28,8 @@ async def result_of(job: "Job") -> Any:
     def begin() -> None:
         with watch.listening():
             watch.add(job.id, hear)
-        watch.look([job.id])  # it may have been over for long
+        with suppress(NoDaemon):  # the watch looks by itself when the daemon is back
+            watch.look([job.id])  # it may have been over for long
 
     try:
         await asyncio.to_thread(begin)

@@ -194,8 +194,10 @@ def label_of(function: object) -> str:
 
 def _home_of(function: object) -> str:
     """Where a function is written: what one was seen to need says nothing of another of the same name."""
-    inner = getattr(function, "func", function)
-    code = getattr(getattr(inner, "__wrapped__", inner), "__code__", None)
+    from inspect import unwrap
+
+    inner: Any = getattr(function, "func", function)
+    code = getattr(unwrap(inner), "__code__", None)
     return str(getattr(code, "co_filename", "")) or type(inner).__module__
 
 

@@ -3,8 +3,8 @@
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from types import MethodType, ModuleType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from dibs.api.job import Job
 from dibs.api.wishes import Wishes
@@ -20,11 +20,11 @@ class Submitter(Generic[_P, _T]):
     """A function with wishes. Called, it runs here; `submit` and `map` make jobs of it."""
 
     def __init__(self, function: Callable[_P, _T], wishes: dict[str, Any], options: dict[str, Any]) -> None:
+        functools.update_wrapper(self, function)  # first: a function that is a Submitter has these fields as well
         self._function = function
         self._wishes = wishes
         self._options = options  # python, runner, by_value
         self._made: Shipping | None = None
-        functools.update_wrapper(self, function)
 
     def __call__(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return self._function(*args, **kwargs)
@@ -56,7 +56,8 @@ class Submitter(Generic[_P, _T]):
         return self._made
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:
-        return self if owner is None else functools.partial(cast("Callable[..., Any]", self), owner)
+        """As a method: of an object it can be called and sent alike."""
+        return self if owner is None else Submitter(MethodType(self, owner), self._wishes, self._options)
 
     def __reduce__(self) -> Any:
         """By its name where a job can import it; else whole."""

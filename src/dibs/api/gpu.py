@@ -44,7 +44,7 @@ class GpuLease:
         if not self._wishes.num_gpus:
             raise BadInput("cannot lease 0 GPUs", remedy="num_gpus is 1 or more")
         self._gpus = gpus
-        self._seconds = None if wait is True else float(wait)
+        self._seconds = _seconds(wait)
         self._name = name or _program()
         self._lent: Lent | None = None
         self._inner = ""  # where others lease of what we hold
@@ -78,21 +78,26 @@ class GpuLease:
         from dibs.model.claims import gpu_environment
 
         with _turn:
-            if _current is not None and _current._pid == os.getpid():
+            if _current is not None:
+                ids = ", ".join(map(str, _current.ids))
                 raise BadInput(
-                    f"this process has leased GPU {', '.join(map(str, _current.ids))} already",
+                    f"this process has leased GPU {ids} already" if ids else "this process waits for GPUs already",
                     remedy="all of a process sees the same GPUs: ask for as many as it needs at once",
                 )
+            _current = self
+        try:
             wishes = self._wishes
             if cuda_has_started():
                 wishes = replace(wishes, only=self._cards_of_cuda())
-            self._inner = _inner_leases()
-            self._lent = borrow(
-                wishes, gpus=self._gpus, label=self._name, environ=os.environ, seconds=self._seconds
-            )
-            self._pid = os.getpid()
-            _current = self
-            self._set({**gpu_environment(self._lent.claims), **_leasing_in(self._inner)})
+            inner = _inner_leases()
+            # It may wait for hours: not with the lock, other threads are told so at once.
+            lent = borrow(wishes, gpus=self._gpus, label=self._name, environ=os.environ, seconds=self._seconds)
+            with _turn:
+                self._lent, self._inner, self._pid = lent, inner, os.getpid()
+                self._set({**gpu_environment(lent.claims), **_leasing_in(inner)})
+        except BaseException:
+            _current = None
+            raise
         return self
 
     def release(self) -> None:
@@ -180,6 +185,15 @@ def _driver_has_started() -> bool:
         return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != _NOT_INITIALISED)
     except (OSError, AttributeError):
         return False
+
+
+def _seconds(wait: object) -> float | None:
+    """How long somebody waits at most; None: for as long as it takes."""
+    if wait is True:
+        return None
+    if not isinstance(wait, int | float) or not wait >= 0:
+        raise BadInput(f"cannot read {wait!r:.60} as wait", remedy="it is True, False, or seconds")
+    return float(wait)
 
 
 def _inner_leases() -> str:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import SupportsFloat, SupportsIndex
 
 from dibs.errors import BadInput
@@ -17,13 +18,13 @@ def report(values: Mapping[str, Number] | None = None, /, *, step: int | None = 
 
     Names that are no keywords come in a mapping: `dibs.report({"val/loss": 0.3})`.
     """
+    if values is not None and not isinstance(values, Mapping):
+        raise BadInput(f"cannot report {values!r:.60}: it has no name", remedy="dibs.report(loss=0.3, step=5)")
     told = {name: _number(name, value) for name, value in {**(values or {}), **more}.items()}
     if not told:
         raise BadInput("there is nothing to report", remedy="dibs.report(loss=0.3, step=5)")
     if step is not None:
-        if isinstance(step, bool) or int(step) != step:
-            raise BadInput(f"cannot report {step!r:.60} as a step", remedy="it is a whole number")
-        told["step"] = int(step)
+        told["step"] = _step(step)
     line = " ".join(f"{name}={value!r}" for name, value in told.items()).encode() + b"\n"
     if len(line) > _LONGEST:
         raise BadInput(f"cannot report {len(told)} values at once", remedy="report them in several calls")
@@ -43,11 +44,21 @@ def _number(name: str, value: Number) -> float | int:
         raise BadInput(f"cannot report {name!r:.60}: it is no name", remedy="names look like loss or val/loss")
     if isinstance(value, bool | str | bytes):
         raise BadInput(f"cannot report {name}={value!r:.60}: it is no number", remedy="report numbers")
-    if isinstance(value, int):
-        return value
     try:
-        return float(value)
+        number = float(value)
+    except OverflowError as error:
+        raise BadInput(
+            f"cannot report {name}: it is no number below 1e308", remedy="report smaller ones"
+        ) from error
     except (TypeError, ValueError) as error:
         raise BadInput(
             f"cannot report {name}={value!r:.60}: it is no number", remedy="of a tensor, report loss.item()"
         ) from error
+    return value if isinstance(value, int) else number
+
+
+def _step(step: int) -> int:
+    with suppress(TypeError, ValueError, OverflowError):
+        if not isinstance(step, bool) and int(step) == step:
+            return int(step)
+    raise BadInput(f"cannot report {step!r:.60} as a step", remedy="it is a whole number")

@@ -32,6 +32,8 @@ class Consequences:
         # Inside the turn that records it, which may still fail: whoever hears it looks at the store later.
         self.when_touched: Callable[[JobId], None] = lambda job: None  # it has started, or ended
         self.when_retried: Callable[[Sequence[JobId]], None] = lambda jobs: None
+        # Because others of their group had failed. Who hears it records what follows in the same turn.
+        self.when_broken: Callable[[Sequence[JobId], str, float], None] = lambda jobs, why, now: None
         self.load_marks()
 
     # -- what the engine tells -------------------------------------------------------------------------
@@ -208,6 +210,7 @@ class Consequences:
         if verdicts.hold and (jobs := self._store.queue.waiting_of(group)):
             self._store.queue.hold(jobs, verdicts.hold)
             self.changed(jobs, State.HELD, now, verdicts.hold)
+            self.when_broken(jobs, verdicts.hold, now)
             self._engine.load_waiting()
         if verdicts.rest or verdicts.trust or verdicts.quarantine:
             rested = {*verdicts.trust, *verdicts.quarantine}

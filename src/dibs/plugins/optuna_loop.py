@@ -97,10 +97,11 @@ class _Queued:
     @contextmanager
     def ended_by_an_interrupt(self) -> Iterator[None]:
         """Optuna waits for its threads before it lets an interrupt through; so their jobs are ended first."""
-        if threading.current_thread() is not threading.main_thread():  # interrupts are the main thread's
+        before = signal.getsignal(signal.SIGINT)
+        is_main = threading.current_thread() is threading.main_thread()  # interrupts are the main thread's
+        if not is_main or before in (signal.SIG_IGN, None):  # None: somebody hears them who is no Python
             yield
             return
-        before = signal.getsignal(signal.SIGINT)
 
         def end(number: int, frame: FrameType | None) -> None:
             self._is_ending = True

@@ -107,7 +107,7 @@ def _kind(outcome: Outcome) -> str:
     return str(outcome.cause)
 
 
-def die_alike(first: Sequence[Trial]) -> str:
+def die_alike(first: Sequence[Trial], *, is_anew: bool = False) -> str:
     """Why a sweep is held whose first trials, these, all failed in the same way; empty where they did not.
 
     What somebody cancelled and what was lost has no kind of failure, and says nothing about the others.
@@ -122,7 +122,8 @@ def die_alike(first: Sequence[Trial]) -> str:
     if not first[0].cause:
         return ""
     last = first[-1]
-    return f"its first {len(first)} trials failed alike; the last one: {last.why}"
+    since = " since it was let go on" if is_anew else ""
+    return f"its first {len(first)} trials{since} failed alike; the last one: {last.why}"
 
 
 # -- when it is over ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dibs.sweeps.dropping import line_without, words_without
@@ -43,10 +44,15 @@ class CommandTemplate:
             self._templates[gone] = self._template(gone)
         return self._templates[gone].expand(values)
 
-    def fingerprint(self, point: Point, workdir: str) -> str:
-        """What tells this point from others, of any sweep: its command, where it runs, where its numbers are."""
+    def fingerprint(self, point: Point, workdir: str, variables: Mapping[str, str] | None = None) -> str:
+        """What tells this point from others, of any sweep: its command, where it runs, where its numbers are.
+
+        So do variables that were given to the job. Without any it is what it was before they counted.
+        """
         command = self.expand(point)
-        told = [self._shell if isinstance(command, str) else "", command, workdir, *self._source]
+        told: list[object] = [self._shell if isinstance(command, str) else "", command, workdir, *self._source]
+        if variables:
+            told.append(sorted(variables.items()))
         return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
 
     def _template(self, gone: frozenset[str], *, allow_unused: bool = True) -> LineTemplate | WordsTemplate:

@@ -7,7 +7,7 @@ half written is another number. Of a metric that is reported often the last valu
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dibs.sweeps.logpattern import LogPattern, shown_pattern
@@ -39,7 +39,7 @@ class Tally:
 
     def __init__(self, names: Sequence[str], hint: str = "") -> None:
         """Without names every number is kept. The hint goes on about a metric of which nothing was seen."""
-        self._names = tuple(names)
+        self.names = tuple(names)
         self._hint = hint
         self._last: dict[str, float | str] = {}  # a number, or what is wrong with it
         self._others: dict[str, None] = {}  # names we were not asked for, in their order
@@ -53,7 +53,7 @@ class Tally:
         for name, given in told.items():
             if name == STEP:
                 continue
-            if self._names and name not in self._names:
+            if self.names and name not in self.names:
                 if len(self._others) < _MOST_OTHERS:
                     self._others[name[:_SHOWN]] = None
                 continue
@@ -73,10 +73,10 @@ class Tally:
         """What the trial came to, now that nothing will follow."""
         if self.problem:
             return Result(None, self.problem)
-        for name in self._names:
+        for name in self.names:
             if name not in self._last:
                 return Result(None, f"{name} was not reported{self._what_else()}")
-        values = [self._last[name] for name in self._names or sorted(self._last)]
+        values = [self._last[name] for name in self.names or sorted(self._last)]
         return Result(tuple(value for value in values if isinstance(value, float)))
 
     def _what_else(self) -> str:
@@ -95,6 +95,19 @@ class Reader:
         """What the lines told that are whole now."""
         return self._read(self._lines.feed(data))
 
+    def skim(self, data: bytes) -> None:
+        """As `feed`, for whoever only wants the result: of a metric that is told often the last line counts."""
+        lines = self._lines.feed(data)
+        missing = set(self._tally.names)
+        read: list[tuple[Mapping[str, object] | None, str]] = []
+        while lines and (missing or not self._tally.names):
+            line = _text(lines.pop())
+            told = self.told(line)
+            missing.difference_update(told or ())
+            read.append((told, line))
+        for told, line in reversed(read):
+            self._tally.take(told, line)
+
     def finish(self) -> list[Report]:
         """What a last line without an end told. For a command that ended well: a killed one tore it off."""
         return self._read(self._lines.finish())
@@ -112,8 +125,9 @@ class Reader:
         """The names and values of a line; None where it has none."""
         raise NotImplementedError
 
-    def _read(self, lines: Sequence[str]) -> list[Report]:
-        reports = [self._tally.take(self.told(line), line) for line in lines]
+    def _read(self, lines: Iterable[bytes]) -> list[Report]:
+        texts = map(_text, lines)
+        reports = (self._tally.take(self.told(line), line) for line in texts)
         return [report for report in reports if report]
 
 
@@ -167,16 +181,16 @@ class _Lines:
         self._end, *self._others = ends
         self._rest = b""
 
-    def feed(self, data: bytes) -> list[str]:
+    def feed(self, data: bytes) -> list[bytes]:
         for other in self._others:
             data = data.replace(other, self._end)
         *whole, rest = (self._rest + data).split(self._end)
         self._rest = rest[: _LONGEST_LINE + 1]
-        return [_text(line) for line in whole if line.strip()]
+        return [line for line in whole if line and not line.isspace()]
 
-    def finish(self) -> list[str]:
+    def finish(self) -> list[bytes]:
         rest, self._rest = self._rest, b""
-        return [_text(rest)] if rest.strip() else []
+        return [rest] if rest.strip() else []
 
 
 def _text(line: bytes) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dibs.engine.sweeps.parts import Parts
+from dibs.engine.sweeps.parts import Parts, Search
 from dibs.engine.sweeps.work import hold_waiting, jobs_in
 from dibs.errors import BadInput, Conflict
 from dibs.model.jobs import State
@@ -77,9 +77,29 @@ def _resume(parts: Parts, sweep: Sweep, samples: int | None, parallel: int | Non
     edited = _edited(parts, sweep, samples, parallel)
     if sweep.state is SweepState.RUNNING and edited == sweep:
         return Acted(False)
+    if sweep.state is SweepState.FINISHED:
+        _refuse_if_done(parts, edited)
     due = _mark_due(parts, sweep, lambda why: why.endswith(_STOPPED)) if sweep.state is SweepState.STOPPED else 0
     _run_on(parts, edited)
     return Acted(True, due + _release_jobs(parts, sweep.id))
+
+
+def _refuse_if_done(parts: Parts, sweep: Sweep) -> None:
+    """Raise Conflict where a finished sweep could only finish again."""
+    search = Search(sweep.spec)
+    made = sum(parts.table.counts(sweep.id).values())
+    points = None if search.spec.method == "adaptive" else search.points.size
+    if points is not None and (made >= points or sweep.cursor >= points):
+        why, remedy = "it has tried every point", ""
+    elif search.size is not None and made >= search.size:
+        why = f"it has all of its {search.size} trials"
+        remedy = f"`dibs sweep resume {sweep.id} --samples {made + 1}` or more goes on, "
+    else:
+        return
+    raise Conflict(
+        f"cannot resume sweep {sweep.id}: {why}",
+        remedy=f"{remedy}`dibs sweep retry-failed {sweep.id}` tries failed ones again",
+    )
 
 
 def _retry_failed(parts: Parts, sweep: Sweep) -> Acted:

@@ -164,7 +164,7 @@ class Begin:
             number=number,
             point=following.point,
             command=work.search.command(following.point).shown,
-            fingerprint=work.search.fingerprint(following.point, sweep.request.workdir),
+            fingerprint=work.search.fingerprint(following.point, sweep.request),
             study=following.study,
         )
         before = None if work.search.spec.rerun else work.table.done_before(trial.fingerprint)

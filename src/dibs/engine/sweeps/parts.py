@@ -66,9 +66,10 @@ class Search:
         words = self._template.expand(dict(point))
         return Command.line(words, self.spec.shell) if isinstance(words, str) else Command.exact(words)
 
-    def fingerprint(self, point: Point, workdir: str) -> str:
+    def fingerprint(self, point: Point, request: Request) -> str:
         """The same work, measured by the same metrics."""
-        return " ".join([self._template.fingerprint(dict(point), workdir), *self.metric_names])
+        found = self._template.fingerprint(dict(point), request.workdir, dict(request.env))
+        return " ".join([found, *self.metric_names])
 
     def parallel(self, parts: Parts, wishes: Wishes) -> int:
         """How many trials are open at once: as asked for, or as many as there are places for such jobs."""

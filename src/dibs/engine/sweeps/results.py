@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from dibs.engine.hand import Open
 from dibs.engine.sweeps.parts import Parts
 from dibs.model.jobs import Job, State
 from dibs.model.sweeps import Trial
+from dibs.paths import network_file_system
 from dibs.store.rows import JobRow
 
 if TYPE_CHECKING:
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
 METRICS = "metrics"  # in the attempt's folder; DIBS_METRICS leads there
 _PIECE = 256 * 1024  # bytes
 _MOST_READ = 64 * 1024**2  # bytes at once; of what is longer only the end counts
+_IS_OLDER = "it is older than the trial, which has not written it"
 _MOST_IN_FILE = 16 * 1024**2  # bytes of a result file
-_CLOCKS_DIFFER = 2.0  # seconds; a file system may round, and a file server has a clock of its own
+_TICK = 0.01  # seconds at most; the kernel stamps files with the time of its last one
+_LAST_WORDS = 4096  # bytes of a log
+_LONGEST_WORDS = 120  # letters of its last line, in a sentence
+_CLOCKS_DIFFER = 2.0  # seconds; a file server has a clock of its own, and some file systems round
 
 
 class Unreadable(Exception):
@@ -40,6 +45,7 @@ class TrialReader:
         self._parts = parts
         self._names = [metric.name for metric in spec.metrics]
         self._tails: dict[int, _Tail] = {}  # by the trial's number
+        self._last_file: tuple[_Identity, _Attempt] | None = None  # whose result was read from a file last
 
     async def new_reports(self, trial: Trial, running: Open) -> list[tuple[int, float]]:
         """What a running trial has said of the first metric since the last time, by step."""
@@ -77,6 +83,17 @@ class TrialReader:
         found: tuple[float, ...] = values
         return found
 
+    async def last_words(self, row: JobRow) -> str:
+        """The last line that a job said, on stderr rather than on stdout; empty where there is none."""
+        if not row.folder:
+            return ""
+        out, err = self._parts.results.streams(row.job, row.folder)
+        try:
+            said: str = await self._parts.aside(lambda: _last_line(err) or _last_line(out))
+        except TimeoutError:
+            return ""
+        return said
+
     def forget(self, trial: Trial) -> None:
         self._tails.pop(trial.number, None)
 
@@ -86,7 +103,7 @@ class TrialReader:
         is_whole = row.job.state is State.SUCCEEDED
 
         def read() -> _Found:
-            tail.read()
+            tail.skim()
             return tail.result(is_whole)
 
         return read
@@ -95,11 +112,19 @@ class TrialReader:
         from dibs.sweeps.results import read_result_file
 
         path = os.path.join(row.job.request.workdir, fill_in(self._spec.results.path, row.job))
-        began = (row.started_at or 0.0) - _CLOCKS_DIFFER
+        began = row.started_at or 0.0
+        attempt = (row.job.id, row.job.attempts)
 
         def read() -> _Found:
             try:
-                content = _whole_file(path, began)
+                content, identity = _whole_file(path, began)
+                if (
+                    self._last_file is not None
+                    and self._last_file[0] == identity
+                    and self._last_file[1] != attempt
+                ):
+                    raise ValueError(_IS_OLDER)
+                self._last_file = identity, attempt
             except (OSError, ValueError) as error:
                 said = error.strerror if isinstance(error, OSError) else str(error)
                 return None, f"cannot read {path}: {said}"
@@ -125,6 +150,8 @@ class TrialReader:
         return [(f"{folder}/{METRICS}", MetricsReader(self._names))]
 
 
+_Identity = tuple[int, int, int]  # of a file: its device, its number there, when it was written
+_Attempt = tuple[int, int]  # a job, and which of its attempts
 _Found = tuple[tuple[float, ...] | None, str]
 
 
@@ -138,6 +165,12 @@ class _Tail:
 
     def read(self) -> "list[Report]":
         return [report for stream in self.streams for report in stream.read()]
+
+    def skim(self) -> None:
+        """Read on where only the result is wanted: millions of reports would fill the memory."""
+        for stream in self.streams:
+            for piece in stream.pieces():
+                stream.reader.skim(piece)
 
     def result(self, is_whole: bool) -> _Found:
         """The numbers of the stream that has them all; else what the first one is short of."""
@@ -157,12 +190,15 @@ class _Stream:
     offset: int = 0
 
     def read(self) -> "list[Report]":
-        """What is new; nothing where there is no such file yet, or it is no plain one."""
-        found: list[Report] = []
+        """What is new."""
+        return [report for piece in self.pieces() for report in self.reader.feed(piece)]
+
+    def pieces(self) -> Iterator[bytes]:
+        """What is new, piece by piece; nothing where there is no such file yet, or it is no plain one."""
         try:
             handle = _open(self.path)
         except OSError:
-            return found
+            return
         try:
             size = os.fstat(handle).st_size
             is_cut = size - self.offset > _MOST_READ
@@ -172,14 +208,13 @@ class _Stream:
             while self.offset < size and (piece := os.read(handle, min(_PIECE, size - self.offset))):
                 self.offset += len(piece)
                 if is_cut:  # what comes first is the end of a line, and half a name is another name
-                    self.reader.feed(b"\n")
+                    yield b"\n"
                     piece, is_cut = piece[piece.find(b"\n") + 1 :], False
-                found += self.reader.feed(piece)
+                yield piece
         except OSError:
             pass  # what could be read counts
         finally:
             os.close(handle)
-        return found
 
 
 def _open(path: str) -> int:
@@ -191,13 +226,33 @@ def _open(path: str) -> int:
     return handle
 
 
-def _whole_file(path: str, began: float) -> bytes:
-    """ValueError for a file that is not what this trial left."""
+def _last_line(path: str) -> str:
+    """Short, and fit for a sentence."""
+    try:
+        with open(_open(path), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_WORDS))
+            lines = file.read(_LAST_WORDS).decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    line = next((line for line in reversed(lines) if line.strip()), "")
+    shown = "".join(letter if letter.isprintable() else " " for letter in line).strip()
+    return shown if len(shown) <= _LONGEST_WORDS else f"{shown[: _LONGEST_WORDS - 3]}..."
+
+
+def _whole_file(path: str, began: float) -> tuple[bytes, _Identity]:
+    """What is in it, and what tells it from other files; ValueError for one that is not what this trial left."""
     handle = _open(path)
     with open(handle, "rb") as file:
         about = os.fstat(handle)
-        if about.st_mtime < began:
-            raise ValueError("it is older than the trial, which has not written it")
+        if about.st_mtime < began - _blur(path, about):
+            raise ValueError(_IS_OLDER)
         if about.st_size > _MOST_IN_FILE:
             raise ValueError(f"it has {about.st_size} bytes, and a result is short")
-        return file.read(_MOST_IN_FILE)
+        return file.read(_MOST_IN_FILE), (about.st_dev, about.st_ino, about.st_mtime_ns)
+
+
+def _blur(path: str, about: os.stat_result) -> float:
+    """How many seconds a file that was written after a moment may seem to be older than that moment."""
+    if about.st_mtime_ns % 1_000_000_000 == 0 or network_file_system(path):
+        return _CLOCKS_DIFFER
+    return _TICK

@@ -113,9 +113,10 @@ class SweepRun:
             is_exhausted=self._begin.is_exhausted(sweep),
         ):
             return
-        why = ""
         if self._begin.left_out >= MOST_LEFT_OUT:
             why = f"its conditions left out {self._begin.left_out:,} points in a row; there may be none that fits"
-            self._begin.left_out = 0  # whoever resumes it wants more to be looked at
+            self._begin.left_out = 0  # whoever lets it go on wants more to be looked at
+            work.hold(f"{why}; `dibs sweep release {work.id}` looks further")
+            return
         with self._parts.engine.change() as now:
-            work.parts.book.changed(replace(sweep, state=SweepState.FINISHED, why=why, ended_at=now), now)
+            work.parts.book.changed(replace(sweep, state=SweepState.FINISHED, why="", ended_at=now), now)

@@ -56,7 +56,8 @@ def _as_its_twin(work: Work, trial: Trial) -> Trial | None:
     if twin.state is TrialState.OPEN:
         return None
     if twin.state is TrialState.COMPLETE:
-        return replace(trial, state=TrialState.REUSED, values=twin.values, seconds=twin.seconds)
+        why = f"the same as trial {twin.number} of sweep {twin.sweep}"
+        return replace(trial, state=TrialState.REUSED, values=twin.values, seconds=twin.seconds, why=why)
     why = f"trial {twin.number} of the same point has {twin.state}"
     return replace(trial, state=TrialState.FAILED, why=f"{why}: {twin.why}" if twin.why else why)
 
@@ -77,17 +78,20 @@ async def _record(work: Work, advice: Advice, ended: Sequence[Trial]) -> None:
         if trial.job is not None:
             work.jobs.discard(trial.job)
         work.reader.forget(trial)
-    _hold_where_all_die(work)
+    await _hold_where_all_die(work)
     await advice.tell(done)
     work.parts.reach("sweep-told")
 
 
-def _hold_where_all_die(work: Work) -> None:
+async def _hold_where_all_die(work: Work) -> None:
     sweep = work.table.sweep(work.id)
     if sweep.state is not SweepState.RUNNING:
         return
     first = work.table.first_ended(work.id, sweep.counts_from, FIRST_TRIALS)
-    if why := die_alike(first):
+    if why := die_alike(first, is_anew=sweep.counts_from > 0):
         job = first[-1].job
-        look = f"`dibs log {job}` shows it, " if job is not None else ""
-        work.hold(f"{why}; {look}`dibs sweep release {work.id}` goes on")
+        if job is not None and job in work.parts.engine.store.listing.states([job]):
+            if said := await work.reader.last_words(work.parts.engine.store.listing.row(job)):
+                why = f"{why}, and its log ends with {said!r}"
+            why = f"{why}; `dibs log {job}` shows it"
+        work.hold(f"{why}; `dibs sweep release {work.id}` goes on")

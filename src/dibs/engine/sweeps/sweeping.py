@@ -103,6 +103,7 @@ class Sweeping:
         self._has_any = bool(self._table.page((), below=None, limit=1))
         consequences.when_touched = self._touched
         consequences.when_retried = self._heard_of_retries
+        consequences.when_broken = self._hold_with
         if self._has_any:
             # What its end was asked for says so, also where it ended while nobody looked.
             engine.hand.why_stopped |= self._table.pruned_jobs()
@@ -262,6 +263,15 @@ class Sweeping:
         for run in self._runs.values():
             if job in run.work.jobs:
                 run.wake()
+
+    def _hold_with(self, jobs: Sequence[JobId], why: str, now: float) -> None:
+        """Hold the sweeps of jobs that were held because others like them fail: no more are to be begun."""
+        for number in sorted({trial.sweep for trial in self._table.of_jobs(jobs)}) if self._has_any else ():
+            sweep = self._table.sweep(number)
+            if sweep.state is SweepState.RUNNING:
+                what, _, _ = why.partition(";")
+                goes_on = f"`dibs sweep release {number}` goes on"
+                self._parts.book.changed(replace(sweep, state=SweepState.HELD, why=f"{what}; {goes_on}"), now)
 
     def _heard_of_retries(self, jobs: Sequence[JobId]) -> None:
         if self._has_any and not self._is_closed:
