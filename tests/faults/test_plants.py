@@ -102,7 +102,8 @@ def test_without_a_plant_there_is_nothing_to_complain_of(world: World, kill_shim
     ],
 )
 def test_the_checker_sees_a_run_that(world: World, plant: str, kill_shims: bool, words: str) -> None:
-    campaign = Campaign(world, jobs=6, seconds=0.5, program=planted(world, PLANTS[plant]))
+    # Long enough that what runs still does when the next `dibs run` has come up, on a busy machine too.
+    campaign = Campaign(world, jobs=6, seconds=2.5, program=planted(world, PLANTS[plant]))
 
     _crash_while_jobs_run(campaign, kill_shims=kill_shims)
 
