@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,7 +51,12 @@ def connect(path: str, seconds: float = PATIENCE) -> socket.socket:
     try:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(seconds)
-        connection.connect(f"/proc/self/fd/{handle}/{name}")
+        while True:
+            try:
+                connection.connect(f"/proc/self/fd/{handle}/{name}")
+                break
+            except BlockingIOError:  # so many wait to be let in that the kernel takes no more
+                time.sleep(0.01)
     finally:
         os.close(handle)
     return connection

@@ -31,7 +31,7 @@ export function Bulk({ refresh }: { refresh: () => void }) {
       <button onClick={() => void run("release")}>Release</button>
       <form onSubmit={(event) => void prioritise(event)}>
         <label>
-          Priority <input name="priority" type="number" min={-999999} max={999999} value={0} required />
+          Priority <input name="priority" type="number" min={-999999} max={999999} defaultValue="0" required />
         </label>
         <button>Set</button>
       </form>
