@@ -20,11 +20,12 @@ class Reference(click.ParamType):  # type: ignore[type-arg]  # generic only in n
     """A job as somebody names it. The shell can complete it."""
 
     name = "ref"
+    ways = "a job is named by its number, its name, @ for the last one, or a range 3-9"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value).strip()
         if not text or len(text) > _LONGEST or "\0" in text:
-            self.fail("a job is named by its number, its name, @ for the last one, or a range 3-9", param, ctx)
+            self.fail(self.ways, param, ctx)
         return text
 
     def shell_complete(

@@ -7,6 +7,7 @@ half written is another number. Of a metric that is reported often the last valu
 import json
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -84,7 +85,7 @@ class Tally:
         return f"; what was reported is {', '.join(others)}" if others else self._hint
 
 
-class Reader:
+class Reader(ABC):
     """Reads a growing file line by line; what a line tells is for its kinds to know."""
 
     def __init__(self, names: Sequence[str], ends: Sequence[bytes], hint: str = "") -> None:
@@ -121,9 +122,9 @@ class Reader:
         """What the trial came to, now that nothing will follow."""
         return self._tally.result()
 
+    @abstractmethod
     def told(self, line: str) -> Mapping[str, object] | None:
         """The names and values of a line; None where it has none."""
-        raise NotImplementedError
 
     def _read(self, lines: Iterable[bytes]) -> list[Report]:
         texts = map(_text, lines)
