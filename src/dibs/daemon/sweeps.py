@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Response
 
-from dibs.daemon import models, objects
+from dibs.daemon import models
+from dibs.daemon import sweep_objects as objects
 from dibs.daemon.answers import Answer, StrictRoute, errors
 from dibs.daemon.desk import Desk
 from dibs.daemon.like import ground_of
