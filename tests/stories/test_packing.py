@@ -135,7 +135,11 @@ def test_who_runs_out_of_memory_in_company_is_tried_again_alone(world: World, ca
     second = info(world, 2)
     assert second["attempts_list"][0]["cause"] == "gpu-oom"
     assert second["attempts_list"][0]["message"].endswith("and is tried again with the card to itself")
-    assert "a GPU to itself: GPU 0 is held by job 1" in (second["reason"]["sentence"])
+    # The card is looked at after such an end, and held again by what still runs there once that is done.
+    wait_until(
+        lambda: "a GPU to itself: GPU 0 is held by job 1" in info(world, 2)["reason"]["sentence"],
+        show=lambda: info(world, 2)["reason"],
+    )
     (lesson,) = json.loads(world.dibs("lessons", "--json").stdout)
     assert lesson["needs_card"]
     assert "each to itself" in world.dibs("info", "2").stdout
