@@ -50,6 +50,8 @@ PURE = {
 ONLY_IN = {"sqlite3": "store", "pynvml": "gpus"}
 SHIM = (
     "shim.py",
+    "alone.py",
+    "fence.py",
     "zygote.py",
     "records.py",
     "tree.py",

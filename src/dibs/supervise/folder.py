@@ -55,6 +55,27 @@ def prepare(folder: str, spec: dict[str, Any]) -> int:
     return fd
 
 
+def prepare_unlocked(folder: str, spec: dict[str, Any]) -> bool:
+    """Make the folder and its record where locks do not reach; False where it was made before, and is left alone.
+
+    Synced: who comes back after a power cut must find what the other system was told to run.
+    """
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    new = f"{folder}/{RECORD}.{os.urandom(6).hex()}"
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        _write_blank(fd, spec, folder)
+        os.fsync(fd)
+        os.link(new, f"{folder}/{RECORD}")  # whole or not at all, and never over another
+    except FileExistsError:
+        return False
+    finally:
+        os.close(fd)
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+    return True
+
+
 def is_silent(folder: str) -> bool:
     """Whether an attempt that is over left nothing that anybody could want to read."""
     try:

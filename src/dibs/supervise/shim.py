@@ -31,6 +31,7 @@ from dibs.supervise.starting import Environment, Handed, note, start, start_erro
 from dibs.supervise.stopping import Stopping, boottime
 
 MOST_DESCRIPTORS = 250  # the kernel passes at most 253 at once
+NOT_RUN = b"!"  # said instead of a record
 
 _PR_SET_CHILD_SUBREAPER = 36
 _CUT_SHORT = int(socket.MSG_CTRUNC)  # as a number: `&` with a flag of Python's takes longer than the system call
@@ -41,7 +42,6 @@ _SHORT = 0.05
 _HEARTBEAT = 5.0
 # What is in the way today may be gone tomorrow: too many processes or files, a full disk.
 _PASSING = frozenset({EAGAIN, EMFILE, ENFILE, ENOSPC, EDQUOT})
-_NOT_RUN = b"!"  # said instead of a record
 _OUT_OF_MEMORY = "its supervisor cannot run it: Cannot allocate memory"
 
 
@@ -50,10 +50,22 @@ class NotNow(Exception):
 
 
 class Shim:
-    """Runs attempts one after another until the engine is gone."""
+    """Runs attempts: one after another until the engine is gone, or one for whoever calls `take`.
 
-    def __init__(self, channel: socket.socket) -> None:
+    `given` are variables of the place where it runs; captured ones that begin with a word of `forget` speak of
+    another place.
+    """
+
+    def __init__(
+        self,
+        channel: socket.socket | None = None,
+        *,
+        given: dict[str, str] | None = None,
+        forget: tuple[str, ...] = (),
+    ) -> None:
         self._channel = channel
+        self._given = given or {}
+        self._forget = forget
         self._control = -1
         self._control_path = ""
         self._facts: dict[str, Any] = {}
@@ -67,8 +79,9 @@ class Shim:
         There may be a `note` in it, for the job's log. The answer is the record as it stands at the end, sent when
         nothing of the attempt is left.
         """
+        assert self._channel is not None
         os.setsid()
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _adopt_orphans()
         while True:
             message, fds = receive(self._channel, MOST_DESCRIPTORS)
             if not message:
@@ -96,17 +109,35 @@ class Shim:
         stdin = rest.pop(0) if wanted["stdin"] else None
         terminal = (rest.pop(0), rest.pop(0), rest.pop(0)) if wanted["terminal"] else None
         handed = Handed(record, stdin, terminal, tuple(rest))
+        return self.take(handed, wanted["control"], wanted.get("note", ""))
+
+    def take(self, handed: Handed, control: str = "", remark: str = "") -> bytes:
+        """Run one attempt to its end; return its record, or NOT_RUN where nothing was started.
+
+        `control` is the folder for a FIFO of our own, where nobody told us what to listen to. A remark goes into
+        the job's log.
+        """
         try:
             if self._control < 0:
-                self._open_control(wanted["control"])
-            return self._run(handed, wanted.get("note", ""))
+                self._open_control(control)
+            return self._run(handed, remark)
         except NotNow:
-            return _NOT_RUN
+            return NOT_RUN
         except Exception as error:
             # A bug of ours is a start error of this attempt, with its traceback, and never a silent loss.
             tree.end_children()
             message = _OUT_OF_MEMORY if isinstance(error, MemoryError) else traceback.format_exc()
-            return _write_record(record, self._facts | {"state": "ended", "by": "start", "message": message})
+            return self.write_end(handed.record, {"by": "start", "message": message})
+
+    def write_end(self, record: int, facts: dict[str, Any]) -> bytes:
+        """Write down that an attempt ended without having run."""
+        return _write_record(record, self._facts | {"state": "ended"} | facts)
+
+    def listen(self, control: int, **facts: str) -> None:
+        """Take words from this descriptor, with no engine beside us; the record tells these facts."""
+        _adopt_orphans()
+        self._control = control
+        self._introduce(facts)
 
     def _open_control(self, folder: str) -> None:
         path = f"{folder}/{os.getpid()}-{os.urandom(4).hex()}"
@@ -120,16 +151,20 @@ class Shim:
             raise NotNow from error  # without it nobody could stop the command
         self._control_path = path
         # By its name alone: the record is small and a path may be long.
-        control = os.path.basename(self._control_path)
-        self._facts = {"v": 1, "shim": os.getpid(), "control": control, "message": ""}
+        self._introduce({"control": os.path.basename(self._control_path)})
+
+    def _introduce(self, facts: dict[str, str]) -> None:
+        self._facts = {"v": 1, "shim": os.getpid(), "message": "", **facts}
         self._starting = records.encode(self._facts | {"state": "starting"})
 
     def _run(self, handed: Handed, remark: str) -> bytes:
         """Run one attempt to its end. Returns when nothing below this process is left."""
         content = os.pread(handed.record, os.fstat(handed.record).st_size, 0)
         if not records.is_blank(content):
-            return _NOT_RUN  # somebody ran this attempt before us
+            return NOT_RUN  # somebody ran this attempt before us
         spec: dict[str, Any] = json.loads(content[records.SIZE :].decode())
+        if self._given:
+            spec["env"] = spec["env"] | self._given
         # The fence against a second start. Only a kill -9 must not undo it, so it is not synced.
         try:
             os.pwrite(handed.record, self._starting, 0)
@@ -156,7 +191,7 @@ class Shim:
             error = fault if isinstance(fault, OSError) else OSError(ENOMEM, os.strerror(ENOMEM))
             if error.errno in _PASSING:
                 # We hold the lock, and the command is not there: the fence may be taken away again.
-                _insist(lambda: os.pwrite(handed.record, bytes(records.SIZE), 0))
+                insist(lambda: os.pwrite(handed.record, bytes(records.SIZE), 0))
                 raise NotNow from error
             message = start_error(spec, error)
             note(spec, message)
@@ -202,8 +237,16 @@ class Shim:
             if len(self._environments) > 8:
                 self._environments.clear()
             with open(path, "rb") as file:
-                self._environments[path] = Environment(json.loads(file.read()))
+                captured = json.loads(file.read())
+            if self._forget:
+                captured = {name: captured[name] for name in captured if not name.startswith(self._forget)}
+            self._environments[path] = Environment(captured)
         return self._environments[path]
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of whoever below us loses its own."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 @lru_cache(maxsize=8)
@@ -343,15 +386,15 @@ def _drain_terminal(master: int, log: str) -> None:
 
 def _write_record(fd: int, record: dict[str, Any]) -> bytes:
     data = records.encode(record)
-    _insist(lambda: os.pwrite(fd, data, 0))
+    insist(lambda: os.pwrite(fd, data, 0))
     return data
 
 
 def _sync(fd: int) -> None:
-    _insist(lambda: os.fdatasync(fd))
+    insist(lambda: os.fdatasync(fd))
 
 
-def _insist(act: Callable[[], Any]) -> None:
+def insist(act: Callable[[], Any]) -> None:
     """Only a copy-on-write file system can be too full for an overwrite. The lock stays ours meanwhile."""
     while True:
         try:

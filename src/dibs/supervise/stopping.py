@@ -24,7 +24,7 @@ class Stopping:
         self.grace = grace
         self._attempt = attempt
         self._pid = pid
-        self.by = ""  # who wanted the end: "", "stop" or "time"
+        self.by = ""  # who wanted the end: "", "stop", "time", or "outside" for a batch system around us
         self.sent: set[int] = set()  # signals that somebody had us send, without asking for its end
         self.limit: float | None = None  # on CLOCK_BOOTTIME, so that a sleeping laptop counts
         self.is_checkpointed = False
@@ -49,6 +49,10 @@ class Stopping:
                 self.is_checkpointed = False
                 self.by = self.by or "stop"
                 self._insist_at = boottime()
+            elif word.startswith("outside "):
+                # Whoever asks will insist with us too: its end must be written down by then.
+                self.grace = min(self.grace, float(word[8:]))
+                self._ask("outside")
             elif word.startswith("signal ") and word[7:].isdigit() and 0 < int(word[7:]) < signal.NSIG:
                 self.sent.add(int(word[7:]))
                 tree.signal_tree(os.getpid(), int(word[7:]))

@@ -1,0 +1,101 @@
+"""A shim that another system starts, for one attempt, with nobody of ours beside it.
+
+It is the program of a batch job: it runs what stands in the attempt's folder and ends. Where no lock reaches
+across machines, `started` is the fence, and the other system says whether we live. Words come as signals, because
+those are what a batch system can send: USR1 stop, USR2 kill, TERM the system's own wish for our end.
+
+Standard library only, everything imported at the top: the package may be deleted while we run.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from dibs.supervise import fence, records
+from dibs.supervise.shim import NOT_RUN, Shim, insist
+from dibs.supervise.starting import Handed
+
+NO_FOLDER = 72  # exit statuses for whoever reads them over there: nothing was started
+FENCED = 73
+
+_PAUSES = (1.0, 5.0, 30.0)  # seconds; too many processes or a full disk may pass
+_NOT_POSSIBLE = "its supervisor could not start it: too many processes, or a full disk?"
+# What a batch system tells its jobs. What was captured where the job was submitted is about another job.
+_THEIRS = ("SLURM",)
+_CARDS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
+
+
+def main(folder: str) -> int:
+    """Run the attempt of this folder; the exit status is the command's, as a shell would tell it."""
+    try:
+        record = os.open(f"{folder}/record", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return NO_FOLDER
+    content = os.pread(record, os.fstat(record).st_size, 0)
+    spec: dict[str, Any] = json.loads(content[records.SIZE :].decode())
+    node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+    control = _listen(spec)
+    if not fence.take(folder, node):
+        return FENCED
+    _remove_own_output()
+    shim = Shim(given=_given(os.environ), forget=_THEIRS)
+    shim.listen(control, node=node)
+    handed = Handed(record)
+    answer = shim.take(handed)
+    for pause in _PAUSES:
+        if answer != NOT_RUN:
+            break
+        time.sleep(pause)
+        answer = shim.take(handed)
+    if answer == NOT_RUN:
+        ended = time.time()
+        answer = shim.write_end(record, {"by": "start", "message": _NOT_POSSIBLE, "code": 127, "ended": ended})
+    insist(lambda: os.fsync(record))
+    return _exit_status(records.decode(answer))
+
+
+def _listen(spec: Mapping[str, Any]) -> int:
+    """A pipe that says what was signalled, as the FIFO of another shim would."""
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    name = f"{spec['job']}.{spec['attempt']}"
+    words = {
+        signal.SIGUSR1: "stop",
+        signal.SIGUSR2: "kill",
+        signal.SIGTERM: f"outside {spec.get('outside_grace', spec['grace'])}",
+    }
+
+    def heard(number: int, _: Any) -> None:
+        with contextlib.suppress(BlockingIOError):  # so many that one of them is read in any case
+            os.write(writing, f"{words[signal.Signals(number)]} {name}\n".encode())
+
+    for number in words:
+        signal.signal(number, heard)
+    return reading
+
+
+def _given(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the batch system tells the command, in its words and in ours."""
+    found = {name: value for name, value in environment.items() if name in _CARDS or name.startswith(_THEIRS)}
+    cards = found.setdefault("CUDA_VISIBLE_DEVICES", "")
+    found["DIBS_GPUS"] = cards
+    found["GPU"] = ",".join(f"cuda{card}" if card.isdecimal() else card for card in cards.split(",") if card)
+    return found
+
+
+def _remove_own_output() -> None:
+    """The file for what goes wrong before us: nothing did."""
+    with contextlib.suppress(OSError):
+        path = os.readlink("/proc/self/fd/1")
+        if os.path.basename(path) == f"{os.environ.get('SLURM_JOB_ID')}.out":
+            os.unlink(path)
+
+
+def _exit_status(record: Mapping[str, Any] | None) -> int:
+    found = record or {}
+    if found.get("signal"):
+        return 128 + int(found["signal"])
+    return 1 if found.get("code") is None else int(found["code"])

@@ -1,0 +1,144 @@
+"""A shim without an engine beside it: one attempt from its folder, a fence instead of a lock, words as signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs.supervise import fence, folder
+from dibs.supervise.alone import FENCED, NO_FOLDER
+from stories.outside import World, wait_until
+from supervise.hands import is_alive
+
+SOURCE = str(Path(dibs.__file__).parents[1])
+START = (
+    "import sys; sys.path.append(sys.argv[1]); from dibs.supervise.alone import main; sys.exit(main(sys.argv[2]))"
+)
+
+
+class Alone:
+    """An attempt's folder, and the command that runs it."""
+
+    def __init__(self, world: World, line: str, **spec: Any) -> None:
+        self.workdir = Path(world.folder)
+        self.folder = str(self.workdir / "17.1")
+        environment = self.workdir / "environment.json"
+        environment.write_text(json.dumps({"PATH": os.environ["PATH"], "SLURM_OLD": "1", "KEPT": "1"}))
+        usual = {
+            "v": 1,
+            "job": 17,
+            "attempt": 1,
+            "words": ["bash", "-c", line],
+            "workdir": str(self.workdir),
+            "umask": 0o022,
+            "environment": str(environment),
+            "env": {"CUDA_VISIBLE_DEVICES": ""},
+            "stdout": f"{self.folder}/stdout",
+            "stderr": f"{self.folder}/stderr",
+            "time_limit": None,
+            "grace": 10.0,
+        }
+        assert folder.prepare_unlocked(self.folder, usual | spec)
+
+    def start(self, **environment: str) -> "subprocess.Popen[bytes]":
+        words = [sys.executable, "-I", "-S", "-c", START, SOURCE, self.folder]
+        return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL)
+
+    def run(self, **environment: str) -> int:
+        return self.start(**environment).wait(60)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        found = folder.record_of(self.folder)
+        assert found is not None
+        return found
+
+    def wait_for(self, name: str) -> str:
+        path = self.workdir / name
+        wait_until(lambda: path.exists() and path.read_text().endswith("\n"))
+        return path.read_text()
+
+
+@pytest.mark.parametrize(("line", "status", "outcome"), [("exit 4", 4, (4, None)), ("kill -9 $$", 137, (None, 9))])
+def test_it_runs_one_attempt_and_ends_as_its_command_did(
+    world: World, line: str, status: int, outcome: tuple[int | None, int | None]
+) -> None:
+    one = Alone(world, line)
+
+    found = one.run(SLURMD_NODENAME="n7")
+
+    assert found == status
+    assert (one.record["state"], one.record["code"], one.record["signal"]) == ("ended", *outcome)
+    assert one.record["node"] == "n7" and fence.holder(one.folder) == "n7"
+
+
+def test_a_second_copy_starts_nothing(world: World) -> None:
+    one = Alone(world, "echo ran >> ran; exit 3")
+    copies = [one.start() for _ in range(8)]
+
+    statuses = sorted(copy.wait(60) for copy in copies)
+
+    assert statuses == [3] + [FENCED] * 7
+    assert one.wait_for("ran") == "ran\n"
+    assert one.record["code"] == 3
+
+
+def test_without_a_folder_it_says_so_and_makes_none(world: World) -> None:
+    one = Alone(world, "true")
+    os.rename(one.folder, f"{one.folder}.away")
+
+    assert one.run() == NO_FOLDER
+    assert not os.path.exists(one.folder)
+
+
+def test_the_command_sees_what_the_batch_system_gave_and_nothing_of_another_job(world: World) -> None:
+    one = Alone(world, "echo $CUDA_VISIBLE_DEVICES:$DIBS_GPUS:$GPU:$SLURM_JOB_ID:$SLURM_OLD:$KEPT:$OTHER")
+
+    one.run(CUDA_VISIBLE_DEVICES="1,3", SLURM_JOB_ID="55", OTHER="not ours")
+
+    assert Path(one.folder, "stdout").read_text() == "1,3:1,3:cuda1,cuda3:55::1:\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "by"), [(signal.SIGUSR1, "stop"), (signal.SIGTERM, "outside"), (signal.SIGUSR2, "stop")]
+)
+def test_a_signal_is_a_word(world: World, number: signal.Signals, by: str) -> None:
+    # Who asks from outside insists soon; USR2 does so at once.
+    grace = 0.2 if number is signal.SIGUSR1 else 1000.0
+    line = "trap '' TERM; (setsid sleep 1000 & echo $! > sleeper); echo here > here; while :; do sleep 0.05; done"
+    one = Alone(world, line, grace=grace, outside_grace=0.2)
+    running = one.start()
+    one.wait_for("here")
+
+    running.send_signal(number)
+    status = running.wait(60)
+
+    assert (status, one.record["signal"], one.record["by"]) == (137, signal.SIGKILL, by)
+    assert not is_alive(int(one.wait_for("sleeper")))
+
+
+def test_a_folder_is_prepared_once(world: World) -> None:
+    one = Alone(world, "exit 2")
+    one.run()
+
+    again = folder.prepare_unlocked(one.folder, {"words": ["false"]})
+
+    assert not again
+    assert one.record["code"] == 2
+    assert sorted(os.listdir(one.folder)) == ["record", "started", "stderr", "stdout"]
+
+
+def test_only_one_of_many_takes_the_fence(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        taken = list(pool.map(lambda number: fence.take(str(tmp_path), f"{number}"), range(64)))
+
+    assert taken.count(True) == 1
+    assert fence.holder(str(tmp_path)) == str(taken.index(True))
+    assert os.listdir(tmp_path) == ["started"]
