@@ -105,6 +105,9 @@ system:
 	command -v openssl >/dev/null || missing="$$missing openssl"; \
 	command -v faketime >/dev/null || missing="$$missing faketime"; \
 	command -v systemctl >/dev/null || missing="$$missing systemd"; \
+	{ command -v sbatch && PATH="$$PATH:/usr/sbin" command -v slurmctld && PATH="$$PATH:/usr/sbin" command -v slurmd; } \
+	  >/dev/null || missing="$$missing slurm-wlm"; \
+	command -v munge >/dev/null || missing="$$missing munge"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	if [ ! -x $(PYTHON) ]; then \
 	  $(FIND_PYTHON); \

@@ -2,12 +2,14 @@
 
 import fcntl
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from backends.private_slurm import PrivateSlurm, missing_programs
 from stories.outside import Finished, Ledger, World, make_world
 
 # The same examples each time, so that a red run is red for everybody; how long one takes says nothing on a busy
@@ -43,3 +45,19 @@ def dibs(world: World) -> Callable[..., Finished]:
 def ledger(world: World) -> Ledger:
     """What the jobs themselves wrote down."""
     return world.ledger
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[PrivateSlurm]:
+    """A Slurm of our own, three nodes with two fake GPUs each."""
+    if missing := missing_programs():
+        pytest.skip(f"a test with Slurm needs {', '.join(missing)}: install slurm-wlm and munge")
+    # Not in pytest's folder: the path of a socket may not be long.
+    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
+        os.chmod(folder, 0o755)  # munged wants its socket to be reachable for everybody
+        one = PrivateSlurm(Path(folder) / "private")
+        try:
+            one.start()
+            yield one
+        finally:
+            one.stop()

@@ -101,3 +101,24 @@ class NoDaemon(DibsError):
 
     code = "no-daemon"
     exit_status = 69
+
+
+class BackendMissing(DibsError):
+    """The other system is not installed here, or not set up."""
+
+    code = "no-backend"
+    exit_status = 69
+
+
+class BackendSilent(DibsError):
+    """Nobody over there answers at the moment. Nothing is known, and nothing has changed."""
+
+    code = "backend-silent"
+    exit_status = 75
+
+
+class BackendRefused(DibsError):
+    """The other system will not have this job, however often it is asked."""
+
+    code = "backend-refused"
+    exit_status = 2

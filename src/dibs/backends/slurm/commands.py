@@ -1,0 +1,115 @@
+"""Talking to Slurm: its own commands, each with a deadline, and a pause when nobody answers."""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from dibs.errors import BackendMissing, BackendSilent
+
+# Where clusters put them when they are not on the PATH.
+_FOLDERS = ("/usr/local/bin", "/usr/local/slurm/bin", "/opt/slurm/bin", "/opt/slurm/default/bin", "/usr/bin")
+_SILENT = re.compile(
+    r"unable to contact slurm controller|timed out|connection refused|connection reset|zero bytes were transmitted"
+    r"|backup controller|no route to host|network is unreachable|transport endpoint|munge|protocol authentication"
+    r"|can't find an address|unable to connect|temporarily unavailable",
+    re.IGNORECASE,
+)
+_NOT_SET_UP = re.compile(
+    r"configuration source|slurm\.conf|SLURM_CONF|plugin_load|cannot find auth", re.IGNORECASE
+)
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds
+
+
+class Refused(Exception):
+    """A command ended with an error that is about what it was asked, in Slurm's words."""
+
+
+class Commands:
+    """Slurm's client commands. After a call that nobody answered the next ones fail at once, for a while."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        *,
+        deadline: float = 15.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._environment = _clean(environment)
+        self._path = os.pathsep.join((self._environment["PATH"], *_FOLDERS))
+        self._deadline = deadline  # seconds
+        self._clock = clock
+        self._silent_until = 0.0
+        self._pause = 0.0
+        self._why_silent = ""
+
+    def ask(self, command: str, arguments: Sequence[str], *, given: bytes = b"") -> bytes:
+        """Run one of Slurm's commands and return what it said.
+
+        Raises BackendSilent where nobody answers, BackendMissing where there is no Slurm, and Refused otherwise.
+        """
+        if self._clock() < self._silent_until:
+            raise _silent(self._why_silent)
+        program = shutil.which(command, path=self._path)
+        if program is None:
+            raise BackendMissing(
+                f"cannot use Slurm: there is no {command} on this machine",
+                remedy="run dibs where `sinfo` works, usually the cluster's login node",
+            )
+        if (configuration := self._environment.get("SLURM_CONF")) and not os.path.exists(configuration):
+            # Slurm would look for it in the network, for longer than we wait.
+            raise _not_set_up(f"SLURM_CONF names {configuration}, which is not there")
+        try:
+            done = subprocess.run(
+                [program, *arguments],
+                input=given,
+                capture_output=True,
+                timeout=self._deadline,
+                env=self._environment if command == "sbatch" else self._environment | {"SLURM_TIME_FORMAT": "%s"},
+                cwd="/",
+                start_new_session=True,  # a Ctrl-C is ours to handle
+            )
+        except subprocess.TimeoutExpired:
+            raise self._nobody_answers(f"no answer within {self._deadline:g} seconds") from None
+        if done.returncode == 0:
+            self._pause = 0.0
+            return done.stdout
+        text = done.stderr.decode("utf-8", "replace").strip()
+        if _NOT_SET_UP.search(text):
+            raise _not_set_up(last_line(text))
+        if _SILENT.search(text):
+            raise self._nobody_answers(last_line(text))
+        raise Refused(text)
+
+    def _nobody_answers(self, why: str) -> BackendSilent:
+        self._pause = min(max(_FIRST_PAUSE, self._pause * 2), _LONGEST_PAUSE)
+        self._silent_until = self._clock() + self._pause
+        self._why_silent = why
+        return _silent(why)
+
+
+def last_line(text: str) -> str:
+    """What Slurm says at last, without saying who says it."""
+    lines = [line for line in text.splitlines() if line.strip()] or ["it does not say why"]
+    return re.sub(r"^\w+: (error: |fatal: )?(Batch job submission failed: )?", "", lines[-1])[:300]
+
+
+def _silent(why: str) -> BackendSilent:
+    return BackendSilent(
+        f"cannot reach Slurm's controller: {why}", remedy="dibs asks again by itself; `scontrol ping` shows more"
+    )
+
+
+def _not_set_up(why: str) -> BackendMissing:
+    remedy = "run dibs where `sinfo` works, usually the cluster's login node"
+    return BackendMissing(f"cannot use Slurm: it is not set up here: {why}", remedy=remedy)
+
+
+def _clean(environment: Mapping[str, str]) -> dict[str, str]:
+    """Nothing that changes what the commands do or say. Their jobs inherit it, and start clean too."""
+    kept = {
+        name: environment[name] for name in ("SLURM_CONF", "HOME", "USER", "LOGNAME", "TZ") if name in environment
+    }
+    return {"PATH": environment.get("PATH") or os.defpath, "LC_ALL": "C", **kept}

@@ -1,0 +1,123 @@
+"""What `squeue` says, as rows.
+
+Columns of fixed width, cut by position: a value may hold blanks, and a longer one is cut by Slurm itself. Not
+`--json`, whose shape changes between versions.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dibs.backends.slurm.names import identity
+
+# The name comes last: a stranger's may hold anything.
+_COLUMNS = (
+    ("JobID", 16),
+    ("ArrayJobID", 16),
+    ("ArrayTaskID", 16),
+    ("State", 24),
+    ("exit_code", 12),
+    ("RestartCnt", 12),
+    ("SubmitTime", 24),
+    ("StartTime", 24),
+    ("EndTime", 24),
+    ("NodeList", 64),
+    ("Reason", 120),
+    ("Name", 128),
+)
+FORMAT = ",".join(f"{name}:{width}" for name, width in _COLUMNS)
+_LIVE_QUEUED = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+_LIVE_RUNNING = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A job, or one element of an array, as Slurm has it."""
+
+    job: int
+    array: int
+    task: int | None
+    name: str
+    state: str
+    status: int  # as `wait` tells it
+    restarts: int  # how often Slurm took it back; asked not to, it still does where a node did not confirm a start
+    submitted: float  # seconds since the epoch
+    start: float | None  # when it started or, while it waits, may start
+    ended: float | None
+    node: str
+    reason: str  # Slurm's own word
+
+    @property
+    def address(self) -> str:
+        """What `scancel` takes. Elements that wait have no number of their own yet."""
+        return str(self.job) if self.task is None else f"{self.array}_{self.task}"
+
+    @property
+    def is_queued(self) -> bool:
+        return self.state in _LIVE_QUEUED
+
+    @property
+    def is_running(self) -> bool:
+        return self.state in _LIVE_RUNNING
+
+    @property
+    def is_live(self) -> bool:
+        return self.is_queued or self.is_running
+
+    @property
+    def was_taken_back(self) -> bool:
+        return self.is_queued and self.restarts > 0
+
+    @property
+    def exit_code(self) -> int:
+        """Of the batch script; 128 and more where a signal ended it."""
+        return 128 + (self.status & 0x7F) if self.status & 0x7F else self.status >> 8 & 0xFF
+
+
+def parse(output: bytes) -> Iterator[Row]:
+    """The rows of an answer in FORMAT. A line that makes no sense is skipped: it is no job of ours."""
+    for line in output.splitlines():
+        cells = {}
+        start = 0
+        for name, width in _COLUMNS:
+            cells[name] = line[start : start + width].decode("utf-8", "replace").strip()
+            start += width
+        if not cells["JobID"].isdecimal():
+            continue
+        yield Row(
+            job=int(cells["JobID"]),
+            array=_number(cells["ArrayJobID"]) or int(cells["JobID"]),
+            task=_number(cells["ArrayTaskID"]),
+            name=cells["Name"],
+            state=cells["State"],
+            status=_number(cells["exit_code"]) or 0,
+            restarts=_number(cells["RestartCnt"]) or 0,
+            submitted=_moment(cells["SubmitTime"]) or 0.0,
+            start=_moment(cells["StartTime"]),
+            ended=_moment(cells["EndTime"]),
+            node="" if cells["NodeList"] == "(null)" else cells["NodeList"],
+            reason="" if cells["Reason"] in ("None", "(null)") else cells["Reason"],
+        )
+
+
+def by_identity(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
+    """Our jobs by key and attempt. Of several copies the one that lives, then the latest."""
+    found: dict[tuple[str, int], Row] = {}
+    for row in rows:
+        name = identity(row.name, row.task)
+        if name is not None and (name not in found or _weight(row) > _weight(found[name])):
+            found[name] = row
+    return found
+
+
+def _weight(row: Row) -> tuple[bool, bool, float, int]:
+    return (row.is_running, row.is_queued, row.submitted, row.job)
+
+
+def _moment(text: str) -> float | None:
+    """Seconds since the epoch; `N/A` and `Unknown` are none."""
+    number = _number(text)
+    return None if number is None else float(number)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None

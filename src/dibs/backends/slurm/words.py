@@ -1,0 +1,113 @@
+"""Slurm's reasons in sentences."""
+
+import re
+
+from dibs.backends.slurm.squeue import Row
+from dibs.model.jobs import Cause
+from dibs.supervise.alone import FENCED, NO_FOLDER
+
+_WAITS = {
+    "None": "Slurm has not looked at it yet",
+    "Resources": "it waits until other jobs free what it needs",
+    "Priority": "jobs with a higher priority go first",
+    "Dependency": "it waits for another Slurm job",
+    "DependencyNeverSatisfied": "what it waits for can never happen any more",
+    "BeginTime": "its begin time has not come",
+    "JobArrayTaskLimit": "as many elements of its array run as may run at once",
+    "JobHeldUser": "it is held in Slurm; `scontrol release` lets it go",
+    "JobHeldAdmin": "an administrator of the cluster holds it",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition takes no jobs now",
+    "PartitionNodeLimit": "it wants more nodes than its partition allows, or nodes of it are down",
+    "PartitionTimeLimit": "its time limit is longer than its partition allows",
+    "ReqNodeNotAvail": "a node that it needs is down, drained or reserved",
+    "NodeDown": "a node that it needs is down",
+    "Reservation": "it waits for a reservation",
+    "ReservationDeleted": "its reservation is gone",
+    "Licenses": "it waits for a licence",
+    "BadConstraints": "no node has what it asks for",
+    "Cleaning": "Slurm still cleans up after an earlier run of it",
+    "Prolog": "the node is being prepared",
+    "JobLaunchFailure": "Slurm could not start it on its node",
+    "AccountNotAllowed": "its account may not use this partition",
+    "QOSNotAllowed": "its QOS may not be used here",
+    "InvalidAccount": "its account is not known",
+    "InvalidQOS": "its QOS is not known",
+    "FedJobLock": "the clusters have not agreed who runs it",
+    "MaxMemPerLimit": "it wants more memory than its partition allows",
+    "NodesRequiredforjobareDOWN": "the nodes that it needs are down, drained or kept for jobs of higher priority",
+}
+_WHOSE = {"QOS": "QOS", "Assoc": "account"}
+_WHAT = {
+    "GRES": "GPUs",
+    "Cpu": "CPUs",
+    "CPU": "CPUs",
+    "Mem": "memory",
+    "Memory": "memory",
+    "Node": "nodes",
+    "Jobs": "jobs at once",
+    "SubmitJob": "jobs submitted",
+    "Wall": "time",
+    "Billing": "billing units",
+}
+_ENDS: dict[str, tuple[str, Cause]] = {
+    "NODE_FAIL": ("its node failed", Cause.LOST),
+    "BOOT_FAIL": ("its node could not be started", Cause.LOST),
+    "OUT_OF_MEMORY": ("it used more memory than Slurm gave it", Cause.HOST_OOM),
+    "PREEMPTED": ("a job that goes first took its place", Cause.KILLED),
+    "TIMEOUT": ("it reached Slurm's time limit", Cause.TIME_LIMIT),
+    "DEADLINE": ("it could not be over by its deadline", Cause.TIME_LIMIT),
+    "CANCELLED": ("somebody cancelled it in Slurm", Cause.KILLED),
+    "REVOKED": ("another cluster took it", Cause.LOST),
+}
+_GONE = "Slurm does not know it any more"
+_TAKEN_BACK = "Slurm could not start it on a node and took it back"
+_SCRIPTS = {
+    NO_FOLDER: "its folder is not there on {node}: is backends.slurm.root on a file system that all nodes share?",
+    126: "the Python of dibs cannot be executed on {node}",
+    127: "the Python of dibs is not there on {node}",
+}
+
+
+def why_it_waits(row: Row) -> str:
+    """Why a job is pending, as a sentence that ends without a stop."""
+    if row.was_taken_back and row.reason == "BeginTime":  # we never ask for one
+        return f"{_TAKEN_BACK}; it tries again"
+    return _why(row.reason)
+
+
+def why_it_ended(row: Row | None) -> tuple[str, Cause]:
+    """How Slurm explains an end that nobody wrote down, as a sentence, and what is to blame."""
+    if row is None:
+        return _GONE, Cause.LOST
+    if row.is_live:
+        return _TAKEN_BACK, Cause.LOST
+    state = row.state.split()[0].rstrip("+") if row.state else ""
+    if state in _ENDS:
+        sentence, cause = _ENDS[state]
+        where = f" ({row.node})" if row.node and cause is Cause.LOST else ""
+        return f"{sentence}{where}", cause
+    if state in ("FAILED", "COMPLETED") and row.exit_code == FENCED:
+        return "another copy of it was started, and Slurm does not know that one any more", Cause.LOST
+    if state == "FAILED" and row.exit_code < 128:
+        sentence = _SCRIPTS.get(row.exit_code, "its supervisor failed on {node}")
+        return sentence.format(node=row.node or "its node"), Cause.START_ERROR
+    return f"Slurm says {state.lower() or 'nothing'} (exit code {row.exit_code})", Cause.LOST
+
+
+def _why(reason: str) -> str:
+    word = reason.split(",")[0].split("(")[0].strip()
+    if word.startswith("Nodes required for job"):
+        word = "NodesRequiredforjobareDOWN"
+    if word in _WAITS:
+        return _WAITS[word]
+    if not word:
+        return _WAITS["None"]
+    if limit := re.fullmatch(
+        r"(QOS|Assoc)(Max|Grp|Min)?([A-Za-z]+?)(Minutes|RunMinutes)?(Per[A-Z]\w+)?(Limit)?", word
+    ):
+        whose, kind, what = _WHOSE[limit[1]], limit[2], _WHAT.get(limit[3], limit[3])
+        if kind == "Min":
+            return f"it wants less than its {whose} asks for: {what} ({word})"
+        return f"its {whose} has reached a limit: {what} ({word})"
+    return f"Slurm says: {reason[:200]}"

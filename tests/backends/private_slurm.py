@@ -1,0 +1,240 @@
+"""A real Slurm of our own for tests: munged, slurmctld and several slurmd on this machine, with fake GPUs.
+
+Any user can run it. It listens on the loopback only, lives in one folder, and is ended by its pid files.
+"""
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from stories.outside import wait_until
+
+_PATH = os.pathsep.join((os.environ["PATH"], "/usr/sbin", "/sbin"))
+NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
+
+
+def missing_programs() -> list[str]:
+    return [name for name in NEEDED if shutil.which(name, path=_PATH) is None]
+
+
+class PrivateSlurm:
+    """A controller and nodes `n1`, `n2`, ... that tests may kill and start again."""
+
+    def __init__(self, folder: Path, *, nodes: int = 3, gpus: int = 2) -> None:
+        self.folder = folder
+        self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
+        self.environment = {
+            "PATH": _PATH,
+            "HOME": os.environ.get("HOME", "/"),
+            "SLURM_CONF": f"{folder}/etc/slurm.conf",
+        }
+        for name in ("etc", "state", "spool", "log", "run", "dev"):
+            (folder / name).mkdir(parents=True)
+        folder.chmod(0o755)
+        (folder / "run").chmod(0o755)
+        self._configure(gpus)
+
+    def start(self) -> None:
+        munged = [
+            "munged",
+            f"--key-file={self.folder}/etc/munge.key",
+            f"--socket={self.folder}/run/munge.sock",
+            f"--pid-file={self.folder}/run/munged.pid",
+            f"--log-file={self.folder}/log/munged.log",
+            f"--seed-file={self.folder}/run/munge.seed",
+        ]
+        self._run(munged)
+        self.start_controller(afresh=True)
+        for node in self.nodes:
+            self.start_node(node)
+        wait_until(lambda: self._idle() == len(self.nodes), show=self.errors)
+
+    def start_controller(self, *, afresh: bool = False) -> None:
+        """Start it with what it had saved, and wait until it answers: a node that cannot reach it waits long."""
+        self._run(["slurmctld", *(["-c"] if afresh else [])])
+        wait_until(lambda: "is UP" in self.ask("scontrol", "ping"), show=self.errors)
+
+    def kill_controller(self) -> None:
+        self._kill("slurmctld.pid")
+
+    def start_node(self, node: str) -> None:
+        (self.folder / "spool" / node).mkdir(exist_ok=True)
+        self._run(["slurmd", "-N", node])
+
+    def kill_node(self, node: str) -> None:
+        """As if its power had gone: its daemon, its steps, and everything below them."""
+        daemon = self._pid(f"slurmd-{node}.pid")
+        for pid in [*([daemon] if daemon else []), *self._processes_on(node)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        (self.folder / "run" / f"slurmd-{node}.pid").unlink(missing_ok=True)
+
+    def ask(self, *words: str) -> str:
+        """What one of Slurm's commands says; empty where it fails."""
+        with suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(words, env=self.environment, capture_output=True, timeout=5)
+            return done.stdout.decode(errors="replace")
+        return ""
+
+    def clear(self) -> None:
+        """End every job and free every node, as the next test wants to find it."""
+        self.ask("scancel", f"--user={os.getuid()}")
+        wait_until(lambda: not self.ask("squeue", "-h").strip(), show=lambda: self.ask("squeue", "-h"))
+        self.resume()
+
+    def resume(self) -> None:
+        """What an operator does when a node has drained itself.
+
+        A controller that came back uses numbers again, and a node that still knows the old one does that.
+        """
+        drained = self.ask("sinfo", "-h", "-N", "-t", "drain", "-o", "%N").split()
+        if drained:
+            self.ask("scontrol", "update", f"nodename={','.join(drained)}", "state=resume")
+
+    def errors(self) -> str:
+        found = []
+        for log in sorted((self.folder / "log").glob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()
+            found += [f"{log.name}: {line}" for line in lines if "error" in line or "fatal" in line][-5:]
+        return "\n".join(found)
+
+    def stop(self) -> None:
+        """End everything by its pid file: jobs first, while somebody is there to end them."""
+        if self._pid("slurmctld.pid"):
+            with suppress(AssertionError):
+                self.clear()
+        files = [*(f"slurmd-{node}.pid" for node in self.nodes), "slurmctld.pid", "munged.pid"]
+        for name in files:
+            if pid := self._pid(name):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and any(map(self._pid, files)):
+            time.sleep(0.05)
+        for name in files:
+            self._kill(name)
+
+    def _processes_on(self, node: str) -> set[int]:
+        """Whoever was told that it runs there, and the steps above them."""
+        found = set()
+        marks = {f"SLURMD_NODENAME={node}", f"SLURM_CONF={self.environment['SLURM_CONF']}"}
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError, ValueError):
+                pid = int(entry.name)
+                if marks <= set((entry / "environ").read_text(errors="replace").split("\0")):
+                    parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
+                    is_step = b"slurmstepd" in Path(f"/proc/{parent}/cmdline").read_bytes()
+                    found |= {pid, parent} if is_step else {pid}
+        return found
+
+    def _kill(self, name: str) -> None:
+        pid = self._pid(name)
+        if pid is None:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not _is_alive(pid))
+        (self.folder / "run" / name).unlink(missing_ok=True)
+
+    def _pid(self, name: str) -> int | None:
+        """From its pid file, if it is still the daemon of that file."""
+        try:
+            pid = int((self.folder / "run" / name).read_text())
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return None
+        is_it = name.split("-")[0].removesuffix(".pid").encode() in command
+        return pid if is_it and _is_alive(pid) else None
+
+    def _idle(self) -> int:
+        return len(set(self.ask("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").split()))
+
+    def _run(self, words: list[str]) -> None:
+        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=20, cwd="/")
+        assert done.returncode == 0, (words, done.stderr)
+
+    def _configure(self, gpus: int) -> None:
+        user, host, folder = getpass.getuser(), socket.gethostname().split(".")[0], self.folder
+        ports = _free_ports(len(self.nodes) + 1)
+        nodes = [
+            f"NodeName={node} NodeAddr=127.0.0.1 NodeHostname={host} Port={port} CPUs=4 RealMemory=4000"
+            f" Gres=gpu:{gpus}"
+            for node, port in zip(self.nodes, ports[1:], strict=True)
+        ]
+        text = f"""\
+ClusterName=private
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/run/munge.sock
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/run/slurmctld.pid
+SlurmdPidFile={folder}/run/slurmd-%n.pid
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/slurmd-%n.log
+MailProg=/bin/true
+MpiDefault=none
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_interval=2,sched_min_interval=0,batch_sched_delay=0
+PriorityType=priority/basic
+GresTypes=gpu
+ReturnToService=2
+SlurmdTimeout=5
+SlurmctldTimeout=5
+MessageTimeout=3
+TCPTimeout=2
+KillWait=4
+MinJobAge=600
+MaxArraySize=1001
+SlurmdParameters=config_overrides
+DefMemPerCPU=10
+{chr(10).join(nodes)}
+PartitionName=gpu Nodes={",".join(self.nodes)} Default=YES MaxTime=INFINITE State=UP
+"""
+        (folder / "etc/slurm.conf").write_text(text)
+        # Loaded even when unused; looking for itself it dies where no cgroup is mounted.
+        (folder / "etc/cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        for number in range(gpus):
+            # A card must be a character device; a link to one will do.
+            (folder / f"dev/nvidia{number}").symlink_to("/dev/null")
+        devices = f"{folder}/dev/nvidia[0-{gpus - 1}]"
+        (folder / "etc/gres.conf").write_text(f"NodeName={','.join(self.nodes)} Name=gpu File={devices}\n")
+        key = folder / "etc/munge.key"
+        key.touch(0o600)
+        key.write_bytes(os.urandom(128))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def _free_ports(number: int) -> list[int]:
+    """Taken all together, so that they differ; somebody else may still be quicker."""
+    sockets = [socket.socket() for _ in range(number)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

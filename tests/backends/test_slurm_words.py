@@ -1,0 +1,376 @@
+"""Slurm's rows, names, reasons and flags: plain values."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dibs.backends.protocol import AttemptRef, Phase, Submission, Wanted
+from dibs.backends.slurm import sinfo, squeue
+from dibs.backends.slurm.batches import batches
+from dibs.backends.slurm.commands import last_line
+from dibs.backends.slurm.flags import flags
+from dibs.backends.slurm.judging import judge_gone
+from dibs.backends.slurm.names import JobName, identity
+from dibs.backends.slurm.refusals import is_full, refusal
+from dibs.backends.slurm.script import array_script, ranges, script
+from dibs.backends.slurm.squeue import Row
+from dibs.backends.slurm.words import why_it_ended, why_it_waits
+from dibs.errors import BackendRefused
+from dibs.model.jobs import Cause, Wishes
+
+GIB = 1024**3
+BASES = st.from_regex(r"[A-Za-z0-9-]{1,20}", fullmatch=True)
+NUMBERS = st.integers(1, 99)
+
+
+def a_row(**changed: Any) -> Row:
+    usual: dict[str, Any] = {
+        "job": 5,
+        "array": 5,
+        "task": None,
+        "name": "dibs-k-17.1",
+        "state": "PENDING",
+        "status": 0,
+        "restarts": 0,
+        "submitted": 100.0,
+        "start": None,
+        "ended": None,
+        "node": "",
+        "reason": "",
+    }
+    return Row(**usual | changed)
+
+
+def a_submission(key: str, attempt: int = 1, **wanted: Any) -> Submission:
+    return Submission(ref=AttemptRef(key, attempt, f"/x/{key}.{attempt}"), spec={}, wanted=Wanted(**wanted))
+
+
+@given(BASES, NUMBERS, st.integers(0, 10**6))
+def test_a_name_leads_back_to_its_attempt(base: str, attempt: int, task: int) -> None:
+    assert identity(str(JobName(base, attempt)), None) == (base, attempt)
+    assert identity(str(JobName(base, attempt, task)), None) == (f"{base}_{task}", attempt)
+    assert identity(str(JobName(base, attempt, offset=3000)), task) == (f"{base}_{3000 + task}", attempt)
+
+
+@pytest.mark.parametrize(
+    "name", ["wrap", "dibs-", "dibs-17", "dibs-17.x", "xdibs-17.1", "dibs-17.1 ", "dibs-a+5.1"]
+)
+def test_a_strangers_job_is_not_ours(name: str) -> None:
+    assert identity(name, None) is None
+
+
+@given(BASES, st.sets(st.integers(0, 5000), min_size=1, max_size=40), st.integers(2, 1001))
+def test_however_an_array_is_cut_every_element_is_found_again(base: str, tasks: set[int], largest: int) -> None:
+    wanted = [(a_submission(f"{base}_{task}"), ("--x",)) for task in sorted(tasks)]
+
+    cut = batches(wanted, largest_array=largest)
+
+    found = []
+    for batch in cut:
+        for number, one in batch.members.items():
+            assert number < largest
+            assert identity(str(batch.name), number if batch.is_array else None) == (one.ref.key, 1)
+            found.append(one.ref.key)
+    assert sorted(found) == sorted(f"{base}_{task}" for task in tasks)
+
+
+def test_elements_that_ask_for_different_things_are_different_arrays() -> None:
+    wanted = [(a_submission(f"k_{task}"), (f"--mem={task % 2}",)) for task in range(6)]
+
+    assert [sorted(batch.members) for batch in batches(wanted, largest_array=1001)] == [[0, 2, 4], [1, 3, 5]]
+
+
+@given(st.sets(st.integers(0, 300), min_size=1))
+def test_ranges_name_every_element_once(tasks: set[int]) -> None:
+    found: list[int] = []
+    for part in ranges(list(tasks)).split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+
+    assert found == sorted(tasks)
+
+
+def test_a_script_quotes_what_it_names() -> None:
+    folder = "/a 'folder'\n$(touch BAD)"
+
+    text = script("/usr/bin/python3", "/src", folder).decode()
+    many = array_script("/usr/bin/python3", "/src", {3: folder, 1: "/b"}).decode()
+
+    assert text.startswith("#!/bin/sh\nexec /usr/bin/python3 -I -S -X utf8 -c ")
+    quoted = "'/a '\"'\"'folder'\"'\"'\n$(touch BAD)'"
+    assert text.endswith(f" /src {quoted}\n")
+    assert f"3) folder={quoted};;" in many and "1) folder=/b;;" in many
+
+
+def _line(**cells: str) -> bytes:
+    return b"".join(cells.get(name, "N/A").encode().ljust(width)[:width] for name, width in squeue._COLUMNS)
+
+
+def test_rows_are_cut_by_their_places() -> None:
+    ours = _line(
+        JobID="7",
+        ArrayJobID="6",
+        ArrayTaskID="2",
+        State="PENDING",
+        exit_code="0",
+        RestartCnt="1",
+        SubmitTime="1794772547",
+        StartTime="1794772608",
+        NodeList="",
+        Reason="Nodes required for job are DOWN, DRAINED or reserved",
+        Name="dibs-k-17.1",
+    )
+    stranger = _line(JobID="8", State="RUNNING", NodeList="n" * 80, Name="ein \xe9\xe9 Name")
+
+    rows = list(squeue.parse(ours + b"\n" + stranger + b"\nslurm_load_jobs error: nonsense\n\n"))
+
+    assert [row.job for row in rows] == [7, 8]
+    assert (rows[0].address, rows[0].restarts, rows[0].start) == ("6_2", 1, 1794772608.0)
+    assert why_it_waits(rows[0]) == (
+        "the nodes that it needs are down, drained or kept for jobs of higher priority"
+    )
+    assert (rows[1].node, rows[1].address, rows[1].start) == ("n" * 64, "8", None)
+    assert squeue.by_identity(rows).keys() == {("k-17_2", 1)}
+
+
+@given(st.binary(max_size=2000))
+def test_no_answer_of_squeue_or_sinfo_breaks_us(output: bytes) -> None:
+    squeue.by_identity(squeue.parse(output))
+    sinfo.parse(output)
+
+
+def test_of_two_copies_the_one_that_lives_counts_then_the_latest() -> None:
+    over = a_row(job=9, state="COMPLETED", submitted=300.0)
+    older = a_row(job=8, state="FAILED", submitted=200.0)
+    waits = a_row(job=3, state="PENDING", submitted=100.0)
+    runs = a_row(job=2, state="RUNNING", submitted=50.0)
+
+    assert squeue.by_identity([older, over])["k-17", 1] is over
+    assert squeue.by_identity([over, waits, older])["k-17", 1] is waits
+    assert squeue.by_identity([waits, runs, over])["k-17", 1] is runs
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        ("", "Slurm has not looked at it yet"),
+        ("Priority", "jobs with a higher priority go first"),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", "a node that it needs is down, drained or reserved"),
+        ("QOSMaxGRESPerUser", "its QOS has reached a limit: GPUs (QOSMaxGRESPerUser)"),
+        ("AssocGrpCpuLimit", "its account has reached a limit: CPUs (AssocGrpCpuLimit)"),
+        ("AssocMaxJobsLimit", "its account has reached a limit: jobs at once (AssocMaxJobsLimit)"),
+        ("QOSGrpMemoryMinutes", "its QOS has reached a limit: memory (QOSGrpMemoryMinutes)"),
+        ("QOSMinGRES", "it wants less than its QOS asks for: GPUs (QOSMinGRES)"),
+        ("SomethingNew2030", "Slurm says: SomethingNew2030"),
+    ],
+)
+def test_a_reason_to_wait_is_a_sentence(reason: str, sentence: str) -> None:
+    assert why_it_waits(a_row(reason=reason)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "sentence", "cause"),
+    [
+        ("NODE_FAIL", 0, "its node failed (n2)", Cause.LOST),
+        ("OUT_OF_MEMORY", 0, "it used more memory than Slurm gave it", Cause.HOST_OOM),
+        ("PREEMPTED", 0, "a job that goes first took its place", Cause.KILLED),
+        ("TIMEOUT", 0, "it reached Slurm's time limit", Cause.TIME_LIMIT),
+        ("CANCELLED", 0, "somebody cancelled it in Slurm", Cause.KILLED),
+        ("FAILED", 127 << 8, "the Python of dibs is not there on n2", Cause.START_ERROR),
+        ("FAILED", 1 << 8, "its supervisor failed on n2", Cause.START_ERROR),
+        ("FAILED", 9, "Slurm says failed (exit code 137)", Cause.LOST),
+        (
+            "FAILED",
+            73 << 8,
+            "another copy of it was started, and Slurm does not know that one any more",
+            Cause.LOST,
+        ),
+    ],
+)
+def test_an_end_without_a_record_is_explained(state: str, status: int, sentence: str, cause: Cause) -> None:
+    assert why_it_ended(a_row(state=state, status=status, node="n2")) == (sentence, cause)
+
+
+@pytest.mark.parametrize(
+    ("row", "record", "has_started", "is_patient", "phase", "never_started"),
+    [
+        (None, None, False, True, Phase.QUEUED, False),
+        (None, None, False, False, Phase.LOST, True),
+        (None, {"state": "running"}, True, True, Phase.RUNNING, False),
+        (None, {"state": "running"}, True, False, Phase.LOST, False),
+        (None, {"state": "ended", "code": 0}, True, False, Phase.ENDED, False),
+        ("COMPLETED", {"state": "ended", "code": 0}, True, True, Phase.ENDED, False),
+        ("COMPLETING", {"state": "ended", "code": 0}, True, True, Phase.ENDED, False),
+        ("COMPLETING", {"state": "ended", "code": 1}, True, True, Phase.RUNNING, False),
+        ("COMPLETING", {"state": "ended", "code": 1}, True, False, Phase.ENDED, False),
+        ("NODE_FAIL", None, False, False, Phase.LOST, True),
+        ("CANCELLED", None, False, False, Phase.LOST, False),
+    ],
+)
+def test_where_one_stands_that_slurm_let_go(
+    row: str | None,
+    record: dict[str, Any] | None,
+    has_started: bool,
+    is_patient: bool,
+    phase: Phase,
+    never_started: bool,
+) -> None:
+    there = None if row is None else a_row(state=row)
+
+    seen = judge_gone(there, record, has_started=has_started, is_patient=is_patient)
+
+    assert (seen.phase, seen.never_started) == (phase, never_started)
+    assert (seen.record is not None) == (phase is Phase.ENDED)
+    assert seen.reason or phase in (Phase.ENDED, Phase.RUNNING)
+
+
+@pytest.mark.parametrize(("ended", "never_started"), [(1010.0, True), (990.0, False), (9000.0, False)])
+def test_what_a_confused_controller_cancelled_is_submitted_again(ended: float, never_started: bool) -> None:
+    row = a_row(state="CANCELLED", ended=ended)
+
+    seen = judge_gone(row, None, has_started=False, is_patient=False, controller_started=1000.0)
+    started = judge_gone(row, None, has_started=True, is_patient=False, controller_started=1000.0)
+
+    assert (seen.phase, seen.never_started, started.never_started) == (Phase.LOST, never_started, False)
+
+
+def test_slurms_blame_is_told_unless_we_asked_for_the_end_or_it_went_well() -> None:
+    timed_out = a_row(state="TIMEOUT")
+    record = {"state": "ended", "signal": 15, "by": "outside"}
+
+    def blamed(**changed: Any) -> Cause | None:
+        return judge_gone(timed_out, record | changed, has_started=True, is_patient=False).cause
+
+    assert blamed() is Cause.TIME_LIMIT
+    assert blamed(by="stop") is None
+    assert blamed(signal=None, code=0) is None
+
+
+def test_a_command_that_is_not_found_is_no_missing_python_of_ours() -> None:
+    failed = a_row(state="FAILED", status=127 << 8, node="n2")
+
+    ended = judge_gone(failed, {"state": "ended", "code": 127}, has_started=True, is_patient=False)
+    lost = judge_gone(failed, {"state": "running"}, has_started=True, is_patient=False)
+
+    assert (ended.phase, ended.cause, ended.reason) == (Phase.ENDED, None, "")
+    assert (lost.phase, lost.cause) == (Phase.LOST, Cause.LOST)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "flag"),
+    [
+        (Wanted(), "--gres=gpu:1"),
+        (Wanted(wishes=Wishes(num_gpus=2, gpu_type="h200")), "--gres=gpu:h200:2"),
+        (Wanted(wishes=Wishes(cpus=3)), "--cpus-per-task=3"),
+        (Wanted(wishes=Wishes(mem=GIB + 1)), "--mem=1025M"),
+        (Wanted(time_limit=61.0), "--time=2"),
+        (Wanted(time_limit=1.0), "--time=1"),
+        (Wanted(priority=-3), "--nice=3"),
+        (Wanted(avoid=("n1", "n2"), options=(("exclude", "n9"),)), "--exclude=n9,n1,n2"),
+        (Wanted(options=(("account", "lab"),)), "--account=lab"),
+        (Wanted(wishes=Wishes(vram=12 * GIB)), "--gres=shard:12"),
+        (Wanted(wishes=Wishes(share=Fraction(1, 3))), "--gres=shard:27"),
+        (Wanted(wishes=Wishes(vram=200 * GIB)), "--gres=gpu:1"),
+        (Wanted(wishes=Wishes(vram=12 * GIB, num_gpus=2)), "--gres=gpu:2"),
+        (Wanted(wishes=Wishes(vram=12 * GIB, gpu_type="h200")), "--gres=gpu:h200:1"),
+    ],
+)
+def test_a_wish_is_a_flag(wanted: Wanted, flag: str) -> None:
+    found = flags(wanted, shards_per_gpu=80)
+
+    assert flag in found
+    assert {"--no-requeue", "--kill-on-invalid-dep=yes"} <= set(found)
+
+
+def test_no_flag_is_given_that_nobody_wants() -> None:
+    names = {flag.partition("=")[0] for flag in flags(Wanted(wishes=Wishes(num_gpus=0, vram=GIB), priority=5))}
+
+    assert names == {"--no-requeue", "--kill-on-invalid-dep", "--ntasks", "--nodes"}
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Wanted(wishes=Wishes(only=("0",))),
+        Wanted(options=(("wrap", "rm -r /"),)),
+        Wanted(options=(("partition", "a b"),)),
+        Wanted(options=(("partition", "a\nb"),)),
+        Wanted(wishes=Wishes(gpu_type="a,shard:1")),
+    ],
+)
+def test_what_slurm_has_no_word_for_is_refused(wanted: Wanted) -> None:
+    with pytest.raises(BackendRefused, match="cannot"):
+        flags(wanted)
+
+
+def test_a_refusal_says_what_is_wrong_with_the_job() -> None:
+    said = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
+
+    error = refusal("k-1", said, ["--account=lab"])
+    other = refusal("k-1", "sbatch: error: Batch job submission failed: Something new", ["--mem=1M"])
+    kind = refusal("k-1", "whatever", ["--gres=gpu:h300:1"], {"a100", ""})
+
+    assert error.message == "cannot submit job k-1 to Slurm: you cannot use the account lab here"
+    assert (other.message, other.remedy) == (
+        "cannot submit job k-1 to Slurm: Something new",
+        "it was asked for --mem=1M",
+    )
+    assert (kind.message, kind.remedy) == (
+        "cannot submit job k-1 to Slurm: no node has GPUs of type h300",
+        "there are a100",
+    )
+
+
+def test_a_full_cluster_is_not_a_refusal() -> None:
+    limit = "Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size ...)"
+
+    assert is_full(limit) and not is_full("Invalid partition name specified")
+    assert last_line(f"sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: {limit}").startswith("Job violates")
+
+
+def test_nodes_have_cards_states_and_reasons() -> None:
+    rows = [
+        (
+            "n1",
+            "gpu*",
+            "mixed",
+            "8/8/0/16",
+            "64000",
+            "1000",
+            "gpu:a100:4(S:0-1),shard:320",
+            "gpu:a100:1(IDX:0)",
+            "none",
+        ),
+        (
+            "n1",
+            "long",
+            "mixed",
+            "8/8/0/16",
+            "64000",
+            "1000",
+            "gpu:a100:4(S:0-1),shard:320",
+            "gpu:a100:1(IDX:0)",
+            "none",
+        ),
+        ("n2", "gpu*", "down*", "0/0/16/16", "64000", "0", "gpu:2", "gpu:0", "Not responding"),
+        ("n3", "gpu*", "idle+drain", "0/0/16/16", "64000", "0", "(null)", "(null)", "new cards"),
+    ]
+    text = [
+        b"".join(cell.encode().ljust(width) for cell, (_, width) in zip(row, sinfo._COLUMNS, strict=True))
+        for row in rows
+    ]
+
+    nodes = sinfo.parse(b"\n".join(text))
+
+    assert [(node.name, node.is_usable, node.reason) for node in nodes] == [
+        ("n1", True, ""),
+        ("n2", False, "Not responding"),
+        ("n3", False, "new cards"),
+    ]
+    assert nodes[0].groups == ("gpu", "long")
+    assert [(gpus.type, gpus.total, gpus.used) for gpus in nodes[0].gpus] == [("a100", 4, 1)]
+    assert (nodes[0].shards, nodes[0].cpus, nodes[0].cpus_used, nodes[0].memory) == (320, 16, 8, 64000 * 1024**2)
+    assert nodes[2].gpus == ()
