@@ -48,14 +48,14 @@ def ledger(world: World) -> Ledger:
 
 
 @pytest.fixture(scope="module")
-def slurm() -> Iterator[PrivateSlurm]:
-    """A Slurm of our own, three nodes with two fake GPUs each."""
+def slurm(request: pytest.FixtureRequest) -> Iterator[PrivateSlurm]:
+    """A Slurm of our own, three nodes with two fake GPUs each; its parameters may say otherwise."""
     if missing := missing_programs():
         pytest.skip(f"a test with Slurm needs {', '.join(missing)}: install slurm-wlm and munge")
     # Not in pytest's folder: the path of a socket may not be long.
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # munged wants its socket to be reachable for everybody
-        one = PrivateSlurm(Path(folder) / "private")
+        one = PrivateSlurm(Path(folder) / "private", **getattr(request, "param", {}))
         try:
             one.start()
             yield one

@@ -24,9 +24,12 @@ def missing_programs() -> list[str]:
 
 
 class PrivateSlurm:
-    """A controller and nodes `n1`, `n2`, ... that tests may kill and start again."""
+    """A controller and nodes `n1`, `n2`, ... that tests may kill and start again.
 
-    def __init__(self, folder: Path, *, nodes: int = 3, gpus: int = 2) -> None:
+    Its cards may be of a kind, and those of each node be divided into so many shards.
+    """
+
+    def __init__(self, folder: Path, *, nodes: int = 3, gpus: int = 2, kind: str = "", shards: int = 0) -> None:
         self.folder = folder
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
         self.environment = {
@@ -38,7 +41,7 @@ class PrivateSlurm:
             (folder / name).mkdir(parents=True)
         folder.chmod(0o755)
         (folder / "run").chmod(0o755)
-        self._configure(gpus)
+        self._configure(gpus, kind, shards)
 
     def start(self) -> None:
         munged = [
@@ -159,12 +162,14 @@ class PrivateSlurm:
         done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=20, cwd="/")
         assert done.returncode == 0, (words, done.stderr)
 
-    def _configure(self, gpus: int) -> None:
+    def _configure(self, gpus: int, kind: str, shards: int) -> None:
         user, host, folder = getpass.getuser(), socket.gethostname().split(".")[0], self.folder
         ports = _free_ports(len(self.nodes) + 1)
+        gres = f"gpu:{kind}:{gpus}" if kind else f"gpu:{gpus}"
+        gres += f",shard:{shards}" if shards else ""
         nodes = [
             f"NodeName={node} NodeAddr=127.0.0.1 NodeHostname={host} Port={port} CPUs=4 RealMemory=4000"
-            f" Gres=gpu:{gpus}"
+            f" Gres={gres}"
             for node, port in zip(self.nodes, ports[1:], strict=True)
         ]
         text = f"""\
@@ -194,7 +199,7 @@ SelectTypeParameters=CR_CPU_Memory
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_interval=2,sched_min_interval=0,batch_sched_delay=0
 PriorityType=priority/basic
-GresTypes=gpu
+GresTypes=gpu{",shard" if shards else ""}
 ReturnToService=2
 SlurmdTimeout=5
 SlurmctldTimeout=5
@@ -215,7 +220,10 @@ PartitionName=gpu Nodes={",".join(self.nodes)} Default=YES MaxTime=INFINITE Stat
             # A card must be a character device; a link to one will do.
             (folder / f"dev/nvidia{number}").symlink_to("/dev/null")
         devices = f"{folder}/dev/nvidia[0-{gpus - 1}]"
-        (folder / "etc/gres.conf").write_text(f"NodeName={','.join(self.nodes)} Name=gpu File={devices}\n")
+        names = ",".join(self.nodes)
+        lines = [f"NodeName={names} Name=gpu {f'Type={kind} ' if kind else ''}File={devices}"]
+        lines += [f"NodeName={names} Name=shard Count={shards}"] if shards else []
+        (folder / "etc/gres.conf").write_text("\n".join(lines) + "\n")
         key = folder / "etc/munge.key"
         key.touch(0o600)
         key.write_bytes(os.urandom(128))
