@@ -24,7 +24,7 @@ def write(environ: dict[str, str], text: str) -> str:
 
 def test_without_files_and_variables_everything_is_as_the_table_says(environ):
     assert load_settings(environ) == Settings()
-    assert {row.name for row in TABLE} == {*Settings.__slots__}
+    assert {row.field for row in TABLE} == {*Settings.__slots__}
     assert all(row.read(row.default) == row.value_by_default for row in TABLE)
 
 
@@ -45,8 +45,12 @@ def test_the_later_source_wins(environ, tmp_path):
     ("text", "words"),
     [
         ("\ngpu_failure = 3", ["line 2", "'gpu_failure'", "did you mean gpu_failures?"]),
-        ("[queue]\nx = 1", ["line 1", "'queue'", "dibs knows gpus"]),
+        ("[queue]\nx = 1", ["line 2", "'queue.x'", "dibs knows gpus"]),
         ("gpus = 3", ["line 1", "cannot read 3 as gpus"]),
+        ("[backends.slurm]\nrot = 'x'", ["line 2", "'backends.slurm.rot'", "did you mean backends.slurm.root?"]),
+        ("[backends.slurm]\nroot = 'x'", ["line 2", "'x' as backends.slurm.root", "absolute"]),
+        ("[backends.slurm]\noptions = 'gpu'", ["as backends.slurm.options", "partition=gpu"]),
+        ("default_backend = 'ray'", ["as default_backend", "local, slurm"]),
         ("# x\nretention = '3 parsecs'", ["line 2", "'3 parsecs' as retention", "30d"]),
         ("retention = '0d'", ["as retention"]),
         ("gpu_failures = true", ["cannot read True as gpu_failures"]),
@@ -125,3 +129,17 @@ def test_without_a_home_there_is_still_a_place_for_the_file(monkeypatch):
     assert user_file({"HOME": "/h"}) == "/h/.config/dibs/config.toml"
     assert user_file({"HOME": "/h", "XDG_CONFIG_HOME": "relative"}) == "/h/.config/dibs/config.toml"
     assert user_file({}).endswith("/.config/dibs/config.toml")
+
+
+def test_a_table_of_a_file_and_names_with_dots_say_the_same(environ):
+    write(environ, '[backends.slurm]\nroot = "/shared"\nssh = "ssh -p 2"\noptions = {partition = "gpu"}\n')
+    table = load_settings(environ)
+    write(
+        environ,
+        'backends.slurm.root = "/shared"\nbackends.slurm.ssh = "ssh -p 2"\n'
+        'backends.slurm.options = "partition=gpu"\n',
+    )
+
+    assert load_settings(environ) == table
+    assert (table.backends_slurm_root, table.backends_slurm_ssh) == ("/shared", ("ssh", "-p", "2"))
+    assert table.backends_slurm_options == (("partition", "gpu"),)

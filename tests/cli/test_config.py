@@ -39,9 +39,9 @@ def test_in_a_narrow_terminal_no_sentence_is_cut(file):
     lines = _table(found, 60)
 
     assert max(map(len, lines)) <= 60
-    assert lines[1:3] == [
-        "gpus                auto      default",
-        "  The GPUs of the queue: auto, or ids like 0,1 or 0,0,1.",
+    assert [line.split() for line in lines[1:3]] == [
+        ["gpus", "auto", "default"],
+        ["The", "GPUs", "of", "the", "queue:", "auto,", "or", "ids", "like", "0,1", "or", "0,0,1."],
     ]
     assert " ".join(" ".join(lines).split()).count(found[-1].setting.sentence) == 1
 
@@ -109,3 +109,16 @@ def test_a_variable_that_wins_over_the_file_is_told(file, typed: Typed, monkeypa
     monkeypatch.setenv("DIBS_RETENTION", "9d")
 
     assert "DIBS_RETENTION is set, and wins" in typed("config", "set", "retention", "1d").stderr
+
+
+def test_a_setting_with_dots_is_set_in_its_table_where_the_file_has_one(file, typed: Typed):
+    file.parent.mkdir(parents=True)
+    file.write_text('gpus = "0"\n[backends.slurm]\nroot = "/shared"  # ours\n')
+
+    for name, value in (("backends.slurm.every", "5s"), ("backends.slurm.root", "/other"), ("web", "never")):
+        assert typed("config", "set", name, value).status == 0
+        assert typed("config", "get", name).stdout == f"{value}\n"
+
+    assert file.read_text() == (
+        'gpus = "0"\nweb = "never"\n[backends.slurm]\nroot = "/other"  # ours\nevery = "5s"\n'
+    )

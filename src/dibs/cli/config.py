@@ -108,25 +108,37 @@ def _write(path: str, row: "Setting", value: str) -> None:
     """Change or add one line; every other line, comments too, stays as it is."""
     import tomllib
 
-    from dibs.settings import read_file, read_text
+    from dibs.settings import flat, read_file, read_text
 
     before = read_file(path)
     lines = read_text(path).splitlines()
-    line = f"{row.name} = {_as_toml(row, value)}"
-    places = [at for at, text in enumerate(lines) if re.match(rf"\s*{row.name}\s*=", text)]
+    start, end, name = _section(lines, row.name)
+    line = f"{name} = {_as_toml(row, value)}"
+    places = [at for at in range(start, end) if re.match(rf"\s*{re.escape(name)}\s*=", lines[at])]
     for at in places:
         _, hash_, comment = _cut_comment(lines[at])
         lines[at] = f"{line}  {hash_}{comment}".rstrip()
     if not places:
-        lines.append(line)
+        lines.insert(end, line)
     text = "\n".join(lines) + "\n"
     try:
-        is_right = tomllib.loads(text) == {**before, row.name: tomllib.loads(line)[row.name]}
-    except tomllib.TOMLDecodeError:
+        written = flat(tomllib.loads(text))
+        is_right = written == {**before, row.name: written[row.name]}
+    except (tomllib.TOMLDecodeError, KeyError):
         is_right = False
     if not is_right:  # a value over several lines, say
         raise BadInput(f"cannot change {row.name} in {path}", remedy=f"change it by hand: {line}")
     _replace(path, text)
+
+
+def _section(lines: list[str], name: str) -> tuple[int, int, str]:
+    """From which line to which a setting belongs, and how it is called there: below its table's head, if any."""
+    heads = [at for at, text in enumerate(lines) if text.lstrip().startswith("[")]
+    table, _, last = name.rpartition(".")
+    for head in heads if table else ():
+        if re.match(rf"\s*\[\s*{re.escape(table)}\s*\]", lines[head]):
+            return head + 1, next((at for at in heads if at > head), len(lines)), last
+    return 0, next(iter(heads), len(lines)), name
 
 
 def _replace(path: str, text: str) -> None:
