@@ -25,6 +25,7 @@ import queue_idle
 import queue_size
 import queue_throughput
 import report
+import slurm
 import startup
 import throughput
 
@@ -32,7 +33,10 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 # The quiet ones first; last what leaves most files behind.
-BENCHES = ("startup", "queue-add", "queue-idle", "throughput", "queue-throughput", "gap", "memory", "queue-size")
+BENCHES = (
+    *("startup", "queue-add", "queue-idle", "throughput", "queue-throughput", "gap", "memory", "slurm"),
+    "queue-size",
+)
 # What `--only` takes: a bench, or `queue` for all that begin with it.
 NAMES = (*BENCHES, "queue")
 BESIDE_PEERS = {"throughput", "queue-throughput", "gap"}
@@ -61,6 +65,9 @@ def run(wishes: argparse.Namespace) -> bool:
             say(f"{name}: {value}")
         chosen = [name for name in BENCHES if not wishes.only or {name, name.partition("-")[0]} & set(wishes.only)]
         tools = [dibs, *(peers.peers(say) if BESIDE_PEERS & set(chosen) else [])]
+        if "slurm" in chosen and not slurm.is_possible():
+            say("slurm: left out, slurm-wlm and munge are not installed")
+            chosen.remove("slurm")
         for name in chosen:
             os.sync()  # what one bench wrote is not the next one's burden
             load = machine.load()
@@ -111,6 +118,9 @@ def _bench(
         case "queue-add":
             times, lines = (5, 5_000) if quick else (31, 100_000)
             return lambda: queue_add.measure(scratch, times=times, lines=lines, say=say)
+        case "slurm":
+            number, turns = jobs or (30 if quick else 200), wishes.rounds or (1 if quick else 3)
+            return lambda: slurm.measure(scratch, jobs=number, rounds=turns, say=say)
         case "queue-size":
             size, times = (20_000, 5) if quick else (1_000_000, 21)
             return lambda: queue_size.measure(scratch, jobs=size, times=times, say=say)

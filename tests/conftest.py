@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from backends import private_sshd
 from backends.private_slurm import PrivateSlurm, missing_programs
+from backends.private_sshd import PrivateSshd
 from stories.outside import Finished, Ledger, World, make_world
 
 # The same examples each time, so that a red run is red for everybody; how long one takes says nothing on a busy
@@ -56,6 +58,20 @@ def slurm(request: pytest.FixtureRequest) -> Iterator[PrivateSlurm]:
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # munged wants its socket to be reachable for everybody
         one = PrivateSlurm(Path(folder) / "private", **getattr(request, "param", {}))
+        try:
+            one.start()
+            yield one
+        finally:
+            one.stop()
+
+
+@pytest.fixture(scope="module")
+def sshd() -> Iterator[PrivateSshd]:
+    """An sshd of our own; every name leads to it."""
+    if missing := private_sshd.missing_programs():
+        pytest.skip(f"a test over ssh needs {', '.join(missing)}: install openssh-server")
+    with tempfile.TemporaryDirectory(prefix="sshd-") as folder:
+        one = PrivateSshd(Path(folder) / "private")
         try:
             one.start()
             yield one

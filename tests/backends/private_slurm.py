@@ -66,6 +66,14 @@ class PrivateSlurm:
     def kill_controller(self) -> None:
         self._kill("slurmctld.pid")
 
+    def wait_until_saved(self) -> None:
+        """Until the controller has on disk what it knows now; it writes some seconds after something changed."""
+        state = self.folder / "state/job_state"
+        begin = time.time()
+        for job in self.ask("squeue", "-h", "-o", "%i").split():
+            self.ask("scontrol", "update", f"jobid={job}", f"comment={begin}")
+        wait_until(lambda: state.exists() and state.stat().st_mtime > begin, seconds=60)
+
     def start_node(self, node: str) -> None:
         (self.folder / "spool" / node).mkdir(exist_ok=True)
         self._run(["slurmd", "-N", node])
@@ -73,9 +81,12 @@ class PrivateSlurm:
     def kill_node(self, node: str) -> None:
         """As if its power had gone: its daemon, its steps, and everything below them."""
         daemon = self._pid(f"slurmd-{node}.pid")
-        for pid in [*([daemon] if daemon else []), *self._processes_on(node)]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        pids = [*([daemon] if daemon else []), *self._processes_on(node)]
+        # Stopped first, all of them: nobody must see another one die and write that down.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
         (self.folder / "run" / f"slurmd-{node}.pid").unlink(missing_ok=True)
 
     def ask(self, *words: str) -> str:

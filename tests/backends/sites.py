@@ -1,4 +1,4 @@
-"""Places where the contract of the four verbs is tried: this machine, and a Slurm of our own."""
+"""Places where the contract of the verbs is tried: this machine, and a Slurm of our own."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.private_slurm import PrivateSlurm
+from backends.private_sshd import PrivateSshd
 from dibs.backends.local import LocalBackend
 from dibs.backends.protocol import (
     AttemptRef,
@@ -17,6 +18,7 @@ from dibs.backends.protocol import (
     Node,
     Observed,
     Phase,
+    Prospect,
     Submission,
     Submitted,
     Wanted,
@@ -116,8 +118,18 @@ def slurm_backend(slurm: PrivateSlurm, root: Path, *, patience: float = 3.0, **m
     return SlurmBackend(settings, Commands(slurm.environment))
 
 
+def node_root(root: Path) -> Path:
+    """The folder that stands for the nodes' own disks."""
+    return root.parent / "on the nodes"
+
+
+def fetching_backend(slurm: PrivateSlurm, sshd: PrivateSshd, root: Path, **more: Any) -> SlurmBackend:
+    """One whose nodes see nothing of `root`."""
+    return slurm_backend(slurm, root, ssh=sshd.ssh, node_root=str(node_root(root)), **more)
+
+
 class LocalVerbs:
-    """This machine behind the four verbs: the local backend with a loop of its own."""
+    """This machine behind the verbs: the local backend with a loop of its own."""
 
     def __init__(self, root: Path) -> None:
         self._selector = selectors.DefaultSelector()
@@ -126,6 +138,9 @@ class LocalVerbs:
 
     def nodes(self) -> Sequence[Node]:
         return [Node(name=os.uname().nodename, state="idle", is_usable=True, cpus=os.cpu_count() or 1)]
+
+    def check(self, wanted: Wanted) -> Prospect:
+        return Prospect(sentence="it starts when its cards are free")
 
     def submit(self, submissions: Sequence[Submission]) -> Submitted:
         for one in submissions:

@@ -17,7 +17,6 @@ from dibs.model.jobs import Cause, Wishes
 from dibs.supervise import folder
 from stories.outside import World, wait_until
 
-SAVED = 6.0  # seconds; the controller saves what it knows every five, and nobody can see when
 CARDS = Wanted(wishes=Wishes(num_gpus=2))
 HOLD = "echo $SLURMD_NODENAME >> here; until test -e go; do sleep 0.05; done; echo end >> ends; exit 5"
 
@@ -93,7 +92,7 @@ def test_a_controller_that_is_killed_and_comes_back_does_not_disturb_who_runs(
 ) -> None:
     ref = site.start(HOLD)
     site.wait_for("here")
-    time.sleep(SAVED)
+    slurm.wait_until_saved()
 
     slurm.kill_controller()
     slurm.start_controller()
@@ -110,7 +109,7 @@ def test_a_controller_that_is_killed_and_comes_back_does_not_disturb_who_runs(
 def test_what_ends_while_the_controller_is_away_is_known_when_it_is_back(site: Site, slurm: PrivateSlurm) -> None:
     ref = site.start(HOLD)
     site.wait_for("here")
-    time.sleep(SAVED)
+    slurm.wait_until_saved()
     slurm.kill_controller()
 
     (site.workdir / "go").touch()
@@ -131,7 +130,7 @@ def test_a_queued_job_that_is_cancelled_while_the_controller_is_away_never_runs(
     for one in fillers:
         site.wait(one.ref, Phase.RUNNING)
     ref = site.start("echo ran > ran", wanted=CARDS)
-    time.sleep(SAVED)
+    slurm.wait_until_saved()
     slurm.kill_controller()
 
     with pytest.raises(BackendSilent):

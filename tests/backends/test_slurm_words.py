@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.backends.protocol import AttemptRef, Phase, Submission, Wanted
-from dibs.backends.slurm import sinfo, squeue
+from dibs.backends.protocol import AttemptRef, Node, NodeGpus, Phase, Submission, Wanted
+from dibs.backends.slurm import partitions, sinfo, squeue
 from dibs.backends.slurm.batches import batches
 from dibs.backends.slurm.commands import last_line
 from dibs.backends.slurm.flags import flags
 from dibs.backends.slurm.judging import judge_gone
 from dibs.backends.slurm.names import JobName, identity
+from dibs.backends.slurm.prospects import prospect, what_is_too_much
 from dibs.backends.slurm.refusals import is_full, refusal
 from dibs.backends.slurm.script import array_script, ranges, script
 from dibs.backends.slurm.squeue import Row
@@ -329,6 +330,61 @@ def test_a_full_cluster_is_not_a_refusal() -> None:
 
     assert is_full(limit) and not is_full("Invalid partition name specified")
     assert last_line(f"sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: {limit}").startswith("Job violates")
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence", "start"),
+    [
+        (
+            "sbatch: Job 4 to start at 1060 using 1 processors on nodes n1 in partition gpu",
+            "at once on n1",
+            1060.0,
+        ),
+        (
+            "sbatch: Job 4 to start at 8200 using 1 processors on nodes n1 in partition gpu",
+            "in about 2 hours",
+            8200.0,
+        ),
+        (
+            "sbatch: Job 4 to start at 34007038346 using 1 processors on nodes n1 in partition gpu",
+            "not know",
+            None,
+        ),
+        ("something new", "not know", None),
+    ],
+)
+def test_an_estimate_is_a_sentence_and_a_time(said: str, sentence: str, start: float | None) -> None:
+    found = prospect(said, 1000.0)
+
+    assert sentence in found.sentence and found.expected_start == start
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10:00", 600.0), ("01:30:00", 5400.0), ("2-00:00:30", 172830.0), ("UNLIMITED", None), ("", None)],
+)
+def test_partitions_have_limits(text: str, seconds: float | None) -> None:
+    line = f"PartitionName=gpu Default=YES MaxTime={text} State=DRAIN\nPartitionName=long Default=NO\n"
+
+    gpu, long = partitions.parse(line.encode())
+
+    assert (gpu.longest, gpu.is_default, gpu.is_up, long.is_up) == (seconds, True, False, True)
+    assert partitions.chosen((gpu, long), "") == (gpu,)
+    assert partitions.chosen((gpu, long), "long,other") == (long,)
+
+
+def test_what_needs_several_things_of_one_node_is_explained() -> None:
+    big = Node(name="n1", state="idle", is_usable=True, cpus=64, memory=GIB, gpus=())
+    fast = Node(
+        name="n2", state="down", is_usable=False, cpus=4, memory=GIB, gpus=(NodeGpus(type="", total=2, used=0),)
+    )
+
+    def much(**wishes: Any) -> str:
+        return what_is_too_much(Wanted(wishes=Wishes(**wishes)), [big, fast], ())
+
+    assert much(num_gpus=2, cpus=4) == "", "that it is down is another matter"
+    assert much(num_gpus=2, cpus=8) == "no node has 8 CPUs together with the rest that it asks for"
+    assert much(num_gpus=0, mem=2 * GIB) == "no node has 2 GiB of memory; the most is 1 GiB"
 
 
 def test_nodes_have_cards_states_and_reasons() -> None:

@@ -1,4 +1,7 @@
-"""What the four verbs must do at every place where attempts run: on this machine, and on a real Slurm."""
+"""What the verbs must do at every place where attempts run.
+
+On this machine, on a real Slurm, and on one whose nodes share no file system with us.
+"""
 
 import os
 import signal
@@ -8,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from backends.private_slurm import PrivateSlurm
-from backends.sites import LocalVerbs, Site, slurm_backend
+from backends.sites import LocalVerbs, Site, fetching_backend, node_root, slurm_backend
 from dibs.backends.protocol import Phase
+from dibs.backends.slurm.backend import SlurmBackend
 from stories.outside import World, wait_until
 from supervise.hands import is_alive
 
@@ -23,7 +27,7 @@ while :; do sleep 0.2; done
 """
 
 
-@pytest.fixture(params=["local", "slurm"])
+@pytest.fixture(params=["local", "slurm", "slurm over ssh"])
 def site(request: pytest.FixtureRequest, world: World) -> Iterator[Site]:
     root = Path(world.folder) / "run"
     if request.param == "local":
@@ -31,8 +35,14 @@ def site(request: pytest.FixtureRequest, world: World) -> Iterator[Site]:
         yield Site(root, local)
         local.close()
     else:
-        slurm: PrivateSlurm = request.getfixturevalue("slurm")
-        yield Site(root, slurm_backend(slurm, root))
+        yield Site(root, _slurm(root, request, over_ssh=request.param != "slurm"))
+
+
+def _slurm(root: Path, request: pytest.FixtureRequest, *, over_ssh: bool) -> SlurmBackend:
+    slurm: PrivateSlurm = request.getfixturevalue("slurm")
+    if over_ssh:
+        return fetching_backend(slurm, request.getfixturevalue("sshd"), root)
+    return slurm_backend(slurm, root)
 
 
 def _another_engine(site: Site, request: pytest.FixtureRequest) -> Site:
@@ -41,7 +51,7 @@ def _another_engine(site: Site, request: pytest.FixtureRequest) -> Site:
         site.backend.close()
         site.backend = LocalVerbs(site.root)
     else:
-        site.backend = slurm_backend(request.getfixturevalue("slurm"), site.root)
+        site.backend = _slurm(site.root, request, over_ssh=node_root(site.root).exists())
     return site
 
 

@@ -1,4 +1,4 @@
-"""Four verbs that every place where attempts run must know.
+"""Five verbs that every place where attempts run must know.
 
 Identity is ours: a key and the attempt's number. Whatever number the other system gives is forgotten between two
 calls, because it may be used again after a crash over there. The shim is the same everywhere and its exit record
@@ -24,7 +24,7 @@ class AttemptRef:
 
     key: str  # the store's own mark and the job's number: `k3f9-17`; an array's element: `k3f9-17_4`
     attempt: int
-    folder: str  # absolute, and the same on every node
+    folder: str  # absolute; the same on every node, where they share a file system
 
     def __post_init__(self) -> None:
         assert _KEY.fullmatch(self.key), self.key
@@ -79,6 +79,7 @@ class Observed:
     cause: Cause | None = None  # what the other system blames, where the record does not know better
     record: Mapping[str, Any] | None = None  # how it ended, from the shim
     node: str = ""
+    gpus: str = ""  # the cards that it was given, as that node counts them: `0,1`
     expected_start: float | None = None  # seconds since the epoch
     never_started: bool = False  # lost before its command ran: the same attempt may be submitted again
 
@@ -109,6 +110,15 @@ class Node:
     groups: tuple[str, ...] = ()  # partitions
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prospect:
+    """What a place says about an attempt that it would take."""
+
+    sentence: str  # when it would start, or why that is not known, without a stop
+    expected_start: float | None = None  # seconds since the epoch
+    node: str = ""
+
+
 class Backend(Protocol):
     """A place where attempts run. Each verb is one short exchange for all; none waits for an attempt.
 
@@ -117,6 +127,12 @@ class Backend(Protocol):
 
     def nodes(self) -> Sequence[Node]:
         """The machines, with their cards."""
+
+    def check(self, wanted: Wanted) -> Prospect:
+        """Whether it would ever take an attempt with these wishes, and when. Submits nothing.
+
+        Raises BackendRefused where it never would, with what is wrong.
+        """
 
     def submit(self, submissions: Sequence[Submission]) -> Submitted:
         """Have them run. Submitting an attempt again is the same as submitting it once."""

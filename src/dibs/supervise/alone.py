@@ -26,11 +26,14 @@ _PAUSES = (1.0, 5.0, 30.0)  # seconds; too many processes or a full disk may pas
 _NOT_POSSIBLE = "its supervisor could not start it: too many processes, or a full disk?"
 # What a batch system tells its jobs. What was captured where the job was submitted is about another job.
 _THEIRS = ("SLURM",)
-_CARDS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
 
 
-def main(folder: str) -> int:
-    """Run the attempt of this folder; the exit status is the command's, as a shell would tell it."""
+def main(folder: str, fence_at: tuple[str, str] | None = None) -> int:
+    """Run the attempt of this folder; the exit status is the command's, as a shell would tell it.
+
+    `fence_at` is the fence, as a folder and a name, where it is not in the attempt's own.
+    """
     try:
         record = os.open(f"{folder}/record", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -38,12 +41,14 @@ def main(folder: str) -> int:
     content = os.pread(record, os.fstat(record).st_size, 0)
     spec: dict[str, Any] = json.loads(content[records.SIZE :].decode())
     node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+    cards = _cards(os.environ)
     control = _listen(spec)
-    if not fence.take(folder, node):
+    where, name = fence_at or (folder, fence.STARTED)
+    if not fence.take(where, fence.word_of(node, cards), name):
         return FENCED
     _remove_own_output()
     shim = Shim(given=_given(os.environ), forget=_THEIRS)
-    shim.listen(control, node=node)
+    shim.listen(control, node=node, gpus=cards)
     handed = Handed(record)
     answer = shim.take(handed)
     for pause in _PAUSES:
@@ -79,11 +84,16 @@ def _listen(spec: Mapping[str, Any]) -> int:
 
 def _given(environment: Mapping[str, str]) -> dict[str, str]:
     """What the batch system tells the command, in its words and in ours."""
-    found = {name: value for name, value in environment.items() if name in _CARDS or name.startswith(_THEIRS)}
+    found = {name: value for name, value in environment.items() if name in _VISIBLE or name.startswith(_THEIRS)}
     cards = found.setdefault("CUDA_VISIBLE_DEVICES", "")
     found["DIBS_GPUS"] = cards
     found["GPU"] = ",".join(f"cuda{card}" if card.isdecimal() else card for card in cards.split(",") if card)
     return found
+
+
+def _cards(environment: Mapping[str, str]) -> str:
+    """Which cards this node gave us, as it counts them itself: in a container of ours they begin with 0 again."""
+    return environment.get("SLURM_JOB_GPUS") or environment.get("CUDA_VISIBLE_DEVICES") or ""
 
 
 def _remove_own_output() -> None:

@@ -88,7 +88,7 @@ class BoundedLogs:
             return
         is_marked = self._mark(log.path, end)
         try:
-            _punch(log.fd, start, end - start)
+            punch(log.fd, start, end - start)
         except OSError:
             # Not every file system can do it: then the file stays whole, and nothing may say otherwise.
             self._logs.remove(log)
@@ -131,7 +131,8 @@ def last_words(log: Log, most: int) -> bytes:
         return b""
 
 
-def _punch(fd: int, start: int, length: int) -> None:
+def punch(fd: int, start: int, length: int) -> None:
+    """Give a piece of a file back to the disk; the file keeps its size."""
     arguments = (ctypes.c_int(_KEEP_SIZE | _PUNCH_HOLE), ctypes.c_int64(start), ctypes.c_int64(length))
     if _libc.fallocate64(fd, *arguments) != 0:
         number = ctypes.get_errno()

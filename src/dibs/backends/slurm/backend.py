@@ -1,4 +1,4 @@
-"""Slurm's side of the four verbs. One caller at a time; every call may take as long as its commands' deadline.
+"""Slurm's side of the five verbs. One caller at a time; every call may take as long as its commands' deadline.
 
 What protects against running twice, from the outside in: a job is looked for by its name before it is submitted;
 Slurm never runs one again by itself (`--no-requeue`); and the shim passes the fence in the attempt's folder once.
@@ -7,40 +7,34 @@ A controller that forgets jobs or brings old ones back costs time, and at worst 
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from dibs.backends.protocol import AttemptRef, Node, Observed, Phase, Submission, Submitted, Wanted
-from dibs.backends.slurm import sinfo, squeue
+from dibs.backends.protocol import AttemptRef, Node, Observed, Phase, Prospect, Submission, Submitted, Wanted
+from dibs.backends.slurm import partitions, prospects, sinfo, squeue
 from dibs.backends.slurm.batches import Batch, batches
 from dibs.backends.slurm.commands import Commands, Refused, last_line
+from dibs.backends.slurm.fetched import FetchedFiles
+from dibs.backends.slurm.files import Files, NotReached, SharedFiles
 from dibs.backends.slurm.flags import flags
 from dibs.backends.slurm.judging import judge_gone, judge_live
-from dibs.backends.slurm.refusals import is_full, refusal
-from dibs.backends.slurm.script import array_script, ranges, script
+from dibs.backends.slurm.mark import RootMark
+from dibs.backends.slurm.refusals import has_no_node, is_full, leaves_none, refusal
+from dibs.backends.slurm.script import ranges
+from dibs.backends.slurm.settings import SlurmSettings
 from dibs.backends.slurm.squeue import Row
-from dibs.errors import BackendRefused, BackendSilent, DibsError
-from dibs.supervise import fence, folder, records
+from dibs.errors import BackendMissing, BackendRefused, BackendSilent, DibsError
+from dibs.model.jobs import Cause
+from dibs.supervise import fence
+
+__all__ = ["SlurmBackend", "SlurmSettings"]
 
 _MOST_SUBMITS = 50  # calls of sbatch in one turn; an array is one
 _MOST_CANCELS = 200  # jobs in one call of scancel
-_SOURCE = str(Path(__file__).resolve().parents[3])
-_CANCELLED = {"v": 1, "state": "ended", "by": "stop", "message": "cancelled before it started"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlurmSettings:
-    """How this user uses Slurm."""
-
-    root: str  # a folder that every node sees; attempts have their folders below it
-    python: str = sys.executable  # an interpreter that every node has under this path
-    source: str = _SOURCE  # where every node finds the package dibs
-    options: tuple[tuple[str, str], ...] = ()  # for every job, unless it says otherwise: partition, account, ...
-    patience: float = 60.0  # seconds until a job that is gone without a record counts as lost
+_LONG = 10  # patiences until an attempt on a node that does not answer is given up
+_NOTHING = b"#!/bin/sh\n"  # a script for a job that is not submitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,58 +55,99 @@ class SlurmBackend:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if settings.ssh and not settings.node_root.startswith("/"):
+            raise BackendMissing(
+                "cannot use Slurm over ssh: no folder on the nodes is named for its jobs",
+                remedy="`dibs config set backends.slurm.node_root /a/folder/on/the/nodes`",
+            )
         self._settings = settings
         self._commands = commands
         self._clock = clock
+        self._files: Files = FetchedFiles(settings, self._names) if settings.ssh else SharedFiles(settings)
+        self._mark = RootMark(settings.root, settings.memory)
         self._config: _Config | None = None
         self._doubted_since: dict[AttemptRef, float] = {}  # gone, or ended without a record
+        self._gpus: dict[AttemptRef, str] = {}  # of those that were seen running; their folders are read once
+
+    @property
+    def settings(self) -> SlurmSettings:
+        """How it is used here."""
+        return self._settings
+
+    def version(self) -> str:
+        """The controller's version; empty where it does not tell."""
+        return self._show_config().get("SLURM_VERSION", "")
 
     def nodes(self) -> tuple[Node, ...]:
         """Every node that this user may see, with its cards."""
-        return sinfo.parse(self._ask("sinfo", ["-N", "-h", "-O", sinfo.FORMAT]))
+        return sinfo.parse(self._ask("sinfo", ["-a", "-N", "-h", "-O", sinfo.FORMAT]))
+
+    def check(self, wanted: Wanted) -> Prospect:
+        """Whether Slurm would ever start such a job, and when: its own estimate, with what it does not look at."""
+        whole = self._with_options(wanted)
+        asked = flags(whole, shards_per_gpu=self._shards_per_gpu([wanted]))
+        found: Prospect | None = None
+        try:
+            found = prospects.prospect(self._commands.would_submit(asked, _NOTHING), time.time())
+        except Refused as error:
+            text, nodes = str(error), self.nodes()
+        where = self._partitions(whole)
+        if found is None and not is_full(text):
+            # Slurm says the same of a job that is too big and of one whose nodes are down, which it would take.
+            much = prospects.what_is_too_much(whole, nodes, where)
+            if much or not has_no_node(text):
+                raise refusal("", text, asked, _types(nodes), much)
+        if wanted.time_limit is not None:
+            prospects.refuse_too_long(wanted.time_limit, where)
+        if where and not any(one.is_up for one in where):
+            return prospects.not_yet("its partition starts no jobs now")
+        return found or prospects.not_yet("the nodes that it needs are down or drained")
 
     def submit(self, submissions: Sequence[Submission]) -> Submitted:
         """Submit those that Slurm does not have and that never started; at most some dozens of calls at once."""
+        if not submissions:
+            return Submitted()
         accepted: set[AttemptRef] = set()
         refused: dict[AttemptRef, DibsError] = {}
         put_off: dict[AttemptRef, str] = {}
-        rows = self._rows()
+        rows = self._rows(one.ref for one in submissions)
+        self._mark.make()
+        accepted |= {ref for ref, row in rows.items() if row is not None and row.is_live}
+        left = [one for one in submissions if one.ref not in accepted]
+        self._files.withdraw({one.ref: rows[one.ref] for one in left})
         fresh: list[tuple[Submission, tuple[str, ...]]] = []
-        shards = self._shards_per_gpu(submissions)
-        for one in sorted(submissions, key=lambda one: -one.wanted.priority):
-            ref = one.ref
-            row = rows.get((ref.key, ref.attempt))
+        shards = self._shards_per_gpu(one.wanted for one in left)
+        for one in sorted(left, key=lambda one: -one.wanted.priority):
             try:
-                if (row is not None and row.is_live) or fence.holder(ref.folder) is not None:
-                    accepted.add(ref)
+                if self._files.holder(one.ref) is not None:
+                    accepted.add(one.ref)
                 else:
-                    fresh.append((one, tuple(flags(self._with_options(one), shards_per_gpu=shards))))
+                    fresh.append((one, tuple(self._flags(one.wanted, shards))))
             except BackendRefused as error:
-                refused[ref] = error
+                refused[one.ref] = error
             except OSError as error:
-                put_off[ref] = f"cannot look into its folder: {error}"
-        for batch in batches(fresh, largest_array=self._configuration().largest_array)[:_MOST_SUBMITS]:
-            refs = [member.ref for member in batch.members.values()]
-            try:
-                self._prepare(batch)
-                self._sbatch(batch)
-            except OSError as error:
-                put_off |= dict.fromkeys(refs, f"cannot make its folder: {error}")
-            except Refused as error:
-                text = str(error)
-                if is_full(text):
-                    put_off |= dict.fromkeys(refs, f"Slurm takes no more jobs now: {last_line(text)}")
+                put_off[one.ref] = f"cannot look into its folder: {error}"
+        largest = self._configuration().largest_array
+        for batch in batches(fresh, largest_array=largest)[:_MOST_SUBMITS]:
+            ready = self._prepare(batch, put_off)
+            for part in batches(ready, largest_array=largest):
+                try:
+                    self._sbatch(part, shards)
+                except OSError as error:
+                    self._files.refused(part.refs)
+                    put_off |= dict.fromkeys(part.refs, f"cannot write its script: {error}")
+                except Refused as error:
+                    self._files.refused(part.refs)
+                    self._sort_out(part, str(error), refused, put_off)
+                except BackendSilent:
+                    if not accepted:
+                        raise
+                    # Whether it was accepted, the next look tells.
+                    return Submitted(accepted=frozenset(accepted), refused=refused, put_off=put_off)
                 else:
-                    types = {gpus.type for node in self.nodes() for gpus in node.gpus}
-                    refused |= {ref: refusal(ref.key, text, batch.flags, types) for ref in refs}
-            except BackendSilent:
-                if not accepted:
-                    raise
-                break  # whether it was accepted, the next look tells
-            else:
-                accepted |= set(refs)
-                for ref in refs:
-                    self._doubted_since.pop(ref, None)
+                    accepted.update(part.refs)
+                    for ref in part.refs:
+                        self._doubted_since.pop(ref, None)
         return Submitted(accepted=frozenset(accepted), refused=refused, put_off=put_off)
 
     def cancel(self, refs: Sequence[AttemptRef], *, insist: bool = False) -> None:
@@ -120,32 +155,50 @@ class SlurmBackend:
 
         Asked for through the shim, because Slurm's own way kills it after some seconds, and with it what it knows.
         """
-        unstarted = [ref for ref in refs if _forbid(ref)]
-        rows = self._rows()
-        found = {ref: row for ref in refs if (row := rows.get((ref.key, ref.attempt))) is not None and row.is_live}
-        started = [row.address for ref, row in found.items() if ref not in unstarted]
-        self._scancel([], [row.address for ref, row in found.items() if ref in unstarted])
-        self._scancel(["--batch", f"--signal={'USR2' if insist else 'USR1'}"], started)
+        if not refs:
+            return
+        self._mark.check()
+        never = self._files.forbid(refs)  # first of all: it holds also where Slurm does not answer
+        rows = self._rows(refs)
+        never |= self._files.forbid_there({ref: row for ref, row in rows.items() if ref not in never})
+        live = {ref: row for ref, row in rows.items() if row is not None and row.is_live}
+        self._scancel([], [row.address for ref, row in live.items() if ref in never])
+        others = [row for ref, row in live.items() if ref not in never]
+        self._scancel(["--state=PENDING"], [row.address for row in others if row.is_queued])
+        word = "USR2" if insist else "USR1"
+        self._scancel(["--batch", f"--signal={word}"], [row.address for row in others if row.is_running])
 
     def observe(self, refs: Sequence[AttemptRef]) -> dict[AttemptRef, Observed]:
         """One `squeue` for all. Folders are read only of those that Slurm does not have any more."""
-        rows = self._rows()
-        asked = set(refs)
-        self._doubted_since = {ref: since for ref, since in self._doubted_since.items() if ref in asked}
-        return {ref: self._judge(ref, rows.get((ref.key, ref.attempt))) for ref in refs}
+        if refs:
+            self._mark.check()
+        rows = self._rows(refs)
+        self._doubted_since = {ref: since for ref, since in self._doubted_since.items() if ref in rows}
+        self._gpus = {ref: gpus for ref, gpus in self._gpus.items() if ref in rows}
+        self._files.look(rows)
+        return {ref: self._judge(ref, row) for ref, row in rows.items()}
 
     def _judge(self, ref: AttemptRef, row: Row | None) -> Observed:
         # One that Slurm took back may have run all the same; then it waits only to be stopped by the fence.
+        since = self._doubted_since.get(ref, self._clock())
         try:
-            if row is not None and row.is_live and not (row.was_taken_back and fence.holder(ref.folder)):
+            if row is not None and row.is_live and not (row.was_taken_back and self._files.holder(ref)):
                 self._doubted_since.pop(ref, None)
-                return judge_live(row)
-            record = _record_in(ref.folder)
-            has_started = record is not None or fence.holder(ref.folder) is not None
+                return replace(judge_live(row), gpus=self._cards(ref) if row.is_running else "")
+            record = self._files.record(ref)
+            has_started = record is not None or self._files.holder(ref) is not None
+        except NotReached as error:
+            self._doubted_since[ref] = since
+            node = "" if row is None else row.node
+            if self._clock() - since < _LONG * self._settings.patience:
+                return Observed(phase=Phase.RUNNING, reason=str(error), node=node)
+            reason = f"{error}; it was waited for in vain"
+            return Observed(phase=Phase.LOST, reason=reason, cause=Cause.LOST, node=node)
         except OSError as error:
             # A file system that is away says nothing about the attempt: it stays as it was.
+            self._doubted_since.pop(ref, None)
             return Observed(phase=Phase.RUNNING, reason=f"cannot look into its folder: {error}")
-        since = self._doubted_since.setdefault(ref, self._clock())
+        self._doubted_since[ref] = since
         is_patient = self._clock() - since < self._settings.patience
         # Let go before it started: who was that? Such are few, and asking costs a call.
         odd = row if not has_started and not is_patient else None
@@ -161,37 +214,68 @@ class SlurmBackend:
             del self._doubted_since[ref]
         return found
 
-    def _rows(self) -> dict[tuple[str, int], Row]:
-        asked = ["-h", "-r", "-t", "all", f"--user={os.getuid()}", "-O", squeue.FORMAT]
-        return squeue.by_identity(squeue.parse(self._ask("squeue", asked)))
+    def _cards(self, ref: AttemptRef) -> str:
+        """Of one that runs. Its shim says it when it starts the command, a moment after Slurm starts the shim."""
+        if ref not in self._gpus:
+            with contextlib.suppress(OSError):
+                if (word := self._files.holder(ref)) is not None:
+                    self._gpus[ref] = fence.place_in(word)[1]
+        return self._gpus.get(ref, "")
 
-    def _prepare(self, batch: Batch) -> None:
-        """The folders first: Slurm may start a job before it has answered us."""
-        os.makedirs(f"{self._settings.root}/slurm", mode=0o700, exist_ok=True)
+    def _rows(self, refs: Iterable[AttemptRef]) -> dict[AttemptRef, Row | None]:
+        """What Slurm has of each of these. `-a`: a partition may be hidden from those who do not use it."""
+        asked = ["-h", "-a", "-r", "-t", "all", f"--user={os.getuid()}", "-O", squeue.FORMAT]
+        try:
+            rows = squeue.by_identity(squeue.parse(self._ask("squeue", asked)))
+        except BackendSilent:
+            self._doubted_since.clear()  # a controller that comes back hears of its jobs only after a while
+            raise
+        return {ref: rows.get((ref.key, ref.attempt)) for ref in refs}
+
+    def _prepare(self, batch: Batch, put_off: dict[AttemptRef, str]) -> list[tuple[Submission, tuple[str, ...]]]:
+        """Make their folders; one that cannot be made keeps no other waiting."""
         # Slurm kills the shim after its own grace. Half of that is for writing down how the command ended.
         grace = self._configuration().kill_wait / 2
+        ready = []
         for one in batch.members.values():
-            folder.prepare_unlocked(one.ref.folder, {**one.spec, "outside_grace": grace})
+            ours = replace(one, spec={**one.spec, "outside_grace": grace})
+            try:
+                self._files.prepare(ours)
+            except OSError as error:
+                put_off[one.ref] = f"cannot make its folder: {error}"
+            else:
+                ready.append((ours, batch.flags))
+        return ready
 
-    def _sbatch(self, batch: Batch) -> None:
-        settings = self._settings
-        folders = {task: one.ref.folder for task, one in batch.members.items()}
-        if not batch.is_array:
-            text = script(settings.python, settings.source, *folders.values())
-            asked = [*batch.flags]
-        else:
-            text = array_script(settings.python, settings.source, folders)
+    def _sbatch(self, batch: Batch, shards: int) -> None:
+        asked = list(batch.flags)
+        if batch.wanted.avoid and self._leaves_no_node(asked):
+            # The node on which it failed is all that is left: better there than never.
+            asked = self._flags(replace(batch.wanted, avoid=()), shards)
+        if batch.is_array:
             most = "" if batch.most is None else f"%{batch.most}"
-            asked = [*batch.flags, f"--array={ranges(list(folders))}{most}"]
+            asked.append(f"--array={ranges(list(batch.members))}{most}")
         # All of our environment is next to nothing. NONE would run a login shell on the node first, and tell every
         # `srun` of the command to pass on nothing.
-        own = [
-            "--export=ALL",
-            "--chdir=/",
-            f"--output={settings.root.replace('%', '%%')}/slurm/%j.out",
-            f"--job-name={batch.name}",
-        ]
-        self._commands.ask("sbatch", ["--parsable", *own, *asked], given=text)
+        own = ["--export=ALL", "--chdir=/", f"--output={self._files.output}", f"--job-name={batch.name}"]
+        self._commands.ask("sbatch", ["--parsable", *own, *asked], given=self._files.script(batch))
+
+    def _leaves_no_node(self, asked: Sequence[str]) -> bool:
+        """Whether no node could start such a job, now or later; those that are down do not count."""
+        try:
+            self._commands.would_submit(asked, _NOTHING)
+        except Refused as error:
+            return leaves_none(str(error))
+        return False
+
+    def _sort_out(
+        self, batch: Batch, text: str, refused: dict[AttemptRef, DibsError], put_off: dict[AttemptRef, str]
+    ) -> None:
+        if is_full(text):
+            put_off |= dict.fromkeys(batch.refs, f"Slurm takes no more jobs now: {last_line(text)}")
+        else:
+            types = _types(self.nodes())
+            refused |= {ref: refusal(ref.key, text, batch.flags, types) for ref in batch.refs}
 
     def _scancel(self, how: list[str], addresses: list[str]) -> None:
         for start in range(0, len(addresses), _MOST_CANCELS):
@@ -199,16 +283,27 @@ class SlurmBackend:
             with contextlib.suppress(Refused):
                 self._commands.ask("scancel", [*how, *addresses[start : start + _MOST_CANCELS]])
 
-    def _with_options(self, one: Submission) -> Wanted:
-        options = dict(self._settings.options) | dict(one.wanted.options)
-        return replace(one.wanted, options=tuple(options.items()))
+    def _flags(self, wanted: Wanted, shards: int) -> list[str]:
+        return flags(self._with_options(wanted), shards_per_gpu=shards)
 
-    def _shards_per_gpu(self, submissions: Iterable[Submission]) -> int:
+    def _with_options(self, wanted: Wanted) -> Wanted:
+        options = dict(self._settings.options) | dict(wanted.options)
+        return replace(wanted, options=tuple(options.items()))
+
+    def _shards_per_gpu(self, many: Iterable[Wanted]) -> int:
         """The fewest parts of a card on any node that has them; 0 where nobody asks or there are none."""
-        if not any(one.wanted.wishes.share or one.wanted.wishes.vram for one in submissions):
+        if not any(wanted.wishes.share or wanted.wishes.vram for wanted in many):
             return 0
         cards = [(node.shards, sum(gpus.total for gpus in node.gpus)) for node in self.nodes()]
         return min((shards // total for shards, total in cards if shards and total), default=0)
+
+    def _partitions(self, wanted: Wanted) -> tuple[partitions.Partition, ...]:
+        """Those in which it may run."""
+        found = partitions.parse(self._ask("scontrol", ["-a", "-o", "show", "partition"]))
+        return partitions.chosen(found, dict(wanted.options).get("partition", ""))
+
+    def _names(self) -> list[str]:
+        return [node.name for node in self.nodes()]
 
     def _configuration(self) -> _Config:
         if self._config is None:
@@ -245,32 +340,8 @@ class SlurmBackend:
             ) from None
 
 
-def _record_in(path: str) -> dict[str, Any] | None:
-    """What the shim wrote; None where it wrote nothing. An error is an error: it must not look like nothing."""
-    try:
-        with open(f"{path}/{folder.RECORD}", "rb", buffering=0) as file:
-            return records.decode(file.read(records.SIZE))
-    except FileNotFoundError:
-        return None
-
-
-def _forbid(ref: AttemptRef) -> bool:
-    """Whether the attempt has not started and now never will; its record then says so."""
-    try:
-        if not fence.take(ref.folder, fence.CANCELLED) and fence.holder(ref.folder) != fence.CANCELLED:
-            return False
-    except FileNotFoundError:
-        return True  # it was never submitted
-    except OSError:
-        return False  # nobody can tell: its shim is asked, if there is one
-    if _record_in(ref.folder) is None:
-        fd = os.open(f"{ref.folder}/{folder.RECORD}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.pwrite(fd, records.encode(_CANCELLED), 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    return True
+def _types(nodes: Iterable[Node]) -> set[str]:
+    return {gpus.type for node in nodes for gpus in node.gpus}
 
 
 def _first_number(text: str, default: int) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dibs.backends.protocol import Submission
+from dibs.backends.protocol import AttemptRef, Submission, Wanted
 from dibs.backends.slurm.names import JobName, split_key
 
 
@@ -15,6 +15,15 @@ class Batch:
     flags: tuple[str, ...]
     members: Mapping[int, Submission]
     most: int | None  # so many at once
+
+    @property
+    def refs(self) -> list[AttemptRef]:
+        return [one.ref for one in self.members.values()]
+
+    @property
+    def wanted(self) -> Wanted:
+        """What they are asked for: the same of each."""
+        return next(iter(self.members.values())).wanted
 
     @property
     def is_array(self) -> bool:

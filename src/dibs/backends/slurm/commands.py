@@ -20,6 +20,7 @@ _SILENT = re.compile(
 _NOT_SET_UP = re.compile(
     r"configuration source|slurm\.conf|SLURM_CONF|plugin_load|cannot find auth", re.IGNORECASE
 )
+_WHO_SAYS = re.compile(r"^(\w+: (error: |fatal: )?(Batch job submission failed: )?|allocation failure: )")
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds
 
 
@@ -46,10 +47,21 @@ class Commands:
         self._why_silent = ""
 
     def ask(self, command: str, arguments: Sequence[str], *, given: bytes = b"") -> bytes:
-        """Run one of Slurm's commands and return what it said.
+        """Run one of Slurm's commands and return what it said. Times are seconds since the epoch.
 
         Raises BackendSilent where nobody answers, BackendMissing where there is no Slurm, and Refused otherwise.
         """
+        # A job inherits what sbatch was told about times.
+        return self._run(command, arguments, given, tells_seconds=command != "sbatch")[0]
+
+    def would_submit(self, arguments: Sequence[str], given: bytes) -> str:
+        """What sbatch says about when and where such a job would start; nothing is submitted."""
+        said = self._run("sbatch", ["--test-only", *arguments], given, tells_seconds=True)
+        return b"\n".join(reversed(said)).decode("utf-8", "replace").strip()  # on stderr, and that may change
+
+    def _run(
+        self, command: str, arguments: Sequence[str], given: bytes, *, tells_seconds: bool
+    ) -> tuple[bytes, bytes]:
         if self._clock() < self._silent_until:
             raise _silent(self._why_silent)
         program = shutil.which(command, path=self._path)
@@ -67,7 +79,7 @@ class Commands:
                 input=given,
                 capture_output=True,
                 timeout=self._deadline,
-                env=self._environment if command == "sbatch" else self._environment | {"SLURM_TIME_FORMAT": "%s"},
+                env=self._environment | ({"SLURM_TIME_FORMAT": "%s"} if tells_seconds else {}),
                 cwd="/",
                 start_new_session=True,  # a Ctrl-C is ours to handle
             )
@@ -75,7 +87,7 @@ class Commands:
             raise self._nobody_answers(f"no answer within {self._deadline:g} seconds") from None
         if done.returncode == 0:
             self._pause = 0.0
-            return done.stdout
+            return done.stdout, done.stderr
         text = done.stderr.decode("utf-8", "replace").strip()
         if _NOT_SET_UP.search(text):
             raise _not_set_up(last_line(text))
@@ -93,7 +105,7 @@ class Commands:
 def last_line(text: str) -> str:
     """What Slurm says at last, without saying who says it."""
     lines = [line for line in text.splitlines() if line.strip()] or ["it does not say why"]
-    return re.sub(r"^\w+: (error: |fatal: )?(Batch job submission failed: )?", "", lines[-1])[:300]
+    return _WHO_SAYS.sub("", lines[-1])[:300]
 
 
 def _silent(why: str) -> BackendSilent:

@@ -5,20 +5,10 @@ import re
 
 from dibs.backends.protocol import Wanted
 from dibs.errors import BackendRefused
+from dibs.model.places import SLURM_OPTIONS as OPTIONS
 
 _MIB = 1024 * 1024
 _GIB = 1024 * _MIB
-OPTIONS = (
-    "partition",
-    "account",
-    "qos",
-    "constraint",
-    "reservation",
-    "exclude",
-    "nodelist",
-    "licenses",
-    "mail-user",
-)
 _WORD = re.compile(r"[^\s\x00-\x1f]{1,300}")
 _TYPE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _MOST_NICE = 2**31 - 4  # Slurm takes no more

@@ -49,6 +49,7 @@ def judge_gone(
             phase=Phase.ENDED,
             record=record,
             node=str(record.get("node") or node),
+            gpus=str(record.get("gpus") or ""),
             reason=sentence if is_theirs else "",
             cause=cause if is_theirs else None,
         )

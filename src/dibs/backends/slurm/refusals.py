@@ -6,9 +6,11 @@ from collections.abc import Collection, Sequence
 from dibs.backends.slurm.commands import last_line
 from dibs.errors import BackendRefused
 
-# The account or the controller has as many jobs as it takes: that passes.
+# The account or the controller has as many jobs as it takes, or a partition is closed: that passes.
 _FULL = re.compile(
-    r"submit limit|SubmitJob|temporarily unable to accept|job count|maximum number of jobs", re.IGNORECASE
+    r"submit limit|SubmitJob|temporarily unable to accept|job count|maximum number of jobs"
+    r"|partition not available",
+    re.IGNORECASE,
 )
 
 
@@ -16,8 +18,24 @@ def is_full(text: str) -> bool:
     return bool(_FULL.search(text))
 
 
-def refusal(key: str, text: str, flags: Sequence[str], types: Collection[str] = ()) -> BackendRefused:
-    """One sentence about the flag that is wrong, and where to look. `types` are those of the cluster's GPUs."""
+def has_no_node(text: str) -> bool:
+    """Whether no node is left that may and can take it; one that cannot be used now may be among the others."""
+    return bool(re.search(_NO_NODE, text, re.IGNORECASE))
+
+
+def leaves_none(text: str) -> bool:
+    """Whether the nodes that it is to avoid leave no other, or are no nodes any more."""
+    return bool(re.search(rf"{_NO_NODE}|invalid node name", text, re.IGNORECASE))
+
+
+def refusal(
+    key: str, text: str, flags: Sequence[str], types: Collection[str] = (), too_much: str = ""
+) -> BackendRefused:
+    """One sentence about the flag that is wrong, and where to look. `types` are those of the cluster's GPUs.
+
+    Without a key it is about a job that nobody has submitted. `too_much` is what no node has, where that is known.
+    """
+    cannot = f"cannot submit job {key} to Slurm" if key else "cannot run this on Slurm"
     asked = dict(flag.removeprefix("--").partition("=")[::2] for flag in flags)
     if (kind := _type_in(asked.get("gres", ""))) and kind not in types:
         there_are = (
@@ -25,16 +43,12 @@ def refusal(key: str, text: str, flags: Sequence[str], types: Collection[str] = 
             if any(types)
             else "this cluster does not name types"
         )
-        return BackendRefused(
-            f"cannot submit job {key} to Slurm: no node has GPUs of type {kind}", remedy=there_are
-        )
+        return BackendRefused(f"{cannot}: no node has GPUs of type {kind}", remedy=there_are)
     for pattern, why, remedy in _KNOWN:
         if re.search(pattern, text, re.IGNORECASE):
-            said = why.format_map(_Asked(asked))
-            return BackendRefused(f"cannot submit job {key} to Slurm: {said}", remedy=remedy)
-    return BackendRefused(
-        f"cannot submit job {key} to Slurm: {last_line(text)}", remedy=f"it was asked for {' '.join(flags)}"
-    )
+            said = too_much if too_much and has_no_node(text) else why.format_map(_Asked(asked))
+            return BackendRefused(f"{cannot}: {said}", remedy=remedy)
+    return BackendRefused(f"{cannot}: {last_line(text)}", remedy=f"it was asked for {' '.join(flags)}")
 
 
 def _type_in(gres: str) -> str:
@@ -45,9 +59,10 @@ def _type_in(gres: str) -> str:
 
 class _Asked(dict[str, str]):
     def __missing__(self, name: str) -> str:
-        return "of the default"
+        return self["exclude"] if name == "nodelist" and "exclude" in self else "of the default"
 
 
+_NO_NODE = r"node configuration is not available"
 _KNOWN = (
     (r"invalid partition", "there is no partition {partition}", "`sinfo -s` lists the partitions"),
     (
@@ -65,9 +80,10 @@ _KNOWN = (
         "`sinfo -o '%P %l'` shows how long jobs of each partition may run",
     ),
     (
-        r"node configuration is not available|memory specification|more processors",
+        rf"{_NO_NODE}|memory specification|more processors",
         "no node has as much as it asks for",
         "`sinfo -N -o '%N %c %m %G'` shows what each node has; a job of dibs runs on one",
     ),
+    (r"invalid license", "there is no licence {licenses}", "`scontrol show licenses` lists them"),
     (r"reservation", "there is no reservation {reservation} for you", "`scontrol show reservation` lists them"),
 )

@@ -1,16 +1,17 @@
 """The batch script: a few lines that become our shim."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-_START = (
-    "import sys; sys.path.append(sys.argv[1]); from dibs.supervise.alone import main; sys.exit(main(sys.argv[2]))"
-)
+from dibs.supervise.carried import NO_SOURCE, pack
 
 
 def script(python: str, source: str, folder: str) -> bytes:
     """For one attempt. `source` is where the package dibs lies."""
-    return f"#!/bin/sh\n{_become(python, source, shlex.quote(folder))}\n".encode("utf-8", "surrogateescape")
+    return f"#!/bin/sh\n{_become(python, source, 'alone', shlex.quote(folder))}\n".encode(
+        "utf-8", "surrogateescape"
+    )
 
 
 def array_script(python: str, source: str, folders: Mapping[int, str]) -> bytes:
@@ -20,11 +21,28 @@ def array_script(python: str, source: str, folders: Mapping[int, str]) -> bytes:
     """
     lines = ["#!/bin/sh", 'case "$SLURM_ARRAY_TASK_ID" in']
     lines += [f"{task}) folder={shlex.quote(folder)};;" for task, folder in sorted(folders.items())]
-    lines += ["esac", _become(python, source, '"$folder"')]
+    lines += ["esac", _become(python, source, "alone", '"$folder"')]
     return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
 
 
-def ranges(tasks: list[int]) -> str:
+def carrying_script(python: str, source: str, document: Mapping[str, Any]) -> bytes:
+    """For attempts that bring along everything that they need but the package itself.
+
+    It stands behind the last line that a shell reads, and the shim reads it from the script's own file.
+    """
+    there = shlex.quote(f"{source}/dibs/supervise/carried.py")
+    lines = ["#!/bin/sh", f"test -e {there} || exit {NO_SOURCE}", _become(python, source, "carried", '"$0"')]
+    return "\n".join(lines).encode("utf-8", "surrogateescape") + pack(document)
+
+
+def call(python: str, source: str, module: str) -> list[str]:
+    """The words that run `main` of a module of ours with whatever words follow."""
+    # Isolated and without site: nothing of the node's surroundings may reach the supervisor.
+    start = f"import sys; sys.path.append(sys.argv[1]); from dibs.supervise.{module} import main"
+    return [python, "-I", "-S", "-X", "utf8", "-c", f"{start}; sys.exit(main(*sys.argv[2:]))", source]
+
+
+def ranges(tasks: Sequence[int]) -> str:
     """`0-3,7` for `--array`."""
     found: list[list[int]] = []
     for task in sorted(tasks):
@@ -35,7 +53,5 @@ def ranges(tasks: list[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
-def _become(python: str, source: str, folder: str) -> str:
-    # Isolated and without site: nothing of the node's surroundings may reach the supervisor.
-    words = [python, "-I", "-S", "-X", "utf8", "-c", _START, source]
-    return f"exec {shlex.join(words)} {folder}"
+def _become(python: str, source: str, module: str, argument: str) -> str:
+    return f"exec {shlex.join(call(python, source, module))} {argument}"

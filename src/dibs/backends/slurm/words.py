@@ -5,6 +5,7 @@ import re
 from dibs.backends.slurm.squeue import Row
 from dibs.model.jobs import Cause
 from dibs.supervise.alone import FENCED, NO_FOLDER
+from dibs.supervise.carried import NO_ROOM, NO_SOURCE
 
 _WAITS = {
     "None": "Slurm has not looked at it yet",
@@ -64,6 +65,8 @@ _GONE = "Slurm does not know it any more"
 _TAKEN_BACK = "Slurm could not start it on a node and took it back"
 _SCRIPTS = {
     NO_FOLDER: "its folder is not there on {node}: is backends.slurm.root on a file system that all nodes share?",
+    NO_ROOM: "it cannot write on {node}: is backends.slurm.node_root a folder of yours there, with room?",
+    NO_SOURCE: "dibs itself is not there on {node}: backends.slurm.source names where it is on the nodes",
     126: "the Python of dibs cannot be executed on {node}",
     127: "the Python of dibs is not there on {node}",
 }

@@ -1,0 +1,261 @@
+"""The folders of attempts on nodes that share no file system with us: fetched over ssh into mirrors of ours.
+
+The fence is on the node's own disk, so that only the node knows who took it. While a node that may have started an
+attempt does not answer nothing is known of that attempt, and it is not submitted again.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from dibs.backends.protocol import AttemptRef, Submission
+from dibs.backends.slurm import mirror
+from dibs.backends.slurm.batches import Batch
+from dibs.backends.slurm.files import NotReached, Rows, never_start, record_in
+from dibs.backends.slurm.mirror import Handed
+from dibs.backends.slurm.script import carrying_script
+from dibs.backends.slurm.settings import SlurmSettings
+from dibs.backends.slurm.squeue import Row
+from dibs.backends.slurm.ssh import Answer, Question, Ssh
+from dibs.supervise import fence, folder
+from dibs.supervise.carried import attempts_below
+
+
+class FetchedFiles:
+    """Mirrors of folders on nodes. Whatever must outlive this process stands in the mirrors."""
+
+    def __init__(
+        self, settings: SlurmSettings, nodes: Callable[[], Iterable[str]], ssh: Ssh | None = None
+    ) -> None:
+        self._settings = settings
+        self._nodes = nodes
+        self._ssh = ssh or Ssh(settings)
+        self._unknown: dict[AttemptRef, OSError] = {}  # why nothing is known of it at the moment
+        self._unwanted: set[AttemptRef] = set()  # cancelled, and not known to be over
+        self._copies: dict[AttemptRef, Handed] = {}  # read once
+        self._delivered = f"{settings.root}/slurm/delivered"
+
+    def look(self, rows: Rows) -> None:
+        """One call to each node on which one of these runs or may have run."""
+        self._copies = {ref: copy for ref, copy in self._copies.items() if ref in rows}
+        self.forbid_there({ref: rows[ref] for ref in self._unwanted if ref in rows})
+        asked = {}
+        for ref, row in rows.items():
+            with contextlib.suppress(OSError):  # whoever asks for its holder or its record meets it again
+                if not _is_waiting(row) and not self._is_settled(ref, row):
+                    asked[ref] = self._may_have(ref, row)
+        final = {ref for ref in asked if (row := rows[ref]) is None or not row.is_running}
+        self._unknown = self._ask(asked, final=final)
+
+    def withdraw(self, rows: Rows) -> None:
+        """Shut the fences of copies that may be over there; a copy that is submitted then has another name."""
+        asked = {}
+        for ref, row in rows.items():
+            with contextlib.suppress(OSError):
+                if not self._is_settled(ref, row):
+                    asked[ref] = self._may_have(ref, row)
+        self._shut(asked)
+
+    def forbid(self, refs: Collection[AttemptRef]) -> set[AttemptRef]:
+        """Those of which no copy is over there. The others are remembered until more is known of them."""
+        never = set()
+        for ref in refs:
+            with contextlib.suppress(OSError):
+                if not self._copy(ref).is_open and never_start(ref):
+                    never.add(ref)
+                elif fence.holder(ref.folder) is None:
+                    self._unwanted.add(ref)
+        return never
+
+    def forbid_there(self, rows: Rows) -> set[AttemptRef]:
+        """Those in Slurm's queue are for Slurm to cancel; of the others the nodes say whether they started."""
+        asked: dict[AttemptRef, set[str]] = {}
+        for ref, row in rows.items():
+            with contextlib.suppress(OSError):
+                if _is_waiting(row) or self._is_settled(ref, row) or fence.holder(ref.folder) is not None:
+                    continue
+                # Cancelled before it had a node is Slurm's own word that no node has it.
+                is_nowhere = row is not None and row.state == "CANCELLED" and not row.node and not row.restarts
+                asked[ref] = set() if is_nowhere else self._may_have(ref, row)
+        self._shut(asked)
+        self._unwanted = {ref for ref in self._unwanted if ref not in rows or _is_waiting(rows[ref])}
+        return self.forbid(asked)
+
+    def prepare(self, one: Submission) -> None:
+        folder.prepare_unlocked(one.ref.folder, dict(one.spec))
+        self._remember(one.ref, Handed(self._copy(one.ref).times + 1, is_open=True))
+
+    def script(self, batch: Batch) -> bytes:
+        environments: dict[str, dict[str, str]] = {}
+        attempts = {}
+        for task, one in batch.members.items():
+            key = str(one.spec["environment"])
+            if key not in environments:
+                environments[key] = _read_json(key)
+            name = self._copy(one.ref).name(one.ref)
+            attempts[str(task) if batch.is_array else ""] = {
+                "name": name,
+                "spec": self._on_node(one, name),
+                "environment": key,
+            }
+        document = {"root": self._settings.node_root, "attempts": attempts, "environments": environments}
+        return carrying_script(self._settings.python, self._settings.source, document)
+
+    def refused(self, refs: Collection[AttemptRef]) -> None:
+        for ref in refs:
+            with contextlib.suppress(OSError):  # then the nodes are asked before it is submitted again
+                self._remember(ref, Handed(self._copy(ref).times))
+
+    def holder(self, ref: AttemptRef) -> str | None:
+        word = fence.holder(ref.folder)
+        if word is None and ref in self._unknown:
+            raise self._unknown[ref]
+        return word
+
+    def record(self, ref: AttemptRef) -> dict[str, Any] | None:
+        record = record_in(ref.folder)
+        if record is None and ref in self._unknown:
+            raise self._unknown[ref]
+        return record
+
+    @property
+    def output(self) -> str:
+        return "/dev/null"  # no folder of ours is there before our shim is
+
+    def _may_have(self, ref: AttemptRef, row: Row | None) -> set[str]:
+        """The nodes that may have started it: the one that Slurm names, one that said so, or any."""
+        if row is not None and row.node and not row.restarts:
+            return {row.node}
+        if (home := self._home(ref)) or fence.holder(ref.folder) is not None:
+            return home
+        return set(self._nodes())
+
+    def _home(self, ref: AttemptRef) -> set[str]:
+        """The node that said that it started there, if one did."""
+        return {fence.place_in(fence.holder(ref.folder) or "")[0]} - {""}
+
+    def _is_settled(self, ref: AttemptRef, row: Row | None) -> bool:
+        """Whether there is nothing to ask: it is over and fetched, or no copy of it is over there."""
+        if not self._copy(ref).is_open:
+            return True
+        return not (row is not None and row.is_running) and (record_in(ref.folder) or {}).get("state") == "ended"
+
+    def _copy(self, ref: AttemptRef) -> Handed:
+        """The last copy of it that was given to Slurm."""
+        if ref not in self._copies:
+            self._copies[ref] = mirror.handed(ref)
+        return self._copies[ref]
+
+    def _remember(self, ref: AttemptRef, copy: Handed) -> None:
+        mirror.remember(ref, copy)
+        self._copies[ref] = copy
+
+    def _shut(self, asked: Mapping[AttemptRef, set[str]]) -> None:
+        """Take the fences of these, on all nodes that may start them. Where all did, no copy is over there."""
+        faults = self._ask(asked, forbid=True)
+        for ref in asked:
+            self._unknown.pop(ref, None)
+            try:
+                if ref not in faults and fence.holder(ref.folder) is None:
+                    self._remember(ref, Handed(self._copy(ref).times))
+            except OSError as error:
+                faults[ref] = error
+        self._unknown |= faults
+
+    def _ask(
+        self,
+        asked: Mapping[AttemptRef, set[str]],
+        *,
+        final: Collection[AttemptRef] = (),
+        forbid: bool = False,
+    ) -> dict[AttemptRef, OSError]:
+        """Ask the nodes, and put what they say into the mirrors; return of which attempts too little is known.
+
+        The record is wanted of those that are `final`.
+        """
+        names = {ref: self._copy(ref).name(ref) for ref in asked}
+        wishes: dict[str, dict[str, dict[str, Any]]] = {}
+        for ref, nodes in asked.items():
+            wish = {"have": mirror.sizes(ref), "final": ref in final, "forbid": forbid}
+            for node in nodes:
+                wishes.setdefault(node, {})[names[ref]] = wish
+        drops = self._deliveries()
+        questions = {
+            node: Question(wishes.get(node, {}), tuple(drops.get(node, ()))) for node in {**wishes, **drops}
+        }
+        answers = self._ssh.ask(questions)
+        for node, paths in drops.items():
+            if not answers[node].fault:
+                _remove(paths.values())
+        faults: dict[AttemptRef, OSError] = {}
+        for ref, nodes in asked.items():
+            for node in sorted(nodes):
+                try:
+                    self._take_over(ref, names[ref], node, answers[node])
+                except OSError as error:  # of the node, or of our own disk
+                    faults[ref] = error
+            home = nodes & self._home(ref)
+            if home and isinstance(faults.get(ref), NotReached) and not any(answers[node].fault for node in home):
+                del faults[ref]  # it started there, and what the others would say is no matter
+        return faults
+
+    def _take_over(self, ref: AttemptRef, name: str, node: str, answer: Answer) -> None:
+        if answer.fault:
+            raise NotReached(answer.fault)
+        found = answer.found[name]
+        word = found["holder"]
+        if word is None or word == fence.CANCELLED:
+            return
+        fence.take(ref.folder, word)
+        mirror.add(ref, answer.pieces.get(name, ()), found["cut"])
+        if found["record"]:
+            mirror.finish(ref, found["record"])
+            os.makedirs(f"{self._delivered}/{node}", mode=0o700, exist_ok=True)
+            open(f"{self._delivered}/{node}/{name}", "w").close()
+        elif found.get("has_record"):
+            raise OSError(f"its output is still on its way from node {node}")
+
+    def _deliveries(self) -> dict[str, dict[str, str]]:
+        """By node: the names of attempts that are whole here and may go there, and where that is noted.
+
+        Noted in files: they are to go after a crash, too, when nobody asks for the attempt any more.
+        """
+        found: dict[str, dict[str, str]] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for node in os.listdir(self._delivered):
+                names = os.listdir(f"{self._delivered}/{node}")
+                if names:
+                    found[node] = {name: f"{self._delivered}/{node}/{name}" for name in names}
+        return found
+
+    def _on_node(self, one: Submission, name: str) -> dict[str, Any]:
+        """What the shim is told there: paths below our folders become paths below the node's."""
+        there = f"{attempts_below(self._settings.node_root)}/{name}"
+
+        def moved(value: Any) -> Any:
+            for ours, theirs in ((one.ref.folder, there), (self._settings.root, self._settings.node_root)):
+                if isinstance(value, str) and value.startswith(f"{ours}/"):
+                    return theirs + value[len(ours) :]
+            return value
+
+        env = {name: moved(value) for name, value in one.spec["env"].items()}
+        return {**one.spec, "env": env, **{name: moved(one.spec[name]) for name in ("stdout", "stderr")}}
+
+
+def _is_waiting(row: Row | None) -> bool:
+    """Whether Slurm has it in its queue, and never had it on a node."""
+    return row is not None and row.is_queued and not row.was_taken_back
+
+
+def _read_json(path: str) -> dict[str, str]:
+    with open(path, "rb") as file:
+        found: dict[str, str] = json.loads(file.read())
+    return found
+
+
+def _remove(paths: Iterable[str]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.unlink(path)

@@ -1,0 +1,133 @@
+"""What the backend asks of attempts' folders, and the folders of a file system that all nodes share."""
+
+import contextlib
+import os
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+from dibs.backends.protocol import AttemptRef, Submission
+from dibs.backends.slurm.batches import Batch
+from dibs.backends.slurm.script import array_script, script
+from dibs.backends.slurm.settings import SlurmSettings
+from dibs.backends.slurm.squeue import Row
+from dibs.supervise import fence, folder, records
+
+Rows = Mapping[AttemptRef, Row | None]  # what Slurm has of each
+_CANCELLED = {"v": 1, "state": "ended", "by": "stop", "message": "cancelled before it started"}
+
+
+class NotReached(OSError):
+    """A node that may have started an attempt does not answer: nothing is known of it."""
+
+
+class Files(Protocol):
+    """The folders of attempts, wherever they are. Whatever cannot be known now is an OSError."""
+
+    def look(self, rows: Rows) -> None:
+        """Bring what is known of these up to date."""
+
+    def withdraw(self, rows: Rows) -> None:
+        """Before they are submitted again: make sure that no earlier copy of them starts."""
+
+    def forbid(self, refs: Collection[AttemptRef]) -> set[AttemptRef]:
+        """Have none of these start; those of which that is certain now, as their records say."""
+
+    def forbid_there(self, rows: Rows) -> set[AttemptRef]:
+        """The same with the help of the nodes, for those of which it was not certain."""
+
+    def prepare(self, one: Submission) -> None:
+        """Make its folder. Slurm may start a job before it has answered us."""
+
+    def script(self, batch: Batch) -> bytes:
+        """The batch script that runs those attempts."""
+
+    def refused(self, refs: Collection[AttemptRef]) -> None:
+        """Slurm would not have these: there is no copy of them over there."""
+
+    def holder(self, ref: AttemptRef) -> str | None:
+        """Who took its fence; None while nobody has."""
+
+    def record(self, ref: AttemptRef) -> dict[str, Any] | None:
+        """What its shim wrote; None where it wrote nothing."""
+
+    @property
+    def output(self) -> str:
+        """Where Slurm puts what goes wrong before our shim is there, with its own marks: `%j`."""
+
+
+class SharedFiles:
+    """Every node sees the same folders: the fence in them is everybody's, and nothing has to be brought."""
+
+    def __init__(self, settings: SlurmSettings) -> None:
+        self._settings = settings
+
+    def look(self, rows: Rows) -> None:
+        pass
+
+    def withdraw(self, rows: Rows) -> None:
+        pass  # the fence stops whatever comes second
+
+    def forbid(self, refs: Collection[AttemptRef]) -> set[AttemptRef]:
+        return {ref for ref in refs if never_start(ref)}
+
+    def forbid_there(self, rows: Rows) -> set[AttemptRef]:
+        return set()
+
+    def prepare(self, one: Submission) -> None:
+        folder.prepare_unlocked(one.ref.folder, dict(one.spec))
+
+    def script(self, batch: Batch) -> bytes:
+        folders = {task: one.ref.folder for task, one in batch.members.items()}
+        python, source = self._settings.python, self._settings.source
+        if batch.is_array:
+            return array_script(python, source, folders)
+        return script(python, source, *folders.values())
+
+    def refused(self, refs: Collection[AttemptRef]) -> None:
+        pass
+
+    def holder(self, ref: AttemptRef) -> str | None:
+        return fence.holder(ref.folder)
+
+    def record(self, ref: AttemptRef) -> dict[str, Any] | None:
+        return record_in(ref.folder)
+
+    @property
+    def output(self) -> str:
+        where = f"{self._settings.root}/slurm"
+        os.makedirs(where, mode=0o700, exist_ok=True)
+        return f"{where.replace('%', '%%')}/%j.out"
+
+
+def record_in(path: str) -> dict[str, Any] | None:
+    """What the shim wrote; None where it wrote nothing. An error is an error: it must not look like nothing."""
+    try:
+        with open(f"{path}/{folder.RECORD}", "rb", buffering=0) as file:
+            return records.decode(file.read(records.SIZE))
+    except FileNotFoundError:
+        return None
+
+
+def never_start(ref: AttemptRef) -> bool:
+    """Whether the attempt of this folder has not started and now never will; its record then says so."""
+    try:
+        if not fence.take(ref.folder, fence.CANCELLED) and fence.holder(ref.folder) != fence.CANCELLED:
+            return False
+    except FileNotFoundError:
+        return True  # it was never submitted
+    except OSError:
+        return False  # nobody can tell: its shim is asked, if there is one
+    with contextlib.suppress(OSError):  # it never starts, and whoever asks again writes it down
+        if record_in(ref.folder) is None:
+            write_record(ref.folder, records.encode(_CANCELLED))
+    return True
+
+
+def write_record(path: str, content: bytes) -> None:
+    """Write a record in a shim's place, safely."""
+    fd = os.open(f"{path}/{folder.RECORD}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(fd, content, 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)

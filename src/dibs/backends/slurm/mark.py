@@ -1,0 +1,84 @@
+"""A mark in the folder for attempts: a file system that is not mounted looks like a folder with nothing in it.
+
+Whoever sees an empty folder there takes every attempt for one that never started. So the first submit leaves a
+mark, and while a mark that was there before is not, nothing is known.
+"""
+
+import contextlib
+import os
+
+from dibs.errors import BackendMissing, BackendSilent
+
+NAME = ".dibs-root"
+
+
+class RootMark:
+    """The mark of one folder, and what we remember of it: in a file of this machine, or in this process only."""
+
+    def __init__(self, root: str, memory: str = "") -> None:
+        self._root = root
+        self._memory = memory
+        mark, _, where = _read(memory).partition(" ") if memory else ("", "", "")
+        self._expected = mark if where == root else ""  # somebody may have set another folder since
+
+    def make(self) -> None:
+        """Before something is put below the folder: see the mark there, or leave one where there never was any."""
+        if self._expected:
+            self.check()
+            return
+        path = f"{self._root}/{NAME}"
+        try:
+            os.makedirs(self._root, mode=0o700, exist_ok=True)
+            if not _read(path):
+                _leave(path)
+            self._remember(_read(path))
+        except OSError as error:
+            raise BackendMissing(
+                f"cannot use Slurm: cannot write below {self._root}: {error.strerror}",
+                remedy="`dibs config set backends.slurm.root` names a folder of yours that every node sees",
+            ) from error
+
+    def check(self) -> None:
+        """Before something is looked for below the folder: raise BackendSilent where it cannot be the one."""
+        found = _read(f"{self._root}/{NAME}")
+        if (self._expected and found != self._expected) or not os.path.isdir(self._root):
+            raise BackendSilent(
+                f"cannot find the jobs on Slurm: {self._root} is not the folder that it was; is it not mounted?",
+                remedy="dibs goes on by itself once it is back; `dibs config` shows backends.slurm.root",
+            )
+        if found and not self._expected:
+            self._remember(found)
+
+    def _remember(self, mark: str) -> None:
+        self._expected = mark
+        if self._memory:
+            _write(f"{self._memory}.new", f"{mark} {self._root}")
+            os.replace(f"{self._memory}.new", self._memory)
+
+
+def _leave(path: str) -> None:
+    """A new mark. Another engine's may be there by then; that is ours, too."""
+    new = f"{path}.{os.urandom(6).hex()}"
+    _write(new, os.urandom(16).hex())
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(new, path)
+    finally:
+        os.unlink(new)
+
+
+def _read(path: str) -> str:
+    """Empty where there is none. Where it cannot be read it cannot be the one either."""
+    try:
+        with open(path, "rb") as file:
+            return os.fsdecode(file.read(8192)).removesuffix("\n")
+    except OSError:
+        return ""
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(os.fsencode(f"{text}\n"))
+        file.flush()
+        os.fsync(fd)

@@ -1,0 +1,109 @@
+"""Our copy of an attempt's folder whose original is on a node, and what we must not forget about it.
+
+It looks like the folder of an attempt on a shared file system, so that whoever reads logs, metrics and records
+need not know. Beside that it tells whether a copy of the attempt may be with Slurm (`handed`).
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dibs.backends.protocol import AttemptRef
+from dibs.backends.slurm.files import write_record
+from dibs.supervise.deliver import STREAMS
+from dibs.supervise.logs import punch
+
+_HANDED = "handed"
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """How often an attempt was given to Slurm, and whether the last copy may still start or has started."""
+
+    times: int = 0
+    is_open: bool = False
+
+    def name(self, ref: AttemptRef) -> str:
+        """What the last copy is called on the nodes. A new copy is another one: the old one's fence stays shut."""
+        return f"{ref.key}.{ref.attempt}.{self.times}"
+
+
+def handed(ref: AttemptRef) -> Handed:
+    """What we wrote down before it was given to Slurm."""
+    try:
+        with open(f"{ref.folder}/{_HANDED}") as file:
+            times, word = file.read(100).split()
+    except FileNotFoundError:
+        return Handed()
+    return Handed(int(times), word == "open")
+
+
+def remember(ref: AttemptRef, found: Handed) -> None:
+    """Synced: who comes back after a power cut must not start a second copy beside the first."""
+    path = f"{ref.folder}/{_HANDED}"
+    fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "w") as file:
+        file.write(f"{found.times} {'open' if found.is_open else 'closed'}\n")
+        file.flush()
+        os.fsync(fd)
+    os.replace(f"{path}.new", path)
+
+
+def sizes(ref: AttemptRef) -> dict[str, int]:
+    """How much of each file we have."""
+    found = {}
+    for stream in STREAMS:
+        with contextlib.suppress(OSError):
+            found[stream] = os.stat(f"{ref.folder}/{stream}").st_size
+    return found
+
+
+def add(ref: AttemptRef, pieces: Sequence[tuple[str, int, bytes]], cut: Mapping[str, Sequence[int]]) -> None:
+    """Put new pieces in their places. A file that begins anew there begins anew here."""
+    for stream, start, content in pieces:
+        path = f"{ref.folder}/{stream}"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if start < os.fstat(fd).st_size:
+                os.ftruncate(fd, start)
+            _write(fd, content, start)
+        finally:
+            os.close(fd)
+    for stream, (start, end) in cut.items():
+        _cut(f"{ref.folder}/{stream}", start, end)
+
+
+def finish(ref: AttemptRef, record: str) -> None:
+    """Everything is here: write the record last, and nothing before the rest is safe."""
+    for stream in STREAMS:
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(f"{ref.folder}/{stream}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+    write_record(ref.folder, record.encode())
+
+
+def _write(fd: int, content: bytes, place: int) -> None:
+    while content:
+        written = os.pwrite(fd, content, place)
+        content, place = content[written:], place + written
+
+
+def _cut(path: str, start: int, end: int) -> None:
+    """What the node gave back to its disk is given back here, and said beside it as there."""
+    mark = f"{start} {end}\n"
+    with contextlib.suppress(FileNotFoundError), open(f"{path}.cut") as file:
+        if file.read(100) == mark:
+            return
+    with open(f"{path}.cut.new", "w") as file:
+        file.write(mark)
+    os.replace(f"{path}.cut.new", f"{path}.cut")
+    with contextlib.suppress(OSError):  # not every file system can do it; then there is more here than there
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            punch(fd, start, end - start)
+        finally:
+            os.close(fd)

@@ -1,0 +1,115 @@
+"""Asking nodes over ssh what attempts have written: one call for all attempts of a node, several nodes at once."""
+
+import json
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from dibs.backends.slurm.script import call
+from dibs.backends.slurm.settings import SlurmSettings
+from dibs.supervise.deliver import MAGIC
+
+MOST = 8 * 1024 * 1024  # bytes of output from one node in one round: a huge log must not keep others waiting
+_AT_ONCE = 16  # nodes
+_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")  # nobody is there to type a password
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What one node is asked: about attempts by their names there, and which were delivered and may go."""
+
+    asked: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    drop: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a node says of each attempt, with the pieces of its files; or why there is no answer."""
+
+    found: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    pieces: Mapping[str, Sequence[tuple[str, int, bytes]]] = field(default_factory=dict)  # file, place, content
+    fault: str = ""
+
+
+class Ssh:
+    """Reaches nodes. After a call that a node did not answer the next ones to it fail at once, for a while."""
+
+    def __init__(
+        self, settings: SlurmSettings, *, deadline: float = 30.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings = settings
+        self._deadline = deadline  # seconds
+        self._clock = clock
+        self._pauses: dict[str, tuple[float, float, str]] = {}  # by node: until when, how long, why
+
+    def ask(self, questions: Mapping[str, Question]) -> dict[str, Answer]:
+        """Ask every node its question. Takes as long as the slowest of them, and no longer than the deadline."""
+        if not questions:
+            return {}
+        with ThreadPoolExecutor(max_workers=min(_AT_ONCE, len(questions))) as hands:
+            return dict(zip(questions, hands.map(self._ask, questions, questions.values()), strict=True))
+
+    def _ask(self, node: str, question: Question) -> Answer:
+        until, pause, why = self._pauses.get(node, (0.0, 0.0, ""))
+        if self._clock() < until:
+            return Answer(fault=why)
+        given = {"root": self._settings.node_root, "most": MOST, "asked": question.asked, "drop": question.drop}
+        try:
+            done = subprocess.run(
+                self._words(node),
+                input=json.dumps(given).encode(),
+                capture_output=True,
+                timeout=self._deadline,
+                cwd="/",
+                start_new_session=True,  # a Ctrl-C is ours to handle
+            )
+            answer = _parse(done.stdout)
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            fault = (said or [f"its answer makes no sense (exit code {done.returncode})"])[-1][:200]
+        except subprocess.TimeoutExpired:
+            answer, fault = None, f"no answer within {self._deadline:g} seconds"
+        except OSError as error:
+            answer, fault = None, str(error)
+        if answer is not None:
+            self._pauses.pop(node, None)
+            return answer
+        pause = min(max(_FIRST_PAUSE, 2 * pause), _LONGEST_PAUSE)
+        why = f"node {node} does not answer over ssh: {fault}"
+        self._pauses[node] = (self._clock() + pause, pause, why)
+        return Answer(fault=why)
+
+    def _words(self, node: str) -> list[str]:
+        wanted = call(self._settings.python, self._settings.source, "deliver")
+        destination = dict(self._settings.destinations).get(node, node)
+        if not destination:
+            return wanted
+        first, *rest = self._settings.ssh
+        options = _OPTIONS if os.path.basename(first) == "ssh" else ()
+        named = [word.replace("{node}", destination) for word in rest]
+        last = [] if named != rest else [destination]
+        return [first, *options, *named, *last, shlex.join(wanted)]
+
+
+def _parse(output: bytes) -> Answer | None:
+    """None where it is no answer, or not all of one."""
+    _, magic, rest = output.partition(MAGIC)
+    length, _, rest = rest.partition(b"\n")
+    if not magic or not length.isdigit() or len(rest) < int(length):
+        return None
+    try:
+        found: dict[str, dict[str, Any]] = json.loads(rest[: int(length)])
+    except ValueError:
+        return None
+    pieces: dict[str, list[tuple[str, int, bytes]]] = {}
+    place = int(length)
+    for name, one in found.items():
+        for stream, start, size in one["pieces"]:
+            pieces.setdefault(name, []).append((stream, start, rest[place : place + size]))
+            place += size
+    return Answer(found, pieces) if place == len(rest) else None
