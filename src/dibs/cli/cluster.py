@@ -1,0 +1,279 @@
+"""`dibs cluster`: a private Slurm of several servers, over ssh, without root."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dibs.cli.options import count
+from dibs.errors import BadInput, Conflict, DibsError
+
+if TYPE_CHECKING:
+    from dibs.cluster.known import Cluster
+    from dibs.cluster.standing import Standing
+
+_EPILOG = """\b
+Examples:
+  dibs cluster up gpu1 gpu2 gpu3    check the servers, and make a Slurm of them
+  dibs cluster status               how each of them stands
+  dibs cluster add gpu4             one more; running jobs do not notice
+  dibs add --on slurm -- nvidia-smi
+  dibs cluster down                 end it, and the jobs in it
+"""
+_UP_EPILOG = """\b
+Examples:
+  dibs cluster up gpu1 gpu2 gpu3
+  dibs cluster up localhost ann@10.0.0.7 --port 17000
+  dibs cluster up gpu1 gpu2 --ssh "ssh -p 2222 -i ~/.ssh/lab"
+  dibs cluster up                   once more, with the same hosts: starts what does not run
+"""
+_ADD_EPILOG = """\b
+Examples:
+  dibs cluster add gpu4
+"""
+_DOWN_EPILOG = """\b
+Examples:
+  dibs cluster down                 `dibs cluster up` starts it again
+  dibs cluster down --purge         and leave nothing behind
+  dibs cluster down --purge --force   where a host is gone for good
+"""
+_STATUS_EPILOG = """\b
+Examples:
+  dibs cluster status
+  dibs cluster status --json
+"""
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print an object; also of what is wrong.")
+
+
+@click.group(epilog=_EPILOG)
+def cluster() -> None:
+    """Make a private Slurm of several servers, over ssh. Nobody needs to be root there."""
+
+
+@cluster.command(epilog=_UP_EPILOG)
+@click.argument("hosts", nargs=-1, metavar="HOST...")
+@click.option(
+    "--controller", default="", metavar="HOST", help="Which of them decides (this machine, or the first)."
+)
+@click.option(
+    "--port", type=count(1024, 65_534), metavar="N", help="Ports N and N+1 (16817, or the next free ones)."
+)
+@click.option("--ssh", "ssh", metavar="COMMAND", help="How to reach them: 'ssh -p 2222 -i key'.")
+@click.option("--folder", default="", metavar="DIR", help="For programs and results (~/.local/share/dibs).")
+@click.option("--local-folder", default="", metavar="DIR", help="On each host's own disk (/var/tmp/dibs-UID).")
+@click.option("--unpack", is_flag=True, help="Unpack Debian's packages, even where Slurm is installed.")
+@click.option(
+    "--packages", default="", metavar="DIR", help="Take the packages from this folder instead of fetching."
+)
+@_JSON
+def up(
+    hosts: tuple[str, ...],
+    controller: str,
+    port: int | None,
+    ssh: str | None,
+    folder: str,
+    local_folder: str,
+    unpack: bool,
+    packages: str,
+    as_json: bool,
+) -> int:
+    """Check the hosts, make a Slurm of them and start it; again, to start what does not run."""
+    from dibs.cluster.known import alone, remembered
+    from dibs.cluster.raising import Wish
+    from dibs.cluster.ssh import ssh_words
+
+    options = {
+        "--controller": controller,
+        "--port": port,
+        "--folder": folder,
+        "--local-folder": local_folder,
+        "--unpack": unpack,
+    }
+    with alone(os.environ):
+        previous = remembered(os.environ)
+        if previous is not None:
+            _same_as(previous, hosts, [name for name, value in options.items() if value])
+            hosts = ()
+        elif not hosts:
+            raise BadInput("there is no cluster yet", remedy="name its hosts: dibs cluster up HOST HOST")
+        wish = Wish(
+            hosts=hosts,
+            controller=controller,
+            port=port,
+            folder=os.path.abspath(os.path.expanduser(folder)) if folder else "",
+            local_folder=os.path.abspath(local_folder) if local_folder else "",
+            ssh=ssh_words(ssh) if ssh is not None else previous.ssh if previous else ("ssh",),
+            unpack=unpack,
+            packages=packages,
+        )
+        return _raise(wish, previous, as_json)
+
+
+@cluster.command(epilog=_ADD_EPILOG)
+@click.argument("host")
+@_JSON
+def add(host: str, as_json: bool) -> int:
+    """Join one more host, after the same checks. Running jobs go on."""
+    from dibs.cluster.known import alone
+    from dibs.cluster.raising import Wish
+
+    with alone(os.environ):
+        previous = _there_is()
+        if host in [node.host for node in previous.nodes]:
+            raise BadInput(f"{host} belongs to the cluster already", remedy="dibs cluster status")
+        return _raise(Wish(hosts=(host,), ssh=previous.ssh), previous, as_json)
+
+
+@cluster.command(epilog=_DOWN_EPILOG)
+@click.option("--purge", is_flag=True, help="Remove its folders on every host, and forget it.")
+@click.option("--force", is_flag=True, help="With --purge: forget it, though a host cannot be reached.")
+@_JSON
+def down(purge: bool, force: bool, as_json: bool) -> int:
+    """End the jobs and every process of the cluster on every host."""
+    if force and not purge:
+        raise BadInput("--force is for --purge", remedy="dibs cluster down --purge --force")
+    from dibs.cli.output import say, show_json
+    from dibs.cluster.ending import end_cluster
+    from dibs.cluster.known import alone
+
+    with alone(os.environ):
+        ended, errors = end_cluster(
+            os.environ, _there_is(), purge=purge, force=force, tell=(lambda text: None) if as_json else say
+        )
+    if as_json:
+        show_json({"ended": ended, "errors": [_error(error) for error in errors]})
+    for error in errors:
+        say(f"{error.message}\n  {error.remedy}" if error.remedy else error.message)
+    return 1 if errors else 0
+
+
+@cluster.command(epilog=_STATUS_EPILOG)
+@_JSON
+def status(as_json: bool) -> int:
+    """One line for each host: its state, its GPUs, what runs there. Ends with 1 where something is wrong."""
+    from dibs.cli.output import say, show, show_json, table, table_width
+    from dibs.cluster.standing import standings
+
+    known = _there_is()
+    found = standings(known)
+    if as_json:
+        show_json({**_as_json(known), "hosts": [_standing(one) for one in found]})
+    else:
+        headings = ("host", "node", "state", "GPUs", "Slurm", "runs")
+        for line in table(headings, [_row(one) for one in found], width=table_width(), shrink=5):
+            show(line)
+        for one in found:
+            for problem in one.problems:
+                say(f"{one.host}: {problem}")
+    return 1 if any(one.problems for one in found) else 0
+
+
+def _raise(wish: Any, previous: "Cluster | None", as_json: bool) -> int:
+    from dibs.cli.output import one_line, say, show_json
+    from dibs.client.starting import lock_is_held
+    from dibs.cluster.raising import ClusterRefused, raise_cluster
+    from dibs.paths import queue_folder
+
+    try:
+        made = raise_cluster(os.environ, wish, previous, (lambda text: None) if as_json else say)
+    except ClusterRefused as error:
+        if as_json:
+            problems = [
+                {"host": one.host, "code": one.code, "message": one.message, "remedy": one.remedy}
+                for one in error.problems
+            ]
+            show_json({"problems": problems})
+        else:
+            for one in error.problems:
+                say(f"{one.host}: {one_line(one.message, 600)}\n  {one.remedy}")
+        raise
+    if as_json:
+        show_json(_as_json(made.cluster))
+        return 0
+    cards = sum(len(node.cards) for node in made.nodes)
+    number, every = len(made.nodes), len(made.cluster.nodes)
+    nodes = f"{number} {'node' if number == 1 else 'nodes'}" if number == every else f"{number} of {every} nodes"
+    say(f"the cluster is up: {nodes} with {cards} {'GPU' if cards == 1 else 'GPUs'}")
+    # A daemon looks for a cluster when it starts.
+    is_there = lock_is_held(queue_folder(os.environ))
+    say(f"next: {'dibs daemon restart; ' if is_there else ''}dibs add --on slurm -- nvidia-smi")
+    return 0
+
+
+def _there_is() -> "Cluster":
+    from dibs.cluster.known import remembered
+
+    found = remembered(os.environ)
+    if found is None:
+        raise Conflict("there is no cluster", remedy="dibs cluster up HOST HOST makes one")
+    return found
+
+
+def _same_as(previous: "Cluster", hosts: tuple[str, ...], options: list[str]) -> None:
+    """A cluster that there is can be started again as it is, and in no other way."""
+    there = [node.host for node in previous.nodes]
+    new = [host for host in hosts if host not in there]
+    if new:
+        raise Conflict(
+            f"there is a cluster already, of {', '.join(there)}",
+            remedy=f"`dibs cluster add {new[0]}` joins one more, `dibs cluster down --purge` makes room",
+        )
+    if options:
+        raise Conflict(
+            f"{options[0]} cannot be changed for a cluster that there is",
+            remedy="`dibs cluster down --purge`, and then up again",
+        )
+
+
+def _row(one: "Standing") -> tuple[str, ...]:
+    used = "?" if one.gpus_used is None else str(one.gpus_used)
+    return (
+        one.host,
+        one.node or "-",
+        one.state or "-",
+        f"{used}/{one.gpus}" if one.node else "-",
+        one.slurm or "?",
+        ", ".join(one.daemons) or "nothing",
+    )
+
+
+def _standing(one: "Standing") -> dict[str, Any]:
+    return {
+        "host": one.host,
+        "node": one.node or None,
+        "state": one.state or None,
+        "gpus": one.gpus,
+        "gpus_used": one.gpus_used,
+        "slurm": one.slurm or None,
+        "daemons": dict(one.daemons),
+        "problems": list(one.problems),
+    }
+
+
+def _as_json(known: "Cluster") -> dict[str, Any]:
+    return {
+        "name": known.name,
+        "conf": known.conf,
+        "bin": f"{known.base}/bin",
+        "controller": known.head.host,
+        "ports": list(known.ports),
+        "slurm": known.version,
+        "unpacked": known.is_unpacked,
+        "shared": known.is_shared,
+        "nodes": [
+            {
+                "node": node.name,
+                "host": node.host,
+                "address": node.address,
+                "cpus": node.cpus,
+                "memory_mib": node.memory_mib,
+                "gpus": [card.kind for card in node.cards],
+            }
+            for node in known.nodes
+        ],
+    }
+
+
+def _error(error: DibsError) -> dict[str, str]:
+    return {"code": error.code, "message": error.message, "remedy": error.remedy}

@@ -1,0 +1,227 @@
+"""The hands: run what stands in `there/` on hosts, over ssh, or here without it."""
+
+import contextlib
+import json
+import os
+import queue
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dibs.cluster.checks import Problem, why_unreached
+from dibs.cluster.known import SSH_OPTIONS
+from dibs.cluster.there.talk import MARK
+from dibs.errors import DibsError
+
+PATIENCE = 60.0  # seconds for an answer
+
+_Answer = TypeVar("_Answer")
+_MODULES = ("talk", "processes", "cards", "ground", "look", "meet", "files", "packages", "daemons")
+_BOOT = "import sys; b=sys.stdin.buffer; exec(b.read(int(b.readline())))"
+# Through whatever shell somebody has there: no single quote and no exclamation mark may stand in it.
+_FIND_PYTHON = (
+    "for p in python3.11 python3.12 python3.13 python3.14 python3; do"
+    ' $p -c "" 2>/dev/null && exec $p -c "' + _BOOT + '"; done; echo no-python3 >&2; exit 127'
+)
+_CALL = """
+import json, sys, types
+payload = json.loads(b.read(int(b.readline())).decode())
+for name, text in payload["modules"]:
+    module = sys.modules["dibs.cluster.there." + name] = types.ModuleType(name)
+    exec(compile(text, name + ".py", "exec"), module.__dict__)
+module, _, function = payload["call"].partition(".")
+try:
+    answer = getattr(sys.modules["dibs.cluster.there." + module], function)(payload["request"])
+except Exception as error:
+    answer = {"error": str(error) or type(error).__name__}
+sys.modules["dibs.cluster.there.talk"].say(answer)
+"""
+
+
+class Unreached(DibsError):
+    """A host did not answer; the problem says what that means."""
+
+    code = "unreached"
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(f"{problem.host}: {problem.message}", remedy=problem.remedy)
+        self.problem = problem
+
+
+class HostFailed(DibsError):
+    """A host answered that it cannot do what it was asked."""
+
+    code = "host-failed"
+
+
+class Hands:
+    """Calls functions of `there/` by their names, `look.look`, on hosts; an empty host is this machine."""
+
+    def __init__(self, ssh: Sequence[str]) -> None:
+        self.ssh = tuple(ssh)
+
+    def call(
+        self, host: str, call: str, request: Mapping[str, Any], *, data: bytes = b"", seconds: float = PATIENCE
+    ) -> dict[str, Any]:
+        """The answer of a host. Raises Unreached where there is none, HostFailed where it says that it cannot."""
+        with self._open(host) as process:
+            try:
+                said, errors = process.communicate(_sent(call, request) + data, timeout=seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise Unreached(_no_answer(host, f"within {seconds:g} seconds")) from None
+        found = [line for line in said.decode("utf-8", "replace").splitlines() if line.startswith(MARK)]
+        if not found:
+            raise _unreached(host, process.returncode, errors)
+        return _checked(host, json.loads(found[-1].removeprefix(MARK)))
+
+    def talk(self, host: str, call: str, request: Mapping[str, Any]) -> "Talk":
+        """A call that answers several times, and waits for a word between."""
+        return Talk(host, self._open(host), _sent(call, request))
+
+    def address_of(self, host: str) -> str:
+        """The name or address at which ssh reaches a host, whatever the user calls it."""
+        words = [*self.ssh, "-G", "--", host]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
+        for line in done.stdout.decode("utf-8", "replace").splitlines():
+            name, _, value = line.partition(" ")
+            if name == "hostname" and value:
+                return value
+        return host.rpartition("@")[2]
+
+    def _open(self, host: str) -> "subprocess.Popen[bytes]":
+        here = [sys.executable, "-I", "-c", _BOOT]
+        there = [*self.ssh, *SSH_OPTIONS, "--", host, f"sh -c {shlex.quote(_FIND_PYTHON)}"]
+        pipe = subprocess.PIPE
+        try:
+            return subprocess.Popen(
+                there if host else here, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+            )
+        except OSError as error:
+            raise DibsError(
+                f"cannot start {self.ssh[0]}: {error.strerror}", remedy="install openssh-client, or look at --ssh"
+            ) from error
+
+
+class Talk:
+    """One call in progress."""
+
+    def __init__(self, host: str, process: "subprocess.Popen[bytes]", sent: bytes) -> None:
+        self.host = host
+        self._process = process
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        self.say(sent)
+
+    def say(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # why it left is told by `hear`
+            self._process.stdin.write(data)
+            self._process.stdin.flush()
+
+    def hear(self, seconds: float = PATIENCE) -> dict[str, Any]:
+        try:
+            answer = self._answers.get(timeout=seconds)
+        except queue.Empty:
+            raise Unreached(_no_answer(self.host, f"within {seconds:g} seconds")) from None
+        if answer is None:
+            assert self._process.stderr is not None
+            raise _unreached(self.host, self._process.wait(), self._process.stderr.read())
+        return _checked(self.host, answer)
+
+    def close(self) -> None:
+        """Hang up; it ends by itself, and is ended where it does not."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._listener.join(timeout=10)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            text = line.decode("utf-8", "replace")
+            if text.startswith(MARK):
+                self._answers.put(json.loads(text.removeprefix(MARK)))
+        self._answers.put(None)
+
+
+def each(hosts: Sequence[str], ask: Callable[[str], _Answer]) -> tuple[dict[str, _Answer], list[DibsError]]:
+    """Ask all hosts at once; the answers, and what went wrong elsewhere."""
+    answers, errors = {}, []
+    with ThreadPoolExecutor(max_workers=max(1, min(32, len(hosts)))) as pool:
+        for host, asked in [(host, pool.submit(ask, host)) for host in hosts]:
+            try:
+                answers[host] = asked.result()
+            except DibsError as error:
+                errors.append(error)
+    return answers, errors
+
+
+def all_of(hosts: Sequence[str], ask: Callable[[str], _Answer]) -> dict[str, _Answer]:
+    """The same, where every answer is needed: the first thing that went wrong is raised."""
+    answers, errors = each(hosts, ask)
+    if errors:
+        raise errors[0]
+    return answers
+
+
+def _sent(call: str, request: Mapping[str, Any]) -> bytes:
+    payload = json.dumps({"modules": _sources(), "call": call, "request": request}).encode()
+    first = _CALL.encode()
+    return b"%d\n%s%d\n%s" % (len(first), first, len(payload), payload)
+
+
+@cache
+def _sources() -> list[tuple[str, str]]:
+    folder = Path(__file__).parent / "there"
+    return [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in _MODULES]
+
+
+def _checked(host: str, answer: dict[str, Any]) -> dict[str, Any]:
+    if set(answer) == {"error"}:
+        raise HostFailed(f"{host or 'this machine'}: {answer['error']}")
+    return answer
+
+
+def _unreached(host: str, status: int, errors: bytes) -> Unreached:
+    return Unreached(why_unreached(host or "this machine", status, errors.decode("utf-8", "replace")))
+
+
+def _no_answer(host: str, within: str) -> Problem:
+    shown = host or "this machine"
+    return Problem(
+        host=shown, code="no-answer", message=f"does not answer {within}", remedy=f"try `ssh {shown} true`"
+    )
+
+
+def ssh_words(text: str) -> tuple[str, ...]:
+    """The words of `--ssh`, `ssh -p 2222 -i key`."""
+    from dibs.errors import BadInput
+
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise BadInput(
+            f"cannot read --ssh {text!r}: {error}", remedy="write it like 'ssh -p 2222 -i key'"
+        ) from error
+    if not words:
+        raise BadInput("--ssh is empty", remedy="write it like 'ssh -p 2222 -i key'")
+    # A key is named relative to where the user stands now, and used from elsewhere later.
+    return tuple(
+        os.path.abspath(word) if place and os.path.exists(word) else word for place, word in enumerate(words)
+    )
