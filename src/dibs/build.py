@@ -3,8 +3,8 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from dibs.errors import DibsError
 from dibs.leases.folder import lease_folder
@@ -12,6 +12,9 @@ from dibs.leases.leases import Leases
 from dibs.leases.who import user_name
 
 if TYPE_CHECKING:
+    from dibs.backends.protocol import Backend
+    from dibs.backends.slurm.backend import SlurmBackend
+    from dibs.engine.away.contact import Elsewhere
     from dibs.engine.browse import BrowsableFolders
     from dibs.engine.consequences import Consequences
     from dibs.engine.engine import Engine
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from dibs.engine.machine import Machine
     from dibs.engine.manners import Manners
     from dibs.engine.notify import Notifier
+    from dibs.engine.place import Place
     from dibs.engine.queue import Queue
     from dibs.engine.results import Results
     from dibs.engine.sweeps.sweeping import Sweeping
@@ -96,6 +100,83 @@ def build_engine(
     )
 
 
+BACKENDS = ("slurm",)  # beside this machine
+
+
+def build_backend(name: str, environ: Mapping[str, str], settings: "Settings", root: str = "") -> "Backend":
+    """Another system as a place where attempts run; `root` is the queue's own folder."""
+    from dibs import paths
+    from dibs.errors import BadInput
+
+    if name not in BACKENDS:
+        raise BadInput(f"there is no backend {name[:100]!r}", remedy=f"dibs knows local and {', '.join(BACKENDS)}")
+    return _slurm(environ, settings, root or paths.queue_folder(environ))
+
+
+def _slurm(environ: Mapping[str, str], settings: "Settings", root: str) -> "SlurmBackend":
+    """The cluster that somebody named, else the one of `dibs cluster up`, else whatever Slurm finds itself."""
+    from dibs.backends.slurm.backend import SlurmBackend
+    from dibs.backends.slurm.commands import Commands
+    from dibs.backends.slurm.settings import SlurmSettings
+    from dibs.cluster.known import known_cluster
+
+    there = settings.backends_slurm_root or root
+    variables = dict(environ)
+    ours: dict[str, Any] = {}
+    conf = settings.backends_slurm_conf or environ.get("SLURM_CONF", "")
+    if not conf and (cluster := known_cluster(environ)) is not None:
+        conf = cluster.conf
+        variables["PATH"] = f"{cluster.bin}:{environ.get('PATH') or os.defpath}"
+        ours = {"python": cluster.python, "source": cluster.source}
+        if cluster.is_shared:
+            there = settings.backends_slurm_root or cluster.node_root
+        else:
+            ours |= {"ssh": cluster.ssh, "node_root": cluster.node_root, "destinations": cluster.destinations}
+    if conf:
+        variables["SLURM_CONF"] = conf
+    for field in ("python", "source", "ssh", "node_root"):
+        if value := getattr(settings, f"backends_slurm_{field}"):
+            ours[field] = value
+    return SlurmBackend(
+        SlurmSettings(
+            root=os.path.abspath(there),
+            options=settings.backends_slurm_options,
+            patience=settings.backends_slurm_patience,
+            memory=f"{root}/slurm-root",
+            **ours,
+        ),
+        Commands(variables),
+    )
+
+
+def _elsewhere(
+    environ: Mapping[str, str], settings: "Settings", root: str, place: "Place"
+) -> "dict[str, Elsewhere]":
+    """The other systems that jobs of a queue may be handed to."""
+    from dibs.engine.away.contact import Elsewhere
+
+    backend = _slurm(environ, settings, root)
+    slurm = Elsewhere(
+        title="Slurm",
+        backend=backend,
+        place=replace(place, root=backend.settings.root),
+        most=settings.backends_slurm_most_jobs,
+        every=settings.backends_slurm_every,
+        is_wanted=is_set_up(environ, settings),
+    )
+    return {"slurm": slurm}
+
+
+def is_set_up(environ: Mapping[str, str], settings: "Settings") -> bool:
+    """Whether somebody has said anything about Slurm."""
+    from dibs.cluster.known import known_cluster
+    from dibs.settings import TABLE
+
+    rows = [row for row in TABLE if row.name == "default_backend" or row.name.startswith("backends.slurm.")]
+    is_said = any(getattr(settings, row.field) != row.value_by_default for row in rows)
+    return is_said or known_cluster(environ) is not None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltQueue:
     """The parts of a daemon, put together."""
@@ -116,6 +197,7 @@ def build_queue(
     environ: Mapping[str, str], *, root: str, hooks: "Hooks", settings: "Settings", log: Callable[[str], None]
 ) -> BuiltQueue:
     """An engine over the queue in `root`, with everything that a queue remembers and does beside it."""
+    from dibs.engine.away.away import Away
     from dibs.engine.browse import BrowsableFolders
     from dibs.engine.consequences import Consequences
     from dibs.engine.explain import Explain
@@ -179,6 +261,25 @@ def build_queue(
     )
     consequences = Consequences(engine, journal, limits)
     engine.observe(consequences)
+    try:
+        places = _elsewhere(environ, settings, root, engine.place)
+    except DibsError as error:
+        log(f"begins without Slurm: {error.message}; {error.remedy}")  # this machine is worth more than that
+        places = {}
+    mark = consequences.mark_of_queue()
+    engine.reach_out(
+        lambda settling: Away(
+            hand=engine.hand,
+            store=engine.store,
+            settling=settling,
+            results=results,
+            place=engine.place,
+            places=places,
+            mark=mark,
+            make_aside=hooks.make_aside,
+            reach=_fault_point(environ.get("DIBS_FAULT", "")),
+        )
+    )
     first_test = None if settings.canary == "never" else settings.canary_after
     health = Health(engine, consequences, first_test, is_watched=probe is not None)
     queue = Queue(

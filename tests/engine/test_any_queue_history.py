@@ -111,7 +111,7 @@ class AnyQueueHistory(AnyHistory):
     @rule(is_drained=st.booleans())
     def drain_or_not(self, is_drained):
         try:
-            (self.world.queue.drain if is_drained else self.world.queue.undrain)(["0"])
+            (self.world.queue.pool.drain if is_drained else self.world.queue.pool.undrain)(["0"])
         except StoreUnusable:
             assert self.world.store.is_full
         self.world.settle_down()
@@ -130,7 +130,7 @@ class AnyQueueHistory(AnyHistory):
         world = self.world
         world.queue.unpause()
         world.queue.unpause("a")
-        world.queue.undrain(["0"])
+        world.queue.pool.undrain(["0"])
         for _ in range(len(world.acknowledged) + 1):
             held = [number for number, state in world.states().items() if state is State.HELD]
             world.do("release", *held)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dibs.engine import engine as engine_module
+from dibs.engine import beginning
 from dibs.engine.hand import Nobody
 from dibs.engine.manners import Manners
 from dibs.model.events import Started, Waits
@@ -20,13 +20,13 @@ from engine.world import a_pool, a_request
 def plans(monkeypatch):
     """The plans that were made, one entry each."""
     made = []
-    real = engine_module.schedule
+    real = beginning.schedule
 
     def counted(snapshot):
         made.append(snapshot)
         return real(snapshot)
 
-    monkeypatch.setattr(engine_module, "schedule", counted)
+    monkeypatch.setattr(beginning, "schedule", counted)
     return made
 
 

@@ -104,7 +104,7 @@ def test_a_quarantine_is_there_after_a_crash(make_queue):
 
 def test_what_somebody_drained_stays_theirs(make_queue):
     world = make_queue()
-    world.queue.drain(["1"], "for the party")
+    world.queue.pool.drain(["1"], "for the party")
 
     see(world, (79, 1))
 
@@ -355,7 +355,7 @@ def test_what_cannot_be_tested_stays_until_somebody_gives_it_back(make_queue):
 
     world.health.tested("index-1", Result(None, "there is nothing to test it with"))
     first = world.health.tests(), world.health.prospect("index-1")
-    world.queue.undrain(["1"])
+    world.queue.pool.undrain(["1"])
     world.now += 1
     see(world, (79, 1))
 
@@ -377,7 +377,7 @@ def test_a_card_that_is_lost_is_not_tested_until_it_is_back(make_queue):
 def test_what_somebody_decided_during_a_test_counts(make_queue):
     world = make_queue()
     see(world, (79, 1))
-    world.queue.drain(["1"], "for the party")
+    world.queue.pool.drain(["1"], "for the party")
 
     world.health.tested("index-1", Result(True))
 
@@ -394,8 +394,8 @@ def test_a_card_that_was_given_back_has_three_failures_before_it_goes_again(make
                 world.end(job, code=world._run_of(job).claims[0].index)
 
     play(2)
-    world.queue.drain(["1"])
-    world.queue.undrain(["1"])
+    world.queue.pool.drain(["1"])
+    world.queue.pool.undrain(["1"])
     play(2)
     before = marks(world)
     play(1)
@@ -415,7 +415,7 @@ def test_a_card_does_not_rest_for_days_because_a_job_elsewhere_takes_days(make_q
     assert "GPU 1 rests" in world.sentence(5)
 
     if way == "by hand":
-        assert world.queue.undrain(["1"]) == ["index-1"]
+        assert world.queue.pool.undrain(["1"]) == ["index-1"]
         world.settle_down()
     else:
         world.advance(3600)

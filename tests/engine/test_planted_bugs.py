@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import dibs.engine.settling as settling_module
+from dibs.engine.beginning import Beginning
 from dibs.engine.engine import Engine
 from dibs.engine.keeper import Keeper
 from dibs.engine.launching import Launching
@@ -21,15 +22,21 @@ from engine.world import Died, a_request
 
 def record_after_start(patch):
     """The command is started before its intent is durable."""
-    take, launch = Engine._take, Launching._launch
+    take, launch, turn = Beginning._take, Launching._launch, Engine.turn
+    turning = []
+
+    def turn_and_remember(self):
+        turning.append(self)
+        turn(self)
 
     def take_and_launch(self, job, claims, now):
         one = take(self, job, claims, now)
         if one is not None:
-            launch(self.launching, one, now)
+            launch(turning[-1].launching, one, now)
         return one
 
-    patch.setattr(Engine, "_take", take_and_launch)
+    patch.setattr(Engine, "turn", turn_and_remember)
+    patch.setattr(Beginning, "_take", take_and_launch)
     patch.setattr(Launching, "_launch", lambda self, one, now: None)
 
 

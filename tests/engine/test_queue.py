@@ -332,11 +332,11 @@ def test_a_drained_gpu_finishes_what_it_runs_and_gets_nothing_new(make_queue):
     world = make_queue(1, 1)
     world.add(a_wish("a"), a_wish("b"), a_wish("c"))
 
-    world.queue.drain(["0"])
+    world.queue.pool.drain(["0"])
     world.end(1)
     assert world.running() == [2]
     assert "GPU 0 is drained" in world.sentence(3)
-    world.queue.undrain(["0"])
+    world.queue.pool.undrain(["0"])
     world.settle_down()
 
     assert world.running() == [2, 3]
@@ -520,8 +520,8 @@ def test_a_thousand_jobs_for_tonight_stay_in_the_store_and_all_begin(make_queue,
 def test_a_gpu_that_is_in_the_pool_is_not_added_twice(make_queue):
     world = make_queue(1, 2)
 
-    assert world.queue.pool_with(["0", "1"]) == "0,1,1"
-    assert world.queue.pool_with(["5"]) == "0,1,1,5"
+    assert world.queue.pool.with_more(["0", "1"]) == "0,1,1"
+    assert world.queue.pool.with_more(["5"]) == "0,1,1,5"
 
 
 def test_a_wrong_number_disturbs_nobody(make_queue):

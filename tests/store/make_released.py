@@ -52,6 +52,10 @@ def fill(store: Store) -> None:
         store.refuse(refused.id, Outcome(cause=Cause.REFUSED, message="never"), NOON)
         store.open_attempt(an_attempt(running, folder="/runs/6.1"))
         store._db.execute("update jobs set state = 'held' where id = ?", (held.id,))
+        # Since schema 5: the lost one ran elsewhere.
+        store._db.execute(
+            "update attempts set backend = 'slurm', node = 'n1', node_gpus = '0,1' where job = ?", (lost.id,)
+        )
         store.lessons.put("train.py --lr", "NVIDIA H200", LEARNED, NOON)
         store.sweeps.add_trial(replace(TRIED, sweep=store.sweeps.add(SWEPT).id), ["min", "max"], 1)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import dibs.store
 from dibs.errors import FolderInUse, StoreUnusable
-from dibs.model.jobs import State
+from dibs.model.jobs import JobId, State
 from dibs.model.sweeps import SweepId
 from dibs.store.codec import class_of
 from dibs.store.store import Store
@@ -107,6 +107,9 @@ def test_a_database_of_every_release_still_opens(path, released):
     if released.stem >= "0004":
         assert store.sweeps.sweep(1) == replace(SWEPT, id=SweepId(1))
         assert store.sweeps.best(SweepId(1)) == [replace(TRIED, command="f \\udcff")]
+    if released.stem >= "0005":
+        (row,) = store.listing.attempts(JobId(4))
+        assert (row.attempt.backend, row.attempt.node, row.attempt.node_gpus) == ("slurm", "n1", "0,1")
     (new,) = submit(store, "new")
     assert new.id == 9
     store.close()
@@ -130,7 +133,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(path, log_is_le
         db.close()
     before = everything_in(file.parent)
 
-    with pytest.raises(StoreUnusable, match=r"written by a newer dibs .schema 99, this one knows 4"):
+    with pytest.raises(StoreUnusable, match=r"written by a newer dibs .schema 99, this one knows 5"):
         Store(path)
 
     assert everything_in(file.parent) == before

@@ -1,5 +1,6 @@
 """What follows from a start or an end in a queue, in the same turn: the journal, events, followers, stop rules."""
 
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -40,9 +41,20 @@ class Consequences:
 
     def started(self, job: Job, attempt: Attempt) -> None:
         self._lines.append(journal.started(attempt))
-        body = {"attempt": attempt.number, "gpus": [claim.index for claim in attempt.claims]}
-        self._store.events.write(attempt.opened_at, "job.started", job.id, body)
+        if attempt.backend:
+            body: dict[str, Any] = {"attempt": attempt.number, "backend": attempt.backend}
+            self._store.events.write(attempt.opened_at, "job.submitted", job.id, body)
+        else:
+            body = {"attempt": attempt.number, "gpus": [claim.index for claim in attempt.claims]}
+            self._store.events.write(attempt.opened_at, "job.started", job.id, body)
         self.when_touched(job.id)
+
+    def runs(self, job: Job, attempt: Attempt, *, is_new: bool) -> None:
+        self._lines.append(journal.running(attempt))
+        if is_new:
+            body = {"attempt": attempt.number, "gpus": [], "backend": attempt.backend, "node": attempt.node}
+            self._store.events.write(attempt.opened_at, "job.started", job.id, body)
+            self.when_touched(job.id)
 
     def ended(self, job: Job, attempt: Attempt, outcome: Outcome, retry_at: float | None, now: float) -> None:
         state = outcome.state if retry_at is None else State.QUEUED
@@ -155,6 +167,16 @@ class Consequences:
         self._store.queue.set(name, value)
         self._lines.append(journal.setting(name, value))
         self._store.events.write(now, f"{name}.set", None, {"value": value})
+
+    def mark_of_queue(self) -> str:
+        """What tells this queue's jobs from those of others in another system; made once."""
+        if known := self._store.queue.setting("mark"):
+            return known
+        mark = f"q{secrets.token_hex(4)}"
+        with self._engine.change():
+            self._store.queue.set("mark", mark)
+            self.note(journal.setting("mark", mark), sync=True)
+        return mark
 
     def load_marks(self) -> None:
         """Let the engine know what is paused, drained and quarantined."""

@@ -54,24 +54,30 @@ class Driver:
 
     def hooks(self, announce: Callable[[Sequence[Event]], None]) -> Hooks:
         """What the engine is built with."""
-        return Hooks(self._loop.add_reader, self._loop.remove_reader, announce, self.ask_for_turn)
+        return Hooks(
+            self._loop.add_reader, self._loop.remove_reader, announce, self.ask_for_turn, self._make_aside
+        )
 
     def drive(self, engine: "Engine") -> None:
         self.engine = engine
 
     def watch(self, probe: "Probe") -> None:
         """Ask the cards from now on: often while there is work, rarely while there is none."""
-        from dibs.engine.aside import Aside
         from dibs.engine.sampling import Sampler
         from dibs.gpus.watch import Watcher
 
-        self._aside = Aside(self._loop)
+        self._aside = self._make_aside()
         self.sampler = Sampler(self.engine, self._aside)
         self.watcher = Watcher(probe, interval=_ASK_WITHOUT_WORK)
         self.watcher.start()
         # Nothing starts before the first look: a busy card must not be given away in the first second.
         self.engine.cards.saw(None, "not asked yet")
         self._look()
+
+    def _make_aside(self) -> "Aside":
+        from dibs.engine.aside import Aside
+
+        return Aside(self._loop)
 
     @property
     def is_looking(self) -> bool:

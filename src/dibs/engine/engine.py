@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dibs.backends.local import LocalBackend
+from dibs.engine.beginning import Beginning
 from dibs.engine.cards import Cards
-from dibs.engine.following import Following, kind_of
 from dibs.engine.hand import Hand, Key, Nobody, Observer, Open
 from dibs.engine.keeper import Keeper
 from dibs.engine.launching import Launching
@@ -27,22 +27,16 @@ from dibs.engine.settling import LOOK_AT_STARTING, Settling
 from dibs.engine.waiting import WaitingLine
 from dibs.errors import StoreUnusable
 from dibs.leases.leases import Leases
-from dibs.model.claims import Claim
-from dibs.model.events import Ended, Event, Found, Refused, Skipped, Trouble, Waits
+from dibs.model.events import Ended, Event, Found, Refused, Skipped, Trouble
 from dibs.model.gpus import Reading
-from dibs.model.jobs import Attempt, Job, JobId, Outcome, State
-from dibs.model.reasons import Reason
-from dibs.model.usage import Lessons, Usage
-from dibs.model.values import changed
-from dibs.policy.fitting import is_allowed, need
-from dibs.policy.schedule import schedule
-from dibs.policy.snapshot import Plan, Snapshot
-from dibs.policy.turns import served_after
+from dibs.model.jobs import Attempt, JobId, Outcome, State
+from dibs.model.usage import Usage
 from dibs.store.store import Store
 
-_LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
+if TYPE_CHECKING:
+    from dibs.engine.away.away import Away
+
 _JUMP = 1.0  # seconds by which a clock moves that was set
-_LOOK_AT_FREE = 1.0  # seconds between two looks at who else holds cards, where some are left to others
 _NOT_COUNTED = Machine()
 _MAKE_ROOM = "free some space (`df -h`); nothing was changed"
 
@@ -88,8 +82,6 @@ class Engine:
         self._reach = reach  # named points of the launch protocol, where tests let the engine die
         self._machine = machine
         self._words: dict[Key, str] = {}  # said to attempts, but not heard yet
-        self._last_reason: tuple[JobId, Reason] | None = None
-        self._following = Following(self.hand, cards)
         self._packing = Packing(self.hand, store, cards, self._keeper, lambda key: self.usage_of(key))
         self.outlook = Outlook(
             hand=self.hand,
@@ -99,6 +91,15 @@ class Engine:
             machine=machine,
             most_without_gpu=most_without_gpu,
             ticks=ticks,
+        )
+        self._beginning = Beginning(
+            hand=self.hand,
+            store=store,
+            cards=cards,
+            keeper=self._keeper,
+            place=place,
+            outlook=self.outlook,
+            reach=reach,
         )
         self.launching = Launching(
             hand=self.hand,
@@ -121,11 +122,17 @@ class Engine:
             usage_of=lambda key: self.usage_of(key),
             packing=self._packing,
         )
+        self.away: Away | None = None  # whoever knows other systems; a run's list knows none
         self.observe(Nobody())
 
     def observe(self, observer: Observer) -> None:
         """Let somebody hear of everything inside the turn that records it."""
-        self._observer = self._settling.observer = observer
+        self._observer = self._settling.observer = self._beginning.observer = observer
+
+    def reach_out(self, make: "Callable[[Settling], Away]") -> None:
+        """Let jobs run with other systems, too."""
+        self.away = self.outlook.away = make(self._settling)
+        self.away.observer = self._observer
 
     def consult(self, judge: Callable[[Attempt, Outcome, float], Outcome | None]) -> None:
         """Let somebody look at every end before it is recorded. None from them means: not yet."""
@@ -135,7 +142,7 @@ class Engine:
 
     @property
     def running(self) -> int:
-        return len(self.hand.open)
+        return len(self.hand.open) + len(self.hand.away)
 
     @property
     def waiting(self) -> int:
@@ -148,7 +155,8 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """Nothing runs, and nothing will without a new job."""
-        return not self.hand.open and not self.hand.done and (self.is_draining or not self.hand.waiting.count)
+        hand = self.hand
+        return not hand.open and not hand.away and not hand.done and (self.is_draining or not hand.waiting.count)
 
     @property
     def looks_closely(self) -> bool:
@@ -179,6 +187,9 @@ class Engine:
         now = self.clock()
         with self.store.turn():
             for job, attempt in self.store.open_attempts():
+                if attempt.backend:
+                    self._come_back_to(Open(job, attempt))
+                    continue
                 self.hand.open[attempt.key] = Open(job, attempt)
                 self.cards.book(attempt, job)
                 if job.is_stopping:
@@ -187,8 +198,14 @@ class Engine:
             self._observer.before_commit()
         self.load_waiting()
         self._packing.come_back()
-        self.tell([key for key in self.hand.open if key[0] in self.hand.stopping], "stop")
+        self.tell([key for key in self.hand.everywhere if key[0] in self.hand.stopping], "stop")
         self.hand.ask_for_turn()
+
+    def _come_back_to(self, one: Open) -> None:
+        assert self.away is not None, "only a queue hands its jobs to others"
+        if one.job.is_stopping:
+            self.hand.stopping.add(one.job.id)
+        self.away.come_back(one)
 
     def drain(self) -> None:
         """Start nothing more; what runs goes on."""
@@ -199,12 +216,15 @@ class Engine:
 
     def tell_all(self, word: str) -> None:
         """Send `stop`, `kill` or `signal N` to everything that runs."""
-        self.tell(self.hand.open, word)
+        self.tell(self.hand.everywhere, word)
 
     def tell(self, attempts: Iterable[Key], word: str) -> None:
         """Send a word to some of what runs; whoever cannot hear it yet is told again."""
-        self._words |= dict.fromkeys(attempts, word)
+        told = list(attempts)
+        self._words |= {key: word for key in told if key not in self.hand.away}
         self._tell(self.clock())
+        if self.away is not None:
+            self.away.tell(told, word)
 
     def tell_astray(self, one: Open, gpus: Sequence[str], sentence: str) -> None:
         """An attempt uses cards that it was not given: say so, to people and to whoever reads the events."""
@@ -219,6 +239,8 @@ class Engine:
 
     def close(self) -> None:
         """Leave. What runs goes on with its shim."""
+        if self.away is not None:
+            self.away.close()
         self._keeper.close()
         self._backend.close()
 
@@ -236,7 +258,9 @@ class Engine:
         try:
             with self.store.turn():
                 left = self._settle(done, now)
-                begun = self._begin(left, now)
+                if self.away is not None:
+                    self.away.settle(now)
+                begun = self._beginning.begin(left, self.paused, now, may_begin=self._may_begin)
                 self._packing.lower()
                 self._keeper.let_go_of_spares()
                 self._observer.before_commit()
@@ -248,7 +272,9 @@ class Engine:
         else:
             if begun:
                 self._reach("after-intent")
-            self.launching.launch(begun, now)
+            self.launching.launch([one for one in begun if not one.attempt.backend], now)
+            if self.away is not None:
+                self.away.hand_over([one for one in begun if one.attempt.backend])
             self._packing.show()
         self._tell_news()
 
@@ -256,7 +282,7 @@ class Engine:
     def change(self) -> Iterator[float]:
         """A turn for what people ask for: durable at its end, or it never happened. Gives the moment."""
         now = self.clock()
-        self._following.forget()
+        self._beginning.forget_plan()
         before = self._keep()
         try:
             with self.store.turn():
@@ -282,7 +308,9 @@ class Engine:
             self._announce(events)
         for event in events:
             # What was measured stays in the folder, which then is no silent one.
-            if isinstance(event, Ended) and not self.close_series(event.attempt) and event.outcome.cause is None:
+            if not isinstance(event, Ended) or event.attempt.backend:
+                continue
+            if not self.close_series(event.attempt) and event.outcome.cause is None:
                 self._retire(event)
 
     def _retire(self, event: Ended) -> None:
@@ -331,6 +359,8 @@ class Engine:
                 self.hand.done += self.hand.unclear
             elif name == "words":
                 self._tell(now)
+            elif name == "away" and self.away is not None:
+                self.away.ring(now)
 
     def _settle(self, done: Sequence[Key], now: float) -> list[Open]:
         """Record what became of these attempts; return those that have left their places."""
@@ -338,69 +368,6 @@ class Engine:
         for one in before:
             self._settling.settle(one.attempt.key, now)
         return [one for one in before if one.attempt.key not in self.hand.open]
-
-    def _begin(self, left: Sequence[Open], now: float) -> list[Open]:
-        """Decide, take the leases, record the intents. Others may be faster: then decide again without them."""
-        begun: list[Open] = []
-        if not self._may_begin:
-            self._following.forget()
-            return begun
-        for job, claims in self._following.followers(left, self.paused, now):
-            one = self._take(job, claims, now)
-            if one is None:
-                break
-            begun.append(one)
-        else:
-            if begun:
-                self._following.go_on(begun)
-                return begun
-        self._following.forget()
-        if not self.hand.waiting.count:
-            return begun
-        while True:
-            snapshot = self.outlook.snapshot(now, self.paused)
-            plan = schedule(snapshot)
-            beaten = False
-            for placement in plan.placements:
-                one = self._take(placement.job, placement.claims, now)
-                if one is None:
-                    beaten = True
-                    break
-                begun.append(one)
-            if not beaten and (not self.hand.waiting.count or _each_kind_waits(snapshot, plan)):
-                break
-        self._following.keep(plan, snapshot, begun)
-        stuck = next((job for job in snapshot.waiting if job.id in plan.reasons), None)
-        if stuck is None:
-            self._keeper.stop_waiting()
-        else:
-            self._wait_with(stuck, plan.reasons[stuck.id], snapshot.lessons, now)
-        return begun
-
-    def _take(self, job: Job, claims: tuple[Claim, ...], now: float) -> Open | None:
-        """Lease the cards and record the intent; None when somebody else was faster."""
-        number = job.attempts + 1
-        attempt = Attempt(
-            job=job.id,
-            number=number,
-            claims=claims,
-            boot_id=self.place.boot_id,
-            opened_at=now,
-            folder=self.place.attempt_folder(job.id, number),
-        )
-        if busy := self._keeper.take(job, attempt):
-            self.cards.taken_by_others(claims, busy)
-            return None
-        self._reach("after-lease")
-        self.store.open_attempt(attempt)
-        self.hand.waiting.remove(job)
-        running = changed(job, state=State.RUNNING, attempts=number, tries=job.tries + 1)
-        one = Open(running, attempt, is_ours=True)
-        self.hand.open[attempt.key] = one
-        self.cards.book(attempt, job)
-        self.hand.served = served_after(self.hand.served, job)
-        self._observer.started(running, attempt)
-        return one
 
     # -- what others see of it -------------------------------------------------------------------------
 
@@ -421,29 +388,11 @@ class Engine:
 
     # -- what is in the way ----------------------------------------------------------------------------
 
-    def _wait_with(self, job: Job, reason: Reason, lessons: Lessons, now: float) -> None:
-        """Say why the head of the queue waits, and stand in line for cards that others hold."""
-        if (job.id, reason) != self._last_reason:
-            self._last_reason = (job.id, reason)
-            self.hand.events.append(Waits(job, reason))
-        wishes = job.request.wishes
-        cards = [self.cards.pool.card(key) for key in self.cards.awaited]
-        claims = [
-            Claim(gpu=card.gpu.key, index=card.gpu.index, share=share, vram=vram)
-            for card in cards
-            if card is not None and is_allowed(card.gpu, wishes)
-            for share, vram in [need(card, wishes, lessons)]
-        ]
-        self._keeper.wait_for(claims, job, now)
-        if claims:
-            self.hand.timers["others"] = now + _LOOK_AT_OTHERS
-        elif self.cards.manners.min_free:
-            self.hand.timers["others"] = now + _LOOK_AT_FREE
-
     def _keep(self) -> "_Before":
         hand = self.hand
         return _Before(
             dict(hand.open),
+            dict(hand.away),
             hand.events.copy(),
             hand.false_starts.copy(),
             hand.failures,
@@ -457,18 +406,21 @@ class Engine:
     ) -> None:
         """The store would not have it. Nothing was started, nobody was told; the disk's truth is ours again."""
         hand = self.hand
-        self._following.forget()
+        self._beginning.forget_plan()
         for one in hand.open.values():
             self.cards.release(one.attempt)
         self._keeper.keep_only(before.open.keys())
         hand.open = before.open
         for one in before.open.values():
             self.cards.book(one.attempt, one.job)
+        hand.away = before.away
         hand.done += done
         hand.unclear.difference_update(done)
         hand.events, hand.false_starts, hand.failures = before.events, before.false_starts, before.failures
         self.hand.served = before.served
         hand.stopping = before.stopping
+        if self.away is not None:
+            self.away.go_back()
         self._observer.go_back(before.observer)
         self._reload()
         if error is not None:
@@ -499,15 +451,10 @@ class _Before:
     """What comes back when the store would not have a turn."""
 
     open: dict[Key, Open]
+    away: dict[Key, Open]
     events: list[Event]
     false_starts: dict[JobId, tuple[int, float]]
     failures: int
     stopping: set[JobId]
     served: Mapping[str, float]
     observer: Any
-
-
-def _each_kind_waits(snapshot: Snapshot, plan: Plan) -> bool:
-    """Whether of each kind of job one was left over. Where none was, more of that kind may fit."""
-    waiting = {kind_of(job.request) for job in snapshot.waiting if job.id in plan.reasons}
-    return all(kind_of(job.request) in waiting for job in snapshot.waiting)

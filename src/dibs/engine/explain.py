@@ -44,6 +44,8 @@ class Explain:
         if job.state is State.HELD:
             why = job.why_held or "held"
             return Waiting(Reason("held", f"is held: {why}; `dibs release {number}` lets it go"))
+        if job.state is State.SUBMITTED and self._engine.away is not None:
+            return Waiting(*self._engine.away.waiting(job))
         if job.state is not State.QUEUED:
             return Waiting()
         if job.blockers:
@@ -88,6 +90,10 @@ class Explain:
                 return Prospect((), None, Reason("dependency", sentence))
         if request.begin is not None and request.begin > now:
             return Prospect((), request.begin, Reason("begin", "waits for its time", until=request.begin))
+        if request.on:
+            return Prospect(
+                (), None, Reason("backend", f"is handed to {request.on}, which decides when it starts")
+            )
         return None
 
     def _in_line(self, job: Job, now: float) -> Waiting:

@@ -41,7 +41,9 @@ class Following:
             self._begun.clear()
         self.go_on(begun)
         kinds = {kind_of(job.request) for job in snapshot.waiting}
-        is_like_that = len(kinds) == 1 and plan.reasons and not _looks_further(snapshot)
+        # What goes to another system takes nobody's place here.
+        is_away = any(job.request.on for job in snapshot.waiting)
+        is_like_that = len(kinds) == 1 and plan.reasons and not is_away and not _looks_further(snapshot)
         self._kind = kinds.pop() if is_like_that else None
         self._at = snapshot.now
 

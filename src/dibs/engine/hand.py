@@ -27,7 +27,8 @@ class Hand:
 
     waiting: WaitingLine
     ask_for_turn: Callable[[], None]
-    open: dict[Key, Open] = field(default_factory=dict)
+    open: dict[Key, Open] = field(default_factory=dict)  # on this machine
+    away: dict[Key, Open] = field(default_factory=dict)  # with other systems
     done: list[Key] = field(default_factory=list)  # let go by their shims, to be settled in the next turn
     unclear: set[Key] = field(default_factory=set)  # to be looked at again: kept GPUs, shims that just start
     events: list[Event] = field(default_factory=list)
@@ -39,6 +40,11 @@ class Hand:
     why_stopped: dict[JobId, str] = field(default_factory=dict)  # what such a job says of its end
 
     served: Mapping[str, float] = field(default_factory=dict)  # what each project was given, for taking turns
+
+    @property
+    def everywhere(self) -> dict[Key, Open]:
+        """What is open, wherever it runs."""
+        return {**self.open, **self.away} if self.away else self.open
 
     def trouble(self, sentence: str, now: float) -> None:
         """Tell what is in the way, and start nothing for a moment."""
@@ -59,6 +65,9 @@ class Observer(Protocol):
     """Hears of everything inside the turn that records it, and may record more in the same turn."""
 
     def started(self, job: Job, attempt: Attempt) -> None: ...
+
+    def runs(self, job: Job, attempt: Attempt, *, is_new: bool) -> None:
+        """Another system has started it; or, where it was told before, more is known of where."""
 
     def ended(self, job: Job, attempt: Attempt, outcome: Outcome, retry_at: float | None, now: float) -> None: ...
 
@@ -84,6 +93,9 @@ class Nobody:
     """A run's list needs no journal, no dependencies and no events for readers who come back."""
 
     def started(self, job: Job, attempt: Attempt) -> None:
+        pass
+
+    def runs(self, job: Job, attempt: Attempt, *, is_new: bool) -> None:
         pass
 
     def ended(self, job: Job, attempt: Attempt, outcome: Outcome, retry_at: float | None, now: float) -> None:

@@ -2,9 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dibs.model.events import Event
 from dibs.supervise.launcher import AddReader, RemoveReader
+
+if TYPE_CHECKING:
+    from dibs.engine.aside import Aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +19,4 @@ class Hooks:
     remove_reader: RemoveReader
     announce: Callable[[Sequence[Event]], None]
     ask_for_turn: Callable[[], None]
+    make_aside: "Callable[[], Aside]"

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from dibs.engine.cards import Cards
 from dibs.engine.hand import Hand
@@ -12,6 +13,9 @@ from dibs.model.jobs import Job, JobId, Request
 from dibs.policy.schedule import impossible
 from dibs.policy.snapshot import Snapshot
 from dibs.policy.turns import in_turn, joined, trimmed
+
+if TYPE_CHECKING:
+    from dibs.engine.away.away import Away
 
 _LOOK_COUNTS = 0.1  # seconds for which a look at who else holds cards is good
 
@@ -30,6 +34,7 @@ class Outlook:
         most_without_gpu: int,
         ticks: Callable[[], float],
     ) -> None:
+        self.away: Away | None = None
         self._hand = hand
         self._cards = cards
         self._keeper = keeper
@@ -43,7 +48,13 @@ class Outlook:
     def snapshot(self, now: float, paused: Mapping[str, str], others: Sequence[Job] = ()) -> Snapshot:
         """What the policy decides from; it knows what `others` need, too."""
         hand, cards = self._hand, self._cards
-        waiting = hand.waiting.first(cards.most_at_once, now)
+        room_away = {} if self.away is None else self.away.room()
+
+        def most_at_once(request: Request) -> int:
+            # At least one, so that somebody can be told why it waits.
+            return max(1, room_away.get(request.on, 0)) if request.on else cards.most_at_once(request.wishes)
+
+        waiting = hand.waiting.first(most_at_once, now)
         self._let_join({job.request.project for job in waiting})
         if len(self._active) > 1:
             waiting = in_turn(waiting, hand.served)
@@ -54,6 +65,7 @@ class Outlook:
             groups=cards.pool.groups,
             waiting=waiting,
             room_without_gpu=self._most_without_gpu - sum(not one.attempt.claims for one in hand.open.values()),
+            room_away=room_away,
             now=now,
             cpus_free=left.cpus,
             mem_free=left.memory,
@@ -67,6 +79,8 @@ class Outlook:
 
     def why_never(self, request: Request) -> str:
         """Why a job could never run here; empty where it could, and where the pool may yet grow."""
+        if request.on:
+            return "" if self.away is not None and self.away.knows(request.on) else _nowhere(request.on)
         if self._cards.may_grow:
             return ""
         machine, manners = self._machine, self._cards.manners
@@ -90,7 +104,7 @@ class Outlook:
     def _let_join(self, waiting: set[str]) -> None:
         """A project that comes new, or back, stands where the others stand: turns cannot be saved up."""
         hand = self._hand
-        active = waiting | {one.job.request.project for one in hand.open.values()}
+        active = waiting | {one.job.request.project for one in hand.everywhere.values()}
         if active != self._active:
             for project in active - self._active:
                 hand.served = joined(hand.served, project, self._active)
@@ -100,3 +114,7 @@ class Outlook:
     def _array_running(self) -> Counter[JobId]:
         arrays = (one.job.request.array for one in self._hand.open.values())
         return Counter(array.array for array in arrays if array is not None and array.most is not None)
+
+
+def _nowhere(on: str) -> str:
+    return f"dibs knows no backend {on!r} here"

@@ -1,4 +1,4 @@
-"""The queue as people use it: add, kill, hold, release, retry, edit, pause, drain, clean.
+"""The queue as people use it: add, kill, hold, release, retry, edit, pause, clean.
 
 Each call is one change: durable when it returns, and where it raises nothing has changed.
 """
@@ -13,9 +13,10 @@ from dibs.engine.engine import Engine
 from dibs.engine.explain import Explain, Prospect, Waiting
 from dibs.engine.naming import by_uuid
 from dibs.engine.place import Place
+from dibs.engine.pooling import PoolActs
 from dibs.errors import BadInput, Conflict, NoSuchJob
 from dibs.model.jobs import OVER, After, Cause, Job, JobId, Outcome, Request, State, Wishes
-from dibs.model.pool import Pool, is_gpu_id
+from dibs.model.pool import Pool
 from dibs.policy.retry import retry_name, retry_names
 from dibs.policy.shapes import with_shape
 from dibs.store import journal
@@ -74,8 +75,7 @@ class Queue:
         explain: Explain,
         resolve: "Callable[[str, Probe | None], Pool]",
     ) -> None:
-        # The words for a pool into one. It looks at the cards through whoever is given, so not on the loop.
-        self.resolve = resolve
+        self.pool = PoolActs(engine, consequences, resolve)
         self._engine = engine
         self._explain = explain
         self._tables = engine.store.queue
@@ -138,8 +138,8 @@ class Queue:
         seen: set[object] = set()
         names = retry_names()
         for request in requests:
-            if request.wishes not in seen:
-                seen.add(request.wishes)
+            if (request.wishes, request.on) not in seen:
+                seen.add((request.wishes, request.on))
                 if problem := self._engine.outlook.why_never(request):
                     raise BadInput(
                         f"a job like this could never start: {problem}",
@@ -211,7 +211,11 @@ class Queue:
                     if job.id not in changed.jobs:
                         changed.unchanged.append((job.id, f"it is over ({job.state})"))
                     continue
-                if job.state is State.RUNNING:
+                if job.state is State.RUNNING or (job.state is State.SUBMITTED and signal is None):
+                    if signal is not None and job.request.on:
+                        why_not = f"it runs on {job.request.on}; leave out the signal to end it"
+                        changed.unchanged.append((job.id, why_not))
+                        continue
                     running.append((job.id, job.attempts))
                     insists |= job.is_stopping
                     if why:
@@ -302,6 +306,11 @@ class Queue:
 
     def _edited(self, old: Job, request: Request | None, top: bool, before: JobId | None) -> Job:
         """The job as it would be; raises where that cannot be."""
+        if old.state is State.SUBMITTED:
+            raise Conflict(
+                f"cannot change job {old.id}: {old.request.on} has it already",
+                remedy=f"`dibs kill {old.id}` takes it back, and `dibs retry {old.id}` queues it again",
+            )
         if old.state not in (State.QUEUED, State.HELD):
             raise Conflict(
                 f"cannot change job {old.id}: it is {old.state}",
@@ -354,7 +363,7 @@ class Queue:
         with self._engine.change():
             return self._engine.store.lessons.forget(shape)
 
-    # -- pausing, draining -----------------------------------------------------------------------------
+    # -- pausing ---------------------------------------------------------------------------------------
 
     def pause(self, project: str = "", why: str = "") -> bool:
         """Start nothing more, of one project or at all; what runs goes on. False where that was so already."""
@@ -368,62 +377,6 @@ class Queue:
     def unpause(self, project: str = "") -> bool:
         with self._engine.change() as now:
             return self._consequences.unmark(f"project {project}" if project else "queue", now)
-
-    def drain(self, gpus: Sequence[str], why: str = "") -> list[str]:
-        """Start nothing more on these cards; what runs there goes on. Gives the keys of the cards."""
-        keys = [key for gpu in gpus for key in self.card_keys(gpu)]
-        with self._engine.change() as now:
-            for key in keys:
-                self._consequences.mark(Mark(f"gpu {key}", "drained", why, now))
-        return keys
-
-    def undrain(self, gpus: Sequence[str]) -> list[str]:
-        """Take back a drain or a quarantine. Gives the keys of the cards for which that was so."""
-        keys = [key for gpu in gpus for key in self.card_keys(gpu)]
-        with self._engine.change() as now:
-            return [key for key in keys if self._consequences.unmark(f"gpu {key}", now)]
-
-    def card_keys(self, gpu: str) -> list[str]:
-        """The card that a number or the beginning of a UUID means; of a divided card all its parts."""
-        found = [card.gpu.key for card in self._engine.cards.pool.cards if card.gpu.is_called(gpu)]
-        if len(found) > 1 and not gpu.isdigit():
-            raise BadInput(f"cannot tell which GPU {gpu} is: {', '.join(found)}", remedy="write more of the UUID")
-        if not found:
-            raise BadInput(
-                f"cannot find GPU {gpu} in the queue's pool",
-                remedy=f"it has GPU {self._engine.cards.pool.shown or '(none)'}",
-            )
-        return found
-
-    def pool_with(self, gpus: Sequence[str]) -> str:
-        """The words for the pool with more GPUs in it, for `resolve`. Those that are in it stay as they are."""
-        entries = self._pool_entries()
-        known = {card.gpu.number for card in self._engine.cards.pool.cards}
-        known |= {card.gpu.key for card in self._engine.cards.pool.cards}
-        return ",".join([*entries, *(gpu for gpu in gpus if gpu not in known)])
-
-    def pool_without(self, gpus: Sequence[str]) -> str:
-        """The words for the pool without these GPUs, however many slots they had."""
-        gone = {key for gpu in gpus for key in self.card_keys(gpu)}
-        entries = self._pool_entries()
-        return ",".join(one for one in entries if not any(gone & {*self.card_keys(gpu)} for gpu in one.split("+")))
-
-    def _pool_entries(self) -> list[str]:
-        """By UUID where there is one: a number may mean another card after a reboot."""
-        pool = self._engine.cards.pool
-        cards = {card.gpu.key: card for card in pool.cards}
-        groups = pool.groups or tuple((key,) for key in cards)
-        return [
-            "+".join(key if is_gpu_id(key) else cards[key].gpu.number for key in group)
-            for group in groups
-            for _ in range(cards[group[0]].slots)
-        ]
-
-    def set_pool(self, text: str, pool: Pool) -> None:
-        """Use these GPUs from now on. Those that are not among them any more finish what they run."""
-        with self._engine.change() as now:
-            self._consequences.set("pool", text, now)
-        self._engine.cards.pool = pool
 
     # -- helpers ---------------------------------------------------------------------------------------
 

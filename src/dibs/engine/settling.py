@@ -86,7 +86,7 @@ class Settling:
         elif verdict is Verdict.KEPT:
             self._keep(one, now)
         elif verdict is Verdict.NEVER_RAN:
-            self._queue_again(one, now)
+            self.queue_again(one, now)
         else:
             self._judge(one, LOST if record is None else outcome_of(record), now)
 
@@ -117,13 +117,14 @@ class Settling:
             self._hand.look_again_at(key, now + _LOOK_AT_UNJUDGED)
         else:
             self._unjudged.pop(key, None)
-            self._end(one, judged, now)
+            self.end(one, judged, now)
 
-    def _end(self, one: Open, outcome: Outcome, now: float) -> None:
+    def end(self, one: Open, outcome: Outcome, now: float) -> None:
+        """Record how an attempt ended, and whether there is another."""
         job, attempt = one.job, one.attempt
         pause = None
         usage = self._usage_of(attempt.key)
-        if usage is None and not one.is_ours:
+        if usage is None and not one.is_ours and not attempt.backend:
             from dibs.engine.series import left_behind  # what only those who come back need
 
             usage = left_behind(attempt.folder)  # it ended while nobody looked
@@ -134,12 +135,15 @@ class Settling:
             outcome = _not_alone(outcome)
             pause = 0.0
         elif self._may_retry():
-            # What saved its work goes on from there at once.
-            pause = 0.0 if outcome.checkpointed else retry_after(job, outcome)
+            pause = retry_after(job, outcome)
+            # What saved its work goes on from there at once, and what lost its machine on another one.
+            if outcome.checkpointed or (pause is not None and attempt.backend and outcome.cause is Cause.LOST):
+                pause = 0.0
         retry_at = None if pause is None else now + pause
         if self._hand.false_starts.pop(job.id, None) is None:
             self._hand.last_good_start = now
-        self._packing.learn(one, usage, outcome, now)
+        if not attempt.backend:
+            self._packing.learn(one, usage, outcome, now)
         self._store.end_attempt(attempt, outcome, now, retry_at, usage)
         self._hand.failures += retry_at is None and outcome.cause is not None
         self._close(one)
@@ -153,11 +157,11 @@ class Settling:
         self._hand.events.append(Ended(job, attempt, outcome, retry_at, usage))
         self.observer.ended(job, attempt, outcome, retry_at, now)
 
-    def _queue_again(self, one: Open, now: float) -> None:
+    def queue_again(self, one: Open, now: float) -> None:
         """It never ran. Again, but not for ever: what alone cannot be started while others can is a failure."""
         job, attempt = one.job, one.attempt
         if job.id in self._hand.stopping:
-            self._end(one, Outcome(cause=Cause.STOPPED, message="cancelled before it started"), now)
+            self.end(one, Outcome(cause=Cause.STOPPED, message="cancelled before it started"), now)
             return
         count, since = self._hand.false_starts.get(job.id, (0, now))
         count += 1
@@ -165,7 +169,9 @@ class Settling:
         others_start = self._hand.last_good_start > since
         if count >= (_MOST_FALSE_STARTS if others_start else _MOST_WITHOUT_OTHERS):
             message = "its supervisor could not be started: too many processes, or a full disk?"
-            self._end(one, Outcome(exit_code=127, cause=Cause.START_ERROR, message=message), now)
+            if attempt.backend:
+                message = f"{attempt.backend} took it {count} times and forgot it each time before it started"
+            self.end(one, Outcome(exit_code=127, cause=Cause.START_ERROR, message=message), now)
             return
         retry_at = None if count == 1 else now + min(_LONGEST_PAUSE, 0.1 * 2**count)
         self._store.forget_attempt(attempt, retry_at)
@@ -176,6 +182,9 @@ class Settling:
         self.observer.never_ran(job, attempt, retry_at)
 
     def _close(self, one: Open) -> None:
+        if one.attempt.backend:
+            del self._hand.away[one.attempt.key]
+            return
         del self._hand.open[one.attempt.key]
         self._hand.unclear.discard(one.attempt.key)
         self._cards.release(one.attempt)

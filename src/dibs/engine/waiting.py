@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from dibs.model.jobs import Job, JobId, Wishes
+from dibs.model.jobs import Job, JobId, Request
 from dibs.store.codec import class_of
 
 _KEPT = 256  # jobs of one class in memory, and of those whose moment has not come
@@ -98,7 +98,7 @@ class WaitingLine:
         if not kept.jobs and not kept.has_more:
             del self._classes[name]
 
-    def first(self, each: Callable[[Wishes], int], now: float) -> list[Job]:
+    def first(self, each: Callable[[Request], int], now: float) -> list[Job]:
         """The first jobs of each class, together in order. `each` tells how many could start at the most."""
         now = self._latest = max(now, self._latest)
         while (due := self.next_due) is not None and due <= now:
@@ -117,7 +117,7 @@ class WaitingLine:
             classes = _earliest(classes)
         found: list[Job] = []
         for name, kept in classes:
-            most = each(kept.jobs[0].request.wishes)
+            most = each(kept.jobs[0].request)
             if kept.has_more and len(kept.jobs) < most:
                 self._read(name, kept, now)
             found += kept.jobs[:most]

@@ -18,7 +18,7 @@ class State(StrEnum):
 
     QUEUED = "queued"
     HELD = "held"
-    STARTING = "starting"
+    SUBMITTED = "submitted"  # handed to another system, where it waits
     RUNNING = "running"
     SUSPENDED = "suspended"
     SUCCEEDED = "succeeded"
@@ -150,6 +150,8 @@ class Request:
     notify: str = ""  # tell somebody at its `end`, or at its `failure` only
     once: str = ""  # at most one job with this key
     warm: tuple[str, ...] = ()  # modules that a process has imported before, from which it is forked
+    on: str = ""  # the backend that runs it; empty: this machine
+    on_options: tuple[tuple[str, str], ...] = ()  # what only that backend understands: `partition`, `account`, ...
 
     @property
     def content_key(self) -> str:
@@ -236,6 +238,9 @@ class Attempt:
     boot_id: str
     opened_at: float  # seconds since the epoch
     folder: str
+    backend: str = ""  # where it was handed to; empty: this machine
+    node: str = ""  # the machine over there, once that is known
+    node_gpus: str = ""  # the cards that it was given there, as that machine counts them: `0,1`
 
     @property
     def key(self) -> AttemptKey:

@@ -121,7 +121,8 @@ class _World:
 
 def _starts(snapshot: Snapshot, durations: Callable[[Job], float | None]) -> Iterator[tuple[float, Placement]]:
     world = _World(snapshot)
-    line = list(snapshot.waiting[:_MOST_JOBS])
+    # When another system starts what it is given, nobody here can tell.
+    line = [job for job in snapshot.waiting[:_MOST_JOBS] if not job.request.on]
     while line:
         world.advance(world.now)
         placements = world.place([job for job in line if _due(job) <= world.now])

@@ -38,11 +38,22 @@ def schedule(snapshot: Snapshot) -> Plan:
     table = Table(snapshot)
     plan = Plan()
     arrays = _Arrays(snapshot)
+    away = dict(snapshot.room_away)
     stuck: dict[Wishes, tuple[float, Reason]] = {}
     for job in snapshot.waiting:
         request = job.request
         if snapshot.paused and (reason := _is_paused(request.project, snapshot.paused)):
             plan.reasons[job.id] = reason
+            continue
+        if request.on:
+            # Where it fits, and how many of an array run at once, the other system decides.
+            if away.get(request.on, 0) > 0:
+                away[request.on] -= 1
+                plan.placements.append(Placement(job, ()))
+            else:
+                plan.reasons[job.id] = Reason(
+                    "backend", f"waits: {request.on} has as many jobs as it is given at once"
+                )
             continue
         if request.array is not None and arrays.are_full(request.array):
             plan.reasons[job.id] = _array_is_full(request.array)
@@ -76,7 +87,7 @@ def waits_for_turn(ahead: int, reason: Reason) -> Reason:
 def kind_of(request: Request) -> Hashable:
     """The same for all jobs that have the same chances in a plan; cheaper than the class in the store."""
     array = request.array.array if request.array is not None and request.array.most is not None else None
-    return (request.wishes, request.project, request.time_limit, array)
+    return (request.wishes, request.project, request.time_limit, array, request.on)
 
 
 def longest(job: Job) -> float:

@@ -55,6 +55,7 @@ class Snapshot:
     groups: tuple[tuple[str, ...], ...] = ()
     waiting: Sequence[Job] = ()  # in order: who comes first stands first
     room_without_gpu: int = 0  # how many more jobs may run that want no GPU
+    room_away: Mapping[str, int] = field(default_factory=dict)  # how many more each other system may be given
     now: float = 0.0  # seconds since the epoch
     cpus_free: int | None = None  # not booked yet; None: they are not counted
     mem_free: int | None = None  # bytes of the machine's memory, likewise

@@ -16,6 +16,7 @@ Goal = Literal["min", "max"]
 FIRST_TRIALS = 3  # that die alike: something is wrong with all of them
 MOST_LEFT_OUT = 1_000_000  # points in a row that the conditions leave out: there may be none at all
 _MOST_ON_A_CARD = 32
+_ELSEWHERE, _ELSEWHERE_ADAPTIVE = 100, 16  # jobs at another system at once
 
 
 # -- how many ----------------------------------------------------------------------------------------------
@@ -41,6 +42,11 @@ def places(cards: Sequence[Card], wishes: Wishes, lessons: Lessons, cpus: int) -
     fitting = [card for card in cards if is_allowed(card.gpu, wishes)]
     found = sum(min(_MOST_ON_A_CARD, math.floor(1 / booking(card, wishes, lessons))) for card in fitting)
     return max(1, found // wishes.num_gpus)
+
+
+def places_elsewhere(is_adaptive: bool) -> int:
+    """How many jobs another system is given at once: it has its own queue, but a search has to learn from it."""
+    return _ELSEWHERE_ADAPTIVE if is_adaptive else _ELSEWHERE
 
 
 # -- which is best -----------------------------------------------------------------------------------------

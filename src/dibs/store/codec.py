@@ -18,7 +18,7 @@ from dibs.model.usage import Usage
 _PLAIN = Request(command=Command((), ""))
 _AS_THEY_ARE = (
     *("name", "workdir", "priority", "retries", "restartable", "time_limit", "grace", "project", "umask"),
-    *("output", "begin", "hold", "bind", "notify", "once", "env", "tags", "retry_on", "warm"),
+    *("output", "begin", "hold", "bind", "notify", "once", "env", "tags", "retry_on", "warm", "on", "on_options"),
 )
 _USAGE = tuple(field.name for field in fields(Usage))
 _UNMEASURED = Usage()
@@ -80,8 +80,9 @@ def decode_request(text: str) -> Request:
     body = json.loads(text)
     command = Command(tuple(body.pop("words")), body.pop("shown"))
     wishes = _decode_wishes(body.pop("wishes", {}))
-    if "env" in body:
-        body["env"] = tuple((name, value) for name, value in body["env"])
+    for name in ("env", "on_options"):
+        if name in body:
+            body[name] = tuple((one, value) for one, value in body[name])
     for name in ("tags", "retry_on", "warm"):
         if name in body:
             body[name] = tuple(body[name])
@@ -127,6 +128,8 @@ def class_of(request: Request) -> str:
         more.append(f"array {request.array.array}")
     if request.project:
         more.append(f"project {request.project}")
+    if request.on:
+        more.append(f"on {request.on}")
     return "|".join([encode_wishes(request.wishes), *more]).encode("utf-8", "backslashreplace").decode()
 
 

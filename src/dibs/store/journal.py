@@ -169,6 +169,7 @@ def coded(key: str, content: Mapping[str, Any]) -> Line:
 
 def started(attempt: Attempt) -> Line:
     """The intent: from now on it may have run."""
+    more = {"backend": attempt.backend} if attempt.backend else {}
     return {
         "k": "start",
         "job": attempt.job,
@@ -176,6 +177,19 @@ def started(attempt: Attempt) -> Line:
         "folder": attempt.folder,
         "claims": encode_claims(attempt.claims),
         "boot": attempt.boot_id,
+        "at": attempt.opened_at,
+        **more,
+    }
+
+
+def running(attempt: Attempt) -> Line:
+    """Another system has started it, there and then."""
+    return {
+        "k": "run",
+        "job": attempt.job,
+        "attempt": attempt.number,
+        "node": attempt.node,
+        "gpus": attempt.node_gpus,
         "at": attempt.opened_at,
     }
 

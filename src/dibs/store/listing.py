@@ -71,6 +71,16 @@ class Page:
     cursor: str | None  # where the next page begins; None: this was the last
 
 
+@dataclass(frozen=True, slots=True)
+class AwayRow:
+    """A job that another system runs, and where."""
+
+    job: int
+    name: str
+    node: str
+    node_gpus: str
+
+
 class Listing:
     """Reads only."""
 
@@ -192,6 +202,15 @@ class Listing:
     def attempts(self, job: JobId) -> list[AttemptRow]:
         rows = self._ask(f"select {ATTEMPT_ROW} from attempts where job = ? order by number", (job,))
         return [attempt_row_of(row) for row in rows]
+
+    def away(self, backend: str) -> list[AwayRow]:
+        """The jobs that run on machines of another system."""
+        rows = self._ask(
+            "select id, name, node, node_gpus from jobs join attempts on job = id and number = attempts"
+            " where state in ('running', 'suspended') and backend = ? order by id",
+            (backend,),
+        )
+        return [AwayRow(*row) for row in rows]
 
     def ahead_of(self, job: JobId, now: float) -> int:
         """How many queued jobs of the same class that may start now stand before this one."""

@@ -203,6 +203,8 @@ class _Rebuilding:
 
     def _settle(self) -> None:
         for job, attempt in self.store.open_attempts():
+            if attempt.backend:
+                continue  # the next daemon asks the system that has it
             try:
                 facts = self._look(attempt.folder)
             except OSError as error:

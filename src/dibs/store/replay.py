@@ -28,6 +28,7 @@ class Replay:
             "add": self._add,
             "code": self._code,
             "start": self._start,
+            "run": self._run,
             "end": self._end,
             "never": self._never,
             "set": self._set,
@@ -100,12 +101,19 @@ class Replay:
             boot_id=line["boot"],
             opened_at=line["at"],
             folder=line["folder"],
+            backend=line.get("backend", ""),
         )
         if (row := self._attempt_row(line)) is not None:
             if row.ended_at is not None:
                 return  # the store knows more
             self._store.forget_attempt(attempt, None)  # the first time it was not taken
         self._store.open_attempt(attempt)
+
+    def _run(self, line: Mapping[str, Any]) -> None:
+        row = self._attempt_row(line)
+        if row is not None and row.ended_at is None:
+            there = {"node": line["node"], "node_gpus": line["gpus"], "opened_at": line["at"]}
+            self._store.run_attempt(replace(row.attempt, **there))
 
     def _end(self, line: Mapping[str, Any]) -> None:
         job, outcome = self._job(line["job"]), _outcome(line["outcome"])

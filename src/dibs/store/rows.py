@@ -27,6 +27,8 @@ class JobRow:
     ended_at: float | None
     usage: Usage | None = None  # of the last attempt, once it has ended
     gpu_numbers: tuple[str, ...] = ()  # the same as `gpus`, and which part where a card is divided
+    node: str = ""  # the machine of the last attempt, where another system ran it
+    node_gpus: str = ""  # its cards there
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,15 @@ JOB_ROW = (
     f"{JOB}, exit_code, signal, cause, message, seconds, queued_at, started_at, ended_at,"
     " (select claims from attempts where job = jobs.id and number = jobs.attempts),"
     " (select folder from attempts where job = jobs.id and number = jobs.attempts),"
-    " (select usage from attempts where job = jobs.id and number = jobs.attempts)"
+    " (select usage from attempts where job = jobs.id and number = jobs.attempts),"
+    " (select node from attempts where job = jobs.id and number = jobs.attempts),"
+    " (select node_gpus from attempts where job = jobs.id and number = jobs.attempts)"
 )
+# What _attempt reads.
+ATTEMPT = "number, boot_id, folder, claims, opened_at, backend, node, node_gpus"
+_OF_ATTEMPT = 9  # with its job
 # What attempt_row_of reads.
-ATTEMPT_ROW = (
-    "job, number, boot_id, folder, claims, opened_at, ended_at, exit_code, signal, cause, message, seconds, usage"
-)
+ATTEMPT_ROW = f"job, {ATTEMPT}, ended_at, exit_code, signal, cause, message, seconds, usage"
 
 
 def job_of(row: tuple) -> Job:  # type: ignore[type-arg]
@@ -80,14 +85,14 @@ def attempt_of(row: tuple) -> tuple[Job, Attempt]:  # type: ignore[type-arg]
 
 
 def attempt_row_of(row: tuple) -> AttemptRow:  # type: ignore[type-arg]
-    ended_at, *ended, usage = row[6:]
+    ended_at, *ended, usage = row[_OF_ATTEMPT:]
     outcome = None if ended_at is None else _outcome(*ended)
-    return AttemptRow(_attempt(*row[:6]), ended_at, outcome, _usage(usage))
+    return AttemptRow(_attempt(*row[:_OF_ATTEMPT]), ended_at, outcome, _usage(usage))
 
 
 def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
     job = job_of(row[:_OF_JOB])
-    *ended, queued_at, started_at, ended_at, claims, folder, usage = row[_OF_JOB:]
+    *ended, queued_at, started_at, ended_at, claims, folder, usage, node, node_gpus = row[_OF_JOB:]
     held = decode_claims(claims or "[]")
     return JobRow(
         job=job,
@@ -99,6 +104,8 @@ def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
         ended_at=ended_at,
         usage=_usage(usage),
         gpu_numbers=tuple(claim.number for claim in held),
+        node=node or "",
+        node_gpus=node_gpus or "",
     )
 
 
@@ -110,7 +117,17 @@ def _usage(text: str | None) -> Usage | None:
         return None
 
 
-def _attempt(job: int, number: int, boot_id: str, folder: str | bytes, claims: str, opened_at: float) -> Attempt:
+def _attempt(
+    job: int,
+    number: int,
+    boot_id: str,
+    folder: str | bytes,
+    claims: str,
+    opened_at: float,
+    backend: str,
+    node: str,
+    node_gpus: str,
+) -> Attempt:
     return Attempt(
         job=JobId(job),
         number=number,
@@ -118,6 +135,9 @@ def _attempt(job: int, number: int, boot_id: str, folder: str | bytes, claims: s
         folder=os.fsdecode(folder),
         claims=decode_claims(claims),
         opened_at=opened_at,
+        backend=backend,
+        node=node,
+        node_gpus=node_gpus,
     )
 
 

@@ -125,7 +125,7 @@ create table attempts (
   signal    integer,
   cause     text,
   message   text    not null default '',
-  seconds   real, usage text not null default '',
+  seconds   real, usage text not null default '', backend text not null default '', node text not null default '', node_gpus text not null default '',
   primary key (job, number)
 ) without rowid;
 

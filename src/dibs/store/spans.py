@@ -8,9 +8,10 @@ from typing import Any
 
 from dibs.model.jobs import Cause, Outcome, State
 
-_SPAN = "a.job, a.number, jobs.name, jobs.project, a.claims, a.opened_at, a.ended_at, a.cause"
+_SPAN = "a.job, a.number, jobs.name, jobs.project, a.claims, a.opened_at, a.ended_at, a.cause, a.node, a.node_gpus"
 _HAS_ENDED = "ended_at is not null"  # said for the index, which knows only these
-_OVERLAPS = "a.opened_at <= ? and coalesce(a.ended_at, ?) >= ?"
+# What was only handed to another system has not run.
+_OVERLAPS = "a.opened_at <= ? and coalesce(a.ended_at, ?) >= ? and (a.backend = '' or a.node <> '')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Span:
     ended_at: float | None  # None while it runs
     state: State
     cause: str | None
+    node: str = ""  # the machine, where another system ran it
+    node_gpus: str = ""  # its cards there
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Spans:
         """Of jobs that run now, earlier attempts too."""
         rows = self._ask(
             f"select {_SPAN} from jobs join attempts as a on a.job = jobs.id"
-            f" where jobs.state in ('running', 'starting', 'suspended') and {_OVERLAPS}",
+            f" where jobs.state in ('running', 'suspended') and {_OVERLAPS}",
             (until, until, since),
         )
         return [_span(row) for row in rows]
@@ -89,9 +92,9 @@ class Spans:
 
 
 def _span(row: Any) -> Span:
-    job, number, name, project, claims, opened_at, ended_at, cause = row
+    job, number, name, project, claims, opened_at, ended_at, cause, node, node_gpus = row
     state = State.RUNNING if ended_at is None else _state(cause)
-    return Span(job, number, name, project, _gpus(claims), opened_at, ended_at, state, cause)
+    return Span(job, number, name, project, _gpus(claims), opened_at, ended_at, state, cause, node, node_gpus)
 
 
 @lru_cache(1024)

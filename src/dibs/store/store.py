@@ -16,7 +16,7 @@ from dibs.store.file import LEFT_AS_IT_IS, SICK, open_file, unusable
 from dibs.store.lessons import LessonTable
 from dibs.store.listing import Listing
 from dibs.store.queue import QueueTables
-from dibs.store.rows import JOB, JOB_ROW, JobRow, attempt_of, job_of, job_row_of, path_value, text_value
+from dibs.store.rows import ATTEMPT, JOB, JOB_ROW, JobRow, attempt_of, job_of, job_row_of, path_value, text_value
 from dibs.store.sweeps import SweepTable
 
 _T = TypeVar("_T")
@@ -220,7 +220,7 @@ class Store:
     # -- attempts --------------------------------------------------------------------------------------
 
     def open_attempt(self, attempt: Attempt) -> None:
-        """Record the intent: from now on this job may have been started."""
+        """Record the intent: from now on this job may have been started, here or by another system."""
         self._db.execute(
             "insert into attempts (job, number, boot_id, folder, claims, opened_at) values (?, ?, ?, ?, ?, ?)",
             (
@@ -232,10 +232,29 @@ class Store:
                 attempt.opened_at,
             ),
         )
+        if attempt.backend:
+            self._db.execute(
+                "update attempts set backend = ? where job = ? and number = ?", (attempt.backend, *attempt.key)
+            )
         self._db.execute(
-            "update jobs set state = 'running', attempts = ?, tries = tries + 1, not_before = null, started_at = ?"
+            "update jobs set state = ?, attempts = ?, tries = tries + 1, not_before = null, started_at = ?"
             " where id = ?",
-            (attempt.number, attempt.opened_at, attempt.job),
+            (
+                State.SUBMITTED if attempt.backend else State.RUNNING,
+                attempt.number,
+                None if attempt.backend else attempt.opened_at,
+                attempt.job,
+            ),
+        )
+
+    def run_attempt(self, attempt: Attempt) -> None:
+        """The other system has started it, at its `opened_at`."""
+        self._db.execute(
+            "update attempts set opened_at = ?, node = ?, node_gpus = ? where job = ? and number = ?",
+            (attempt.opened_at, text_value(attempt.node), text_value(attempt.node_gpus), *attempt.key),
+        )
+        self._db.execute(
+            "update jobs set state = 'running', started_at = ? where id = ?", (attempt.opened_at, attempt.job)
         )
 
     def end_attempt(
@@ -294,8 +313,8 @@ class Store:
     def open_attempts(self) -> list[tuple[Job, Attempt]]:
         """Attempts whose end nobody has recorded yet."""
         rows = self._ask(
-            f"select {JOB}, number, boot_id, folder, claims, opened_at"
-            " from jobs join attempts on job = id and number = attempts where state = 'running' order by id"
+            f"select {JOB}, {ATTEMPT} from jobs join attempts on job = id and number = attempts"
+            " where state in ('running', 'submitted') order by id"
         )
         return self._read(rows, attempt_of)
 

@@ -51,7 +51,7 @@ def _stop(parts: Parts, sweep: Sweep, keeps_running: bool) -> Acted:
     if changed:
         with parts.engine.change() as now:
             parts.book.changed(replace(sweep, state=SweepState.STOPPED, why="", ended_at=now), now)
-    begun = (State.STARTING, State.RUNNING, State.SUSPENDED) if not keeps_running else ()
+    begun = (State.SUBMITTED, State.RUNNING, State.SUSPENDED) if not keeps_running else ()
     if jobs := jobs_in(parts, sweep.id, State.QUEUED, State.HELD, *begun):
         parts.queue.kill(jobs, why=_STOPPED)
     return Acted(changed or bool(jobs), len(jobs))

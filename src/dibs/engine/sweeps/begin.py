@@ -62,7 +62,7 @@ class Begin:
         if not self._may_begin(sweep):
             return 0
         counts = work.table.counts(work.id)
-        parallel = work.search.parallel(work.parts, work.wishes(sweep))
+        parallel = work.search.parallel(work.parts, work.wishes(sweep), sweep.request.on)
         # What is tried again is a trial already.
         most = None if work.table.due(work.id, 1) else work.search.size
         return room(parallel, counts.get(TrialState.OPEN, 0), sum(counts.values()), most)

@@ -10,7 +10,7 @@ from dibs.engine.results import Results
 from dibs.engine.sweeps.book import SweepBook
 from dibs.model.jobs import Command, Request, Wishes
 from dibs.model.sweeps import Point, Sweep, SweepId, trial_key
-from dibs.policy.sweeping import Goal, places, planned
+from dibs.policy.sweeping import Goal, places, places_elsewhere, planned
 from dibs.store.sweeps import SweepTable
 
 if TYPE_CHECKING:
@@ -71,10 +71,12 @@ class Search:
         found = self._template.fingerprint(dict(point), request.workdir, dict(request.env))
         return " ".join([found, *self.metric_names])
 
-    def parallel(self, parts: Parts, wishes: Wishes) -> int:
+    def parallel(self, parts: Parts, wishes: Wishes, on: str) -> int:
         """How many trials are open at once: as asked for, or as many as there are places for such jobs."""
         if self.spec.parallel is not None:
             return self.spec.parallel
+        if on:
+            return places_elsewhere(self.spec.method == "adaptive")
         lessons = parts.engine.store.lessons.of(wishes.shape) if wishes.shape else {}
         return places(parts.engine.cards.pool.cards, wishes, lessons, parts.cpus)
 

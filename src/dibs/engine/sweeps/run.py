@@ -98,7 +98,7 @@ class SweepRun:
         if not work.is_loaded or not work.search.spec.pruner:
             return False
         is_running = work.table.sweep(work.id).state is SweepState.RUNNING
-        return is_running and any(key[0] in work.jobs for key in self._parts.engine.hand.open)
+        return is_running and any(key[0] in work.jobs for key in self._parts.engine.hand.everywhere)
 
     def _finish(self) -> None:
         work = self.work

@@ -180,7 +180,7 @@ class Sweeping:
         journal = f"{self._parts.folder(sweep.id)}/{_JOURNAL}"
         return About(
             size=search.size,
-            parallel=search.parallel(self._parts, wishes),
+            parallel=search.parallel(self._parts, wishes, sweep.request.on),
             metrics=[(metric.name, metric.goal) for metric in search.spec.metrics],
             journal=journal if search.spec.needs_adviser and os.path.exists(journal) else "",
         )

@@ -1,0 +1,1 @@
+"""Attempts that other systems run."""

@@ -1,0 +1,375 @@
+"""Attempts that other systems run: handed over, looked after, settled.
+
+What another system is asked may take seconds, so it is asked on a thread beside the loop: one round every few
+seconds, with everything there is to say and to hear. Whatever a round finds is recorded in the next turn; what a
+crash loses of it, the next round finds again.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from dibs.backends.protocol import AttemptRef, Node, Observed, Phase, Wanted
+from dibs.engine.away.contact import Contact, Elsewhere, wanted_by
+from dibs.engine.away.round import Findings, run_errand
+from dibs.engine.hand import Hand, Key, Observer, Open
+from dibs.engine.place import Place
+from dibs.engine.results import Results
+from dibs.engine.settling import Settling
+from dibs.errors import BackendSilent, DibsError, StoreUnusable
+from dibs.model.events import Started, Trouble
+from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Request, State
+from dibs.model.reasons import Reason
+from dibs.policy.settle import outcome_of
+from dibs.store.store import Store
+
+_GATHER = 0.2  # seconds until the next round after something new: an array comes in many pieces
+_HURRY = 0.05  # seconds until the next round where the last one did not get through
+_NODES_COUNT = 5.0  # seconds for which a look at the nodes is good
+_FAR = 60 * 86400.0  # seconds
+_AVOIDED = (Cause.LOST, Cause.GPU_FAULT, Cause.START_ERROR)  # after these the next attempt goes elsewhere
+
+
+class Aside(Protocol):
+    """A thread beside the loop (engine/aside.py)."""
+
+    def __call__(self, work: Callable[[], Any], done: Callable[[Any], Any]) -> bool: ...
+    def stop(self) -> None: ...
+
+
+class Away:
+    """Everything that runs elsewhere. `hand.away` has the attempts; here is how they are doing."""
+
+    def __init__(
+        self,
+        *,
+        hand: Hand,
+        store: Store,
+        settling: Settling,
+        results: Results,
+        place: Place,
+        places: Mapping[str, Elsewhere],
+        mark: str,
+        make_aside: Callable[[], Aside],
+        reach: Callable[[str], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.observer: Observer
+        self._hand = hand
+        self._store = store
+        self._settling = settling
+        self._results = results
+        self._place = place
+        self._contacts = {name: Contact(elsewhere, mark) for name, elsewhere in places.items()}
+        self._make_aside = make_aside
+        self._asides: dict[str, Aside] = {}
+        self._reach = reach
+        self._clock = clock
+        self._nodes: dict[str, tuple[float, tuple[Node, ...]]] = {}
+
+    # -- what the engine asks --------------------------------------------------------------------------
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that somebody has set up or uses."""
+        return tuple(name for name, one in self._contacts.items() if one.elsewhere.is_wanted or one.was_used)
+
+    def knows(self, name: str) -> bool:
+        return name in self._contacts
+
+    def room(self) -> dict[str, int]:
+        """How many more each of them may be given."""
+        given = Counter(one.attempt.backend for one in self._hand.away.values())
+        return {name: max(0, one.elsewhere.most - given[name]) for name, one in self._contacts.items()}
+
+    def attempt_folder(self, on: str, job: JobId, number: int) -> str:
+        return self._contacts[on].elsewhere.place.attempt_folder(job, number)
+
+    @property
+    def places(self) -> list[Place]:
+        """Where attempts may have left something, beside the engine's own folder."""
+        found = {one.elsewhere.place.root: one.elsewhere.place for one in self._contacts.values()}
+        found.pop(self._place.root, None)
+        return list(found.values())
+
+    def come_back(self, one: Open) -> None:
+        """An attempt of an earlier life. Whether it was handed over then, the first round finds out."""
+        self._hand.away[one.attempt.key] = one
+        self._take(one)
+
+    def hand_over(self, begun: Sequence[Open]) -> None:
+        """The intent is recorded: have these run."""
+        for one in begun:
+            try:
+                self._results.begin(one.job, one.attempt)
+            except OSError as error:
+                self._hand.events.append(Trouble(f"cannot show the folder of job {one.job.label}: {error}"))
+            self._take(one)
+
+    def tell(self, keys: Iterable[Key], word: str) -> None:
+        """`stop` or `kill`; repeated with each round until they have ended."""
+        for key in keys:
+            one = self._hand.away.get(key)
+            contact = None if one is None else self._contacts.get(one.attempt.backend)
+            if contact is not None and key in contact.refs:
+                contact.stopping[key] = contact.stopping.get(key, False) or word == "kill"
+                self._ask_soon(contact)
+
+    def go_back(self) -> None:
+        """A turn failed: what it had settled is open again, and the next round tells what became of it."""
+        for name, contact in self._contacts.items():
+            contact.agree_with([one for one in self._hand.away.values() if one.attempt.backend == name])
+            for key in contact.refs:
+                if key[0] in self._hand.stopping:  # one that is taken again must not be handed over
+                    contact.stopping.setdefault(key, False)
+            if contact.refs:
+                self._ask_soon(contact)
+
+    def ring(self, now: float) -> None:
+        """Begin the rounds that are due."""
+        try:
+            for name, contact in self._contacts.items():
+                if contact.is_due(now):
+                    self._begin_round(name, contact, now)
+        finally:
+            self._set_timer()
+
+    def settle(self, now: float) -> None:
+        """Record what the last rounds found. Inside a turn of the store."""
+        for contact in self._contacts.values():
+            findings, contact.findings = contact.findings, []
+            for found in findings:
+                self._record(contact, found, now)
+
+    def waiting(self, job: Job) -> tuple[Reason, float | None]:
+        """Why a job that was handed over does not run yet, and when it may."""
+        contact = self._contacts.get(job.request.on)
+        key = (job.id, job.attempts)
+        if contact is None or key not in contact.refs:
+            return Reason("backend", f"waits at {job.request.on}, which this daemon does not know"), None
+        title = contact.elsewhere.title
+        seen = contact.seen.get(key)
+        if key in contact.stopping:
+            return Reason("backend", f"is being taken back from {title}"), None
+        if contact.trouble:
+            return Reason("backend", f"waits: {contact.trouble}"), None
+        if key in contact.put_off:
+            return Reason("backend", f"waits: {contact.put_off[key]}"), None
+        if seen is None or not seen.reason:
+            return Reason("backend", f"is being handed to {title}"), None
+        # Without time limits others may run for ever, as far as anybody over there knows: that is no answer.
+        start = seen.expected_start
+        if start is not None and start - self._clock() > _FAR:
+            start = None
+        return Reason("backend", f"waits at {title}: {seen.reason}", until=start), start
+
+    def trouble(self, name: str) -> str:
+        """Why nobody over there can be asked now; empty where somebody can."""
+        contact = self._contacts.get(name)
+        return "" if contact is None else contact.trouble
+
+    def close(self) -> None:
+        """Leave. What was handed over goes on."""
+        for aside in self._asides.values():
+            aside.stop()
+
+    # -- what people ask -------------------------------------------------------------------------------
+
+    def nodes(self, name: str, done: Callable[[tuple[Node, ...] | DibsError], None]) -> None:
+        """Have `done` called on the loop with the machines of a backend; a look counts for some seconds."""
+        known = self._nodes.get(name)
+        if known is not None and 0 <= self._clock() - known[0] < _NODES_COUNT:
+            done(known[1])
+            return
+
+        def came(found: Sequence[Node] | DibsError) -> None:
+            if not isinstance(found, DibsError):
+                found = tuple(found)
+                self._nodes[name] = (self._clock(), found)
+            done(found)
+
+        self._ask(name, self._contacts[name].elsewhere.backend.nodes, came)
+
+    async def check(self, requests: Iterable[Request]) -> list[str]:
+        """Raise for what a backend would never take; sentences for what it cannot be asked about now."""
+        notes: list[str] = []
+        seen: set[tuple[str, Wanted]] = set()
+        for request in requests:
+            wanted = wanted_by(_as_open(request), ())
+            if not request.on or (request.on, wanted) in seen:
+                continue
+            seen.add((request.on, wanted))
+            check = self._contacts[request.on].elsewhere.backend.check
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self._ask(request.on, partial(check, wanted), partial(_set, answer))
+            found = await answer
+            if isinstance(found, BackendSilent):
+                notes.append(f"{found.message}; it waits here until somebody answers")
+                break
+            if isinstance(found, DibsError):
+                raise found
+        return notes
+
+    def _ask(self, name: str, question: Callable[[], Any], came: Callable[[Any], None]) -> None:
+        def ask() -> Any:
+            try:
+                return question()
+            except DibsError as error:
+                return error
+
+        if not self._aside(name)(ask, came):
+            came(BackendSilent("cannot ask: there can be no more threads now", remedy="try again in a moment"))
+
+    # -- rounds ----------------------------------------------------------------------------------------
+
+    def _take(self, one: Open) -> None:
+        contact = self._contacts.get(one.attempt.backend)
+        if contact is None:
+            sentence = f"job {one.job.label} was handed to {one.attempt.backend}, which this daemon does not know"
+            self._hand.events.append(Trouble(sentence))
+            return
+        contact.take(one)
+        self._ask_soon(contact)
+
+    def _ask_soon(self, contact: Contact) -> None:
+        soon = self._clock() + _GATHER
+        contact.next_round = soon if contact.next_round is None else min(contact.next_round, soon)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        due = [
+            one.next_round for one in self._contacts.values() if one.next_round is not None and not one.is_asking
+        ]
+        if due:
+            self._hand.timers["away"] = min(due)
+        else:
+            self._hand.timers.pop("away", None)
+
+    def _begin_round(self, name: str, contact: Contact, now: float) -> None:
+        contact.next_round = None
+        if not contact.refs:
+            return
+        contact.next_round = now + contact.elsewhere.every  # whatever is in the way of this one
+        try:
+            errand = contact.errand(
+                self._hand.away,
+                lambda one: self._results.streams(one.job, one.attempt.folder),
+                self._avoided,
+                self._place.environment_path,
+            )
+        except StoreUnusable as error:
+            self._hand.trouble(error.message, now)
+            return
+        backend = contact.elsewhere.backend
+        if errand.submit:
+            self._reach("before-submit")
+        contact.is_asking = self._aside(name)(
+            lambda: run_errand(backend, errand), lambda found: self._came(contact, found)
+        )
+        if contact.is_asking:  # otherwise there can be no thread now
+            contact.next_round = None
+
+    def _came(self, contact: Contact, found: Findings) -> None:
+        contact.is_asking = False
+        had_trouble = contact.trouble
+        contact.heard(found)
+        if contact.trouble and contact.trouble != had_trouble:
+            self._hand.events.append(Trouble(contact.trouble))
+        if found.submitted.accepted:
+            self._reach("after-submit")
+        if contact.refs:
+            pause = _HURRY if contact.must_hurry else contact.elsewhere.every
+            due = self._clock() + pause
+            contact.next_round = due if contact.next_round is None else min(due, contact.next_round)
+        self._set_timer()
+        self._hand.ask_for_turn()
+        if found.bug is not None:
+            raise found.bug
+
+    def _aside(self, name: str) -> Aside:
+        if name not in self._asides:
+            self._asides[name] = self._make_aside()
+        return self._asides[name]
+
+    def _avoided(self, one: Open) -> tuple[str, ...]:
+        """The node on which the attempt before failed, where that was the node's fault perhaps."""
+        if one.attempt.number == 1:
+            return ()
+        for row in self._store.listing.attempts(one.job.id):
+            if row.attempt.number == one.attempt.number - 1 and row.attempt.node and row.outcome is not None:
+                return (row.attempt.node,) if row.outcome.cause in _AVOIDED else ()
+        return ()
+
+    # -- recording -------------------------------------------------------------------------------------
+
+    def _record(self, contact: Contact, found: Findings, now: float) -> None:
+        keys = {ref: key for key, ref in contact.refs.items()}
+        for ref, error in found.submitted.refused.items():
+            if (one := self._one(keys, ref)) is not None:
+                message = f"{error.message}; {error.remedy}" if error.remedy else error.message
+                self._end(contact, one, Outcome(cause=Cause.REFUSED, message=message), now)
+        for ref, seen in found.observed.items():
+            if (one := self._one(keys, ref)) is not None and one.attempt.key in contact.refs:
+                contact.seen[one.attempt.key] = seen
+                self._see(contact, one, seen, now)
+
+    def _one(self, keys: Mapping[AttemptRef, Key], ref: AttemptRef) -> Open | None:
+        return self._hand.away.get(keys[ref]) if ref in keys else None
+
+    def _see(self, contact: Contact, one: Open, seen: Observed, now: float) -> None:
+        if seen.phase is Phase.RUNNING:
+            self._runs(one, seen, now)
+        elif seen.phase is Phase.ENDED:
+            record = dict(seen.record or {})
+            outcome = outcome_of(record)
+            if seen.cause is not None:
+                outcome = replace(outcome, cause=seen.cause, message=seen.reason or outcome.message)
+            if record.get("code") is not None or record.get("signal") is not None:
+                one = self._runs(one, seen, now - (outcome.seconds or 0.0))
+            self._end(contact, one, outcome, now)
+        elif seen.phase is Phase.LOST and seen.never_started:
+            contact.drop(one.attempt.key)
+            self._settling.queue_again(one, now)
+        elif seen.phase is Phase.LOST:
+            if seen.node:
+                one = self._runs(one, seen, now)
+            self._end(contact, one, Outcome(cause=seen.cause or Cause.LOST, message=seen.reason), now)
+
+    def _runs(self, one: Open, seen: Observed, began: float) -> Open:
+        """It was started over there; said once, and again where more is known of it."""
+        attempt = one.attempt
+        is_new = one.job.state is not State.RUNNING
+        node, gpus = seen.node or attempt.node, seen.gpus or attempt.node_gpus
+        if not is_new and (node, gpus) == (attempt.node, attempt.node_gpus):
+            return one
+        attempt = replace(attempt, node=node, node_gpus=gpus)
+        if is_new:
+            attempt = replace(attempt, opened_at=began)
+        now_running = replace(one, job=replace(one.job, state=State.RUNNING), attempt=attempt)
+        self._hand.away[attempt.key] = now_running
+        self._store.run_attempt(attempt)
+        self.observer.runs(now_running.job, attempt, is_new=is_new)
+        if is_new:
+            stdout, stderr = self._results.streams(one.job, attempt.folder)
+            self._hand.events.append(Started(now_running.job, attempt, stdout, stderr, adopted=not one.is_ours))
+        return now_running
+
+    def _end(self, contact: Contact, one: Open, outcome: Outcome, now: float) -> None:
+        contact.drop(one.attempt.key)
+        self._settling.end(one, outcome, now)
+
+
+def _set(answer: "asyncio.Future[Any]", found: Any) -> None:
+    if not answer.done():  # somebody still waits
+        answer.set_result(found)
+
+
+def _as_open(request: Request) -> Open:
+    """A request as if it had been begun, for asking what it wants."""
+    nobody = JobId(0)
+    attempt = Attempt(job=nobody, number=1, claims=(), boot_id="", opened_at=0.0, folder="")
+    return Open(Job(id=nobody, request=request), attempt)

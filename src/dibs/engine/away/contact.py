@@ -1,0 +1,138 @@
+"""What we know of the attempts that one backend has, and what we have to tell it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from dibs.backends.protocol import AttemptRef, Backend, Observed, Submission, Wanted
+from dibs.engine.away.round import Errand, Findings
+from dibs.engine.hand import Key, Open
+from dibs.engine.place import Place
+from dibs.model.jobs import State
+
+_LONGEST_GATHERING = 1.0  # seconds for which a round waits for more to say
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Elsewhere:
+    """Another system, and how we use it."""
+
+    title: str  # as it stands in sentences: `Slurm`
+    backend: Backend
+    place: Place  # what its machines see of our files
+    most: int  # attempts that it has at once
+    every: float  # seconds between two rounds
+    is_wanted: bool = False  # somebody has set it up, so people want to see it
+
+
+@dataclass(slots=True)
+class Contact:
+    """One backend's page in our books. Nothing here must survive: a new engine finds it out again."""
+
+    elsewhere: Elsewhere
+    mark: str  # of this queue, so that two queues of one user do not share names over there
+    refs: dict[Key, AttemptRef] = field(default_factory=dict)
+    unsubmitted: set[Key] = field(default_factory=set)
+    stopping: dict[Key, bool] = field(default_factory=dict)  # whose end was asked for; True: at once
+    seen: dict[Key, Observed] = field(default_factory=dict)
+    put_off: dict[Key, str] = field(default_factory=dict)  # why it was not taken yet
+    trouble: str = ""  # a sentence, while nobody answers
+    findings: list[Findings] = field(default_factory=list)  # for the next turn
+    is_asking: bool = False
+    was_used: bool = False
+    next_round: float | None = None  # seconds since the epoch; None: there is nothing to ask
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time for a round. A moment that is further away than any pause is of another clock."""
+        if self.next_round is None or self.is_asking:
+            return False
+        return not 0.0 < self.next_round - now <= self.elsewhere.every + _LONGEST_GATHERING
+
+    def take(self, one: Open) -> None:
+        """An attempt that is to run there, or does so already."""
+        key = one.attempt.key
+        self.was_used = True
+        self.refs[key] = AttemptRef(key_of(self.mark, one), one.attempt.number, one.attempt.folder)
+        if one.job.state is not State.RUNNING:
+            self.unsubmitted.add(key)
+
+    def drop(self, key: Key) -> None:
+        self.refs.pop(key, None)
+        self.unsubmitted.discard(key)
+        for book in (self.stopping, self.seen, self.put_off):
+            book.pop(key, None)
+
+    def agree_with(self, open_ones: Iterable[Open]) -> None:
+        """A turn failed: have what the engine has, and nothing else."""
+        there = {one.attempt.key: one for one in open_ones}
+        for key in self.refs.keys() - there.keys():
+            self.drop(key)
+        for key in there.keys() - self.refs.keys():
+            self.take(there[key])
+
+    def errand(
+        self,
+        open_ones: dict[Key, Open],
+        streams: Callable[[Open], tuple[str, str]],
+        avoided: Callable[[Open], tuple[str, ...]],
+        environments: Callable[[str], str],
+    ) -> Errand:
+        """What there is to do now."""
+        place = self.elsewhere.place
+        # Whose end was asked for is not handed over any more, unless it may have been already: that is found out.
+        fresh = [open_ones[key] for key in self.refs if key in self.unsubmitted and key not in self.stopping]
+        submissions = [
+            Submission(
+                ref=self.refs[one.attempt.key],
+                spec=place.spec(one.job, one.attempt, *streams(one)),
+                wanted=wanted_by(one, avoided(one)),
+            )
+            for one in fresh
+        ]
+        paths = {one.job.environment: place.environment_path(one.job.environment) for one in fresh}
+        return Errand(
+            stop=[self.refs[key] for key, insists in self.stopping.items() if not insists],
+            kill=[self.refs[key] for key, insists in self.stopping.items() if insists],
+            submit=submissions,
+            # Nothing is known over there of what was never accepted.
+            observe=[ref for key, ref in self.refs.items() if key not in self.unsubmitted or key in self.stopping],
+            environments={path: environments(key) for key, path in paths.items() if path != environments(key)},
+        )
+
+    def heard(self, findings: Findings) -> None:
+        """Who was accepted is not given again; who was refused, is put off or stands elsewhere by now waits for
+        the next turn, which records it."""
+        keys = {ref: key for key, ref in self.refs.items()}
+        self.trouble = findings.trouble.message if findings.trouble is not None else ""
+        for ref in findings.submitted.accepted:
+            if ref in keys:
+                self.unsubmitted.discard(keys[ref])
+                self.put_off.pop(keys[ref], None)
+        refusals = {ref: error.message for ref, error in findings.submitted.refused.items()}
+        for ref, why in {**findings.submitted.put_off, **refusals}.items():
+            if ref in keys:
+                self.put_off[keys[ref]] = why
+        self.findings.append(findings)
+
+    @property
+    def must_hurry(self) -> bool:
+        """Whether some were not reached, and nobody said why."""
+        return not self.trouble and bool(self.unsubmitted - self.put_off.keys() - self.stopping.keys())
+
+
+def key_of(mark: str, one: Open) -> str:
+    array = one.job.request.array
+    return f"{mark}-{one.job.id}" if array is None else f"{mark}-{array.array}_{array.task}"
+
+
+def wanted_by(one: Open, avoid: tuple[str, ...]) -> Wanted:
+    request = one.job.request
+    first = one.attempt.number == 1
+    return Wanted(
+        wishes=request.wishes,
+        time_limit=request.time_limit,
+        priority=request.priority,
+        # A retry is a job by itself over there.
+        most=request.array.most if request.array is not None and first else None,
+        avoid=avoid,
+        options=request.on_options,
+    )

@@ -1,0 +1,83 @@
+"""One round with a backend: what is to end, what is to begin, where everything stands. On a thread of its own."""
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dibs.backends.protocol import AttemptRef, Backend, Observed, Phase, Submission, Submitted
+from dibs.errors import DibsError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Errand:
+    """What a round is to do."""
+
+    stop: Sequence[AttemptRef] = ()
+    kill: Sequence[AttemptRef] = ()  # whoever asks again does not want to wait for the grace
+    submit: Sequence[Submission] = ()
+    observe: Sequence[AttemptRef] = ()
+    environments: Mapping[str, str] = field(default_factory=dict)  # files to be there, each a copy of another
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a round found."""
+
+    submitted: Submitted = field(default_factory=Submitted)
+    observed: Mapping[AttemptRef, Observed] = field(default_factory=dict)
+    trouble: DibsError | None = None  # nobody answered: whatever is not named here stands as it stood
+    bug: Exception | None = None  # to be told on the loop; the next round may go well
+
+
+def run_errand(backend: Backend, errand: Errand) -> Findings:
+    """Do all of it, as far as somebody answers."""
+    found = Findings()
+    try:
+        for refs, insist in ((errand.stop, False), (errand.kill, True)):
+            if refs:
+                backend.cancel(refs, insist=insist)
+        if errand.submit:
+            _bring(errand.environments)
+            found.submitted = backend.submit(errand.submit)
+        if asked := [*errand.observe, *found.submitted.accepted]:
+            found.observed = _with_unborn(errand, backend.observe(asked))
+    except DibsError as error:
+        found.trouble = error
+    except OSError as error:
+        found.trouble = DibsError(f"cannot write for the other system: {error}", remedy="`df -h` shows the disks")
+    except Exception as error:
+        found.bug = error
+        found.trouble = DibsError(f"cannot go on over there: {error!r}", remedy="the daemon's log has more")
+    return found
+
+
+def _bring(environments: Mapping[str, str]) -> None:
+    """Captured environments lie in the queue's folder; the nodes may see another one only."""
+    for target, source in environments.items():
+        if os.path.exists(target):
+            continue
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        new = f"{target}.{os.urandom(6).hex()}"
+        try:
+            with open(source, "rb") as file:
+                content = file.read()
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(fd, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(fd)
+            os.replace(new, target)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new)
+
+
+def _with_unborn(errand: Errand, observed: Mapping[AttemptRef, Observed]) -> dict[AttemptRef, Observed]:
+    """Who is to end and has not even a folder was never handed over: there is nothing to wait for."""
+    unborn = Observed(phase=Phase.LOST, never_started=True)
+    ending = {*errand.stop, *errand.kill}
+    return {
+        ref: unborn if ref in ending and seen.phase is Phase.QUEUED and not os.path.lexists(ref.folder) else seen
+        for ref, seen in observed.items()
+    }

@@ -1,0 +1,186 @@
+"""A world with a cluster beside it: another system without processes, which may forget, revive and fall silent.
+
+Its commands pass a fence, as the real shims do (`supervise/fence.py`); that a real system keeps the same contract
+is what tests/contracts/test_backend_verbs.py is for.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dibs.backends.protocol import AttemptRef, Node, Observed, Phase, Submission, Submitted
+from dibs.engine.away.away import Away
+from dibs.engine.away.contact import Elsewhere
+from dibs.errors import BackendRefused, BackendSilent
+from dibs.model.jobs import JobId
+from engine.queue_world import QueueWorld
+
+ENDED = {"v": 1, "state": "ended"}
+
+
+@dataclass
+class There:
+    """One attempt over there."""
+
+    ref: AttemptRef
+    is_known: bool = True  # to the other system's controller
+    is_running: bool = False
+    is_fenced: bool = False  # somebody has passed the fence, or closed it
+    record: dict[str, Any] | None = None
+    starts: int = 0
+
+    @property
+    def job(self) -> JobId:
+        return JobId(int(self.ref.key.split("-")[1]))
+
+
+@dataclass
+class Cluster:
+    """What lives on when an engine dies."""
+
+    jobs: dict[tuple[str, int], There] = field(default_factory=dict)
+    is_silent: bool = False
+    refuses: str = ""
+    is_full: bool = False
+    submits: int = 0
+    avoided: list[tuple[str, ...]] = field(default_factory=list)
+
+    # -- the verbs --
+
+    def nodes(self) -> Sequence[Node]:
+        self._answer()
+        return [Node(name="n1", state="idle", is_usable=True)]
+
+    def check(self, wanted: Any) -> Any:
+        self._answer()
+        if self.refuses:
+            raise BackendRefused(self.refuses)
+
+    def submit(self, submissions: Sequence[Submission]) -> Submitted:
+        self._answer()
+        self.submits += 1
+        refs = [one.ref for one in submissions]
+        if self.refuses:
+            return Submitted(refused={ref: BackendRefused(self.refuses, remedy="try") for ref in refs})
+        if self.is_full:
+            return Submitted(put_off=dict.fromkeys(refs, "the cluster is full"))
+        for one in submissions:
+            self.avoided.append(one.wanted.avoid)
+            there = self.jobs.setdefault((one.ref.key, one.ref.attempt), There(one.ref))
+            there.is_known = there.is_known or not there.is_fenced
+        return Submitted(accepted=frozenset(refs))
+
+    def cancel(self, refs: Sequence[AttemptRef], *, insist: bool = False) -> None:
+        self._answer()
+        for ref in refs:
+            there = self.jobs.setdefault((ref.key, ref.attempt), There(ref, is_known=False))
+            if there.is_running:
+                self.end(there, by="stop", signal=15)
+            elif not there.is_fenced:
+                there.is_fenced, there.is_known = True, False
+                there.record = {**ENDED, "by": "stop", "message": "cancelled before it started"}
+
+    def observe(self, refs: Sequence[AttemptRef]) -> Mapping[AttemptRef, Observed]:
+        self._answer()
+        return {ref: self._observe(self.jobs.get((ref.key, ref.attempt))) for ref in refs}
+
+    def _observe(self, there: There | None) -> Observed:
+        if there is None or (not there.is_known and not there.is_fenced):
+            return Observed(phase=Phase.LOST, reason="forgotten", never_started=True)
+        if there.is_running:
+            return Observed(phase=Phase.RUNNING, node="n1", gpus="0")
+        if there.record is not None:
+            return Observed(phase=Phase.ENDED, record=there.record, node="n1")
+        if there.is_fenced:
+            return Observed(phase=Phase.LOST, reason="Slurm says NODE_FAIL", node="n1")
+        return Observed(phase=Phase.QUEUED, reason="others come first", expected_start=1_000_500.0)
+
+    def _answer(self) -> None:
+        if self.is_silent:
+            raise BackendSilent("cannot reach the controller: no answer")
+
+    # -- what happens there --
+
+    def pending(self) -> list[There]:
+        return [one for one in self.jobs.values() if one.is_known and not one.is_running and not one.is_fenced]
+
+    def running(self) -> list[There]:
+        return [one for one in self.jobs.values() if one.is_running]
+
+    def start(self, there: There) -> None:
+        there.is_fenced = there.is_running = True
+        there.starts += 1
+
+    def end(self, there: There, *, code: int | None = None, signal: int | None = None, by: str = "") -> None:
+        there.is_running = there.is_known = False
+        there.record = {**ENDED, "code": code, "signal": signal, "by": by, "seconds": 1.0}
+
+    def lose(self, there: There) -> None:
+        """Its node is gone, and with it whoever would have written down how it ended."""
+        there.is_running = there.is_known = False
+
+    def starts(self) -> Counter[JobId]:
+        """How often each job's command was started, over all its attempts."""
+        found: Counter[JobId] = Counter()
+        for one in self.jobs.values():
+            found[one.job] += one.starts
+        return +found
+
+
+@dataclass
+class AwayWorld(QueueWorld):
+    """A daemon's queue with a cluster."""
+
+    cluster: Cluster = field(default_factory=Cluster)
+    most: int = 100
+
+    def open(self) -> None:
+        super().open()
+        self.beside: list[Callable[[], None]] = []  # what waits for its turn on the other thread
+
+        def aside(work: Callable[[], Any], done: Callable[[Any], Any]) -> bool:
+            self.beside.append(lambda: done(work()))
+            return True
+
+        aside.stop = lambda: None  # type: ignore[attr-defined]
+        place = self.engine.place
+        self.engine.reach_out(
+            lambda settling: Away(
+                hand=self.engine.hand,
+                store=self.store,
+                settling=settling,
+                results=self.engine._results,
+                place=place,
+                places={
+                    "slurm": Elsewhere(title="Slurm", backend=self.cluster, place=place, most=self.most, every=3.0)
+                },
+                mark="q1",
+                make_aside=lambda: aside,  # type: ignore[arg-type, return-value]
+                reach=self._reach,
+                clock=lambda: self.now + self.clock_is_off,
+            )
+        )
+
+    def settle_down(self) -> None:
+        for _ in range(100):
+            super().settle_down()
+            if not self.beside:
+                return
+            self.beside.pop(0)()
+        raise AssertionError("the rounds never end")
+
+    def run_out(self) -> None:
+        for _ in range(1000):
+            if self.engine.is_idle:
+                return
+            for there in self.cluster.pending():
+                self.cluster.start(there)
+            self.advance(4)
+            for there in self.cluster.running():
+                self.cluster.end(there, code=0)
+            for run in self.machine.alive():
+                self.machine.end(run, code=0)
+            self.settle_down()
+            self.advance(61)
+        raise AssertionError(f"never comes to its end: {self.states()}")

@@ -1,0 +1,229 @@
+"""Any history of a queue beside a cluster that forgets, revives and falls silent: nothing lost, nothing twice."""
+
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dibs.engine.away.away import Away
+from dibs.engine.away.contact import Contact
+from dibs.engine.away.round import run_errand
+from dibs.errors import StoreUnusable
+from dibs.model.jobs import Cause, Outcome, State
+from engine.away_world import AwayWorld
+from engine.queue_world import a_wish
+from engine.world import Died, a_pool
+
+POINTS = ["after-commit", "after-intent", "before-submit", "after-submit"]
+
+
+class AnyAwayHistory(RuleBasedStateMachine):
+    """One queue, one cluster, engine after engine."""
+
+    @initialize(most=st.sampled_from([1, 3, 100]))
+    def begin(self, most):
+        self.folder = Path(tempfile.mkdtemp(prefix="dibs away 'é\n€ "))
+        for name in ("leases", "state"):
+            (self.folder / name).mkdir()
+        self.world = AwayWorld(
+            root=str(self.folder / "state"),
+            leases_folder=str(self.folder / "leases"),
+            pool=a_pool(1),
+            most=most,
+        )
+
+    def teardown(self):
+        if not hasattr(self, "world"):
+            return
+        try:
+            self._let_everything_end()
+        finally:
+            self.world.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -- people --
+
+    @rule(count=st.integers(1, 4), retries=st.sampled_from([0, 0, 1]), on=st.sampled_from(["slurm", "slurm", ""]))
+    def add(self, count, retries, on):
+        try:
+            self.world.add(*(a_wish("train", on=on, retries=retries) for _ in range(count)))
+        except StoreUnusable:
+            assert self.world.store.is_full
+
+    @precondition(lambda self: self.world.acknowledged)
+    @rule(data=st.data())
+    def kill(self, data):
+        job = data.draw(st.sampled_from(sorted(self.world.acknowledged)))
+        try:
+            self.world.do("kill", job)
+        except StoreUnusable:
+            assert self.world.store.is_full
+
+    @rule(seconds=st.sampled_from([0.1, 1, 4, 30]))
+    def advance(self, seconds):
+        self.world.advance(seconds)
+
+    # -- the cluster --
+
+    @precondition(lambda self: self.world.cluster.pending())
+    @rule(data=st.data())
+    def start(self, data):
+        self.world.cluster.start(data.draw(st.sampled_from(self.world.cluster.pending())))
+
+    @precondition(lambda self: self.world.cluster.running())
+    @rule(data=st.data(), code=st.sampled_from([0, 0, 1, None]))
+    def end(self, data, code):
+        there = data.draw(st.sampled_from(self.world.cluster.running()))
+        if code is None:
+            self.world.cluster.lose(there)
+        else:
+            self.world.cluster.end(there, code=code)
+
+    @rule()
+    def forget(self):
+        """The controller was killed within seconds of a submit."""
+        for there in self.world.cluster.pending():
+            there.is_known = False
+
+    @rule()
+    def revive(self):
+        """It comes back with what it had long let go; the fence stops whatever passed it before."""
+        for there in self.world.cluster.jobs.values():
+            if not there.is_running and not there.is_fenced:
+                there.is_known = True
+
+    @rule(is_silent=st.booleans(), is_full=st.booleans())
+    def be_in_a_mood(self, is_silent, is_full):
+        self.world.cluster.is_silent, self.world.cluster.is_full = is_silent, is_full
+
+    # -- us --
+
+    @rule(is_full=st.booleans())
+    def fill_the_disk(self, is_full):
+        self.world.store.is_full = is_full
+
+    @rule(point=st.sampled_from(POINTS))
+    def crash(self, point):
+        self.world.store.is_full = False
+        self.world.dies_at = point
+        try:
+            self.world.add(a_wish("train", on="slurm"))
+            self.world.advance(1)
+        except Died:
+            pass
+        self.world.crash()
+        self.world.come_back()
+
+    # -- the promise --
+
+    @invariant()
+    def no_attempt_starts_twice(self):
+        if hasattr(self, "world"):
+            for there in self.world.cluster.jobs.values():
+                assert there.starts <= 1, f"{there.ref.key} was started {there.starts} times"
+
+    @invariant()
+    def no_job_starts_more_often_than_its_owner_said(self):
+        if not hasattr(self, "world"):
+            return
+        for job, starts in self.world.cluster.starts().items():
+            retries = self.world.store.job(job).request.retries
+            assert starts <= 1 + retries, f"job {job} was started {starts} times"
+
+    def _let_everything_end(self):
+        world = self.world
+        world.store.is_full = world.cluster.is_silent = world.cluster.is_full = False
+        world.run_out()
+        assert world.store.open_attempts() == []
+        starts = world.cluster.starts()
+        for row in world.store.rows(State, -1):
+            job = row.job
+            assert job.state.is_over, f"job {job.id} is {job.state} for ever"
+            if job.request.on and job.state is State.SUCCEEDED:
+                assert starts[job.id] >= 1, f"job {job.id} succeeded without having run"
+            if row.outcome.cause is Cause.LOST:
+                assert starts[job.id] >= 1, f"job {job.id} is lost, but it never ran"
+        assert not world.cluster.running()
+        self.no_job_starts_more_often_than_its_owner_said()
+
+
+AnyAwayHistory.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
+class TestAnyAwayHistory(AnyAwayHistory.TestCase):
+    """Collected by pytest under its own name."""
+
+
+# -- each of these was planted, and is found -----------------------------------------------------------
+
+
+def a_new_attempt_for_whoever_was_handed_over(patch):
+    """An engine that comes back believes that what it had handed over never was, and begins another attempt."""
+
+    def give_up(self, one):
+        self._hand.away[one.attempt.key] = one
+        self._settling.end(one, Outcome(cause=Cause.LOST, message="forgotten"), self._clock())
+
+    patch.setattr(Away, "come_back", give_up)
+
+
+def forgotten_after_a_failed_turn(patch):
+    """Whatever a turn had settled before the disk was full is not looked at again."""
+    patch.setattr(Contact, "agree_with", lambda self, open_ones: None)
+
+
+def nothing_is_cancelled(patch):
+    """What was killed goes on over there."""
+
+    def deaf(backend, errand):
+        return run_errand(backend, replace(errand, stop=(), kill=()))
+
+    patch.setattr("dibs.engine.away.away.run_errand", deaf)
+
+
+@pytest.mark.parametrize(
+    "plant", [a_new_attempt_for_whoever_was_handed_over, forgotten_after_a_failed_turn, nothing_is_cancelled]
+)
+def test_a_planted_bug_is_found(plant, monkeypatch):
+    plant(monkeypatch)
+    history = AnyAwayHistory()
+    with pytest.raises(AssertionError):
+        history.begin(most=3)
+        try:
+            _one_history(history)
+        finally:
+            history.teardown()
+
+
+def _one_history(history: AnyAwayHistory) -> None:
+    """A short one in which each of the plants matters."""
+    world, cluster = history.world, history.world.cluster
+    first, second = world.add(a_wish("one", on="slurm"), a_wish("two", on="slurm"))
+    world.advance(1)
+    cluster.start(cluster.pending()[0])
+    world.advance(4)
+    world.store.is_full = True
+    cluster.end(cluster.running()[0], code=0)
+    world.advance(4)
+    world.store.is_full = False
+    world.advance(10)
+    assert world.state(first.id) == "succeeded"
+    world.crash()
+    world.come_back()
+    world.advance(4)
+    assert world.state(second.id) == "submitted"
+    world.do("kill", second.id)
+    world.advance(10)
+    assert world.state(second.id) == "cancelled"

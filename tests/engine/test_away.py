@@ -1,0 +1,304 @@
+"""Jobs that another system runs, as the engine sees them: the store is real, the other system is a small one."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dibs.errors import BadInput
+from dibs.model.jobs import ArrayTask, Cause, JobId, State
+from engine.away_world import AwayWorld
+from engine.queue_world import a_wish
+from engine.world import Died, a_pool
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[AwayWorld]:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "leases").mkdir()
+    made = AwayWorld(root=str(tmp_path / "state"), leases_folder=str(tmp_path / "leases"), pool=a_pool(1))
+    yield made
+    made.close()
+
+
+def add(world: AwayWorld, count: int = 1, **more) -> list[JobId]:
+    jobs = world.add(*(a_wish(f"train {number}", on="slurm", **more) for number in range(count)))
+    world.advance(1)
+    return [job.id for job in jobs]
+
+
+def test_what_is_handed_over_is_submitted_until_it_runs_there(world: AwayWorld):
+    (job,) = add(world)
+    assert world.state(job) == "submitted"
+    assert world.sentence(job) == "waits at Slurm: others come first"
+    assert world.queue.why(job).starts_at == 1_000_500.0
+
+    world.cluster.start(world.cluster.pending()[0])
+    world.advance(4)
+
+    assert world.state(job) == "running"
+    (row,) = world.store.listing.attempts(job)
+    assert (row.attempt.backend, row.attempt.node, row.attempt.node_gpus) == ("slurm", "n1", "0")
+
+    world.cluster.end(world.cluster.running()[0], code=3)
+    world.advance(4)
+
+    assert world.state(job) == "failed"
+    assert world.store.listing.row(job).outcome.exit_code == 3
+    assert world.kinds()[-3:] == ["job.submitted", "job.started", "job.ended"]
+    assert world.engine.is_idle
+
+
+def test_one_that_ended_between_two_looks_has_started_too(world: AwayWorld):
+    (job,) = add(world)
+    there = world.cluster.pending()[0]
+    world.cluster.start(there)
+    world.cluster.end(there, code=0)
+    world.advance(4)
+
+    assert world.state(job) == "succeeded"
+    assert world.kinds()[-2:] == ["job.started", "job.ended"]
+    assert world.store.listing.row(job).node == "n1"
+
+
+def test_no_card_of_this_machine_is_taken_for_it(world: AwayWorld):
+    add(world, 5)
+    (here,) = world.add(a_wish("here"))
+
+    assert world.running() == [here.id]
+    assert len(world.leases.holders()) == 1
+
+
+def test_only_so_many_are_handed_over_at_once(world: AwayWorld):
+    world.most = 2
+    world.crash()
+    world.come_back()
+
+    jobs = add(world, 5)
+
+    assert [world.state(job) for job in jobs] == ["submitted", "submitted", "queued", "queued", "queued"]
+    assert "as many jobs as it is given at once" in world.sentence(jobs[2])
+    world.run_out()
+    assert {world.state(job) for job in jobs} == {"succeeded"}
+
+
+def test_while_nobody_answers_everything_stays_as_it_was(world: AwayWorld):
+    (job,) = add(world)
+    world.cluster.start(world.cluster.pending()[0])
+    world.advance(4)
+    world.cluster.is_silent = True
+    (late,) = add(world)
+    world.advance(30)
+
+    assert (world.state(job), world.state(late)) == ("running", "submitted")
+    assert world.sentence(late) == "waits: cannot reach the controller: no answer"
+    troubles = [said for kind, said in world.told() if kind == "trouble"]
+    assert troubles == ["cannot reach the controller: no answer"], "once, and not with every round"
+
+    world.cluster.is_silent = False
+    world.run_out()
+    assert {world.state(number) for number in (job, late)} == {"succeeded"}
+    assert world.cluster.starts() == {job: 1, late: 1}
+
+
+def test_what_is_refused_over_there_ends_with_the_sentence(world: AwayWorld):
+    world.cluster.refuses = "there is no partition nope"
+    (job,) = add(world, retries=3)
+
+    row = world.store.listing.row(job)
+    assert (row.job.state, row.outcome.cause) == (State.FAILED, Cause.REFUSED)
+    assert row.outcome.message == "there is no partition nope; try"
+    assert row.job.attempts == 1
+
+
+def test_what_is_put_off_says_so_and_is_given_again(world: AwayWorld):
+    world.cluster.is_full = True
+    (job,) = add(world)
+    world.advance(4)
+    assert world.sentence(job) == "waits: the cluster is full"
+    submits = world.cluster.submits
+    world.advance(4)
+    assert submits < world.cluster.submits < submits + 4, "with each round, not all the time"
+
+    world.cluster.is_full = False
+    world.run_out()
+    assert world.state(job) == "succeeded"
+
+
+def test_a_lost_node_ends_the_job_with_the_reason(world: AwayWorld):
+    (job,) = add(world)
+    world.cluster.start(world.cluster.pending()[0])
+    world.advance(4)
+    world.cluster.lose(world.cluster.running()[0])
+    world.advance(4)
+
+    row = world.store.listing.row(job)
+    assert (row.job.state, row.outcome.message) == (State.LOST, "Slurm says NODE_FAIL")
+
+
+def test_a_retry_goes_to_another_node_at_once(world: AwayWorld):
+    (job,) = add(world, retries=1)
+    world.cluster.start(world.cluster.pending()[0])
+    world.advance(4)
+    world.cluster.lose(world.cluster.running()[0])
+    world.advance(4)
+
+    assert world.state(job) == "submitted"
+    assert world.cluster.avoided == [(), ("n1",)]
+    world.run_out()
+    assert world.state(job) == "succeeded"
+    assert [row.attempt.number for row in world.store.listing.attempts(job)] == [1, 2]
+
+
+def test_an_ordinary_failure_is_tried_again_after_a_pause_and_anywhere(world: AwayWorld):
+    (job,) = add(world, retries=1)
+    world.cluster.start(world.cluster.pending()[0])
+    world.cluster.end(world.cluster.running()[0], code=1)
+    world.advance(2.5)
+    assert world.state(job) == "queued"
+    world.advance(3)
+    assert world.state(job) == "submitted"
+    assert world.cluster.avoided == [(), ()]
+
+
+def test_one_that_was_forgotten_before_it_started_is_handed_over_again(world: AwayWorld):
+    (job,) = add(world)
+    world.cluster.jobs.clear()
+    world.advance(10)
+
+    assert world.state(job) == "submitted"
+    assert world.store.job(job).attempts == 1, "the same attempt"
+    world.run_out()
+    assert world.state(job) == "succeeded"
+    assert world.cluster.starts() == {job: 1}
+
+
+def test_what_is_forgotten_again_and_again_is_given_up(world: AwayWorld):
+    (job,) = add(world)
+    for _ in range(60):
+        world.cluster.jobs.clear()
+        world.advance(30)
+
+    row = world.store.listing.row(job)
+    assert row.outcome.cause is Cause.START_ERROR
+    assert "slurm took it 20 times and forgot it" in row.outcome.message
+
+
+@pytest.mark.parametrize("has_started", [False, True])
+def test_a_kill_reaches_it_over_there(world: AwayWorld, has_started: bool):
+    (job,) = add(world, retries=3)
+    if has_started:
+        world.cluster.start(world.cluster.pending()[0])
+        world.advance(4)
+    world.do("kill", job)
+    world.advance(4)
+
+    assert world.state(job) == "cancelled"
+    assert not world.cluster.running() and not world.cluster.pending()
+    assert world.cluster.starts()[job] == has_started
+
+
+def test_a_kill_before_it_was_handed_over_needs_nobody_over_there(world: AwayWorld):
+    world.cluster.is_silent = True
+    (job,) = add(world)
+    world.do("kill", job)
+    world.cluster.is_silent = False
+    world.advance(10)
+
+    assert world.state(job) == "cancelled"
+    world.advance(60)
+    assert world.cluster.starts() == {}
+
+
+def test_a_kill_is_repeated_until_somebody_hears_it(world: AwayWorld):
+    (job,) = add(world)
+    world.cluster.start(world.cluster.pending()[0])
+    world.advance(4)
+    world.cluster.is_silent = True
+    world.do("kill", job)
+    world.advance(10)
+    assert world.state(job) == "running"
+    world.crash()
+    world.come_back()
+    world.cluster.is_silent = False
+    world.advance(10)
+
+    assert world.state(job) == "cancelled"
+
+
+def test_a_signal_is_not_sent_there(world: AwayWorld):
+    (job,) = add(world)
+    world.cluster.start(world.cluster.pending()[0])
+    world.advance(4)
+
+    changed = world.do("kill", job, signal=10)
+
+    assert changed.unchanged == [(job, "it runs on slurm; leave out the signal to end it")]
+
+
+@pytest.mark.parametrize("point", ["after-intent", "before-submit", "after-submit"])
+def test_a_crash_while_it_is_handed_over_makes_no_second_one(world: AwayWorld, point: str):
+    world.dies_at = point
+    with pytest.raises(Died):
+        add(world, 3)
+    world.crash()
+    world.come_back()
+    world.advance(4)
+
+    jobs = [JobId(1), JobId(2), JobId(3)]
+    assert {world.state(job) for job in jobs} == {"submitted"}
+    world.run_out()
+    assert world.cluster.starts() == dict.fromkeys(jobs, 1)
+
+
+def test_a_full_disk_forgets_nothing_of_what_ended_there(world: AwayWorld):
+    (job,) = add(world)
+    world.cluster.start(world.cluster.pending()[0])
+    world.advance(4)
+    world.store.is_full = True
+    world.cluster.end(world.cluster.running()[0], code=0)
+    world.advance(20)
+    world.store.is_full = False
+    assert world.state(job) == "running"
+    world.advance(20)
+
+    assert world.state(job) == "succeeded"
+
+
+def test_an_array_is_known_by_its_own_number_and_its_tasks(world: AwayWorld):
+    jobs = world.add(*(a_wish("train", on="slurm", array=ArrayTask(JobId(0), task, 2)) for task in range(4)))
+    world.advance(1)
+
+    first = jobs[0].id
+    assert {one.ref.key for one in world.cluster.pending()} == {f"q1-{first}_{task}" for task in range(4)}
+
+
+def test_a_backend_that_nobody_knows_is_refused(world: AwayWorld):
+    with pytest.raises(BadInput, match="dibs knows no backend 'ray' here"):
+        world.add(a_wish("train", on="ray"))
+
+
+def test_a_store_made_again_still_knows_what_runs_there(world: AwayWorld, rebuilt: Callable[[AwayWorld], None]):
+    (job, other) = add(world, 2)
+    world.cluster.start(world.cluster.pending()[0])
+    world.advance(4)
+    rebuilt(world)
+
+    assert (world.state(job), world.state(other)) == ("running", "submitted")
+    assert world.store.listing.row(job).node == "n1"
+    world.run_out()
+    assert world.cluster.starts() == {job: 1, other: 1}
+
+
+@pytest.fixture
+def rebuilt() -> Callable[[AwayWorld], None]:
+    from dibs.store.rebuild import rebuild
+    from dibs.supervise.folder import facts
+
+    def make(world: AwayWorld) -> None:
+        world.crash()
+        rebuild(world.root, look=facts, spec_of=lambda folder: None, now=world.now)
+        world.come_back()
+        world.advance(4)
+
+    return make
