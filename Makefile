@@ -108,6 +108,9 @@ system:
 	{ command -v sbatch && PATH="$$PATH:/usr/sbin" command -v slurmctld && PATH="$$PATH:/usr/sbin" command -v slurmd; } \
 	  >/dev/null || missing="$$missing slurm-wlm"; \
 	command -v munge >/dev/null || missing="$$missing munge"; \
+	command -v ssh >/dev/null || missing="$$missing openssh-client"; \
+	PATH="$$PATH:/usr/sbin" command -v sshd >/dev/null || missing="$$missing openssh-server"; \
+	PATH="$$PATH:/usr/sbin" command -v ip >/dev/null || missing="$$missing iproute2"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	if [ ! -x $(PYTHON) ]; then \
 	  $(FIND_PYTHON); \

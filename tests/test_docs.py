@@ -32,6 +32,7 @@ COMMANDS = [
     *("sweep release", "sweep resume", "sweep retry-failed", "sweep edit"),
     *("gpus", "gpus release", "gpus drain", "gpus undrain", "gpus add", "gpus remove"),
     *("daemon", "daemon start", "daemon stop", "daemon restart", "daemon status", "daemon log", "daemon run"),
+    *("cluster", "cluster up", "cluster add", "cluster status", "cluster down"),
     *("daemon install", "daemon uninstall", "config", "config get", "config set", "config path"),
 ]
 _FENCE = re.compile(
@@ -253,7 +254,7 @@ def test_every_option_is_documented(command: str) -> None:
 
 def test_no_verb_is_forgotten() -> None:
     found = {""}
-    for group in ("", "sweep", "gpus", "daemon", "config"):
+    for group in ("", "sweep", "gpus", "daemon", "cluster", "config"):
         sections = re.split(r"\n(?=\w[\w ]*:\n)", _help(group))
         for section in sections:
             if not section.startswith(("Usage", "Options")):

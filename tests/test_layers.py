@@ -14,7 +14,7 @@ SOURCE = Path(dibs.__file__).parent
 FLOORS = {
     "model": 0,
     "policy": 1,
-    **dict.fromkeys(["store", "gpus", "leases", "supervise", "backends", "sweeps", "simulate"], 2),
+    **dict.fromkeys(["store", "gpus", "leases", "supervise", "backends", "sweeps", "simulate", "cluster"], 2),
     "engine": 3,
     **dict.fromkeys(["build", "inputs", "foreground", "client", "daemon"], 4),
     **dict.fromkeys(["cli", "tui", "compat", "api", "plugins", "__main__"], 5),
@@ -51,7 +51,10 @@ ONLY_IN = {"sqlite3": "store", "pynvml": "gpus"}
 SHIM = (
     "shim.py",
     "alone.py",
+    "carried.py",
+    "deliver.py",
     "fence.py",
+    "folder.py",
     "zygote.py",
     "records.py",
     "tree.py",

@@ -122,3 +122,12 @@ def test_what_cannot_be_meant_is_refused(wishes: dict[str, Any], words: str) -> 
     assert words in refused.value.message
     assert refused.value.remedy
     assert refused.value.__notes__ == [refused.value.remedy]  # in a traceback, too
+
+
+def test_a_job_for_slurm_says_so_and_what_slurm_is_told() -> None:
+    request = read_wishes({"on": "slurm", "partition": "gpu", "mail_user": "ann@example.org", "qos": None})
+
+    assert request.on == "slurm"
+    assert dict(request.on_options) == {"partition": "gpu", "mail-user": "ann@example.org"}
+    with pytest.raises(BadInput, match="cannot run anything on 'elsewhere'"):
+        read_wishes({"on": "elsewhere"})

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote_to_bytes, urlsplit
 from dibs import __version__
 
 OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
-ALL = ("queued", "held", "starting", "running", "suspended", *OVER)
+ALL = ("queued", "held", "submitted", "running", "suspended", *OVER)
 
 
 def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
@@ -48,6 +48,10 @@ def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
         "retries": 0,
         "retry_on": [],
         "warm": [],
+        "on": "",
+        "on_options": {},
+        "node": "",
+        "node_gpus": "",
         "restartable": False,
         "bind": False,
         "tags": [],
@@ -132,6 +136,8 @@ def a_sweep(number: int, state: str = "running", trials: tuple[Any, ...] = (), *
 class FakeDaemon:
     """What it was told, what it was asked, and what it answers."""
 
+    notes: tuple[str, ...] = ()  # about jobs that are added
+
     def __init__(self, *jobs: dict[str, Any]) -> None:
         self.jobs = {job["id"]: job for job in jobs}
         self.calls: list[tuple[str, str, dict[str, str], Any]] = []  # method, path, query, body
@@ -146,6 +152,7 @@ class FakeDaemon:
         self.importance: dict[str, Any] = {"importance": [], "why": ""}
         self.page: dict[str, str] = {}  # address, code and expires_at
         self.unchanged: dict[int, str] = {}
+        self.default_backend = "local"
         self.slow = 0.0  # seconds before each answer
         self.refusal: tuple[int, str, str] | None = None  # status, code, message
         self._lock = threading.Lock()
@@ -178,7 +185,7 @@ class FakeDaemon:
     # -- routes --------------------------------------------------------------------------------------------
 
     def _status(self, *_: Any) -> Any:
-        return {"version": __version__, "api": 1}
+        return {"version": __version__, "api": 1, "default_backend": self.default_backend}
 
     def _page(self, query: dict[str, Any], _: Any) -> Any:
         jobs = [job for job in self.jobs.values() if _is_meant(job, query)]
@@ -203,7 +210,10 @@ class FakeDaemon:
                 "message": job["message"],
                 "folder": job["folder"],
                 "boot_id": "b",
-                "pid": 4000 + one,
+                "backend": job["on"],
+                "node": job["node"],
+                "node_gpus": job["node_gpus"],
+                "pid": None if job["on"] else 4000 + one,
             }
             | {"cpu_seconds": 12.0, "max_rss_bytes": 1 << 30, "usage": job["usage"]}
             for one in range(1, job["attempts"] + 1)
@@ -302,7 +312,8 @@ class FakeDaemon:
         for number, job in enumerate(body["jobs"], first):
             task = {**job["array"], "id": array} if job.get("array") else None
             self.jobs[number] = a_job(number, "held" if job.get("hold") else "queued") | job | {"array": task}
-        return 201, {"first": first, "last": first + len(body["jobs"]) - 1, "is_new": True}, {}
+        told = {"first": first, "last": first + len(body["jobs"]) - 1, "is_new": True, "notes": self.notes}
+        return 201, told, {}
 
     # -- sweeps --------------------------------------------------------------------------------------------
 

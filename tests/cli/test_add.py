@@ -362,7 +362,8 @@ def test_quiet_prints_the_number_alone(queue, typed: Typed, option):
 def test_json_tells_the_numbers(queue, typed: Typed):
     ended = typed("add", "--json", "-p", "a", "1", "2", "--", "x {a}")
 
-    assert json.loads(ended.stdout) == {"first": 1, "last": 2, "count": 2, "jobs": "1-2", "is_new": True}
+    told = {"first": 1, "last": 2, "count": 2, "jobs": "1-2", "is_new": True, "notes": []}
+    assert json.loads(ended.stdout) == told
 
 
 def test_a_key_that_a_job_has_already_is_said(socket, typed: Typed):

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dibs.cli import checkup, checkup_login
+from dibs.cli import checkup, checkup_login, checkup_slurm
 from dibs.cli.checkup import OK, PROBLEM, WARNING, check_up
 from dibs.cli.checkup_login import check_limits, check_login
 from dibs.model.jobs import State
@@ -464,3 +464,59 @@ class _a_listener:
             if self._answer:
                 caller.recv(65536)
                 caller.sendall(self._answer)
+
+
+# -- Slurm -----------------------------------------------------------------------------------------------------
+
+
+def about_slurm(environ):
+    return [one for one in check_up(environ) if one.name == "Slurm"]
+
+
+def test_nothing_is_said_of_a_slurm_that_nobody_uses(environ):
+    assert about_slurm({**environ, "SLURM_CONF": "/nowhere"}) == []
+
+
+def test_a_slurm_that_answers_is_told_with_its_version_and_what_its_nodes_need(environ, slurm):
+    environ |= {"DIBS_BACKEND": "slurm", "SLURM_CONF": slurm.environment["SLURM_CONF"]}
+
+    answers, root, python, source = about_slurm(environ)
+
+    assert answers.state == OK
+    assert answers.sentence == f"its controller answers, version {slurm.ask('sinfo', '--version').split()[-1]}"
+    assert (root.state, "which other machines may not see" in root.sentence) == (WARNING, True)
+    assert (python.state, sys.executable in python.sentence) == (OK, True)
+    assert (source.state, source.sentence.startswith("backends.slurm.source: ")) == (OK, True)
+
+
+def test_what_slurms_nodes_lack_is_named_though_slurm_is_silent(environ, tmp_path):
+    environ |= {
+        "SLURM_CONF": f"{tmp_path}/none.conf",
+        "DIBS_SLURM_ROOT": "/proc/here/no/folder/can/be",
+        "DIBS_SLURM_PYTHON": f"{tmp_path}/python",
+        "DIBS_SLURM_SOURCE": str(tmp_path),
+    }
+
+    answers, root, python, source = about_slurm(environ)
+
+    assert (answers.state, "cannot use Slurm" in answers.sentence) == (PROBLEM, True)
+    assert (python.state, "cannot be executed" in python.sentence) == (WARNING, True)
+    assert (source.state, "the package dibs is not in it" in source.sentence) == (WARNING, True)
+    assert all(one.remedy for one in (answers, root, python, source))
+
+
+def test_a_folder_that_nobody_may_write_to_is_no_place_for_slurms_jobs(environ, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkup_slurm.os, "access", lambda path, mode: path != str(tmp_path))
+
+    root = about_slurm({**environ, "DIBS_SLURM_ROOT": f"{tmp_path}/jobs"})[1]
+
+    assert (root.state, f"{tmp_path} cannot be written to" in root.sentence) == (PROBLEM, True)
+
+
+def test_a_shared_folder_is_a_good_place_for_slurms_jobs(environ, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkup_slurm.paths, "network_file_system", lambda folder: "nfs4")
+    monkeypatch.setattr(checkup_slurm.paths, "local_folder", lambda: str(tmp_path))
+
+    root = about_slurm({**environ, "DIBS_SLURM_ROOT": f"{tmp_path}/jobs"})[1]
+
+    assert (root.state, root.sentence.endswith("and is shared by nfs4")) == (OK, True)

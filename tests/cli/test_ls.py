@@ -93,7 +93,7 @@ def test_filters_go_to_the_daemon_in_its_own_words(daemon, typed):
             "name": "x",
             "tag": "t",
             "array": "17",
-            "state": "queued,held,failed",
+            "state": "queued,submitted,held,failed",
             "order": "turn",
             "limit": "100",
         }

@@ -47,8 +47,8 @@ def test_the_same_key_gets_the_same_numbers(house: House):
     first, second = (house.call("POST", "/v1/jobs", body) for _ in range(2))
 
     assert (first.status, second.status) == (201, 200)
-    assert first.json == {"first": 1, "last": 2, "is_new": True}
-    assert second.json == {"first": 1, "last": 2, "is_new": False}
+    assert first.json == {"first": 1, "last": 2, "is_new": True, "notes": []}
+    assert second.json == {"first": 1, "last": 2, "is_new": False, "notes": []}
     assert len(house.get("/v1/jobs")["jobs"]) == 2
 
 
@@ -117,7 +117,7 @@ def test_once_gives_the_job_that_is_there(house: House):
 
     again = house.try_to_add({"command": "false", "once": "k"})
 
-    assert (again.status, again.json) == (200, {"first": first, "last": first, "is_new": False})
+    assert (again.status, again.json) == (200, {"first": first, "last": first, "is_new": False, "notes": []})
 
 
 # -- bytes -------------------------------------------------------------------------------------------------

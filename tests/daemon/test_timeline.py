@@ -136,6 +136,8 @@ def test_the_api_shows_what_ran_today(house: House):
         "project": "p",
         "user": over["user"],
         "gpus": [1],
+        "node": "",
+        "node_gpus": "",
         "started_at": over["started_at"],
         "ended_at": over["ended_at"],
         "state": "failed",

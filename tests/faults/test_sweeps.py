@@ -149,7 +149,7 @@ def test_a_sweep_goes_on_in_a_store_that_was_made_again(house: House):
     wait_for(house, sweep, lambda seen: seen["counts"]["complete"] >= 5)
     # An attempt between its intent and its start is lost in a rebuild, as it should be: so none is.
     house.post("/v1/pause", {})
-    wait_until(lambda: not house.get("/v1/jobs?state=running,starting")["jobs"])
+    wait_until(lambda: not house.get("/v1/jobs?state=running,submitted")["jobs"])
     before = look(house, sweep)
     house.kill()
     rebuilt = house.world.dibs("doctor", "--rebuild", "--yes")

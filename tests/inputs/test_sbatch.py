@@ -1,6 +1,8 @@
 """Scripts with #SBATCH lines."""
 
 import subprocess
+from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -142,3 +144,51 @@ def test_the_interpreter_is_the_one_that_the_kernel_would_take(script, first, wo
 
     assert job.command.words == (*words, path)
     assert subprocess.run(job.command.words, capture_output=True, check=True).stdout == b"hi\n"
+
+
+FOR_SLURM = ("#SBATCH -p gpu --account=lab", "#SBATCH -C a100&nvlink --mail-user ann@example.org --exclusive")
+
+
+@pytest.mark.parametrize(
+    ("on", "default", "is_there"),
+    [
+        ("slurm", "local", True),
+        ("", "slurm", True),
+        ("", "local", False),
+        ("local", "slurm", False),
+    ],
+)
+def test_what_only_slurm_understands_is_for_a_job_that_runs_there(script, on, default, is_there):
+    path = script(*FOR_SLURM)
+
+    read = read_script(
+        path, replace(DEFAULTS, on=on), queued_at=datetime(2026, 11, 15), default_place=lambda: default
+    )
+
+    told = {"partition": "gpu", "account": "lab", "constraint": "a100&nvlink", "mail-user": "ann@example.org"}
+    unused = "--exclusive" if is_there else "-p, --account, -C, --mail-user, --exclusive"
+    assert (read.request.on, dict(read.request.on_options)) == (("slurm", told) if is_there else (on, {}))
+    assert read.warnings == (f"{path}: dibs makes no use of {unused}",)
+
+
+def test_the_command_line_goes_before_the_script_in_what_slurm_is_told(script):
+    defaults = replace(DEFAULTS, on="slurm", on_options=(("partition", "debug"),))
+
+    read = read_script(script(*FOR_SLURM), defaults, queued_at=datetime(2026, 11, 15))
+
+    assert dict(read.request.on_options)["partition"] == "debug"
+
+
+def test_who_does_not_need_to_know_where_jobs_run_does_not_ask(script):
+    def asked() -> str:
+        raise AssertionError("nobody needs to know")
+
+    read_script(script("#SBATCH --mem=4G"), DEFAULTS, queued_at=datetime(2026, 11, 15), default_place=asked)
+    read_script(script(*FOR_SLURM), DEFAULTS, default_place=asked)
+
+
+def test_a_line_that_slurm_cannot_be_told_is_refused_with_its_place(script):
+    path = script("#SBATCH --partition=")
+
+    with pytest.raises(BadInput, match=r"line 2: cannot give Slurm '' as partition"):
+        read_script(path, replace(DEFAULTS, on="slurm"), queued_at=datetime(2026, 11, 15))

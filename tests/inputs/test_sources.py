@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from dibs.errors import BadInput
+from dibs.inputs.entry import BadEntry
 from dibs.inputs.sources import read_file, read_stream
 from dibs.model.jobs import Command, Request
 
@@ -99,3 +100,15 @@ def test_a_stream_is_a_job_list(tmp_path):
 
     assert job.command.shown == "a"
     assert bad.where == "stdin:2"
+
+
+def test_in_the_foreground_a_job_for_slurm_is_a_line_that_cannot_run(tmp_path):
+    path = tmp_path / "jobs.txt"
+    path.write_text("[on=slurm] a\n[on=local] b\n[partition=gpu] c\nd\n")
+
+    first, second, third, fourth = read_file(str(path), DEFAULTS).entries
+
+    assert isinstance(first, BadEntry) and isinstance(third, BadEntry)
+    assert first.message == "it is to run on Slurm, and `dibs run` runs here; add it: dibs add -f FILE"
+    assert isinstance(second, Request) and (second.command.shown, second.on) == ("b", "")
+    assert isinstance(fourth, Request)

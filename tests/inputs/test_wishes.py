@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.errors import BadInput
-from dibs.inputs.wishes import WORDS, apply_wishes
+from dibs.inputs.wishes import WORDS, apply_wishes, job_from
 from dibs.model.jobs import Command, Request
 
 DEFAULTS = Request(command=Command.exact(["true"]), env=(("A", "old"), ("B", "b")))
@@ -86,3 +86,39 @@ def test_a_word_that_is_nearly_right_is_answered_with_the_right_one(word, near):
         apply_wishes(DEFAULTS, {word: "1"})
 
     assert near in refusal.value.remedy
+
+
+def test_where_a_job_runs_is_a_wish_and_so_is_what_slurm_is_told():
+    mapping = {
+        "command": "true",
+        "on": "slurm",
+        "partition": "gpu",
+        "account": "lab",
+        "mail_user": "ann@example.org",
+    }
+
+    job = job_from(mapping, DEFAULTS)
+
+    assert job.on == "slurm"
+    assert dict(job.on_options) == {"partition": "gpu", "account": "lab", "mail-user": "ann@example.org"}
+
+
+def test_what_slurm_is_told_is_laid_over_the_defaults_and_gone_for_a_job_that_runs_here():
+    defaults = apply_wishes(DEFAULTS, {"on": "slurm", "partition": "gpu", "qos": "low"})
+
+    there, here = apply_wishes(defaults, {"qos": "high"}), apply_wishes(defaults, {"on": "local"})
+
+    assert (there.on, dict(there.on_options)) == ("slurm", {"partition": "gpu", "qos": "high"})
+    assert (here.on, here.on_options) == ("local", ())
+
+
+@pytest.mark.parametrize(
+    ("mapping", "sentence"),
+    [
+        ({"on": "elsewhere"}, "cannot run anything on 'elsewhere'"),
+        ({"partition": "a b"}, "cannot give Slurm 'a b'"),
+    ],
+)
+def test_a_place_that_there_is_not_is_refused(mapping, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        apply_wishes(DEFAULTS, mapping)

@@ -161,3 +161,11 @@ def test_without_yaml_it_is_told_what_to_install(monkeypatch):
         read_sweep_file(SMALL, "f")
 
     assert "dibs[sweeps]" in refusal.value.remedy
+
+
+def test_a_sweep_file_may_send_its_trials_elsewhere():
+    _, wishes = read_sweep_file(SMALL + "on: slurm\npartition: gpu\n", "a.yaml")
+
+    request = apply_wishes(Request(command=Command.line("true")), wishes)
+
+    assert (request.on, request.on_options) == ("slurm", (("partition", "gpu"),))

@@ -50,6 +50,17 @@ class Wishes(TypedDict, total=False):
     once: str
     notify: str  # "end" or "failure"
     warm: str | Sequence[str]
+    on: str  # "local" or "slurm"
+    partition: str  # this and the following are for Slurm
+    account: str
+    qos: str
+    constraint: str
+    reservation: str
+    exclude: str
+    nodelist: str
+    licenses: str
+    mail_user: str
+    mail_type: str
 
 
 def read_wishes(wishes: Mapping[str, Any], *, client: "Client | None" = None) -> Request:

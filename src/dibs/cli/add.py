@@ -9,6 +9,7 @@ import click
 
 from dibs.cli import options as shared
 from dibs.cli.commands import TakesCommand, check_parameters, check_words, open_closed_streams
+from dibs.cli.elsewhere import elsewhere_options
 from dibs.errors import BadInput
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ Examples:
   dibs add --array 1-16%4 -- ./one.sh         DIBS_ARRAY_TASK_ID is 1 to 16, four at a time
   dibs add --after @ -- python evaluate.py    when the job before has succeeded
   dibs add --begin 22:00 -- python train.py   not before ten in the evening
+  dibs add --on slurm --partition gpu -- python train.py
   dibs add --dry-run -n 4 -- python train.py  where and when it would start, and why not now
 
 \b
@@ -84,6 +86,7 @@ Causes for --retry-on:
 @shared.SEED
 @shared.SAMPLES
 @shared.SHELL
+@elsewhere_options
 @click.option("--dry-run", is_flag=True, help="Add nothing; say where and when it would start, and why.")
 @click.option("-q", "--quiet", "--parsable", is_flag=True, help="Print only the number: 17, or 17-116.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
@@ -209,19 +212,21 @@ class _Add:
 
     def _tell(self, sent: "Sent", batches: "Sequence[Batch]") -> None:
         """The numbers on stdout; on a terminal, the command that is most likely wanted next."""
+        from dibs.cli.output import one_line, say
+
         options = self._options
         first = sent.ranges[0][0]
+        for note in sent.notes:
+            say(f"dibs: {one_line(note, 500)}")
         if options["as_json"]:
             import json
 
             told = {"first": first, "last": sent.ranges[-1][1], "count": sent.number}
-            click.echo(json.dumps({**told, "jobs": sent.shown, "is_new": sent.is_new}))
+            click.echo(json.dumps({**told, "jobs": sent.shown, "is_new": sent.is_new, "notes": sent.notes}))
             return
         if options["quiet"]:
             click.echo(sent.shown)
             return
-        from dibs.cli.output import one_line, say
-
         if not sent.is_new:
             click.echo(f"job {sent.shown} has the key {one_line(options['once'], 80)} already")
         elif sent.number > 1:
@@ -254,9 +259,10 @@ def _prospect(prospect: dict[str, Any]) -> str:
     if not reason:
         return f"would start now{where}"
     if not prospect["starts_at"]:
-        return (
-            f"would wait{reason.removeprefix('waits')}" if reason.startswith("waits") else f"would wait: {reason}"
-        )
+        for beginning, then in (("waits", "would wait"), ("is handed", "would be handed")):
+            if reason.startswith(beginning):
+                return f"{then}{reason.removeprefix(beginning)}"
+        return f"would wait: {reason}"
     from dibs.cli.times import about
 
     return f"would start about {about(prospect['starts_at'])}{where}: {reason}"

@@ -50,6 +50,7 @@ def check_up(environ: Environ, checks: Iterable[tuple[str, Check]] | None = None
 
 def _all() -> list[tuple[str, Check]]:
     from dibs.cli.checkup_login import check_limits, check_login
+    from dibs.cli.checkup_slurm import check_slurm
 
     return [
         ("settings", check_settings),
@@ -60,6 +61,7 @@ def _all() -> list[tuple[str, Check]]:
         ("daemon", check_daemon),
         ("leases", check_leases),
         ("GPU driver", check_driver),
+        ("Slurm", check_slurm),
         ("limits", check_limits),
         ("login", check_login),
     ]

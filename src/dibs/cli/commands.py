@@ -47,6 +47,11 @@ class TakesCommand(click.Command):
                 ctx.meta["hint"] = "a command and its options stand behind --"
             raise
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from dibs.cli.elsewhere import write_options
+
+        write_options(self, ctx, formatter)
+
 
 def check_words(options: dict[str, Any], line: Sequence[str], verb: str) -> None:
     """Refuse words that are no option, and say where they were most likely meant to stand."""

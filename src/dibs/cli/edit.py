@@ -2,13 +2,17 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from dibs.cli.elsewhere import elsewhere_options, write_options
 from dibs.cli.options import GPU_IDS, SHARE, SIZE, TIME, VRAM_SIZE, Parsed, count
 from dibs.cli.references import REF
 from dibs.errors import BadInput
+
+if TYPE_CHECKING:
+    from dibs.client.client import Client
 
 _EPILOG = """\b
 Examples:
@@ -16,6 +20,7 @@ Examples:
   dibs edit 17 --before 12
   dibs edit 3-9 --priority 5 -t 4h
   dibs edit 17 -n 1 --vram none           `none` takes a wish back
+  dibs edit 17 --on slurm --partition long
   dibs edit 17 -- python train.py --lr 0.01
 """
 
@@ -33,6 +38,9 @@ class _EditCommand(click.Command):
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # click forgets it where an option lacks its value
             raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_options(self, ctx, formatter)
 
 
 class _OrNone(click.ParamType):  # type: ignore[type-arg]  # generic only in newer clicks
@@ -94,6 +102,7 @@ def _begin(text: str) -> str:
 @click.option("--bind/--no-bind", default=None, help="Whether it is kept to the CPUs near its GPUs.")
 @click.option("-C", "--workdir", metavar="DIR", help="The folder it runs in.")
 @click.option("-o", "output", metavar="FILE", help="Its output goes here.")
+@elsewhere_options
 @click.option("--json", "as_json", is_flag=True, help="Print the job, or of several a list.")
 @click.pass_context
 def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **options: Any) -> int:
@@ -103,7 +112,8 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
     from dibs.cli.references import as_ranges, find_job, find_jobs
 
     changes = _changes(options, ctx.meta["command"])
-    if not changes and not options["before"]:
+    slurm = _told(options)
+    if not changes and not slurm and not options["before"]:
         raise BadInput(
             "there is nothing to change", remedy="dibs edit 17 --priority 5; `dibs edit --help` has more"
         )
@@ -115,7 +125,7 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
     jobs = find_jobs(client, references)
     # Each goes to the very top: the last one first, so that they stand there in the order they were named.
     order = reversed(jobs) if options["top"] else jobs
-    edited = {number: client.edit(number, changes) for number in order}
+    edited = {number: client.edit(number, {**changes, **_with_options(client, number, slurm)}) for number in order}
     if as_json:
         show_json([edited[number] for number in jobs] if len(jobs) > 1 else edited[jobs[0]])
     else:
@@ -126,7 +136,7 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
 def _changes(options: Mapping[str, Any], command: list[str] | None) -> dict[str, Any]:
     """The daemon's words for what is to be different."""
     changes: dict[str, Any] = {}
-    for key in ("priority", "name", "project", "num_gpus", "retries", "restartable", "bind"):
+    for key in ("priority", "name", "project", "num_gpus", "retries", "restartable", "bind", "on"):
         if options[key] is not None:
             changes[key] = options[key]
     for key, name in _MAY_BE_NONE.items():
@@ -149,6 +159,21 @@ def _changes(options: Mapping[str, Any], command: list[str] | None) -> dict[str,
     if command is not None:
         changes |= _command(command)
     return changes
+
+
+def _told(options: Mapping[str, Any]) -> dict[str, str | None]:
+    """What Slurm is to be told from now on, and None for what it is not to be told any more."""
+    from dibs.cli.elsewhere import told
+
+    return {name: None if text == "none" else text for name, text in told(options).items()}
+
+
+def _with_options(client: "Client", job: int, changes: Mapping[str, str | None]) -> dict[str, Any]:
+    """What is told to Slurm goes there as a whole: what a job has already stays."""
+    if not changes:
+        return {}
+    whole = {**client.job(job)["on_options"], **changes}
+    return {"on_options": {name: text for name, text in whole.items() if text is not None}}
 
 
 def _command(words: Sequence[str]) -> dict[str, Any]:

@@ -87,7 +87,12 @@ class Gathering:
         from dibs.inputs.sources import read_file_for_queue
 
         source = read_file_for_queue(
-            path, self._defaults, self._options["shell"], environment_size=self._size, now=now
+            path,
+            self._defaults,
+            self._options["shell"],
+            environment_size=self._size,
+            now=now,
+            default_place=_default_place,
         )
         self.warnings += source.warnings
         return self._batch(source)
@@ -149,6 +154,14 @@ def in_snapshot(batches: Sequence[Batch], place_of: Any, root: str) -> list[Batc
     return [
         batch._replace(jobs=[moved(job) for job in batch.jobs], common=moved(batch.common)) for batch in batches
     ]
+
+
+def _default_place() -> str:
+    """Where the daemon lets jobs run that do not say so."""
+    from dibs.cli.asking import ask_daemon
+    from dibs.model.places import LOCAL
+
+    return str(ask_daemon().status().get("default_backend", LOCAL))
 
 
 def umask() -> int:

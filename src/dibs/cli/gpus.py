@@ -1,6 +1,7 @@
 """`dibs gpus`: every GPU and who holds it; `release` ends the job of yours on one, `drain` spares it new ones.
 
 It works without a daemon, and starts none to look. Where one runs, its drained and quarantined GPUs are marked.
+`--on slurm` shows the nodes of the cluster instead, and asks Slurm itself.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dibs.cli.gpu_table import gpu_as_json, gpu_table, in_words, label, troubles
+from dibs.model.places import LOCAL, PLACES
 
 if TYPE_CHECKING:
     from dibs.engine.survey import GpuUse
@@ -27,6 +29,7 @@ _PATIENCE = 0.3  # seconds for the daemon's marks; without them the table is sti
 _EPILOG = """\b
 Examples:
   dibs gpus                      one line per GPU
+  dibs gpus --on slurm           one line per node of the cluster
   dibs gpus --json | jq -r '.[] | select(.state == "free") | .index'
   dibs gpus release 0            end the job of yours that holds GPU 0, after asking
   dibs gpus drain 1              the queue starts nothing more on GPU 1; what runs goes on
@@ -39,12 +42,22 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print an object: t
 
 
 @click.group(invoke_without_command=True, epilog=_EPILOG)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list, one object per GPU.")
+@click.option(
+    "--on",
+    type=click.Choice(PLACES),
+    default=LOCAL,
+    help="Whose GPUs: those of this machine (local), or the nodes of a cluster (slurm).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list, one object per GPU or node.")
 @click.pass_context
-def gpus(ctx: click.Context, as_json: bool) -> int:
+def gpus(ctx: click.Context, on: str, as_json: bool) -> int:
     """Show every GPU: memory, load, who holds it, who waits, and processes without a lease."""
     if ctx.invoked_subcommand is not None:
+        if on != LOCAL:
+            raise click.UsageError(f"`dibs gpus {ctx.invoked_subcommand}` is for the GPUs of this machine", ctx)
         return 0
+    if on != LOCAL:
+        return _nodes(on, as_json)
     from dibs.build import build_leases
     from dibs.cli.output import say
 
@@ -153,6 +166,24 @@ def _act(action: str, ids: Sequence[str], done: str, as_json: bool, why: str = "
         say(f"GPU {one_line(str(one), 60)} {done}")
     if not changed:
         say(f"dibs: nothing to {action}: it was so already")
+    return 0
+
+
+def _nodes(on: str, as_json: bool) -> int:
+    """The machines of another system. It is asked by us: there may be no daemon."""
+    from dibs.backends.nodes import node_object
+    from dibs.build import build_backend
+    from dibs.cli.node_table import node_table
+    from dibs.cli.output import say, show, show_json
+    from dibs.settings import load_settings
+
+    nodes = build_backend(on, os.environ, load_settings(os.environ)).nodes()
+    if as_json:
+        show_json([node_object(node) for node in nodes])
+    elif nodes:
+        show("\n".join(node_table(nodes)))
+    else:
+        say(f"dibs: no node to show: {on.capitalize()} has none that you may see")
     return 0
 
 

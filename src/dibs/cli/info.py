@@ -75,7 +75,11 @@ def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "project", job["project"]
     yield "tags", ", ".join(job["tags"])
     yield "user", job["user"]
-    yield "GPUs", ", ".join(cards(job))
+    yield "on", job.get("on", "")
+    for name, told in job.get("on_options", {}).items():
+        yield name, told
+    yield "node", job.get("node", "")
+    yield "GPUs", job["node_gpus"] if job.get("node") else ", ".join(cards(job))
     yield "pid", str(last.get("pid") or "") if job["state"] not in OVER else ""
     yield "queued", show_moment(job["queued_at"])
     yield "started", show_moment(job["started_at"]) if job["started_at"] else ""
@@ -174,7 +178,7 @@ def _files(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _attempts(job: Mapping[str, Any]) -> list[str]:
     from dibs.cli.output import styled, table, terminal_width
     from dibs.cli.times import show_moment
-    from dibs.cli.words import cards
+    from dibs.cli.words import place
     from dibs.model.units import show_duration, show_size
 
     if not job.get("attempts_list"):
@@ -182,9 +186,9 @@ def _attempts(job: Mapping[str, Any]) -> list[str]:
     rows = [
         (
             str(one["number"]),
-            ",".join(cards(one)) or "-",
+            place(one) or "-",
             str(one.get("pid") or "-"),
-            show_moment(one["started_at"]),
+            "-" if _waits_elsewhere(one) else show_moment(one["started_at"]),
             "-" if one["seconds"] is None else show_duration(one["seconds"]),
             "-" if one.get("cpu_seconds") is None else show_duration(one["cpu_seconds"]),
             "-" if one.get("max_rss_bytes") is None else show_size(one["max_rss_bytes"]),
@@ -198,6 +202,11 @@ def _attempts(job: Mapping[str, Any]) -> list[str]:
     heading, *lines = table(headings, rows, width=width, shrink=7, drop=(5, 6, 2))
     more = [f"  {styled(f'and {earlier} earlier: --json has them all', 'dim')}"] if earlier else []
     return ["", f"  {styled(heading, 'bold')}", *(f"  {line}" for line in lines), *more]
+
+
+def _waits_elsewhere(attempt: Mapping[str, Any]) -> bool:
+    """Whether it was handed to another system and has not begun there."""
+    return bool(attempt.get("backend")) and not attempt.get("node")
 
 
 def _card(client: "Client", job: Mapping[str, Any]) -> Iterator[str]:

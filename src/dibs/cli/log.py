@@ -51,7 +51,8 @@ def log(reference: str, follow: bool, err: bool, lines: int | None, attempt: int
     daemon = Patient(client, say)
     number = find_job(client, reference)
     job = client.job(number)
-    if not follow and not job["attempts"]:
+    begun = job["attempts"] - (job["state"] == "submitted")  # the last one waits at another system
+    if not follow and not begun:
         from dibs.cli.why import waits
 
         state = "it was cancelled before it started" if job["state"] == "cancelled" else waits(client.why(number))
@@ -60,7 +61,7 @@ def log(reference: str, follow: bool, err: bool, lines: int | None, attempt: int
         )
     shown = _Shown(daemon, number, _streams(job, err, raw, follow), lines)
     if not follow:
-        shown.all_of(attempt)
+        shown.all_of(attempt or (begun if job["state"] == "submitted" else None))
         return 0
     try:
         return shown.follow(attempt)

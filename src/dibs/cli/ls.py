@@ -11,7 +11,7 @@ import click
 from dibs.cli.filters import filter_options, query_of
 from dibs.cli.options import count
 from dibs.cli.references import REF
-from dibs.cli.words import OVER, RUNNING
+from dibs.cli.words import OVER, RUNNING, WAITING
 from dibs.errors import BadInput
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _LEAVE = (5, 3, 2, 4)  # on a narrow terminal: the command first, then GPUs, nam
 # The parts of the table, from top to bottom: what is asked for, and in which order.
 _PARTS = {
     "running": ((RUNNING, "newest"),),
-    "waiting": ((("queued",), "turn"), (("held",), "newest")),
+    "waiting": ((("submitted",), "oldest"), (("queued",), "turn"), (("held",), "newest")),
     "over": ((OVER, "ended"),),
 }
 
@@ -184,7 +184,7 @@ def _reasons(client: "Client", jobs: Sequence[Mapping[str, Any]]) -> dict[int, s
     from dibs.errors import NoSuchJob
 
     reasons = {}
-    for job in [job for job in jobs if job["state"] in ("queued", "held")][:_HEADS]:
+    for job in [job for job in jobs if job["state"] in WAITING][:_HEADS]:
         try:
             answer = client.why(job["id"])
         except NoSuchJob:  # somebody cleaned up in between
@@ -240,7 +240,7 @@ def _table(jobs: Sequence[Mapping[str, Any]], reasons: Mapping[int, str], width:
 
 def _cells(job: Mapping[str, Any]) -> tuple[str, ...]:
     from dibs.cli.output import one_line
-    from dibs.cli.words import cards, ending, number, seconds_so_far
+    from dibs.cli.words import ending, number, place, seconds_so_far
     from dibs.model.units import show_duration
 
     how, seconds = ending(job), seconds_so_far(job)
@@ -249,7 +249,7 @@ def _cells(job: Mapping[str, Any]) -> tuple[str, ...]:
         number(job),
         f"{job['state'].replace('_', ' ')}{f': {how}' if how else ''}",
         name or "-",
-        ",".join(cards(job)) or "-",
+        place(job) or "-",
         "-" if seconds is None else show_duration(seconds),
         one_line(job["command"], 4000),
     )

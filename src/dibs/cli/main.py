@@ -42,6 +42,7 @@ _COMMANDS = {
     "simulate": ("dibs.cli.simulate:simulate", "Try the policy on a trace of jobs, in virtual time."),
     "doctor": ("dibs.cli.doctor:doctor", "Look at what dibs stands on, and say what to do."),
     "daemon": ("dibs.cli.daemon:daemon", "Start, stop and watch the queue's daemon."),
+    "cluster": ("dibs.cli.cluster:cluster", "Make a private Slurm of several servers, over ssh."),
     "config": ("dibs.cli.config:config", "Show and change settings."),
     "completion": ("dibs.cli.completion:completion", "Print the script that completes words in your shell."),
 }

@@ -82,6 +82,7 @@ Exit status: 0 all succeeded, 1 something failed, 2 bad usage, 75 no GPU now (--
 @shared.SAMPLES
 @shared.SHELL
 @shared.WORKDIR
+@click.option("--on", metavar="PLACE", hidden=True)
 @click.option("--raw", is_flag=True, help="Show the jobs' output without tags.")
 @click.option("-q", "--quiet", is_flag=True, help="Show failures only.")
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines instead.")
@@ -181,6 +182,11 @@ class _Run:
     def _check(self) -> None:
         """Refuse combinations that cannot be meant."""
         options = self._options
+        if options["on"] not in (None, "local"):
+            raise BadInput(
+                "`dibs run` runs commands here and now, and nowhere else",
+                remedy="`dibs add --on slurm -- COMMAND` hands them to Slurm",
+            )
         if options["gpus"] is not None and options["gpus_file"]:
             raise BadInput("--gpus and --gpus-file were both given", remedy="one of them names the GPUs")
         if options["gpus"] is not None and not options["gpus"].strip():

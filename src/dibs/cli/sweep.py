@@ -10,6 +10,7 @@ import click
 
 from dibs.cli import options as shared
 from dibs.cli.commands import TakesCommand, open_closed_streams
+from dibs.cli.elsewhere import HEADING, NAMES, elsewhere_options
 from dibs.cli.options import count
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ Examples:
   dibs sweep -p lr 0.1 0.01 -p seed 1..5 -- python train.py --lr {lr} --seed {seed}
   dibs sweep sweep.yaml --samples 100       the same as a file, or one of Weights & Biases
   dibs sweep ... --dry-run                  how many points there are, and the first commands
+  dibs sweep ... --on slurm --parallel 50   its trials on the cluster
   dibs sweep show                           the best trials, what mattered, the command to paste
   dibs sweep resume --samples 80            more of the same search
 
@@ -88,8 +90,8 @@ class _SweepCommand(TakesCommand):
         width = max(map(len, _VERBS))
         with formatter.section("Look and change"):
             formatter.write_dl([(name.ljust(width), about) for name, (_, about) in _VERBS.items()])
-        parts = {name: part for part, names in _PARTS.items() for name in names}
-        sections: dict[str, list[tuple[str, str]]] = {part: [] for part in (*_PARTS, "Every trial")}
+        parts = {name: part for part, names in (*_PARTS.items(), (HEADING, NAMES)) for name in names}
+        sections: dict[str, list[tuple[str, str]]] = {part: [] for part in (*_PARTS, "Every trial", HEADING)}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
@@ -173,6 +175,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "l
 @shared.WORKDIR
 @shared.SNAPSHOT
 @shared.SHELL
+@elsewhere_options
 @click.option("--dry-run", is_flag=True, help="Start nothing; say how many points there are, and show the first.")
 @click.option("--wait", is_flag=True, help="Follow it to its end.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the number.")
@@ -241,13 +244,16 @@ class _Sweep:
         from dibs.cli.wishes import request_of
         from dibs.client.requests import NOTHING, difference
         from dibs.inputs.wishes import apply_wishes
+        from dibs.model.places import LOCAL
 
         request = request_of({**_NOT_HERE, **self._options, "name": ""}, datetime.now())
         if wishes:
+            # Here nobody asks for a partition.
+            said = {*self._given, *(NAMES if self._options["on"] == LOCAL else ())}
             unsaid = {
                 word: wish
                 for word, wish in wishes.items()
-                if word == "env" or _OPTION_OF.get(word, word) not in self._given
+                if word == "env" or _OPTION_OF.get(word, word) not in said
             }
             wished = apply_wishes(replace(request, env=()), unsaid)
             request = replace(wished, env=tuple({**dict(wished.env), **dict(request.env)}.items()))

@@ -1,4 +1,4 @@
-"""`dibs export` and `import`: jobs as JSON lines, from one queue to another."""
+"""`dibs export` and `import`: jobs as JSON lines, from one queue to another; or one as a batch script."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _KEYS = frozenset(
         "vram_bytes",
         *("gpu_type", "cpus", "mem_bytes", "only", "prefer", "time_limit_seconds", "grace_seconds", "priority"),
         *("retries", "retry_on", "restartable", "tags", "after", "begin_at", "output", "umask", "hold", "array"),
-        *("bind", "notify", "checkpoint", "once", "warm"),
+        *("bind", "notify", "checkpoint", "once", "warm", "on", "on_options"),
     )
 )
 
@@ -38,22 +38,60 @@ Examples:
   dibs export > jobs.jsonl
   dibs export --state waiting | ssh other dibs import -
   dibs export 3-9 --project a
+  dibs export --sbatch 17 > job.sh      for sbatch, without dibs; 17_ is the array 17
 """,
 )
 @click.argument("references", nargs=-1, type=REF, metavar="[REF...]")
 @filter_options
-def export_jobs(references: Sequence[str], **options: Any) -> int:
+@click.option("--sbatch", is_flag=True, help="Print a job, or an array, as a script that runs without dibs.")
+@click.option("--environment", is_flag=True, help="With --sbatch: all variables it was added with, also secrets.")
+@click.option("-o", "--output", metavar="FILE", help="With --sbatch: write it to this file.")
+def export_jobs(
+    references: Sequence[str], sbatch: bool, environment: bool, output: str | None, **options: Any
+) -> int:
     """Print jobs as JSON lines that `dibs import` takes, oldest first."""
     from dibs.cli.asking import ask_daemon
     from dibs.cli.output import show
     from dibs.cli.references import as_ranges, find_jobs
 
+    if sbatch:
+        if not references or query_of(options):
+            raise BadInput("a script is for one job or for one array", remedy="dibs export --sbatch 17, or 17_")
+        return _export_script(references, environment, output)
+    if environment or output:
+        raise BadInput("--environment and -o are for --sbatch", remedy="dibs export > FILE")
     client = ask_daemon()
     query = query_of(options)
     if references:
         query["ids"] = as_ranges(find_jobs(client, references))
     for job in client.export(**query):
         show(json.dumps(job))
+    return 0
+
+
+def _export_script(references: Sequence[str], environment: bool, output: str | None) -> int:
+    from dibs.cli.asking import ask_daemon
+    from dibs.cli.output import put, say
+    from dibs.cli.references import as_ranges, find_jobs
+    from dibs.cli.sbatch_script import script_of
+
+    client = ask_daemon()
+    numbers = find_jobs(client, references)
+    jobs = sorted(client.jobs(ids=as_ranges(numbers)), key=lambda job: job["id"])
+    first = next(iter(client.export(ids=str(jobs[0]["id"]))))
+    script = script_of(jobs, client.environment(jobs[0]["id"]), first.get("umask"), environment)
+    data = script.text.encode("utf-8", "surrogateescape")
+    if output is None:
+        put(1, data)
+    else:
+        try:
+            # For our eyes only: somebody's variables stand in it.
+            with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise BadInput(f"cannot write {output!r}: {error.strerror}", remedy="name another file") from None
+    for one in script.left_out:
+        say(f"dibs: {one}")
     return 0
 
 

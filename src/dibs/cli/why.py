@@ -39,7 +39,7 @@ def why(references: Sequence[str], as_json: bool) -> int:
 def sentence(job: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
     """`job 17 waits for 2 GPUs: ...`; of a job that does not wait, what it does instead."""
     from dibs.cli.output import one_line
-    from dibs.cli.words import OVER, RUNNING, called, cards, explanation, how_it_ended, seconds_so_far
+    from dibs.cli.words import OVER, RUNNING, called, explanation, how_it_ended, seconds_so_far
     from dibs.model.units import show_duration
 
     who = f"job {called(job)}"
@@ -47,9 +47,19 @@ def sentence(job: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
         how, told = how_it_ended(job), one_line(explanation(job), 500)
         return f"{who} does not wait: it {how}{f': {told}' if told and told not in how else ''}"
     if job["state"] in RUNNING:
-        where = f" on GPU {', '.join(cards(job))}" if cards(job) else ""
-        return f"{who} does not wait: it runs{where} for {show_duration(seconds_so_far(job))}"
+        return f"{who} does not wait: it runs{_where(job)} for {show_duration(seconds_so_far(job))}"
     return f"{who} {waits(answer)}"
+
+
+def _where(job: Mapping[str, Any]) -> str:
+    """` on GPU 0, 1`, or ` on node n1, GPU 0,1`."""
+    from dibs.cli.output import one_line
+    from dibs.cli.words import cards
+
+    if node := job.get("node"):
+        gpus = job.get("node_gpus")
+        return f" on node {one_line(node, 60)}{f', GPU {one_line(gpus, 60)}' if gpus else ''}"
+    return f" on GPU {', '.join(cards(job))}" if cards(job) else ""
 
 
 def waits(answer: Mapping[str, Any]) -> str:
@@ -59,7 +69,7 @@ def waits(answer: Mapping[str, Any]) -> str:
 
     reason = answer.get("reason")
     if not reason:
-        return "starts next"
+        return "waits at Slurm" if answer.get("state") == "submitted" else "starts next"
     told = one_line(reason["sentence"], 1000)
     if answer.get("starts_at") and "until about" not in told:
         told += f"; it may start at about {about(answer['starts_at'])}"

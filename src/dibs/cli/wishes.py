@@ -17,6 +17,7 @@ def request_of(options: Mapping[str, Any], now: datetime) -> "Request":
     """What every job of this call has in common."""
     from dataclasses import replace
 
+    from dibs.cli.elsewhere import told
     from dibs.cli.gather import umask
     from dibs.client.requests import NOTHING
     from dibs.model.jobs import Wishes
@@ -59,6 +60,8 @@ def request_of(options: Mapping[str, Any], now: datetime) -> "Request":
         notify=options["notify"] or "",
         once=options["once"],
         warm=options["warm"],
+        on=options["on"] or "",
+        on_options=tuple(told(options).items()),
     )
 
 

@@ -9,8 +9,8 @@ from dibs.cli.times import moment
 
 Job = Mapping[str, Any]
 
-WAITING = ("queued", "held")
-RUNNING = ("starting", "running", "suspended")
+WAITING = ("queued", "submitted", "held")
+RUNNING = ("running", "suspended")
 # Of the others the log itself says more than we could.
 _EXPLAINED = (
     *("start error", "dependency", "lost", "killed", "gpu-fault"),
@@ -19,7 +19,6 @@ _EXPLAINED = (
 OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
 STATES = (*WAITING, *RUNNING, *OVER)
 COLOURS = {
-    "starting": "green",
     "running": "green",
     "suspended": "yellow",
     "held": "yellow",
@@ -52,6 +51,14 @@ def called(job: Job) -> str:
 def cards(job: Job) -> list[str]:
     """The GPUs of a job or of an attempt, as people write them: `0`, or `0:1` for a part."""
     return [str(one) for one in job.get("gpu_numbers") or job.get("gpus") or ()]
+
+
+def place(job: Job) -> str:
+    """Where a job or an attempt has its GPUs: `0,1` of this machine, `n1:0,1` or `n1` of a node; else empty."""
+    if node := job.get("node"):
+        gpus = one_line(job.get("node_gpus") or "", 60)
+        return f"{one_line(node, 60)}:{gpus}" if gpus else one_line(node, 60)
+    return ",".join(cards(job))
 
 
 def ending(job: Job) -> str:

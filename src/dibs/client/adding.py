@@ -34,6 +34,7 @@ class Sent(NamedTuple):
 
     ranges: tuple[tuple[int, int], ...]
     is_new: bool
+    notes: tuple[str, ...] = ()  # what may hold them up
 
     @property
     def shown(self) -> str:
@@ -63,6 +64,7 @@ def send(
         check_wishes(client, batches, defaults=defaults)
     key = os.urandom(16).hex()
     ranges: list[tuple[int, int]] = []
+    notes: dict[str, None] = {}
     is_new = False
     for number, chunk in enumerate(chunks):
         try:
@@ -86,7 +88,8 @@ def send(
             ) from end
         _join(ranges, answer["first"], answer["last"])
         is_new = is_new or answer["is_new"]
-    return Sent(tuple(ranges), is_new)
+        notes |= dict.fromkeys(answer.get("notes", ()))
+    return Sent(tuple(ranges), is_new, tuple(notes))
 
 
 def check_wishes(client: Client, batches: Iterable[Batch], *, defaults: Mapping[str, Any]) -> None:

@@ -77,11 +77,14 @@ _FIELDS = {
     "notify": "notify",
     "once": "once",
     "warm": "warm",
+    "on": "on",
+    "on_options": "on_options",
 }
 _READY: dict[str, Any] = {
     "share": lambda share: None if share is None else str(share),
     "shape": lambda shape: AUTO if shape else None,
     "env": dict,
+    "on_options": dict,
     "after": lambda after: [{"job": one.job, "kind": str(one.kind)} for one in after],
     "begin": lambda begin: None if begin is None else moment(begin),
     "array": lambda array: None if array is None else {"task": array.task, "most": array.most},

@@ -27,6 +27,7 @@ _KEPT = frozenset(
     (
         *("HOME", "PATH", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "DBUS_SESSION_BUS_ADDRESS"),
         *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE"),
+        "SLURM_CONF",
     )
 )
 _KEPT_FAMILIES = ("DIBS_", "XDG_", "LC_")
@@ -37,7 +38,7 @@ _OF_A_JOB = frozenset(
         *("DIBS_CHECKPOINT_DIR", "DIBS_NO_START", READY_FD, OUTER_LEASES),
     )
 )
-_PATHS = ("DIBS_STATE", "DIBS_LEASES", "DIBS_SOCKET")
+_PATHS = ("DIBS_STATE", "DIBS_LEASES", "DIBS_SOCKET", "SLURM_CONF")
 _FAKE = "fake:"
 
 

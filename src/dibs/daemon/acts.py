@@ -19,6 +19,7 @@ from dibs.engine.queue import Changed
 from dibs.errors import BadInput, NoSuchJob
 from dibs.inputs.checks import check_request, environment_size
 from dibs.model.jobs import OVER, Job, JobId, Request, State
+from dibs.model.places import check_place
 from dibs.store.listing import Filter
 
 _PORTION = 1000  # jobs changed in one go
@@ -70,7 +71,9 @@ def acts_routes(desk: Desk) -> APIRouter:
         request = apply(job.request, wishes) if wishes else None
         if request is not None:
             _check_change(job, wishes, request)
+            check_place(request)
             check_request(request, environment_size(desk.store.listing.environment(job.environment)))
+            await desk.away.check([request])
         before = body.get("before")
         if before is not None and body.get("top"):
             raise BadInput("a job stands at the top or before another one, not both", remedy="choose one")

@@ -26,6 +26,8 @@ _STATUS = {
     "not-allowed": 403,
     "no-such-job": 404,
     "no-such-sweep": 404,
+    "no-backend": 404,
+    "backend-silent": 503,
     "conflict": 409,
     "log-gone": 410,
     "folder-in-use": 409,

@@ -19,6 +19,7 @@ from dibs.daemon.jobs import jobs_routes
 from dibs.daemon.lines import lines_routes
 from dibs.daemon.log import log_routes
 from dibs.daemon.metrics import Tally, metrics_routes
+from dibs.daemon.nodes import nodes_routes
 from dibs.daemon.status import status_routes
 from dibs.daemon.sweeps import sweeps_routes
 from dibs.daemon.timeline import timeline_routes
@@ -78,6 +79,7 @@ def _app_with_routes(desk: Desk, tally: Tally) -> FastAPI:
         events_routes(desk),
         gpus_routes(desk),
         history_routes(desk.history),
+        nodes_routes(desk),
         timeline_routes(desk),
         metrics_routes(desk, tally),
         door_routes(desk),

@@ -27,7 +27,7 @@ async def clean_up(desk: Desk, before: float, states: Sequence[State], project: 
     if removed:
         _throw_away_unused(desk)
         with contextlib.suppress(TimeoutError):
-            await aside(lambda: empty_trash(desk.engine.place), _PATIENCE, "cleaner")
+            await aside(lambda: _empty_all(desk), _PATIENCE, "cleaner")
     return removed
 
 
@@ -41,12 +41,12 @@ def _throw_away(desk: Desk, jobs: Sequence[Job]) -> None:
     On the loop, and by renaming: a thread that removed a folder by its name would follow one that the next attempt
     has taken over in the meantime.
     """
-    place = desk.engine.place
-    for job in jobs:
-        folders = [place.attempt_folder(job.id, number) for number in range(1, job.attempts + 1)]
-        desk.engine.let_go_of(folders)
-        for folder in [*folders, place.checkpoint_folder(job.id)]:
-            _to_trash(place, folder)
+    for place in _places(desk):
+        for job in jobs:
+            folders = [place.attempt_folder(job.id, number) for number in range(1, job.attempts + 1)]
+            desk.engine.let_go_of(folders)
+            for folder in [*folders, place.checkpoint_folder(job.id)]:
+                _to_trash(place, folder)
 
 
 def _throw_away_unused(desk: Desk) -> None:
@@ -67,7 +67,18 @@ def _throw_away_unused(desk: Desk) -> None:
 def _forget(desk: Desk, jobs: Sequence[Job]) -> None:
     for job in jobs:
         desk.results.forget(job)
-    empty_trash(desk.engine.place)
+    _empty_all(desk)
+
+
+def _empty_all(desk: Desk) -> None:
+    for place in _places(desk):
+        empty_trash(place)
+
+
+def _places(desk: Desk) -> list[Place]:
+    """Wherever attempts left something: here, and what other systems see of our files."""
+    away = desk.engine.away
+    return [desk.engine.place, *(away.places if away is not None else ())]
 
 
 def _to_trash(place: Place, path: str) -> None:

@@ -11,11 +11,13 @@ from dibs.daemon.views import Views
 from dibs.engine.driver import Driver
 from dibs.errors import BadInput
 from dibs.model.jobs import JobId
+from dibs.model.places import LOCAL
 from dibs.store.rows import AttemptRow, JobRow
 from dibs.store.store import Store
 
 if TYPE_CHECKING:
     from dibs.daemon.door import Door
+    from dibs.engine.away.away import Away
     from dibs.engine.browse import BrowsableFolders
     from dibs.engine.engine import Engine
     from dibs.engine.health import Health
@@ -50,6 +52,13 @@ class Desk:
     stop: Callable[[bool], None]  # whether the jobs end too
     most_streams: int = 64
     keep_logs: int | None = None  # bytes of all output together; None: all is kept
+    default_backend: str = LOCAL  # where jobs run that do not say so
+
+    @property
+    def away(self) -> "Away":
+        """Whoever knows other systems: a daemon's engine does."""
+        assert self.engine.away is not None
+        return self.engine.away
 
     def job(self, row: JobRow) -> dict[str, Any]:
         return job_object(row, self.user, self.engine.usage_of((row.job.id, row.job.attempts)))

@@ -39,9 +39,9 @@ def gpus_routes(desk: Desk) -> APIRouter:
         if why and body["action"] != "drain":
             raise BadInput(f"`{body['action']}` needs no reason", remedy="leave out `why`")
         if body["action"] == "drain":
-            changed = desk.queue.drain(gpus, why)
+            changed = desk.queue.pool.drain(gpus, why)
         elif body["action"] == "undrain":
-            changed = desk.queue.undrain(gpus)
+            changed = desk.queue.pool.undrain(gpus)
         else:
             changed = await _change_pool(desk, body["action"] == "add", gpus)
         desk.news.came()
@@ -54,10 +54,10 @@ def gpus_routes(desk: Desk) -> APIRouter:
 async def _change_pool(desk: Desk, is_more: bool, gpus: list[str]) -> list[str]:
     """The keys of the cards that came or went."""
     before = {card.gpu.key for card in desk.engine.cards.pool.cards}
-    text = desk.queue.pool_with(gpus) if is_more else desk.queue.pool_without(gpus)
+    text = desk.queue.pool.with_more(gpus) if is_more else desk.queue.pool.without(gpus)
     # Through the watcher: a fault that is read here must not be lost for the queue.
-    pool = await aside(lambda: desk.queue.resolve(text, desk.driver.watcher), _DRIVER_PATIENCE, "pool")
-    desk.queue.set_pool(text, pool)
+    pool = await aside(lambda: desk.queue.pool.resolve(text, desk.driver.watcher), _DRIVER_PATIENCE, "pool")
+    desk.queue.pool.set(text, pool)
     return sorted(before ^ {card.gpu.key for card in pool.cards})
 
 

@@ -99,23 +99,27 @@ def jobs_routes(desk: Desk) -> APIRouter:
     async def add(body: Annotated[models.NewJobs, Body()]) -> Response:
         """Add jobs. They are durable when the numbers come back."""
         environment, defaults = ground_of(desk, body)
+        requests = requests_of(body["jobs"], defaults, environment, desk.default_backend)
+        notes = await desk.away.check(requests)
         added = desk.queue.add(
             Submission(
                 key=body["key"],
-                requests=requests_of(body["jobs"], defaults, environment),
+                requests=requests,
                 environment=environment,
                 code=body.get("code"),
             )
         )
         desk.news.came()
-        numbers = {"first": added.first, "last": added.last, "is_new": added.is_new}
+        numbers = {"first": added.first, "last": added.last, "is_new": added.is_new, "notes": notes}
         return Answer(numbers, 201 if added.is_new else 200)
 
     @routes.post("/v1/jobs/check", responses={200: {"model": objects.Prospects}, **errors(404, 409, 413, 503)})
     async def check(body: Annotated[models.Check, Body()]) -> Response:
         """Where and when jobs would start. Nothing is stored."""
         environment, defaults = ground_of(desk, body)
-        prospects = desk.queue.check(requests_of(body["jobs"], defaults, environment))
+        requests = requests_of(body["jobs"], defaults, environment, desk.default_backend)
+        prospects = desk.queue.check(requests)
+        await desk.away.check(requests)
         return Answer(
             {
                 "prospects": [

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Response
 
 from dibs.daemon.answers import errors
 from dibs.daemon.desk import Desk
+from dibs.daemon.nodes import known_nodes
 from dibs.model.events import Ended, Event
 
 _MOST_PROJECTS = 1000  # that get a line of their own
@@ -47,6 +48,6 @@ def metrics_routes(desk: Desk, tally: Tally) -> APIRouter:
         """The queue in numbers, for Prometheus."""
         from dibs.daemon.prometheus import CONTENT_TYPE, exposition  # a megabyte that only those who ask pay
 
-        return Response(exposition(desk, tally), media_type=CONTENT_TYPE)
+        return Response(exposition(desk, tally, await known_nodes(desk)), media_type=CONTENT_TYPE)
 
     return routes

@@ -46,7 +46,7 @@ Like = Id | Literal["daemon"] | None
 StateName = Literal[
     "queued",
     "held",
-    "starting",
+    "submitted",
     "running",
     "suspended",
     "succeeded",
@@ -113,6 +113,8 @@ class NewJob(TypedDict, total=False):
     checkpoint: NewCheckpoint | None
     once: Name
     warm: Annotated[list[Name], Field(max_length=32)]
+    on: Literal["", "local", "slurm"]  # left out: where the setting `default_backend` says; empty: this machine
+    on_options: Annotated[dict[Name, Name], Field(max_length=32)]
 
 
 @with_config(_STRICT)

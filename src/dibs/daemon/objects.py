@@ -8,6 +8,7 @@ from dibs.daemon.models import Moment, StateName
 
 Counts = dict[StateName, int]
 GpuState = Literal["free", "held", "busy", "drained", "quarantined", "stale", "lost", "missing", "silent"]
+NodeState = Literal["free", "used", "full", "out"]
 
 
 class Problem(TypedDict):
@@ -95,12 +96,16 @@ class JobObject(TypedDict):
     array: ArrayObject | None
     once: str
     warm: list[str]
+    on: str  # the system that runs it: `slurm`; empty: this machine
+    on_options: dict[str, str]  # what that system is told: its partition, account, ...
     notify: str
     checkpoint: CheckpointObject | None
     output: str
     attempts: int
     gpus: list[int]
     gpu_numbers: list[str]  # as people write them: `0`, or `0:1` for a part of a card
+    node: str  # the machine of its last attempt, where another system ran it
+    node_gpus: str  # the cards that it had there, as that machine counts them: `0,1`
     queued_at: Moment
     started_at: Moment | None
     ended_at: Moment | None
@@ -136,7 +141,10 @@ class AttemptObject(TypedDict):
     message: str
     folder: str
     boot_id: str
-    pid: int | None
+    backend: str  # the system that it was handed to; empty: this machine
+    node: str  # the machine over there; empty: not known yet
+    node_gpus: str  # its cards there, as that machine counts them: `0,1`
+    pid: int | None  # on this machine
     cpu_seconds: float | None
     max_rss_bytes: int | None
     usage: UsageObject | None
@@ -205,12 +213,14 @@ class Status(TypedDict):
     counts: Counts
     gpus: str
     driver: str
+    default_backend: str  # where jobs run that do not say so: `local` or `slurm`
 
 
 class AddedBody(TypedDict):
     first: int
     last: int
     is_new: bool
+    notes: list[str]  # what may hold them up, one sentence each
 
 
 class ProspectObject(TypedDict):
@@ -312,6 +322,50 @@ class Gpus(TypedDict):
     pool: str
 
 
+class NodeGpusObject(TypedDict):
+    type: str  # empty: nobody tells
+    total: int
+    used: int
+
+
+class NodeJob(TypedDict):
+    """A job of this queue that runs on a node."""
+
+    id: int
+    name: str
+    gpus: str  # as that machine counts them: `0,1`; empty: not known, or none
+
+
+class NodeObject(TypedDict):
+    """A machine of another system."""
+
+    name: str
+    state: NodeState  # out: no job of ours can start there
+    says: str  # what the other system calls it: `partly in use`, `drained`
+    why: str  # it is out
+    gpus: list[NodeGpusObject]
+    shards: int  # parts into which its cards are divided; 0: they are not
+    cpus: int
+    cpus_used: int
+    memory_bytes: int
+    memory_used_bytes: int
+    partitions: list[str]
+    jobs: list[NodeJob]
+
+
+class BackendObject(TypedDict):
+    """Another system that jobs are handed to."""
+
+    name: str
+    trouble: str  # why it cannot be asked; empty: it answers
+    remedy: str
+    nodes: list[NodeObject]
+
+
+class Nodes(TypedDict):
+    backends: list[BackendObject]
+
+
 class LogLines(TypedDict):
     """Output as people read it: progress bars folded, long lines cut, holes named."""
 
@@ -363,6 +417,8 @@ class SpanObject(TypedDict):
     project: str
     user: str
     gpus: list[int]
+    node: str  # the machine, where another system ran it
+    node_gpus: str  # its cards there: `0,1`
     started_at: Moment
     ended_at: Moment | None
     state: StateName

@@ -1,7 +1,7 @@
 """The queue in the words of Prometheus: what is there is counted when somebody asks."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
 from prometheus_client import CollectorRegistry
@@ -10,6 +10,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from prometheus_client.exposition import generate_latest
 
 from dibs import __version__
+from dibs.backends.nodes import counts
+from dibs.backends.protocol import Node
 from dibs.daemon.desk import Desk
 from dibs.daemon.gpus import gpu_objects
 from dibs.daemon.metrics import Tally
@@ -19,16 +21,20 @@ from dibs.model.jobs import State
 __all__ = ["CONTENT_TYPE", "exposition"]
 
 
-def exposition(desk: Desk, tally: Tally) -> bytes:
+Nodes = Mapping[str, Sequence[Node]]  # of each backend that answers
+
+
+def exposition(desk: Desk, tally: Tally, nodes: Nodes) -> bytes:
     registry = CollectorRegistry()
-    registry.register(_Collector(desk, tally))
+    registry.register(_Collector(desk, tally, nodes))
     return generate_latest(registry)
 
 
 class _Collector:
-    def __init__(self, desk: Desk, tally: Tally) -> None:
+    def __init__(self, desk: Desk, tally: Tally, nodes: Nodes) -> None:
         self._desk = desk
         self._tally = tally
+        self._nodes = nodes
 
     def describe(self) -> list[Metric]:
         return []  # asked at registration; without it everything would be counted once for nothing
@@ -48,6 +54,7 @@ class _Collector:
         for name in get_args(GpuState):
             gpus.add_metric([name], states.get(name, 0))
         yield gpus
+        yield from _away(self._nodes)
         yield CounterMetricFamily("dibs_events", "Events since the start.", value=self._tally.events)
         attempts = CounterMetricFamily("dibs_attempts_ended", "Attempts that ended, by cause.", labels=["cause"])
         for cause, number in sorted(self._tally.attempts.items()):
@@ -61,6 +68,21 @@ class _Collector:
         for project, joules in sorted(self._tally.joules.items()):
             energy.add_metric([_label(project)], joules)
         yield energy
+
+
+def _away(nodes: Nodes) -> Iterator[Metric]:
+    """The machines of other systems; nothing of one that does not answer."""
+    by_state = GaugeMetricFamily("dibs_nodes", "Nodes of other systems by state.", labels=["backend", "state"])
+    cards = GaugeMetricFamily("dibs_node_gpus", "GPUs of nodes that can be used.", labels=["backend", "use"])
+    for name, machines in nodes.items():
+        for state, number in counts(machines).items():
+            by_state.add_metric([name, state], number)
+        groups = [gpus for node in machines if node.is_usable for gpus in node.gpus]
+        used = sum(gpus.used for gpus in groups)
+        cards.add_metric([name, "used"], used)
+        cards.add_metric([name, "free"], sum(gpus.total for gpus in groups) - used)
+    if nodes:
+        yield from (by_state, cards)
 
 
 def _label(project: str) -> str:

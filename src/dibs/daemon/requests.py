@@ -11,17 +11,23 @@ from dibs.daemon.models import NewJob
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_request, check_text, environment_size
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
+from dibs.model.places import LOCAL, check_place
 from dibs.model.pool import is_gpu_id
 from dibs.model.units import parse_share
 from dibs.model.warm import check_modules
 
 
-def requests_of(jobs: Sequence[NewJob], defaults: NewJob, environment: Mapping[str, str]) -> tuple[Request, ...]:
-    """Each job as its own keys on top of the defaults. A thousand that differ in their command share the rest."""
+def requests_of(
+    jobs: Sequence[NewJob], defaults: NewJob, environment: Mapping[str, str], place: str = LOCAL
+) -> tuple[Request, ...]:
+    """Each job as its own keys on top of the defaults. A thousand that differ in their command share the rest.
+
+    `place` is where those run that do not say.
+    """
     for key, value in environment.items():
         check_variable(key, value)
     size = environment_size(environment)
-    base = apply(_NOTHING, defaults)
+    base = apply(replace(_NOTHING, on=_place(place, "on")), defaults)
     # Not dataclasses.replace: it looks at two dozen fields again for every one of a hundred thousand jobs.
     shared = {field.name: getattr(base, field.name) for field in fields(base) if field.name != "command"}
     shell = defaults.get("shell", "bash")
@@ -33,6 +39,7 @@ def requests_of(jobs: Sequence[NewJob], defaults: NewJob, environment: Mapping[s
             else:
                 request = apply(base, _with_its_shell(job, defaults))
             check_request(request, size)
+            check_place(request)
         except BadInput as error:
             if len(jobs) == 1:
                 raise
@@ -52,6 +59,8 @@ def apply(request: Request, job: Mapping[str, Any]) -> Request:
         elif key in _OF_REQUEST:
             field, read = _OF_REQUEST[key]
             changes[field] = read(value, key)
+    if changes.get("on") == "":
+        changes.setdefault("on_options", ())  # they were for the place that it runs on no more
     if wishes:
         changes["wishes"] = replace(request.wishes, **wishes)
     if command := _command(job):
@@ -163,6 +172,14 @@ def _checkpoint(value: dict[str, Any] | None, key: str) -> Checkpoint | None:
     return None if value is None else Checkpoint(value["signal"], float(value["seconds"]))
 
 
+def _place(value: str, key: str) -> str:
+    return "" if value == LOCAL else value
+
+
+def _on_options(value: dict[str, str], key: str) -> tuple[tuple[str, str], ...]:
+    return tuple((_text(name, key), _text(told, key)) for name, told in value.items())
+
+
 def _seconds(value: float | None, key: str) -> float | None:
     return None if value is None else float(value)
 
@@ -204,4 +221,6 @@ _OF_REQUEST: dict[str, tuple[str, _Reader]] = {
     "checkpoint": ("checkpoint", _checkpoint),
     "once": ("once", _text),
     "warm": ("warm", lambda value, key: check_modules(value)),
+    "on": ("on", _place),
+    "on_options": ("on_options", _on_options),
 }

@@ -168,6 +168,7 @@ class Service:
             stop=self._stop,
             most_streams=min(_MOST_STREAMS, most_connections() // 2),
             keep_logs=self._settings.keep_logs,
+            default_backend=self._settings.default_backend,
         )
 
     def _say_ready(self) -> None:

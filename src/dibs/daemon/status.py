@@ -38,6 +38,7 @@ def status_routes(desk: Desk) -> APIRouter:
                 "counts": counts_object(listing.counts()),
                 "gpus": desk.engine.cards.pool.shown,
                 "driver": watcher.latest.driver if watcher and watcher.latest else "",
+                "default_backend": desk.default_backend,
             }
         )
 

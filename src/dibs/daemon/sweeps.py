@@ -37,7 +37,9 @@ def sweeps_routes(desk: Desk) -> APIRouter:
     )
     async def add(body: Annotated[models.NewSweep, Body()]) -> Response:
         """Begin a sweep. It is durable when its number comes back."""
-        added = desk.sweeping.add(_new(desk, body))
+        new = _new(desk, body)
+        await desk.away.check([new.request])
+        added = desk.sweeping.add(new)
         desk.news.came()
         answer = {"id": added.id, "is_new": added.is_new, "size": added.size}
         return Answer(answer, 201 if added.is_new else 200)
@@ -47,7 +49,9 @@ def sweeps_routes(desk: Desk) -> APIRouter:
     )
     async def check(body: Annotated[models.CheckSweep, Body()]) -> Response:
         """How many trials a sweep would have, and its first commands. Nothing is stored."""
-        found = await desk.sweeping.check(_new(desk, body))
+        new = _new(desk, body)
+        await desk.away.check([new.request])
+        found = await desk.sweeping.check(new)
         return Answer({"size": found.size, "commands": found.commands, "left_out": found.left_out})
 
     @routes.get("/v1/sweeps", responses={200: {"model": objects.SweepList}, **errors(503)})
@@ -119,7 +123,7 @@ def _new(desk: Desk, body: models.NewSweep | models.CheckSweep) -> NewSweep:
     environment, defaults = ground_of(desk, body)
     if wrong := [key for key in _OF_ONE_JOB if key in defaults]:
         raise BadInput(f"`{wrong[0]}` cannot be the same for every trial of a sweep", remedy="leave it out")
-    (request,) = requests_of([{"command": "true"}], defaults, environment)
+    (request,) = requests_of([{"command": "true"}], defaults, environment, desk.default_backend)
     return NewSweep(
         key=body.get("key", ""),
         spec=body["spec"],

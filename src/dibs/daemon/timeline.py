@@ -111,7 +111,7 @@ class _Gathered:
 
     async def _waiting_again(self) -> AsyncIterator[list[Span]]:
         """Of jobs that ran, and wait to be tried again."""
-        for state in (State.QUEUED, State.HELD):
+        for state in (State.QUEUED, State.HELD, State.SUBMITTED):
             above = 0
             while jobs := self._spans.waiting(state, above, self._look_at()):
                 yield self._of(jobs)
@@ -141,6 +141,8 @@ def _object(span: Span, user: str) -> dict[str, Any]:
         "project": span.project,
         "user": user,
         "gpus": list(span.gpus),
+        "node": span.node,
+        "node_gpus": span.node_gpus,
         "started_at": moment(span.started_at),
         "ended_at": moment(span.ended_at),
         "state": str(span.state),

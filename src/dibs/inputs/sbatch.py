@@ -2,12 +2,13 @@
 
 Slurm's words keep Slurm's meaning: `--time` is in minutes, 0 is no limit, the last of two options wins. A
 script that asks for no GPU keeps the number from the command line, because dibs is asked for GPUs. What only a
-queue can do (an array, a dependency, a time to begin, ...) is read for a queue only.
+queue can do (an array, a dependency, a time to begin, ...) is read for a queue only, and what only Slurm can do (a
+partition, an account, ...) for a job that runs there; of these the command line goes first, as in Slurm.
 """
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import BinaryIO
@@ -20,11 +21,22 @@ from dibs.inputs.files import open_input
 from dibs.inputs.slurm import parse_dependency, parse_gpus, parse_gres
 from dibs.inputs.wishes import apply_wishes
 from dibs.model.jobs import After, Command, Dependency, JobId, Request
+from dibs.model.places import LOCAL, SLURM, SLURM_OPTIONS, parse_option
 from dibs.model.units import parse_count, parse_size
 
 _LONGEST_LINE = 65_536  # bytes
 _SPELLED_OUT = {"-J": "--job-name", "-t": "--time", "-D": "--chdir", "-G": "--gpus", "-a": "--array"}
 _SPELLED_OUT_FOR_A_QUEUE = {"-c": "--cpus-per-task", "-d": "--dependency", "-o": "--output", "-b": "--begin"}
+_OF_SLURM = {
+    **{f"--{name}": name for name in SLURM_OPTIONS},
+    "-p": "partition",
+    "-A": "account",
+    "-q": "qos",
+    "-C": "constraint",
+    "-x": "exclude",
+    "-w": "nodelist",
+    "-L": "licenses",
+}
 _KINDS = {"--after": After.OK, "--after-any": After.ANY, "--after-fail": After.FAIL}
 _UNLIMITED = ("0", "infinite", "unlimited")
 
@@ -44,14 +56,28 @@ def is_script(first_bytes: bytes) -> bool:
 
 
 def read_script(
-    path: str, defaults: Request, *, environment_size: int = 0, queued_at: datetime | None = None
+    path: str,
+    defaults: Request,
+    *,
+    environment_size: int = 0,
+    queued_at: datetime | None = None,
+    default_place: Callable[[], str] = lambda: LOCAL,
 ) -> Script:
-    """The job that runs this script. For a queue, `queued_at` is now; in the foreground it is None."""
+    """The job that runs this script. For a queue, `queued_at` is now; in the foreground it is None.
+
+    `default_place` tells where it runs where nobody says, and is asked only where that makes a difference.
+    """
     with open_input(path) as file:
         first = file.readline(_LONGEST_LINE).decode("utf-8", "surrogateescape")
         header = list(_header(file, path))
     request = replace(defaults, command=Command.exact([*_interpreter(first), os.path.abspath(path)]))
     unused: list[str] = []
+    is_for_slurm = (
+        queued_at is not None
+        and any(option in _OF_SLURM for _, option, _ in header)
+        and (defaults.on or default_place()) == SLURM
+    )
+    told: dict[str, str] = {}  # to Slurm
     tasks = None
     for number, option, value in header:
         try:
@@ -59,12 +85,16 @@ def read_script(
                 option = _SPELLED_OUT_FOR_A_QUEUE.get(option, option)
             if queued_at is not None and option == "--array":
                 tasks = parse_array(value)
+            elif is_for_slurm and option in _OF_SLURM:
+                told[_OF_SLURM[option]] = parse_option(_OF_SLURM[option], value)
             elif queued_at is not None and option in _FOR_A_QUEUE:
                 request = _for_a_queue(request, option, value, queued_at)
             else:
                 request = _with_option(request, option, value, unused, is_queue=queued_at is not None)
         except BadInput as error:
             raise BadInput(f"{path} line {number}: {error.message}", remedy=error.remedy) from error
+    if is_for_slurm:
+        request = replace(request, on=SLURM, on_options=tuple({**told, **dict(request.on_options)}.items()))
     check_request(request, environment_size)
     names = ", ".join(dict.fromkeys(unused))
     return Script(request, (f"{path}: dibs makes no use of {names}",) if unused else (), tasks)

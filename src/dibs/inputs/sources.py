@@ -3,18 +3,19 @@
 import os
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import BinaryIO
 
 from dibs.errors import BadInput
-from dibs.inputs.entry import Entry
+from dibs.inputs.entry import Entry, refuse
 from dibs.inputs.files import open_input
 from dibs.inputs.generator import load_generator
 from dibs.inputs.lines import parse_lines, parse_lines_quickly, text_lines
 from dibs.inputs.sbatch import is_script, read_script
 from dibs.model.jobs import ArrayTask, JobId, Request
+from dibs.model.places import LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +42,38 @@ def read_file(path: str, defaults: Request, shell: str = "bash", *, environment_
     cannot be read raises BadInput here, before any job has started.
     """
     if path.endswith(".py"):
-        return Source(path, load_generator(path, defaults, shell, environment_size=environment_size))
+        entries = load_generator(path, defaults, shell, environment_size=environment_size)
+        return Source(path, _here(entries, path))
     lines = _lines_unless_script(path)
     if lines is None:
         script = read_script(path, defaults, environment_size=environment_size)
         return Source(path, iter([script.request]), script.warnings)
-    return Source(path, parse_lines(lines, defaults, shell, name=path, environment_size=environment_size))
+    entries = parse_lines(lines, defaults, shell, name=path, environment_size=environment_size)
+    return Source(path, _here(entries, path))
 
 
 def read_file_for_queue(
-    path: str, defaults: Request, shell: str, *, environment_size: int, now: datetime
+    path: str,
+    defaults: Request,
+    shell: str,
+    *,
+    environment_size: int,
+    now: datetime,
+    default_place: Callable[[], str] = lambda: LOCAL,
 ) -> QueueSource:
-    """The same for a queue: plain lines quickly, and scripts with all that a queue can do."""
+    """The same for a queue: plain lines quickly, and scripts with all that a queue can do.
+
+    `default_place` tells where jobs run that do not say; it is asked for scripts to which that matters.
+    """
     if path.endswith(".py"):
         return QueueSource(load_generator(path, defaults, shell, environment_size=environment_size))
     lines = _lines_unless_script(path)
     if lines is not None:
         entries = parse_lines_quickly(lines, defaults, shell, name=path, environment_size=environment_size)
         return QueueSource(entries)
-    script = read_script(path, defaults, environment_size=environment_size, queued_at=now)
+    script = read_script(
+        path, defaults, environment_size=environment_size, queued_at=now, default_place=default_place
+    )
     if script.tasks is None:
         return QueueSource(iter([script.request]), script.warnings)
     tasks = [
@@ -84,7 +98,7 @@ def read_stream(
 ) -> Source:
     """The job list of an open stream, such as standard input. It stays open."""
     entries = parse_lines(text_lines(stream), defaults, shell, name=name, environment_size=environment_size)
-    return Source(name, entries)
+    return Source(name, _here(entries, name))
 
 
 def read_stream_for_queue(
@@ -93,6 +107,18 @@ def read_stream_for_queue(
     """The job list of an open stream, for a queue."""
     lines = text_lines(stream)
     return QueueSource(parse_lines_quickly(lines, defaults, shell, environment_size=environment_size))
+
+
+def _here(entries: Iterator[Entry], name: str) -> Iterator[Entry]:
+    """The same, without jobs that are to run elsewhere: nobody is there who would look after them."""
+    for entry in entries:
+        if not isinstance(entry, Request) or not (entry.on or entry.on_options):
+            yield entry
+        elif entry.on == LOCAL and not entry.on_options:
+            yield replace(entry, on="")
+        else:
+            error = BadInput("it is to run on Slurm, and `dibs run` runs here", remedy="add it: dibs add -f FILE")
+            yield refuse(entry.command.shown, error, name)
 
 
 def _lines_unless_script(path: str) -> Iterator[str] | None:

@@ -16,6 +16,7 @@ from dibs.errors import BadInput
 from dibs.inputs.checks import check_text
 from dibs.inputs.entry import shorten
 from dibs.model.jobs import Command, Request
+from dibs.model.places import LOCAL, SLURM_OPTIONS, parse_option, parse_place
 from dibs.model.pool import is_gpu_id
 from dibs.model.units import parse_count, parse_duration, parse_share, parse_size, parse_vram
 from dibs.model.warm import check_modules
@@ -36,6 +37,7 @@ def apply_wishes(request: Request, mapping: Mapping[str, object], shell: str = "
     """The request with the mapping's words set. Strict: what cannot be meant raises BadInput."""
     wishes: dict[str, Any] = {}
     fields: dict[str, Any] = {}
+    told: dict[str, str] = {}  # to the system that runs it
     for word, value in mapping.items():
         if word == "command":
             fields["command"] = _command(value, shell)
@@ -45,6 +47,8 @@ def apply_wishes(request: Request, mapping: Mapping[str, object], shell: str = "
             fields["workdir"] = os.path.join(request.workdir, _folder(value))
         elif word == "vram":
             wishes["vram"], wishes["shape"] = _OF_WISHES[word](value, word)
+        elif word in _ON_OPTIONS:
+            told[_ON_OPTIONS[word]] = parse_option(_ON_OPTIONS[word], _text(value, word))
         elif word in _OF_WISHES:
             wishes[word] = _OF_WISHES[word](value, word)
         elif word in _OF_REQUEST:
@@ -52,6 +56,9 @@ def apply_wishes(request: Request, mapping: Mapping[str, object], shell: str = "
             fields[field] = read(value, word)
         else:
             raise unknown_word(word)
+    if told or fields.get("on") == LOCAL:
+        before = {} if fields.get("on") == LOCAL else dict(request.on_options)
+        fields["on_options"] = tuple({**before, **told}.items())
     return replace(request, wishes=replace(request.wishes, **wishes), **fields)
 
 
@@ -133,6 +140,10 @@ def _priority(value: object, word: str) -> int:
     return int(text)
 
 
+def _place(value: object, word: str) -> str:
+    return parse_place(_text(value, word))
+
+
 def _truth(value: object, word: str) -> bool:
     if isinstance(value, bool):
         return value
@@ -199,6 +210,8 @@ _OF_REQUEST: dict[str, tuple[str, _Reader]] = {
     "warm": ("warm", _modules),
     "project": ("project", _name),
     "tags": ("tags", _tags),
+    "on": ("on", _place),
 }
-WORDS = (*_OF_WISHES, *_OF_REQUEST, "workdir", "env", "command")
+_ON_OPTIONS = {name.replace("-", "_"): name for name in SLURM_OPTIONS}
+WORDS = (*_OF_WISHES, *_OF_REQUEST, *_ON_OPTIONS, "workdir", "env", "command")
 ONLY_IN_MAPPINGS = ("env", "command")

@@ -16,7 +16,7 @@ R = TypeVar("R", covariant=True)
 _STATES = {
     "queued": "PENDING",
     "held": "PENDING",
-    "starting": "PENDING",
+    "submitted": "PENDING",
     "running": "RUNNING",
     "suspended": "RUNNING",
     "succeeded": "COMPLETED",

@@ -454,6 +454,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Nodes
+         * @description The nodes of every backend that is set up or used, and which of our jobs run there.
+         *
+         *     Of one that does not answer `trouble` tells why; where only that one was asked for, it is an error.
+         */
+        get: operations["nodes_v1_nodes_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/pause": {
         parameters: {
             query?: never;
@@ -804,7 +826,7 @@ export interface components {
             /** Project */
             project?: string;
             /** State */
-            state?: ("queued" | "held" | "starting" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
+            state?: ("queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
             /** Tag */
             tag?: string;
             /** Text */
@@ -825,6 +847,8 @@ export interface components {
             is_new: boolean;
             /** Last */
             last: number;
+            /** Notes */
+            notes: string[];
         };
         /** AddedSweep */
         AddedSweep: {
@@ -846,6 +870,8 @@ export interface components {
         };
         /** AttemptObject */
         AttemptObject: {
+            /** Backend */
+            backend: string;
             /** Boot Id */
             boot_id: string;
             /** Cause */
@@ -866,6 +892,10 @@ export interface components {
             max_rss_bytes: number | null;
             /** Message */
             message: string;
+            /** Node */
+            node: string;
+            /** Node Gpus */
+            node_gpus: string;
             /** Number */
             number: number;
             /** Pid */
@@ -884,6 +914,20 @@ export interface components {
             usage: components["schemas"]["UsageObject"] | null;
             /** Vram Bytes */
             vram_bytes: number | null;
+        };
+        /**
+         * BackendObject
+         * @description Another system that jobs are handed to.
+         */
+        BackendObject: {
+            /** Name */
+            name: string;
+            /** Nodes */
+            nodes: components["schemas"]["NodeObject"][];
+            /** Remedy */
+            remedy: string;
+            /** Trouble */
+            trouble: string;
         };
         /**
          * Change
@@ -925,6 +969,15 @@ export interface components {
             notify?: "" | "end" | "failure" | "never";
             /** Num Gpus */
             num_gpus?: number;
+            /**
+             * On
+             * @enum {string}
+             */
+            on?: "" | "local" | "slurm";
+            /** On Options */
+            on_options?: {
+                [key: string]: string;
+            };
             /** Once */
             once?: string;
             /** Only */
@@ -1038,7 +1091,7 @@ export interface components {
             /** Project */
             project?: string;
             /** State */
-            state?: ("queued" | "held" | "starting" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
+            state?: ("queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
         };
         /** DependencyObject */
         DependencyObject: {
@@ -1240,10 +1293,20 @@ export interface components {
             message: string;
             /** Name */
             name: string;
+            /** Node */
+            node: string;
+            /** Node Gpus */
+            node_gpus: string;
             /** Notify */
             notify: string;
             /** Num Gpus */
             num_gpus: number;
+            /** On */
+            on: string;
+            /** On Options */
+            on_options: {
+                [key: string]: string;
+            };
             /** Once */
             once: string;
             /** Only */
@@ -1281,7 +1344,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "starting" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
             sweep: components["schemas"]["SweepTrial"] | null;
             /** Tags */
             tags: string[];
@@ -1374,7 +1437,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "starting" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
             /** Total */
             total: number | null;
         };
@@ -1466,6 +1529,15 @@ export interface components {
             notify?: "" | "end" | "failure" | "never";
             /** Num Gpus */
             num_gpus?: number;
+            /**
+             * On
+             * @enum {string}
+             */
+            on?: "" | "local" | "slurm";
+            /** On Options */
+            on_options?: {
+                [key: string]: string;
+            };
             /** Once */
             once?: string;
             /** Only */
@@ -1548,6 +1620,65 @@ export interface components {
             spec: {
                 [key: string]: unknown;
             };
+        };
+        /** NodeGpusObject */
+        NodeGpusObject: {
+            /** Total */
+            total: number;
+            /** Type */
+            type: string;
+            /** Used */
+            used: number;
+        };
+        /**
+         * NodeJob
+         * @description A job of this queue that runs on a node.
+         */
+        NodeJob: {
+            /** Gpus */
+            gpus: string;
+            /** Id */
+            id: number;
+            /** Name */
+            name: string;
+        };
+        /**
+         * NodeObject
+         * @description A machine of another system.
+         */
+        NodeObject: {
+            /** Cpus */
+            cpus: number;
+            /** Cpus Used */
+            cpus_used: number;
+            /** Gpus */
+            gpus: components["schemas"]["NodeGpusObject"][];
+            /** Jobs */
+            jobs: components["schemas"]["NodeJob"][];
+            /** Memory Bytes */
+            memory_bytes: number;
+            /** Memory Used Bytes */
+            memory_used_bytes: number;
+            /** Name */
+            name: string;
+            /** Partitions */
+            partitions: string[];
+            /** Says */
+            says: string;
+            /** Shards */
+            shards: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "free" | "used" | "full" | "out";
+            /** Why */
+            why: string;
+        };
+        /** Nodes */
+        Nodes: {
+            /** Backends */
+            backends: components["schemas"]["BackendObject"][];
         };
         /**
          * Nothing
@@ -1698,6 +1829,10 @@ export interface components {
             job: number;
             /** Name */
             name: string;
+            /** Node */
+            node: string;
+            /** Node Gpus */
+            node_gpus: string;
             /** Project */
             project: string;
             /**
@@ -1709,7 +1844,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "starting" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
             /** User */
             user: string;
         };
@@ -1721,6 +1856,8 @@ export interface components {
             counts: {
                 [key: string]: number;
             };
+            /** Default Backend */
+            default_backend: string;
             /** Driver */
             driver: string;
             /** Gpus */
@@ -2000,10 +2137,20 @@ export interface components {
             message: string;
             /** Name */
             name: string;
+            /** Node */
+            node: string;
+            /** Node Gpus */
+            node_gpus: string;
             /** Notify */
             notify: string;
             /** Num Gpus */
             num_gpus: number;
+            /** On */
+            on: string;
+            /** On Options */
+            on_options: {
+                [key: string]: string;
+            };
             /** Once */
             once: string;
             /** Only */
@@ -2042,7 +2189,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "starting" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
             /** Stderr */
             stderr: string;
             /** Stdout */
@@ -2079,7 +2226,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "starting" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
         };
     };
     responses: never;
@@ -4250,6 +4397,91 @@ export interface operations {
             };
             /** @description the request is too large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this is not the host that you meant */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    nodes_v1_nodes_get: {
+        parameters: {
+            query?: {
+                on?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Nodes"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to somebody else */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there is nothing at this address */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -6,9 +6,11 @@ import "../style/now.css";
 import { First } from "./now/First";
 import { GpuTile, type History } from "./now/GpuTile";
 import { JobLines } from "./now/JobLines";
+import { Nodes } from "./now/Nodes";
 import { QueueSwitch } from "./now/QueueSwitch";
 
-const RUNNING = "starting,running,suspended";
+const RUNNING = "running,suspended";
+const WAITING = "queued,submitted,held";
 const BAD = "failed,timed_out,lost";
 const SHOWN = 8;
 const HOLDERS = 200; // running jobs that are looked for behind the GPUs
@@ -27,8 +29,10 @@ export function Now() {
     useLive((signal) => get<JobPage>("v1/jobs", { state, order, limit }, signal), [], { concerns: isAboutJobs });
   const running = list(RUNNING, "newest", HOLDERS);
   const queued = list("queued", "turn");
+  const submitted = list("submitted", "newest"); // they wait elsewhere
   const held = list("held", "newest"); // they have no turn
-  const waiting = queued.data.value && held.data.value && { jobs: [...queued.data.value.jobs, ...held.data.value.jobs] };
+  const parts = [queued, submitted, held].map((one) => one.data.value);
+  const waiting = parts.every((part) => part !== null) ? { jobs: parts.flatMap((part) => part!.jobs) } : null;
   const failed = list(BAD, "ended");
 
   const counts = status.data.value?.counts;
@@ -40,6 +44,7 @@ export function Now() {
       <>
         <First />
         {tiles}
+        <Nodes />
       </>
     );
   }
@@ -49,10 +54,11 @@ export function Now() {
       <QueueSwitch status={status.data.value} refresh={status.refresh} />
       {gpus.error.value && <p class="error">{gpus.error.value}</p>}
       {tiles}
+      <Nodes />
       <div class="now-lists">
         <JobLines
           title="Running"
-          total={many("running", "starting", "suspended")}
+          total={many("running", "suspended")}
           page={running.data.value}
           most={SHOWN}
           filter={RUNNING}
@@ -60,10 +66,10 @@ export function Now() {
         />
         <JobLines
           title="Waiting"
-          total={many("queued", "held")}
+          total={many("queued", "submitted", "held")}
           page={waiting}
           most={SHOWN}
-          filter="queued,held"
+          filter={WAITING}
           empty="Nothing waits."
           showsWhy
         />

@@ -8,6 +8,7 @@ import { useLive } from "../state/useLive";
 import "../style/submit.css";
 import { count } from "../words";
 import { Commands } from "./submit/Commands";
+import { Elsewhere } from "./submit/Elsewhere";
 import { Environment } from "./submit/Environment";
 import { EMPTY, formOf, RARE, read, type Asked, type Field, type Form, type Problems } from "./submit/form";
 import { inputsOf } from "./submit/inputs";
@@ -89,6 +90,7 @@ export default function Submit() {
       setProspects(null);
       setForm((before) => ({ ...before, commands: "", name: "" }));
       say(wordsFor(numbers), false, linksTo(numbers));
+      for (const note of numbers.notes) say(note);
     });
 
   if (isReadOnly.value) return <p class="panel">This page is read-only: it can add no jobs.</p>;
@@ -132,10 +134,11 @@ export default function Submit() {
           {projects.data.value?.projects.filter((one) => one.name).map((one) => <option key={one.name} value={one.name} />)}
         </datalist>
       </section>
+      <Elsewhere inputs={inputs} />
       <More inputs={inputs} isOpen={isMoreOpen.current} />
       {Object.keys(form.kept).length > 0 && (
         <p class="faint">
-          Also as before: {Object.keys(form.kept).join(", ").replace(/_seconds/g, "")}.{" "}
+          Also as before: {Object.keys(form.kept).join(", ").replace(/_seconds/g, "").replace("on_options", "options for the cluster")}.{" "}
           <button type="button" onClick={() => setForm({ ...form, kept: {} })}>
             Leave that out
           </button>

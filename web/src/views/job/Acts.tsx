@@ -15,7 +15,7 @@ export function Acts({ job, refresh }: { job: WholeJob; refresh: () => void }) {
   };
   return (
     <div class="job-acts">
-      {isWaiting(job.state) && <button onClick={() => setEditing(true)}>Edit</button>}
+      {isWaiting(job.state) && job.state !== "submitted" && <button onClick={() => setEditing(true)}>Edit</button>}
       {job.state === "queued" && <button onClick={() => void run("hold")}>Hold</button>}
       {job.state === "held" && <button onClick={() => void run("release")}>Release</button>}
       {isOver(job.state) && job.state !== "succeeded" && <button onClick={() => void run("retry")}>Retry</button>}

@@ -1,8 +1,9 @@
 import type { Attempt, WholeJob } from "../../api/types";
+import { place } from "../../places";
 import { to } from "../../router";
 import { now } from "../../state/clock";
 import { clock, duration, size } from "../../words";
-import { ending, secondsSoFar } from "./story";
+import { ending, isSubmitted, secondsSoFar } from "./story";
 
 const SHOWN = 50; // the last ones; a job that may be tried a thousand times is tried a thousand times
 
@@ -52,9 +53,9 @@ function Row({ job, one, isShown }: { job: number; one: Attempt; isShown: boolea
           {one.number}
         </a>
       </td>
-      <td>{one.gpus.join(", ") || "–"}</td>
-      <td>{clock(one.started_at)}</td>
-      <td>{duration(secondsSoFar(one, now.value))}</td>
+      <td>{place(one) || "–"}</td>
+      <td>{isSubmitted(one) ? "–" : clock(one.started_at)}</td>
+      <td>{isSubmitted(one) ? "–" : duration(secondsSoFar(one, now.value))}</td>
       <td class="attempt-end">{how(one)}</td>
       <td>{one.pid ?? "–"}</td>
       <td>{one.cpu_seconds === null ? "–" : duration(one.cpu_seconds)}</td>
@@ -65,7 +66,7 @@ function Row({ job, one, isShown }: { job: number; one: Attempt; isShown: boolea
 
 /** `succeeded`, `exit 1`, `SIGKILL: somebody killed it`. */
 function how(one: Attempt): string {
-  if (one.ended_at === null) return "runs";
+  if (one.ended_at === null) return isSubmitted(one) ? "waits" : "runs";
   if (!one.cause) return "succeeded";
   const word = ending(one) || one.cause;
   return one.message ? `${word}: ${one.message}` : word;

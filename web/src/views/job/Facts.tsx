@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
 import type { WholeJob } from "../../api/types";
+import { systemName } from "../../places";
 import { to } from "../../router";
 import { now } from "../../state/clock";
 import { ago, clock } from "../../words";
@@ -23,7 +24,9 @@ export function Facts({ job }: { job: WholeJob }) {
         <Fact word="folder">
           <code>{job.workdir}</code>
         </Fact>
-        {job.gpus.length > 0 && <Fact word="GPU">{job.gpus.join(", ")}</Fact>}
+        {job.on && <Fact word="on">{on(job)}</Fact>}
+        {job.node && <Fact word="node">{job.node}</Fact>}
+        {(job.gpus.length > 0 || job.node_gpus) && <Fact word="GPU">{job.node_gpus.replaceAll(",", ", ") || job.gpus.join(", ")}</Fact>}
         {pid ? <Fact word="pid">{pid}</Fact> : null}
         <Moment word="queued" at={job.queued_at} />
         <Moment word="started" at={job.started_at} />
@@ -51,6 +54,11 @@ export function Facts({ job }: { job: WholeJob }) {
       </dl>
     </section>
   );
+}
+
+/** `Slurm, partition gpu, account lab`. */
+function on(job: WholeJob): string {
+  return [systemName(job.on), ...Object.entries(job.on_options).map(([name, value]) => `${name} ${value}`)].join(", ");
 }
 
 function Fact({ word, children }: { word: string; children: ComponentChildren }) {

@@ -1,7 +1,7 @@
 import type { Attempt, WholeJob } from "../../api/types";
 import { now } from "../../state/clock";
 import { duration } from "../../words";
-import { ending, isOver } from "./story";
+import { ending, isOver, isSubmitted } from "./story";
 
 const MOST = 60; // attempts that still can be told apart
 const SHORT = 500; // milliseconds of waiting that nobody asks about
@@ -36,11 +36,13 @@ function partsOf(job: WholeJob, at: number): Part[] {
   for (const one of job.attempts_list.slice(-MOST)) {
     const began = Date.parse(one.started_at);
     const ended = one.ended_at ? Date.parse(one.ended_at) : at;
+    if (isSubmitted(one)) break; // it waits there as it did here
     if (began > since + SHORT) parts.push(waited((began - since) / 1000));
     parts.push(ran(one, Math.max(0, ended - began) / 1000));
     since = ended;
   }
-  const isWaiting = !isOver(job.state) && job.attempts_list.at(-1)?.ended_at !== null;
+  const last = job.attempts_list.at(-1);
+  const isWaiting = !isOver(job.state) && (last?.ended_at !== null || isSubmitted(last));
   if (isWaiting && at > since + SHORT) parts.push(waited((at - since) / 1000, "waits"));
   return parts;
 }

@@ -39,6 +39,8 @@ export function newJob(job: WholeJob): NewJob {
     output: job.output,
     notify: job.notify as NonNullable<NewJob["notify"]>,
     checkpoint: job.checkpoint,
+    on: (job.on || "local") as NonNullable<NewJob["on"]>,
+    on_options: job.on_options,
   };
   const shell = shellOf(job);
   return shell ? { ...asked, shell } : asked;

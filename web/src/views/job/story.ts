@@ -1,8 +1,9 @@
 // How it stands with a job, in one sentence; the words are those of `dibs info`.
 import type { Attempt, Job, State, WholeJob } from "../../api/types";
-import { duration } from "../../words";
+import { placeInWords, systemName } from "../../places";
+import { clock, duration } from "../../words";
 
-const WAITING: readonly State[] = ["queued", "held"];
+const WAITING: readonly State[] = ["queued", "held", "submitted"];
 const OVER: readonly State[] = ["succeeded", "failed", "cancelled", "timed_out", "lost"];
 const VERBS: Partial<Record<State, string>> = {
   succeeded: "Succeeded",
@@ -52,14 +53,30 @@ export function ending(one: Pick<Attempt, "cause" | "signal" | "exit_code">): st
 
 /** Why it waits, where it runs or how it ended. */
 export function story(job: WholeJob, now: number): string {
+  if (job.state === "submitted") return waitsElsewhere(job);
   if (isWaiting(job.state)) return job.why_held || (job.reason?.sentence ?? "");
   if (!isOver(job.state)) {
-    const where = job.gpus.length ? ` on GPU ${job.gpus.join(", ")}` : " without a GPU";
-    return `${job.state === "suspended" ? "Suspended" : "Runs"}${where} for ${duration(secondsSoFar(job, now))}`;
+    const where = placeInWords(job);
+    const on = where ? ` on ${where}` : " without a GPU";
+    return `${job.state === "suspended" ? "Suspended" : "Runs"}${on} for ${duration(secondsSoFar(job, now))}`;
   }
   const how = job.state === "failed" || job.state === "cancelled" ? ending(job) : "";
   const took = job.seconds === null ? "" : ` after ${duration(job.seconds)}`;
   return `${VERBS[job.state]!}${how ? ` (${how})` : ""}${took}${job.explanation ? `: ${job.explanation}` : ""}`;
+}
+
+/** Whether an attempt was handed to another system and has not started there. */
+export function isSubmitted(one: Attempt): boolean {
+  return one.backend !== "" && !one.node && one.ended_at === null;
+}
+
+function waitsElsewhere(job: WholeJob): string {
+  return withStart(job.reason?.sentence || `waits in the queue of ${systemName(job.on)}`, job.reason?.until_at);
+}
+
+/** Another system may tell when it means to start a job. */
+export function withStart(sentence: string, at: string | null | undefined): string {
+  return at ? `${sentence}; it may start at about ${clock(at)}` : sentence;
 }
 
 export function secondsSoFar(job: Pick<Job, "seconds" | "started_at" | "ended_at">, now: number): number | null {

@@ -19,8 +19,8 @@ interface Projects {
 
 const GROUPS = [
   { label: "All", state: "" },
-  { label: "Running", state: "starting,running,suspended" },
-  { label: "Waiting", state: "queued,held" },
+  { label: "Running", state: "running,suspended" },
+  { label: "Waiting", state: "queued,submitted,held" },
   { label: "Succeeded", state: "succeeded" },
   { label: "Failed", state: "failed,timed_out,lost" },
   { label: "Cancelled", state: "cancelled" },

@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import { change } from "../../acts";
 import type { Job } from "../../api/types";
 import { StateBadge } from "../../parts/StateBadge";
+import { place, placeInWords } from "../../places";
 import { to } from "../../router";
 import { now } from "../../state/clock";
 import { isReadOnly } from "../../state/session";
@@ -20,10 +21,10 @@ interface Props {
 
 const KIND = "application/x-dibs-job";
 
-export function Row({ place, top, height, job, isCurrent, canDrag, refresh }: Props) {
+export function Row({ place: number, top, height, job, isCurrent, canDrag, refresh }: Props) {
   const style = { transform: `translateY(${top}px)`, height: `${height}px` };
   const [isOver, setOver] = useState(false);
-  if (!job) return <div class="job-row" role="row" aria-rowindex={place + 2} style={style} />;
+  if (!job) return <div class="job-row" role="row" aria-rowindex={number + 2} style={style} />;
   const isDraggable = canDrag && !isReadOnly.value && job.state === "queued";
   const drop = async (event: DragEvent) => {
     setOver(false);
@@ -40,7 +41,7 @@ export function Row({ place, top, height, job, isCurrent, canDrag, refresh }: Pr
     <div
       class={classes.filter(Boolean).join(" ")}
       role="row"
-      aria-rowindex={place + 2}
+      aria-rowindex={number + 2}
       style={style}
       draggable={isDraggable}
       onDragStart={(event) => event.dataTransfer?.setData(KIND, String(job.id))}
@@ -63,8 +64,8 @@ export function Row({ place, top, height, job, isCurrent, canDrag, refresh }: Pr
       <span role="cell" title={job.message}>
         <StateBadge state={job.state} />
       </span>
-      <span role="cell" class="faint job-gpus">
-        {job.gpus.join(", ")}
+      <span role="cell" class="faint job-gpus" title={placeInWords(job)}>
+        {place(job)}
       </span>
       <span role="cell" class="faint job-took">
         {took(job)}

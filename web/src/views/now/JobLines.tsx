@@ -1,5 +1,6 @@
 import type { Job, JobPage } from "../../api/types";
 import { StateBadge } from "../../parts/StateBadge";
+import { placeInWords } from "../../places";
 import { to } from "../../router";
 import { now } from "../../state/clock";
 import { ago, duration } from "../../words";
@@ -47,8 +48,8 @@ export function JobLines({ title, total, page, filter, empty, most, showsWhy = f
 function when(job: Job): string {
   if (job.ended_at) return ago(job.ended_at, now.value);
   if (job.started_at && job.state !== "queued") {
-    const gpus = job.gpus.length ? `GPU ${job.gpus.join(", ")} · ` : "";
-    return `${gpus}${duration((now.value - Date.parse(job.started_at)) / 1000)}`;
+    const where = placeInWords(job);
+    return `${where && `${where} · `}${duration((now.value - Date.parse(job.started_at)) / 1000)}`;
   }
   return `added ${ago(job.queued_at, now.value)}`;
 }

@@ -30,7 +30,8 @@ export function Prospects({ prospects }: { prospects: Prospect[] }) {
 function sentence({ gpus, starts_at, reason }: Prospect): string {
   const where = gpus?.length ? ` on GPU ${gpus.join(", ")}` : "";
   if (!reason) return `now${where}`;
-  const why = reason.sentence.replace(/^waits\b/, "it waits");
+  const why = reason.sentence.replace(/^(waits|is)\b/, "it $1");
+  if (reason.code === "backend") return why; // another system decides, perhaps at once
   if (!starts_at) return `not yet; ${why}`;
   const left = (Date.parse(starts_at) - Date.now()) / 1000;
   return `${left > 60 ? `in about ${duration(left)}` : "soon"}${where}; ${why}`;

@@ -45,6 +45,8 @@ export interface Form {
   hold: boolean;
   bind: boolean;
   notify: NonNullable<NewJob["notify"]>;
+  on: NonNullable<NewJob["on"]>; // empty: where the settings say
+  partition: string;
   kept: NewJob; // of a job that is asked for again: what has no field here
 }
 
@@ -87,6 +89,8 @@ export const EMPTY: Form = {
   hold: false,
   bind: false,
   notify: "",
+  on: "",
+  partition: "",
   kept: {},
 };
 
@@ -163,6 +167,8 @@ export function read(form: Form, now: Date): { asked: Asked; problems: Problems 
     hold: form.hold,
     bind: form.bind,
     notify: form.notify,
+    ...(form.on ? { on: form.on } : {}),
+    ...options(form),
   };
   const jobs: NewJob[] = array
     ? array.numbers.map((task) => ({ command: commands[0] ?? "", array: { task, most: array.most } }))
@@ -173,6 +179,7 @@ export function read(form: Form, now: Date): { asked: Asked; problems: Problems 
 /** The form for a job that is asked for again. */
 export function formOf(job: NewJob): Form {
   const { shell, checkpoint } = job;
+  const others = Object.entries(job.on_options ?? {}).filter(([name]) => name !== "partition");
   const command = job.command ?? "";
   const begins = job.begin_at ? new Date(job.begin_at) : null;
   return {
@@ -207,12 +214,21 @@ export function formOf(job: NewJob): Form {
     hold: job.hold ?? false,
     bind: job.bind ?? false,
     notify: job.notify ?? "",
+    on: job.on === undefined ? "" : job.on || "local",
+    partition: job.on_options?.["partition"] ?? "",
     kept: {
+      ...(others.length ? { on_options: Object.fromEntries(others) } : {}),
       ...(shell ? { shell } : {}),
       ...(checkpoint ? { checkpoint } : {}),
       ...(job.grace_seconds === 0 ? { grace_seconds: 0 } : {}),
     },
   };
+}
+
+/** What the cluster is told. */
+function options({ kept, partition }: Form): Pick<NewJob, "on_options"> {
+  const name = partition.trim();
+  return name ? { on_options: { ...kept.on_options, partition: name } } : {};
 }
 
 function readCommands(form: Form): string[] {

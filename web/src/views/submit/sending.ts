@@ -17,6 +17,7 @@ export interface Added {
   first: number;
   last: number;
   is_new: boolean;
+  notes: string[]; // what may hold them up
 }
 
 interface Body {

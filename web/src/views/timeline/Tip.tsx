@@ -1,5 +1,6 @@
 import type { State } from "../../api/types";
 import { StateBadge } from "../../parts/StateBadge";
+import { placeInWords } from "../../places";
 import { now } from "../../state/clock";
 import { clock, duration } from "../../words";
 import type { Item } from "./rows";
@@ -29,7 +30,7 @@ export function Tip({ item, left, top, width, height }: Props) {
         <StateBadge state={item.state as State} /> {duration((end - Date.parse(item.started_at)) / 1000)}
         {item.cause && ` · ${item.cause}`}
       </span>
-      <span class="faint">{[item.gpus.length ? `GPU ${item.gpus.join(", ")}` : "no GPU", item.project, item.user].filter(Boolean).join(" · ")}</span>
+      <span class="faint">{[placeInWords(item) || "no GPU", item.project, item.user].filter(Boolean).join(" · ")}</span>
       <span class="faint">
         {clock(item.started_at)}
         {item.attempt > 1 && ` · attempt ${item.attempt}`}

@@ -7,6 +7,8 @@ export interface Item {
   project: string;
   user: string;
   gpus: (number | string)[];
+  node: string;
+  node_gpus: string;
   started_at: string;
   ended_at: string | null;
   state: string;
@@ -37,6 +39,7 @@ const PADDING = 4;
 const CARD = 40; // least height of a row with two lines of text
 const SLACK = 500; // milliseconds: clocks of two attempts, not two attempts at once
 const WITHOUT = "no GPU";
+const NODE = "node ";
 
 /** `gpus`: those that have a row even where nothing ran on them. */
 export function rowsOf(items: readonly Item[], by: Grouping, gpus: readonly string[]): Row[] {
@@ -58,7 +61,7 @@ export function rowsOf(items: readonly Item[], by: Grouping, gpus: readonly stri
       const lanes = packed(bars);
       const least = by === "job" ? 0 : CARD;
       const height = Math.max(least, lanes.length * LANE + 2 * PADDING);
-      const row = { key, label: labelOf(key, by, bars), isCard: by === "gpu" && key !== WITHOUT, lanes, bars, top, height };
+      const row = { key, label: labelOf(key, by, bars), isCard: by === "gpu" && key !== WITHOUT && !key.startsWith(NODE), lanes, bars, top, height };
       top += height;
       return row;
     });
@@ -88,7 +91,7 @@ export function busyTime(row: Row, first: number, last: number): number {
 /** Milliseconds of GPUs: two of them for an hour are two hours. */
 export function gpuTime(row: Row, first: number, last: number): number {
   return row.bars.reduce(
-    (sum, bar) => sum + Math.max(0, Math.min(bar.end, last) - Math.max(bar.begin, first)) * bar.item.gpus.length,
+    (sum, bar) => sum + Math.max(0, Math.min(bar.end, last) - Math.max(bar.begin, first)) * cards(bar.item),
     0,
   );
 }
@@ -105,21 +108,26 @@ export function firstAfter(lane: readonly Bar[], moment: number): number {
   return low;
 }
 
+function cards(item: Item): number {
+  return item.node ? item.node_gpus.split(",").filter(Boolean).length : item.gpus.length;
+}
+
 function keysOf(item: Item, by: Grouping): string[] {
+  if (by === "gpu" && item.node) return [`${NODE}${item.node}`];
   if (by === "gpu") return item.gpus.length ? item.gpus.map(String) : [WITHOUT];
   return [by === "job" ? String(item.job) : item[by]];
 }
 
 function labelOf(key: string, by: Grouping, bars: Bar[]): string {
-  if (by === "gpu") return key === WITHOUT ? key : `GPU ${key}`;
+  if (by === "gpu") return key === WITHOUT || key.startsWith(NODE) ? key : `GPU ${key}`;
   if (by === "job") return `${key} ${bars[0]?.item.name ?? ""}`;
   return key || (by === "project" ? "no project" : "nobody");
 }
 
-/** By number or by name; of jobs the newest first; what is nameless last. */
+/** By number or by name; of jobs the newest first; nodes behind the cards of this machine; what is nameless last. */
 function inOrder(a: string, b: string, by: Grouping): number {
   if (by === "job") return Number(b) - Number(a);
-  const rank = (key: string) => (!key || key === WITHOUT ? 1 : 0);
+  const rank = (key: string) => (!key || key === WITHOUT ? 2 : by === "gpu" && key.startsWith(NODE) ? 1 : 0);
   return rank(a) - rank(b) || a.localeCompare(b, "en", { numeric: true });
 }
 

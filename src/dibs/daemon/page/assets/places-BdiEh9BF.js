@@ -1,0 +1,1 @@
+var e={slurm:`Slurm`};function t(t){return e[t]??t}function n({gpus:e,node:t,node_gpus:n}){return t?n?`${t}:${n}`:t:e.join(`, `)}function r({gpus:e,node:t,node_gpus:n}){return t?n?`node ${t}, GPU ${n.replaceAll(`,`,`, `)}`:`node ${t}`:e.length?`GPU ${e.join(`, `)}`:``}export{r as n,t as r,n as t};

@@ -1,0 +1,137 @@
+"""Where jobs run, over the API: what is stored, what is refused, and who decides where nobody says."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from backends.private_slurm import PrivateSlurm
+from daemon.house import House
+from stories.outside import World, make_world
+
+TOLD = {"partition": "gpu", "mail-user": "ann@example.org"}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm) -> Iterator[House]:
+    """A daemon that knows a Slurm."""
+    world = make_world(tmp_path_factory.mktemp("shared"))
+    one = House(world)
+    one.start(SLURM_CONF=slurm.environment["SLURM_CONF"])
+    yield one
+    one.end()
+    world.clean_up()
+
+
+def held(**more: object) -> dict[str, object]:
+    """A job that goes nowhere, however it is wished for."""
+    return {"command": "true", "hold": True, **more}
+
+
+def test_a_job_tells_where_it_runs_and_what_slurm_is_told(shared: House):
+    there = shared.add(held(on="slurm", on_options=TOLD))
+    here = shared.add(held(on="local"))
+    unsaid = shared.add(held())
+
+    job = shared.job(there)
+    assert (job["on"], job["on_options"], job["node"], job["node_gpus"]) == ("slurm", TOLD, "", "")
+    assert [shared.job(number)["on"] for number in (here, unsaid)] == ["", ""]
+    assert shared.get("/v1/status")["default_backend"] == "local"
+
+
+def test_one_job_of_a_call_may_run_elsewhere_than_the_others(shared: House):
+    first = shared.add(
+        held(), held(on="local"), held(on_options={"nodelist": "n1"}), defaults={"on": "slurm", "on_options": TOLD}
+    )
+
+    found = [shared.job(first + number) for number in range(3)]
+    assert [(one["on"], one["on_options"]) for one in found] == [
+        ("slurm", TOLD),
+        ("", {}),
+        ("slurm", {"nodelist": "n1"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ({"on_options": {"partition": "gpu"}}, "cannot use partition for a job that runs on this machine"),
+        ({"on": "slurm", "only": ["0"]}, "cannot ask Slurm for a GPU by its number"),
+        ({"on": "slurm", "prefer": ["0"]}, "cannot ask Slurm for a GPU by its number"),
+        ({"on": "slurm", "warm": ["json"]}, "cannot keep a warm process on Slurm"),
+        ({"on": "slurm", "bind": True}, "cannot choose the CPUs of a job on Slurm"),
+        ({"on": "slurm", "vram": "auto"}, "cannot learn on Slurm how much GPU memory jobs need"),
+        ({"on": "slurm", "on_options": {"wckey": "x"}}, "cannot tell Slurm about 'wckey'"),
+    ],
+)
+def test_what_makes_no_sense_there_is_refused_by_all_doors(shared: House, wanted, sentence):
+    job = shared.add(held())
+    key = {
+        "key": f"sweep {sentence}",
+        "spec": {"command": "x {a}", "parameters": [{"name": "a", "values": ["1"]}]},
+    }
+
+    refusals = [
+        shared.try_to_add(held(**wanted)),
+        shared.call("POST", "/v1/jobs/check", {"jobs": [held(**wanted)]}),
+        shared.call("PATCH", f"/v1/jobs/{job}", wanted),
+        shared.call("POST", "/v1/sweeps", {**key, "defaults": wanted}),
+    ]
+
+    for refusal in refusals:
+        assert refusal.status == 400, refusal
+        assert refusal.json["error"]["message"].startswith(sentence)
+        assert refusal.json["error"]["remedy"]
+
+
+def test_an_unknown_place_is_refused(shared: House):
+    refusal = shared.try_to_add(held(on="elsewhere"))
+
+    assert refusal.status == 400
+    assert "local" in refusal.json["error"]["message"] and "slurm" in refusal.json["error"]["message"]
+
+
+def test_a_job_may_be_sent_elsewhere_before_it_starts(shared: House):
+    job = shared.add(held())
+
+    there = shared.call("PATCH", f"/v1/jobs/{job}", {"on": "slurm", "on_options": TOLD}).json
+    here = shared.call("PATCH", f"/v1/jobs/{job}", {"on": "local"}).json
+
+    assert (there["on"], there["on_options"]) == ("slurm", TOLD)
+    assert (here["on"], here["on_options"]) == ("", {})
+
+
+def test_what_says_nothing_runs_where_the_setting_says_and_what_does_where_it_says(
+    world: World, slurm: PrivateSlurm
+):
+    house = House(world)
+    house.start(DIBS_BACKEND="slurm", SLURM_CONF=slurm.environment["SLURM_CONF"])
+
+    unsaid = house.add(held(on_options=TOLD))
+    here, empty = house.add(held(on="local", only=["0"])), house.add(held(on="", bind=True))
+
+    assert (house.job(unsaid)["on"], house.job(unsaid)["on_options"]) == ("slurm", TOLD)
+    assert [house.job(number)["on"] for number in (here, empty)] == ["", ""]
+    assert house.get("/v1/status")["default_backend"] == "slurm"
+    house.end()
+
+
+def test_an_attempt_over_there_tells_its_node_and_no_pid_of_another_machine(shared: House, slurm: PrivateSlurm):
+    number = shared.add({"command": "echo hi", "on": "slurm"})
+
+    (job,) = shared.wait(number)
+
+    (attempt,) = shared.job(number)["attempts_list"]
+    assert (job["state"], job["gpus"]) == ("succeeded", [])
+    assert job["node"] in slurm.nodes and job["node_gpus"] in ("0", "1")
+    assert (attempt["backend"], attempt["node"], attempt["node_gpus"]) == ("slurm", job["node"], job["node_gpus"])
+    assert attempt["pid"] is None
+
+
+def test_an_export_keeps_the_place(shared: House):
+    there, here = shared.add(held(on="slurm", on_options=TOLD)), shared.add(held())
+
+    reply = shared.call("GET", f"/v1/export?ids={there},{here}")
+    lines = [json.loads(line) for line in reply.body.splitlines()]
+
+    assert [(line["on"], line["on_options"]) for line in lines] == [("slurm", TOLD), ("", {})]
