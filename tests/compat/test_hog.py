@@ -75,7 +75,7 @@ def test_a_yielder_that_raises_keeps_the_jobs_before_it(shell: Shell) -> None:
 
 def test_repeated_ids_run_jobs_side_by_side(shell: Shell) -> None:
     ledger = shell.world.ledger
-    shell.world.write("foo.txt", [ledger.job(i, 0.4) for i in range(6)])
+    shell.world.write("foo.txt", ledger.rounds(6, at_once=6))
 
     ended = shell("hog --job_file foo.txt --gpus 0,0,1,2,2,2")
 
@@ -123,11 +123,13 @@ def test_a_folder_in_which_jobs_of_a_killed_hog_run_is_left_alone(shell: Shell) 
 def test_the_gpu_file_is_followed_while_it_runs(shell: Shell) -> None:
     ledger = shell.world.ledger
     shell.world.write("gpus", "0\n")
-    shell.world.write("foo.txt", [ledger.job("first", 1.2), ledger.job("second", 0.1)])
+    shell.world.write("foo.txt", [ledger.held("first"), ledger.job("second")])
     running = shell.start("exec hog --job_file foo.txt --gpu_file gpus")
     wait_until(ledger.started, show=lambda: running.stderr)
 
     shell.world.write("gpus", "0,3\n")
+    wait_until(ledger.ended, show=lambda: running.stderr)
+    shell.world.write("go", "")
     ended = running.wait()
 
     assert ended.status == 0, ended

@@ -70,16 +70,19 @@ def test_output_goes_to_files(shell: Shell) -> None:
 
 def test_a_forced_gpu_is_waited_for(shell: Shell) -> None:
     ledger = shell.world.ledger
-    jobs = [ledger.job(i, 0.2) for i in range(3)]
+    jobs = [ledger.held(i) for i in range(3)]
     shell.world.write("run", [f"schedule '{job}' -fg 2 &" for job in jobs] + ["wait"])
 
-    ended = shell("source ./run")
+    running = shell.start("source ./run")
+    waits = "schedule: waits for a GPU: GPU 2 is held by job 1 of "
+    wait_until(lambda: running.stderr.count(waits) == 2, show=lambda: running.stderr)
+    shell.world.write("go", "")
+    ended = running.wait()
 
     assert ended.status == 0
     assert set(ledger.gpus().values()) == {"2"}
     assert len(ledger.ended()) == 3
     assert ledger.overlaps() == []
-    assert "schedule: waits for a GPU: GPU 2 is held by job 1 of " in ended.stderr
 
 
 def test_the_pool_holds_for_everybody_and_unavailable_gpus_are_not_used(shell: Shell) -> None:

@@ -13,14 +13,14 @@ from stories.outside import wait_until
 
 def test_the_loop_of_the_readme(shell: Shell) -> None:
     line = (
-        'for i in {0..10}; do echo "echo job_id=$i device=\\$CUDA_VISIBLE_DEVICES && sleep 0.2"; done'
+        'for i in {0..10}; do echo "echo job_id=$i device=\\$CUDA_VISIBLE_DEVICES && sleep 1"; done'
         " | simple_gpu_scheduler --gpus 0,1,2"
     )
 
     ended = shell(line)
 
     begun = [text for text in ended.stdout.splitlines() if text.startswith("Processing")]
-    command = "echo job_id={} device=$CUDA_VISIBLE_DEVICES && sleep 0.2"
+    command = "echo job_id={} device=$CUDA_VISIBLE_DEVICES && sleep 1"
     assert ended.status == 0, ended
     assert begun[:3] == [f"Processing command `{command.format(i)}` on gpu {2 - i}" for i in range(3)]
     assert [re.search(r"job_id=(\d+)", text)[1] for text in begun] == [str(i) for i in range(11)]
@@ -29,7 +29,9 @@ def test_the_loop_of_the_readme(shell: Shell) -> None:
 
 
 def test_a_file_of_commands_and_gpus_between_blanks(shell: Shell) -> None:
-    shell.world.write("gpu_commands.txt", [f"echo run_{i} on $CUDA_VISIBLE_DEVICES; sleep 0.2" for i in range(3)])
+    met = "until test -e up_0 -a -e up_1 -a -e up_2; do sleep 0.02; done"
+    line = f"echo run_{{0}} on $CUDA_VISIBLE_DEVICES; touch up_{{0}}; {met}"
+    shell.world.write("gpu_commands.txt", [line.format(number) for number in range(3)])
 
     ended = shell("simple_gpu_scheduler --gpus 0 1 2 < gpu_commands.txt")
 
@@ -79,7 +81,10 @@ def test_a_hyperparameter_search_into_the_scheduler(shell: Shell) -> None:
 
 
 def test_words_with_commas_are_groups_that_are_given_whole(shell: Shell) -> None:
-    jobs = "echo one $CUDA_VISIBLE_DEVICES $GPU; sleep 0.3\necho two $CUDA_VISIBLE_DEVICES\n"
+    jobs = (
+        "echo one $CUDA_VISIBLE_DEVICES $GPU; until test -e two; do sleep 0.02; done\n"
+        "echo two $CUDA_VISIBLE_DEVICES; touch two\n"
+    )
 
     ended = shell("simple_gpu_scheduler --gpus 0,1 2", input=jobs)
 
@@ -91,7 +96,7 @@ def test_words_with_commas_are_groups_that_are_given_whole(shell: Shell) -> None
 
 def test_an_id_given_twice_runs_two_commands_at_once(shell: Shell) -> None:
     ledger = shell.world.ledger
-    jobs = [ledger.job(number, 0.2) for number in range(4)]
+    jobs = ledger.rounds(4, at_once=2)
 
     ended = shell("simple_gpu_scheduler --gpus 0,0", input="\n".join(jobs))
 
@@ -139,16 +144,17 @@ def test_lines_are_run_word_for_word(shell: Shell) -> None:
 
 def test_the_first_interrupt_lets_the_running_finish(shell: Shell) -> None:
     ledger = shell.world.ledger
-    jobs = [ledger.job("running", 0.6), ledger.job("waiting")]
+    jobs = [ledger.held("running"), ledger.job("waiting")]
     shell.world.write("jobs", jobs)
     running = shell.start("exec simple_gpu_scheduler --gpus 0 < jobs")
     wait_until(lambda: ledger.started() == ["running"], show=lambda: running.stderr)
 
     running.signal(signal.SIGINT)
+    wait_until(lambda: "nothing more is started" in running.stderr, show=lambda: running.stderr)
+    shell.world.write("go", "")
     ended = running.wait()
 
     assert ended.status == 130
-    assert "nothing more is started" in ended.stderr
     assert ledger.ended() == ["running"]
     assert ledger.started() == ["running"]
     shell.world.assert_nothing_is_left()

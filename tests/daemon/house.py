@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.listening import Reply, call, connect
-from stories.outside import Finished, Running, World, wait_until
+from stories.outside import PATIENCE, Finished, Running, World, wait_until
 
 _keys = count()
 
@@ -88,7 +88,7 @@ class House:
         return str(self.job(number)["state"])
 
     def wait(self, *numbers: int) -> Any:
-        found = self.get(f"/v1/jobs/wait?ids={','.join(map(str, numbers))}&timeout_seconds=30")
+        found = self.get(f"/v1/jobs/wait?ids={','.join(map(str, numbers))}&timeout_seconds={PATIENCE / 2}")
         assert not found["waiting"], found
         return found["jobs"]
 

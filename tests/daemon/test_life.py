@@ -17,8 +17,8 @@ from stories.outside import World, wait_until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_daemon_and_leaves_the_jobs_alone(house: House, number):
-    job = house.add("sleep 0.5; exit 5")
+def test_a_signal_ends_the_daemon_and_leaves_the_jobs_alone(house: House, number, tmp_path: Path):
+    job = house.add(f"{until(tmp_path / 'go')}; exit 5")
     wait_until(lambda: house.state(job) == "running")
     assert house.running is not None
 
@@ -29,18 +29,25 @@ def test_a_signal_ends_the_daemon_and_leaves_the_jobs_alone(house: House, number
     assert f"the daemon ends: got {number.name}; 1 running job goes on" in ended.stderr
     assert not os.path.exists(house.socket)
     house.start()
+    (tmp_path / "go").touch()
     (found,) = house.wait(job)
     assert (found["state"], found["exit_code"], found["attempts"]) == ("failed", 5, 1)
 
 
-def test_a_daemon_that_was_killed_is_followed_by_one_that_knows_everything(house: House):
-    short = house.add("exit 3", "sleep 1; exit 4")
+def until(path: Path) -> str:
+    """A line of shell that goes on once there is such a file."""
+    return f"until test -e {path}; do sleep 0.05; done"
+
+
+def test_a_daemon_that_was_killed_is_followed_by_one_that_knows_everything(house: House, tmp_path: Path):
+    short = house.add("exit 3", f"{until(tmp_path / 'go')}; exit 4")
     long = short + 1
     wait_until(lambda: house.state(long) == "running")
     house.kill()
     assert os.path.exists(house.socket)
 
     house.start()
+    (tmp_path / "go").touch()
 
     assert [job["exit_code"] for job in house.wait(short, long)] == [3, 4]
     assert {job["attempts"] for job in house.get("/v1/jobs")["jobs"]} == {1}

@@ -215,9 +215,9 @@ def test_a_job_comes_as_soon_as_its_line_is_complete():
     reader.start()
     for text in (b"one\n", b"two \\\n 2\n", b"<<<\nthree\n>>>\n"):
         os.write(writing, text)
-        assert arrived.acquire(timeout=10), seen
+        assert arrived.acquire(timeout=60), seen
     os.close(writing)
-    reader.join(10)
+    reader.join(60)
 
     assert seen == ["one", "two  2", "three"]
 

@@ -28,7 +28,7 @@ from dibs.leases.records import Holder
 
 DIBS = str(Path(sys.executable).parent / "dibs")
 NOBODY = 65534
-PATIENCE = 30.0  # seconds; only a failing test waits for so long
+PATIENCE = 60.0  # seconds; only a failing test waits for so long
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount and be two users")
 
 
@@ -93,7 +93,7 @@ class Running:
         self.process.kill()
         self.process.wait()
 
-    def wait(self, seconds: float = 30) -> Finished:
+    def wait(self, seconds: float = PATIENCE) -> Finished:
         if self.process.stdin is not None:
             with suppress(OSError):
                 self.process.stdin.close()
@@ -112,8 +112,20 @@ class Ledger:
 
     def job(self, name: object, seconds: float = 0.0, status: int = 0) -> str:
         """A job line that signs in and out. Dibs cannot make it up."""
+        return self._line(name, f"sleep {seconds}", status)
+
+    def held(self, name: object, status: int = 0) -> str:
+        """A job line that signs in, and out once there is a file `go` in its folder."""
+        return self._line(name, "until test -e go; do sleep 0.02; done", status)
+
+    def rounds(self, jobs: int, at_once: int) -> list[str]:
+        """Job lines by their numbers. Each waits for the others of its round: they are there at once, or never."""
+        met = 'until test "$(grep -c ^start "$LEDGER")" -ge {}; do sleep 0.02; done'
+        return [self._line(number, met.format(number // at_once * at_once + at_once)) for number in range(jobs)]
+
+    def _line(self, name: object, work: str, status: int = 0) -> str:
         return (
-            f'echo "start {name} ${{DIBS_GPUS:--}} $$" >> "$LEDGER"; sleep {seconds}; '
+            f'echo "start {name} ${{DIBS_GPUS:--}} $$" >> "$LEDGER"; {work}; '
             f'echo "end {name} ${{DIBS_GPUS:--}} $$" >> "$LEDGER"; exit {status}'
         )
 
@@ -216,7 +228,7 @@ class World:
         return self._running[-1]
 
     def dibs(
-        self, *arguments: str, input: str | bytes | None = None, timeout: float = 30, **more: Any
+        self, *arguments: str, input: str | bytes | None = None, timeout: float = PATIENCE, **more: Any
     ) -> Finished:
         """Run dibs to its end."""
         if input is not None:
@@ -345,6 +357,13 @@ def open_store(root: Path) -> Iterator[sqlite3.Connection]:
         yield connection
     finally:
         connection.close()
+
+
+def is_talking(pid: int) -> bool:
+    """Whether a command has a socket open, and so is past its own start."""
+    with suppress(OSError):
+        return any("socket:" in os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd"))
+    return False
 
 
 def processes_of(place: str) -> dict[int, str]:

@@ -10,7 +10,7 @@ import termios
 import time
 from contextlib import suppress
 
-from stories.outside import DIBS, World
+from stories.outside import DIBS, PATIENCE, World
 
 
 class Session:
@@ -35,14 +35,14 @@ class Session:
         """The kernel sends SIGWINCH to whoever is in the foreground."""
         _resize(self._fd, (rows, columns))
 
-    def expect(self, words: str, seconds: float = 20) -> None:
+    def expect(self, words: str, seconds: float = PATIENCE) -> None:
         """Read until these words have come; what came before them is forgotten."""
         until = time.monotonic() + seconds
         while words.encode() not in self.text:
             assert self._read(until), f"waited for {words!r} in vain; last seen: {self.text[-2000:]!r}"
         self.text = self.text.partition(words.encode())[2]
 
-    def wait(self, seconds: float = 20) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         """Read to the end; the exit code, or -n for a signal."""
         until = time.monotonic() + seconds
         while self._read(until):

@@ -12,7 +12,7 @@ READINGS = Path(__file__).parents[1] / "data/readings/four_cards.json"
 
 
 def test_an_id_given_twice_is_two_slots(world: World) -> None:
-    jobs = [world.ledger.job(number, 0.3) for number in range(6)]
+    jobs = world.ledger.rounds(6, at_once=3)
 
     ended = world.dibs("run", "--gpus", "0,0,1", input="\n".join(jobs))
 
@@ -23,7 +23,7 @@ def test_an_id_given_twice_is_two_slots(world: World) -> None:
 
 
 def test_groups_are_given_whole(world: World) -> None:
-    jobs = [world.ledger.job(number, 0.1) for number in range(4)]
+    jobs = world.ledger.rounds(4, at_once=2)
 
     ended = world.dibs("run", "--gpus", "0+1,2+3", input="\n".join(jobs))
 
@@ -88,7 +88,7 @@ def test_without_waiting_a_free_gpu_is_used_for_the_whole_list(world: World) -> 
 
 
 def test_an_inherited_choice_of_gpus_is_respected(world: World) -> None:
-    jobs = [world.ledger.job(number, 0.05) for number in range(4)]
+    jobs = world.ledger.rounds(4, at_once=2)
 
     environ = {"CUDA_VISIBLE_DEVICES": "2,1", "DIBS_PROBE": f"fake:{READINGS}"}
     ended = world.dibs("run", input="\n".join(jobs), env=environ)
@@ -106,7 +106,7 @@ def test_without_any_gpu_there_is_a_sentence_with_the_fix(world: World) -> None:
 
 
 def test_a_run_inside_a_job_uses_that_jobs_gpus(world: World) -> None:
-    world.write("inner.txt", [world.ledger.job(number, 0.05) for number in range(4)])
+    world.write("inner.txt", world.ledger.rounds(4, at_once=2))
 
     ended = world.dibs("run", "--gpus", "4,6,7", "-n", "2", "--only", "6,7", "--", DIBS, "run", "-f", "inner.txt")
 
@@ -125,12 +125,13 @@ def test_a_run_inside_a_job_cannot_have_other_gpus(world: World) -> None:
 def test_gpus_can_be_added_and_drained_in_the_gpu_file_while_it_runs(world: World) -> None:
     world.write("gpus", "0\n")
     running = world.start("run", "--gpus-file", "gpus", stdin=subprocess.PIPE)
-    running.say(world.ledger.job("a", 3) + "\n" + world.ledger.job("b", 0.1) + "\n")
+    running.say(world.ledger.held("a") + "\n" + world.ledger.job("b", 0.1) + "\n")
     wait_until(lambda: world.ledger.gpus().get("a") == "0", show=lambda: running.stderr)
 
     world.write("gpus", "1\n")  # 0 is drained, 1 is new
     wait_until(lambda: "b" in world.ledger.ended(), show=lambda: running.stderr)
     assert world.ledger.running() == ["a"]  # what runs on the drained one is not touched
+    world.write("go", "")
     running.say("".join(world.ledger.job(name) + "\n" for name in "cd"))
     ended = running.wait()
 

@@ -117,7 +117,7 @@ def test_a_generator_that_raises_in_the_middle_keeps_the_jobs_before_it(world: W
 def test_an_endless_pipe_is_worked_on_as_it_grows(world: World) -> None:
     queue = world.folder / "gpu.queue"
     queue.touch()
-    tail = subprocess.Popen(["tail", "-f", "-n", "0", str(queue)], stdout=subprocess.PIPE)
+    tail = subprocess.Popen(["tail", "-f", "-n", "+1", str(queue)], stdout=subprocess.PIPE)
     running = world.start("run", "--gpus", "0,1", stdin=tail.stdout)
     try:
         wait_until(lambda: running.stderr.startswith("run "), show=lambda: running.stderr)

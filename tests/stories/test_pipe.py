@@ -4,7 +4,7 @@ from stories.outside import World
 
 
 def test_each_line_of_a_pipe_is_a_job_with_a_gpu_of_its_own(world: World) -> None:
-    jobs = [world.ledger.job(number, 0.05) for number in range(6)]
+    jobs = world.ledger.rounds(6, at_once=3)
 
     ended = world.dibs("run", "--gpus", "0,1,2", input="\n".join(jobs))
 

@@ -4,12 +4,11 @@ import json
 import os
 import re
 import signal
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from stories.outside import World, wait_until
+from stories.outside import World, is_talking, wait_until
 from stories.terminal import Session
 
 
@@ -61,19 +60,21 @@ def test_a_job_that_still_runs_after_the_timeout_is_75_and_one_beyond_its_limit_
 
 
 def test_waiting_outlives_a_restart_of_the_daemon(queue, world):
-    job = queue.add("--", "sleep 2; exit 5;")
+    job = queue.add("--", "until test -e go; do sleep 0.05; done; exit 5;")
     queue.wait_for(job, "running")
     waiting = world.start("wait", job)
     follower = world.start("log", "-f", job)
+    wait_until(lambda: is_talking(waiting.pid) and is_talking(follower.pid))
 
     os.kill(world.daemon_pid(), signal.SIGKILL)
+    world.write("go", "")
 
     assert waiting.wait().status == 5
     assert follower.wait().status == 0
 
 
 def test_those_who_look_do_not_start_a_daemon_that_was_stopped(queue, world):
-    job = queue.add("--", "sleep 3; exit 5;")
+    job = queue.add("--", "until test -e go; do sleep 0.05; done; exit 5;")
     queue.wait_for(job, "running")
     waiting, follower = world.start("wait", job), world.start("log", "-f", job)
     watcher = Session(world, "ls", "-w")
@@ -85,6 +86,7 @@ def test_those_who_look_do_not_start_a_daemon_that_was_stopped(queue, world):
     wait_until(lambda: "is away" in waiting.stderr and "is away" in follower.stderr)
     was_started = (world.state / "queue" / "socket").exists()
     queue("daemon", "start")
+    world.write("go", "")
 
     assert not was_started
     assert waiting.wait().status == 5
@@ -104,12 +106,6 @@ def test_ctrl_c_leaves_the_job_alone(queue, world):
 
     assert (waiting.wait().status, follower.wait().status) == (130, 0)
     assert queue.state(job) == "running"
-
-
-def is_talking(pid):
-    """Whether it has a socket open, and so is past its own start."""
-    with suppress(OSError):
-        return any("socket:" in os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd"))
 
 
 def test_the_output_is_followed_from_before_the_start_to_the_end(queue, world):
@@ -132,6 +128,7 @@ def test_why_and_ls_and_info_say_the_same_sentence(queue):
         queue.add("--", "sleep", "60")
     job = queue.add("--", "true")
     queue.wait_for(1, "running")
+    queue.wait_for(2, "running")
 
     sentence = json.loads(queue("why", "--json", job).stdout)["reason"]["sentence"]
 

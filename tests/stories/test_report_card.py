@@ -8,7 +8,7 @@ from stories.outside import World
 
 G = 1024**3
 SHOW = 'sed "s/4242/$$/" "$CARDS.busy" > "$CARDS.new" && mv "$CARDS.new" "$CARDS"'
-WORK = f'{SHOW}; sleep 4; cp "$CARDS.free" "$CARDS"'  # so many looks that a series is kept
+WORK = f'{SHOW}; sleep 8; cp "$CARDS.free" "$CARDS"'  # so many looks that a series is kept
 
 
 @pytest.fixture

@@ -53,15 +53,18 @@ def test_an_earlier_run_is_not_run_twice_by_accident(world: World) -> None:
 
 
 def test_after_a_kill_the_running_go_on_are_adopted_and_recorded(world: World) -> None:
-    """Three run, three wait. The first three end with nobody watching, or are watched by the next dibs."""
-    world.write("jobs.txt", [world.ledger.job(number, 1.0, status=number % 2) for number in range(6)])
+    """Three run, three wait. The end of the first three is watched by the next dibs."""
+    world.write("jobs.txt", [world.ledger.held(number, status=number % 2) for number in range(6)])
     arguments = ("run", "--gpus", "0,1,2", "-f", "jobs.txt", "--output-dir", "out")
     running = world.start(*arguments)
     wait_until(lambda: len(world.ledger.started()) == 3, show=lambda: running.stderr)
 
     running.kill()
     held = {holder.gpu for holder in world.holders()}
-    ended = world.dibs(*arguments, "--resume")
+    again = world.start(*arguments, "--resume")
+    wait_until(lambda: again.stderr.count("going on with it") == 3, show=lambda: again.stderr)
+    world.write("go", "")
+    ended = again.wait()
 
     assert held == {"index-0", "index-1", "index-2"}
     assert ended.status == 1
@@ -73,12 +76,13 @@ def test_after_a_kill_the_running_go_on_are_adopted_and_recorded(world: World) -
 
 
 def test_what_ended_while_nobody_watched_is_recorded_with_its_exit_code(world: World) -> None:
-    world.write("jobs.txt", [world.ledger.job(number, 0.3, status=number) for number in range(3)])
+    world.write("jobs.txt", [world.ledger.held(number, status=number) for number in range(3)])
     arguments = ("run", "--gpus", "0,1,2", "-f", "jobs.txt", "--output-dir", "out")
     running = world.start(*arguments)
     wait_until(lambda: len(world.ledger.started()) == 3, show=lambda: running.stderr)
 
     running.kill()
+    world.write("go", "")
     wait_until(lambda: not world.processes(), show=world.processes)
     ended = world.dibs("run", "--output-dir", "out", "--resume", "--gpus", "0", "--max-failures", "1")
 
@@ -90,12 +94,15 @@ def test_what_ended_while_nobody_watched_is_recorded_with_its_exit_code(world: W
 
 
 def test_another_dibs_does_not_get_the_gpus_of_a_killed_one(world: World) -> None:
-    running = world.start("run", "--gpus", "0", "--", "bash", "-c", world.ledger.job("mine", 2))
+    running = world.start("run", "--gpus", "0", "--", "bash", "-c", world.ledger.held("mine"))
     wait_until(lambda: world.ledger.started(), show=lambda: running.stderr)
 
     running.kill()
     refused = world.dibs("run", "--gpus", "0", "--no-wait", "--", "true")
-    waited = world.dibs("run", "--gpus", "0", "--", "bash", "-c", world.ledger.job("yours"))
+    waiting = world.start("run", "--gpus", "0", "--", "bash", "-c", world.ledger.job("yours"))
+    wait_until(lambda: "waits for a GPU" in waiting.stderr, show=lambda: waiting.stderr)
+    world.write("go", "")
+    waited = waiting.wait()
 
     assert refused.status == 75
     assert waited.status == 0
@@ -151,11 +158,13 @@ def test_resuming_one_command_that_had_succeeded_is_a_success(world: World) -> N
 
 
 def test_a_stopped_run_goes_on_where_it_was(world: World) -> None:
-    world.write("jobs.txt", [world.ledger.job(number, 0.3) for number in range(5)])
+    world.write("jobs.txt", [world.ledger.held(number) for number in range(5)])
     arguments = ("run", "--gpus", "0", "-f", "jobs.txt", "--output-dir", "out")
     running = world.start(*arguments)
     wait_until(lambda: world.ledger.started(), show=lambda: running.stderr)
     running.signal(signal.SIGINT)
+    wait_until(lambda: "nothing more is started" in running.stderr, show=lambda: running.stderr)
+    world.write("go", "")
     stopped = running.wait()
 
     ended = world.dibs(*arguments, "--resume")
@@ -217,13 +226,12 @@ def test_a_generator_can_be_resumed(world: World) -> None:
 
 
 def test_what_ended_while_nobody_looked_is_counted_once(world: World) -> None:
-    world.write(
-        "list.txt", [world.ledger.job("a", 0.4), world.ledger.job("b", 0.4, status=3), world.ledger.job("c")]
-    )
+    world.write("list.txt", [world.ledger.held("a"), world.ledger.held("b", status=3), world.ledger.job("c")])
     arguments = ("run", "--gpus", "0,1", "-f", "list.txt", "--output-dir", "out")
     running = world.start(*arguments)
     wait_until(lambda: len(world.ledger.started()) == 2, show=lambda: running.stderr)
     running.kill()
+    world.write("go", "")
     wait_until(lambda: len(world.ledger.ended()) == 2)
     wait_until(lambda: not world.holders())
 

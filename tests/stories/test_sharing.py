@@ -42,7 +42,7 @@ def cards(world: World, gpus: int = 2, **more: Any) -> dict[str, str]:
 
 
 def test_so_many_gpus_are_left_to_others(world: World) -> None:
-    jobs = [world.ledger.job(number, 0.2) for number in range(6)]
+    jobs = world.ledger.rounds(6, at_once=2)
 
     ended = world.dibs("run", "--gpus", "0,1,2", "--min-free", "1", "--json", input="\n".join(jobs))
 
@@ -136,8 +136,8 @@ def test_a_process_that_outlives_its_job_keeps_the_gpu_until_it_is_gone(
     world.run_daemon(pool="0", env=environ)
     world.environ |= environ
     env_file = world.folder.parent / "env"
-    first = world.add("--", "bash", "-c", f"env -0 > {str(env_file)!r}; sleep 1000")
-    wait_until(lambda: env_file.exists() and env_file.stat().st_size > 0)
+    first = world.add("--", "bash", "-c", f"env -0 > env.new; mv env.new {str(env_file)!r}; sleep 1000")
+    wait_until(env_file.exists)
     variables = dict(pair.split("=", 1) for pair in os.fsdecode(env_file.read_bytes()).split("\0") if "=" in pair)
     escaped = strangers(**variables)
     cards(world, gpus=1, processes=[{"pid": escaped, "user": "ann", "memory": 1 << 30}])
@@ -187,7 +187,7 @@ def test_a_job_for_two_gpus_gets_two_that_are_linked(world: World) -> None:
              for one in range(4) for other in range(one)]  # fmt: skip
     path.write_text(json.dumps({"gpus": listed, "links": links}))
 
-    jobs = [world.ledger.job(number, 0.2) for number in range(2)]
+    jobs = world.ledger.rounds(2, at_once=2)
     ended = world.dibs("run", "-n", "2", input="\n".join(jobs), env={"DIBS_PROBE": f"fake:{path}"})
 
     assert ended.status == 0, ended

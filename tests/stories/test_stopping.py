@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 
-from stories.outside import Running, World, wait_until
+from stories.outside import PATIENCE, Running, World, wait_until
 
 
 def _running_list(world: World, job: str) -> Running:
@@ -15,10 +15,17 @@ def _running_list(world: World, job: str) -> Running:
     return running
 
 
+def _let_them_end(world: World, running: Running) -> None:
+    """Those that are held, once the signal was heard."""
+    wait_until(lambda: "nothing more is started" in running.stderr, show=lambda: running.stderr)
+    world.write("go", "")
+
+
 def test_the_first_ctrl_c_lets_the_running_finish_and_says_so(world: World) -> None:
-    running = _running_list(world, world.ledger.job("NAME", 1))
+    running = _running_list(world, world.ledger.held("NAME"))
 
     running.signal(signal.SIGINT)
+    _let_them_end(world, running)
     ended = running.wait()
 
     assert ended.status == 130
@@ -86,9 +93,10 @@ def test_the_third_ctrl_c_kills(world: World) -> None:
 
 
 def test_sigterm_is_the_same_with_its_own_exit_status(world: World) -> None:
-    running = _running_list(world, world.ledger.job("NAME", 0.5))
+    running = _running_list(world, world.ledger.held("NAME"))
 
     running.signal(signal.SIGTERM)
+    _let_them_end(world, running)
     ended = running.wait()
 
     assert ended.status == 143
@@ -96,9 +104,10 @@ def test_sigterm_is_the_same_with_its_own_exit_status(world: World) -> None:
 
 
 def test_sigusr1_drains(world: World) -> None:
-    running = _running_list(world, world.ledger.job("NAME", 0.5))
+    running = _running_list(world, world.ledger.held("NAME"))
 
     running.signal(signal.SIGUSR1)
+    _let_them_end(world, running)
     ended = running.wait()
 
     assert ended.status == 1
@@ -107,9 +116,10 @@ def test_sigusr1_drains(world: World) -> None:
 
 
 def test_sighup_changes_nothing(world: World) -> None:
-    running = _running_list(world, world.ledger.job("NAME", 0.3))
+    running = _running_list(world, world.ledger.held("NAME"))
 
     running.signal(signal.SIGHUP)
+    world.write("go", "")
     ended = running.wait()
 
     assert ended.status == 0, ended
@@ -123,7 +133,7 @@ def test_a_signal_while_the_list_is_still_open_ends_it(world: World) -> None:
 
     running.signal(signal.SIGINT)
 
-    assert running.process.wait(20) == 130
+    assert running.process.wait(PATIENCE) == 130
 
 
 def test_a_waiting_list_ends_at_once(world: World) -> None:

@@ -158,13 +158,14 @@ def test_a_command_that_outlived_dibs_is_adopted_on_a_terminal(world: World, ses
 
 
 def test_a_list_on_a_terminal_shows_progress_and_stops_at_ctrl_c(world: World, session: Open) -> None:
-    world.write("jobs.txt", [world.ledger.job(number, 0.5) for number in range(3)])
+    world.write("jobs.txt", [world.ledger.held(number) for number in range(3)])
     here = session("-f", "jobs.txt")
     here.expect("1 running")
     wait_until(lambda: world.ledger.started())
 
     here.type("\x03")
     here.expect("nothing more is started")
+    world.write("go", "")
 
     assert here.wait() == 128 + signal.SIGINT
     assert world.ledger.ended() == ["0"]

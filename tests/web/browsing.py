@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 from daemon.house import House
 from daemon.outdoors import open_page
 
-PATIENCE = 30_000  # milliseconds; only a failing test waits for so long
+PATIENCE = 60_000  # milliseconds; only a failing test waits for so long
 PLACE = {"width": 1280, "height": 800}
 NARROW = {"width": 380, "height": 800}
 REBOUND = "rebound.example"
