@@ -21,12 +21,23 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile("explore" if os.environ.get("DIBS_EXPLORE") else "the same each time")
 
 
-@pytest.fixture(scope="module")
-def at_the_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _alone_at_the_door(factory: pytest.TempPathFactory) -> Iterator[None]:
     """The page's own port: of the processes that share the tests one at a time has to do with it."""
-    with open(tmp_path_factory.getbasetemp().parent / "door.lock", "w") as file:
+    with open(factory.getbasetemp().parent / "door.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@pytest.fixture(scope="module")
+def at_the_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For all tests of a file."""
+    yield from _alone_at_the_door(tmp_path_factory)
+
+
+@pytest.fixture
+def at_the_door_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For a single test of a file that is about other things."""
+    yield from _alone_at_the_door(tmp_path_factory)
 
 
 @pytest.fixture
