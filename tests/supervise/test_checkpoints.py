@@ -9,7 +9,7 @@ import pytest
 from supervise.hands import Hands
 
 USR1 = int(signal.SIGUSR1)
-SOON = {"time_limit": 60.0, "checkpoint": [USR1, 59.5]}  # half a second after the start
+SOON = {"time_limit": 60.0, "checkpoint": [USR1, 58.0]}  # two seconds after the start: it listens by then
 WAIT = "while :; do sleep 0.02; done"
 
 
@@ -21,14 +21,14 @@ def test_who_saves_and_leaves_is_checkpointed_whatever_its_exit_code(hands: Hand
 
     assert (record["code"], record["by"], record["checkpointed"]) == (code, "checkpoint", True)
     assert hands.log(attempt) == "saved\n"
-    assert 0.45 < record["seconds"] < 20
+    assert 1.9 < record["seconds"] < 50
 
 
 def test_who_goes_on_after_the_signal_is_ended_at_the_limit_and_checkpointed(hands: Hands) -> None:
     attempt = hands.start(
         f"trap 'echo saved' USR1; trap 'echo asked; exit 4' TERM; {WAIT}",
-        time_limit=0.6,
-        checkpoint=[USR1, 0.3],
+        time_limit=4.0,
+        checkpoint=[USR1, 2.0],
         grace=60.0,
     )
 
@@ -36,7 +36,7 @@ def test_who_goes_on_after_the_signal_is_ended_at_the_limit_and_checkpointed(han
 
     assert (record["code"], record["by"], record["checkpointed"]) == (4, "time", True)
     assert hands.log(attempt) == "saved\nasked\n"
-    assert record["seconds"] >= 0.6
+    assert record["seconds"] >= 4.0
 
 
 def test_who_ends_before_the_signal_has_simply_ended(hands: Hands) -> None:
@@ -65,14 +65,14 @@ def test_who_is_stopped_after_the_signal_is_not_to_be_queued_again(hands: Hands,
 
 
 def test_who_is_stopped_before_the_signal_does_not_get_it(hands: Hands) -> None:
-    attempt = hands.start(f"trap 'echo saved' USR1; trap '' TERM; touch up; {WAIT}", grace=0.8, **SOON)
+    attempt = hands.start(f"trap 'echo saved' USR1; trap '' TERM; touch up; {WAIT}", grace=3.0, **SOON)
     hands.turn_until((hands.workdir / "up").exists)
 
     hands.backend.tell(attempt, "stop")
     record = hands.record(attempt)
 
     assert (record["by"], hands.log(attempt)) == ("stop", "")
-    assert record["seconds"] > 0.5  # it was there when the signal would have come
+    assert record["seconds"] > 2.0  # it was there when the signal would have come
 
 
 def test_a_shell_without_a_trap_and_the_workers_of_a_program_are_not_disturbed(hands: Hands) -> None:
@@ -94,7 +94,7 @@ def test_a_shell_without_a_trap_and_the_workers_of_a_program_are_not_disturbed(h
             """
         )
     )
-    spec = {"time_limit": 60.0, "checkpoint": [USR1, 59.0]}  # an interpreter starts in less
+    spec = {"time_limit": 60.0, "checkpoint": [USR1, 55.0]}  # an interpreter starts in less
 
     attempt = hands.start(f"sleep 0; {sys.executable} train.py; echo shell $?; exit 8", **spec)
     record = hands.record(attempt)

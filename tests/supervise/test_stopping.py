@@ -159,17 +159,17 @@ def test_a_word_to_an_attempt_that_is_over_reaches_nobody(hands: Hands) -> None:
 def test_the_time_limit_is_a_term_the_grace_and_a_kill(hands: Hands) -> None:
     began = time.monotonic()
 
-    attempt = hands.start("trap 'echo term' TERM; while :; do sleep 0.05; done", time_limit=0.3, grace=0.4)
+    attempt = hands.start("trap 'echo term' TERM; while :; do sleep 0.05; done", time_limit=2.0, grace=0.4)
     record = hands.record(attempt)
 
     assert (record["by"], record["signal"]) == ("time", signal.SIGKILL)
     assert "term" in hands.log(attempt)
-    assert time.monotonic() - began >= 0.7
-    assert record["seconds"] >= 0.7
+    assert time.monotonic() - began >= 2.4
+    assert record["seconds"] >= 2.4
 
 
 def test_who_ends_within_the_grace_is_not_killed(hands: Hands) -> None:
-    record = hands.run("trap 'exit 9' TERM; while :; do sleep 0.02; done", time_limit=0.2, grace=60.0)
+    record = hands.run("trap 'exit 9' TERM; while :; do sleep 0.02; done", time_limit=2.0, grace=60.0)
 
     assert (record["by"], record["code"]) == ("time", 9)
 

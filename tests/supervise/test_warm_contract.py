@@ -58,7 +58,7 @@ def test_what_was_used_is_recorded(pythons: Pythons) -> None:
 
 def test_a_stop_is_a_term_the_grace_and_a_kill(pythons: Pythons) -> None:
     deaf = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True))\n"
-    attempt = pythons.script(deaf + SLEEP, grace=0.3)
+    attempt = pythons.script(deaf + SLEEP, grace=3.0)
     pythons.hands.turn_until((pythons.workdir / "up").exists)
 
     pythons.hands.backend.tell(attempt, "stop")
@@ -98,7 +98,7 @@ def test_the_time_limit_counts_from_its_own_start(pythons: Pythons) -> None:
 
 def test_a_checkpoint_signal_is_heard(pythons: Pythons) -> None:
     saves = "import signal, sys\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(3))\n"
-    attempt = pythons.script(saves + SLEEP, time_limit=60.0, checkpoint=[int(signal.SIGUSR1), 59.0])
+    attempt = pythons.script(saves + SLEEP, time_limit=60.0, checkpoint=[int(signal.SIGUSR1), 55.0])
     record = pythons.hands.record(attempt)
 
     assert (record["code"], record["by"], record["checkpointed"]) == (3, "checkpoint", True)

@@ -245,8 +245,8 @@ def test_killing_it_while_it_imports_starts_the_job_afresh(warm: Pythons) -> Non
     path = warm.workdir / "pid"
     warm.hands.turn_until(lambda: path.exists() and path.read_text().endswith("\n"))
 
-    (warm.workdir / "on").touch()
     os.kill(int(path.read_text()), signal.SIGKILL)
+    (warm.workdir / "on").touch()  # for the one that is started afresh
     record = warm.hands.record(attempt)
 
     assert (record["code"], warm.hands.log(attempt)) == (0, "1\n")
