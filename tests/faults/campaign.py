@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from stories.outside import DIBS, Running, World, open_store, processes_of, wait_until
+from stories.outside import DIBS, PATIENCE, Running, World, open_store, processes_of, wait_until
 
 KILLS = int(os.environ.get("DIBS_FAULT_KILLS", "30"))
 JOBS = int(os.environ.get("DIBS_FAULT_JOBS", "150"))
@@ -59,8 +59,9 @@ class Campaign:
     def kill_a_shim_at_random(self, chance: random.Random) -> bool:
         """Kill one supervisor under a running engine, and let the engine see it."""
         running = self.start()
+        wait_until(lambda: self.shims() or running.process.poll() is not None, show=lambda: running.stderr)
         with suppress(Exception):
-            running.process.wait(chance.uniform(0.3, 0.6))
+            running.process.wait(chance.uniform(0.0, 0.3))
         victims = self.shims()
         if victims:
             with suppress(ProcessLookupError):
@@ -89,7 +90,7 @@ class Campaign:
         found += self._complaints_of_the_store()
         found += [f"GPU {holder.gpu} is still held" for holder in world.holders()]
         with suppress(AssertionError):
-            wait_until(lambda: not world.processes(), seconds=5)
+            wait_until(lambda: not world.processes())
         found += [f"process {pid} is left: {line}" for pid, line in world.processes().items()]
         found += [f"traceback: {text[-500:]}" for text in self.said if "Traceback" in text]
         return found
@@ -116,7 +117,7 @@ class Campaign:
 def kill_everything(world: World) -> None:
     """What a power cut does: engine, zygote, shims and commands are gone at once."""
     place = str(world.folder.parent)
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE
     while (left := processes_of(place)) and time.monotonic() < until:
         for pid in left:
             with suppress(ProcessLookupError):

@@ -17,11 +17,11 @@ COMMAND = (
     'echo "end {x},{y} - $$" >> "$LEDGER"'
 )
 ADAPTIVE = {"method": "adaptive", "samples": SAMPLES, "seed": 5, "parallel": 3, "wishes": {"num_gpus": 0}}
-# Ends early where it is not worth it: more of x is worse from the first step on.
+# Ends early where it is not worth it: more of x is worse from the first step on. None is done before it may be.
 STEPS = (
     'echo "start {x} - $$" >> "$LEDGER"; for step in 1 2 3 4 5 6 7 8; do '
     'echo "loss=$(( 100 * {x} - step )) step=$step" >> "$DIBS_METRICS"; sleep 0.5; done; '
-    'echo "end {x} - $$" >> "$LEDGER"'
+    'until test -e "$LEDGER.done"; do sleep 0.05; done; echo "end {x} - $$" >> "$LEDGER"'
 )
 PRUNED = {"pruner": "halving", "parallel": 8, "seed": 1, "wishes": {"num_gpus": 0, "grace_seconds": 1}}
 

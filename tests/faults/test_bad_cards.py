@@ -48,6 +48,12 @@ def _gpus(world: World) -> dict[int, dict[str, Any]]:
     return {gpu["index"]: gpu for gpu in world.client().gpus()["gpus"]}
 
 
+def _wait_for_states(world: World, *states: str) -> None:
+    """Of the cards by their numbers. A card whose job has just ended may still be held, or be looked at."""
+    found = lambda: tuple(gpu["state"] for _, gpu in sorted(_gpus(world).items()))  # noqa: E731
+    wait_until(lambda: found() == states, show=found)
+
+
 def _wait_for_state(world: World, index: int, state: str) -> dict[str, Any]:
     wait_until(lambda: _gpus(world)[index]["state"] == state, show=lambda: _gpus(world)[index])
     return _gpus(world)[index]
@@ -77,7 +83,7 @@ def test_one_of_two_cards_that_fails_everything_loses_at_most_three_of_forty_job
     counts = _counts(world)
 
     assert counts.keys() == {"succeeded", "failed"} and counts["failed"] <= 3
-    assert [_gpus(world)[index]["state"] for index in (0, 1)] == ["free", "quarantined"]
+    _wait_for_states(world, "free", "quarantined")
     assert set(world.ledger.gpus().values()) == {"0"}
     failed = json.loads(world.dibs("ls", "--state", "failed", "--json").stdout)["jobs"]
     for job in failed:
@@ -101,7 +107,7 @@ def test_a_card_that_fails_everything_is_taken_out_though_each_job_is_tried_agai
     world.add("--retries", "3", "-f", "jobs.txt")
 
     assert _counts(world) == {"succeeded": 40}
-    assert [_gpus(world)[index]["state"] for index in (0, 1)] == ["free", "quarantined"]
+    _wait_for_states(world, "free", "quarantined")
     assert set(world.ledger.gpus().values()) == {"0"}
     _stop(world)
 
@@ -124,7 +130,7 @@ def test_what_fails_on_both_cards_holds_the_sweep_and_not_the_cards(
     counts = _counts(world)
 
     assert counts["failed"] <= 6 and counts["held"] == 30 - counts["failed"]
-    assert {gpu["state"] for gpu in _gpus(world).values()} == {"free"}
+    _wait_for_states(world, "free", "free")
     assert not cause or world.client().job(1)["cause"] == cause
     _stop(world)
 
@@ -166,7 +172,7 @@ def test_a_fault_that_was_read_for_a_change_of_the_pool_still_takes_its_card_out
     gpu = _wait_for_state(world, 1, "quarantined")
 
     assert gpu["why"] == "Xid 79: it has fallen off the bus"
-    assert _gpus(world)[2]["state"] == "free"
+    _wait_for_state(world, 2, "free")
     _stop(world)
 
 
@@ -180,7 +186,7 @@ def test_a_fault_that_is_read_after_the_job_has_ended_is_still_its_cause(world: 
 
     assert (over["cause"], over["exit_code"]) == ("gpu-fault", 1)
     assert "Xid 95: its memory has an error that cannot be corrected" in over["message"]
-    assert _gpus(world)[1]["state"] == "quarantined"
+    _wait_for_state(world, 1, "quarantined")
     _stop(world)
 
 

@@ -235,7 +235,7 @@ def test_the_queue_is_there_after_a_logout_and_for_cron(world: World) -> None:
     shutil.rmtree(runtime)  # what a logout does, and the next login makes a new one
     runtime.mkdir(mode=0o700)
     again = world.start("ls")
-    ended = [cron.wait(5), again.wait(5)]
+    ended = [cron.wait(), again.wait()]
 
     assert [one.status for one in ended] == [0, 0], ended
 

@@ -116,7 +116,7 @@ def test_a_link_that_cannot_be_made_keeps_no_job_from_running(world: World, brok
     world.run_daemon()
 
     job = world.add("--", world.ledger.job("only"))
-    over = wait_until(lambda: (found := world.client().job(job))["state"] == "succeeded" and found, seconds=2)
+    over = wait_until(lambda: (found := world.client().job(job))["state"] == "succeeded" and found)
 
     assert over["attempts"] == 1
     assert own.is_dir() and not own.is_symlink()

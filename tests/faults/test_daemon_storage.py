@@ -176,8 +176,8 @@ def test_while_the_disk_refuses_no_work_is_taken_what_runs_is_kept_and_then_it_g
     with _refusing(world, daemon, what):
         refused = world.dibs("add", "--", world.ledger.job("refused"))
         listed = world.dibs("ls")
-        world.write("go", "")  # its end cannot be taken down either
         said = len(daemon.stderr)
+        world.write("go", "")  # its end cannot be taken down either
         wait_until(lambda: len(daemon.stderr) > said, show=lambda: daemon.stderr)
         meanwhile = world.client().job(running)["state"]
     [over] = world.wait_for(running)

@@ -37,14 +37,16 @@ def _fill(disk: Path) -> Path:
 
 
 def test_a_run_recovers_by_itself_when_there_is_room_again(world: World, disk: Path) -> None:
-    world.write("jobs.txt", [world.ledger.job(number, 0.2) for number in range(12)])
+    quick, held = map(world.ledger.job, (0, 1)), map(world.ledger.held, range(2, 12))
+    world.write("jobs.txt", [*quick, *held])
     running = world.start("run", "--gpus", "0,1", "-f", "jobs.txt", "--output-dir", "disk/out")
     wait_until(lambda: len(world.ledger.started()) >= 3, show=lambda: running.stderr)
 
     ballast = _fill(disk)
+    world.write("go", "")
     wait_until(lambda: "full" in running.stderr or "No space" in running.stderr, show=lambda: running.stderr)
     ballast.unlink()
-    ended = running.wait(60)
+    ended = running.wait()
 
     assert ended.status == 0, ended
     assert Counter(world.ledger.ended()) == {str(number): 1 for number in range(12)}
@@ -81,7 +83,7 @@ def test_a_run_on_a_full_disk_can_be_stopped_and_resumed(world: World, disk: Pat
     world.write("go", "")
     wait_until(lambda: "full" in running.stderr, show=lambda: running.stderr)
     running.signal(signal.SIGTERM)
-    stopped = running.wait(30)
+    stopped = running.wait()
     ballast.unlink()
     resumed = world.dibs("run", "--gpus", "0,1", "-f", "jobs.txt", "--output-dir", "disk/out", "--resume")
 

@@ -209,7 +209,7 @@ def test_whoever_asks_for_output_that_was_removed_is_told_so_in_one_sentence(hou
     old = house.add("head -c 900000 /dev/urandom; echo problem >&2; exit 4")
     house.wait(old)
     running = house.add("head -c 900000 /dev/urandom; touch wrote; until test -e go; do sleep 0.02; done")
-    stdout = Path(house.job(running)["stdout"])
+    stdout = Path(wait_until(lambda: house.job(running)["stdout"]))
     wait_until(lambda: stdout.exists() and stdout.stat().st_size == 900_000)
 
     house.post("/v1/clean", {"older_seconds": 3600})

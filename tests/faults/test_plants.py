@@ -84,7 +84,7 @@ def _crash_while_jobs_run(campaign: Campaign, *, kill_shims: bool) -> int:
 
 @pytest.mark.parametrize("kill_shims", [False, True], ids=["engine", "engine and shims"])
 def test_without_a_plant_there_is_nothing_to_complain_of(world: World, kill_shims: bool) -> None:
-    campaign = Campaign(world, jobs=6, seconds=0.5)
+    campaign = Campaign(world, jobs=6, seconds=2.5)
 
     status = _crash_while_jobs_run(campaign, kill_shims=kill_shims)
 

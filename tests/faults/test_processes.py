@@ -184,7 +184,7 @@ def freezer() -> Iterator[Path]:
 
 @needs_root
 def test_a_job_that_cannot_be_killed_keeps_its_gpu(world: World, freezer: Path) -> None:
-    world.write("jobs.txt", ["[time=0.3s] echo $$ > pid; exec sleep 1000", "echo next >> next"])
+    world.write("jobs.txt", ["[time=3s] echo $$ > pid; exec sleep 1000", "echo next >> next"])
     running = world.start("run", "--gpus", "0", "--grace", "0.1s", "-f", "jobs.txt")
     pid = wait_until(lambda: (world.folder / "pid").exists() and world.read("pid").strip())
 
@@ -278,7 +278,7 @@ def test_a_job_may_call_itself_what_it_likes(world: World) -> None:
     """The name of a process stands in the middle of its line in /proc, parentheses and all."""
     name = "printf ') R 1 1 (' > /proc/self/comm"
     child = f'bash -c "{name}; echo \\$\\$ >> pids; sleep 1000; true" &'
-    world.write("jobs.txt", [f"[time=0.5s] {name}; {child} {child} sleep 1000; true", "echo next >> next"])
+    world.write("jobs.txt", [f"[time=3s] {name}; {child} {child} sleep 1000; true", "echo next >> next"])
 
     ended = world.dibs("run", "--gpus", "0", "--grace", "5s", "-f", "jobs.txt")
 

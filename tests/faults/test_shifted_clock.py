@@ -82,7 +82,7 @@ def test_when_the_clock_jumps_limits_and_pauses_stay_exact_and_the_order_is_kept
     daemon = world.run_daemon()
     world.dibs("pause")
     retried = world.add("--retries", "1", "--", 'test "$DIBS_ATTEMPT" = 2')
-    limited = world.add("-t", "1s", "--", f"touch up; {UNTIL_GO}")
+    limited = world.add("-t", "5s", "--", f"touch up; {UNTIL_GO}")
     world.write("jobs.txt", [world.ledger.job(number) for number in range(4)])
     first = world.add("-f", "jobs.txt")
     world.dibs("unpause")
@@ -97,7 +97,7 @@ def test_when_the_clock_jumps_limits_and_pauses_stay_exact_and_the_order_is_kept
     assert (paused["state"], paused["attempts"]) == ("queued", 1)
     assert [one["state"] for one in over] == ["timed_out", *["succeeded"] * 5]
     assert _days(over[0]["started_at"], over[0]["ended_at"]) == 365 * int(shift[:3])  # its years
-    assert 1.0 <= over[0]["seconds"] < 30
+    assert 5.0 <= over[0]["seconds"] < 300
     assert over[1]["attempts"] == 2
     assert world.ledger.started() == ["0", "1", "2", "3"]
     assert [one for one in over if one["seconds"] < 0] == []

@@ -12,7 +12,7 @@ def test_a_gpu_with_a_straggler_on_it_is_not_given_to_the_next_job(world: World)
     world.write(
         "list.txt",
         [
-            f"[time=1s] (trap '' TERM; echo $BASHPID > {straggler.name}; sleep 60 & wait; wait; wait) & sleep 60",
+            f"[time=4s] (trap '' TERM; echo $BASHPID > {straggler.name}; sleep 60 & wait; wait; wait) & sleep 60",
             "echo next >> next.txt",
         ],
     )

@@ -5,6 +5,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +85,10 @@ def test_one_trial_after_another_gives_the_same_points_as_without_any_kill(house
     assert points[0] == points[1]
 
 
+def pruned(house: House, sweep: int) -> set[int]:
+    return {trial["number"] for trial in trials(house, sweep) if trial["state"] == "pruned"}
+
+
 def was_given_up(house: House) -> set[int]:
     """The trials that a daemon which is dead now had decided to end."""
     with closing(sqlite3.connect(house.queue / "store.db")) as store:
@@ -100,10 +105,12 @@ def test_a_kill_in_a_sweep_that_prunes(house: House, point: str):
 
     house.start()
 
+    wait_for(house, sweep, lambda seen: given_up <= pruned(house, sweep))
+    Path(f"{house.world.ledger.path}.done").touch()
     done = until(house, sweep, "finished")
     assert done["counts"]["pruned"] > 0
     assert complaints(house, sweep, 8) == []
-    assert {trial["number"] for trial in trials(house, sweep) if trial["state"] == "pruned"} >= given_up
+    assert pruned(house, sweep) >= given_up
     for trial in trials(house, sweep):
         ended = house.job(trial["job"])
         assert ended["state"] == ("succeeded" if trial["state"] == "complete" else "cancelled")

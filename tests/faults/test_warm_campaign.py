@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from faults.campaign import JOBS, KILLS, Campaign
-from stories.outside import World
+from stories.outside import World, wait_until
 
 HEAVY = "import os, time\nopen('imports', 'a').write('x')\ntime.sleep(0.1)\n"
 JOB = """
@@ -38,8 +38,9 @@ class WarmCampaign(Campaign):
 
     def kill_a_warm_one_at_random(self, chance: random.Random) -> bool:
         running = self.start()
+        wait_until(lambda: self.warm_ones() or running.process.poll() is not None, show=lambda: running.stderr)
         with suppress(Exception):
-            running.process.wait(chance.uniform(0.4, 1.0))
+            running.process.wait(chance.uniform(0.0, 0.6))
         victims = self.warm_ones()
         if victims:
             with suppress(ProcessLookupError):
