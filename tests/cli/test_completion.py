@@ -98,11 +98,11 @@ def test_without_a_daemon_there_is_nothing_to_choose_from_and_none_is_started(so
 
 
 def test_a_daemon_that_does_not_answer_is_left_alone_soon(daemon):
-    daemon.slow = 5.0
+    daemon.slow = 30.0
     began = time.monotonic()
 
     assert complete_jobs("") == []
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 15.0
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_a_quarantine_is_told_once_with_how_the_card_comes_back(daemon, typed, f
 
 @pytest.mark.parametrize("fault", ["slow", "refusal", "nonsense"])
 def test_without_an_answer_of_the_daemon_the_table_is_still_true(daemon, typed, four_cards, fault):
-    daemon.slow = 5.0 if fault == "slow" else 0.0
+    daemon.slow = 30.0 if fault == "slow" else 0.0
     daemon.refusal = (500, "bug", "oh no") if fault == "refusal" else None
     daemon.gpus = [{}] if fault == "nonsense" else []
     began = time.monotonic()
@@ -181,7 +181,7 @@ def test_without_an_answer_of_the_daemon_the_table_is_still_true(daemon, typed, 
     done = typed("gpus")
 
     assert len(done.stdout.splitlines()) == 5
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 15.0
 
 
 def test_no_daemon_is_started_to_look(socket, typed, four_cards):

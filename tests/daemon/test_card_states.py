@@ -63,6 +63,12 @@ def running(house: House, job: dict[str, Any]) -> int:
     return number
 
 
+def why(house: House, number: int) -> str:
+    """It waits, in a sentence."""
+    reason = house.get(f"/v1/jobs/{number}/why")["reason"]
+    return str(reason["sentence"]) if reason else ""
+
+
 def output_of(house: House, number: int) -> str:
     return Path(house.job(number)["stdout"]).read_text(errors="replace")
 
@@ -77,11 +83,10 @@ def test_a_card_that_does_not_answer_gets_nothing_new_and_what_runs_there_goes_o
     wait_until(lambda: states(house) == {"0": "stale", "1": "free"}, show=lambda: states(house))
     (other,) = house.wait(house.add("true"))
     waits = house.add({"command": "true", "only": ["0"]})
-    why = house.get(f"/v1/jobs/{waits}/why")["reason"]["sentence"]
+    wait_until(lambda: "answer" in why(house, waits), show=lambda: why(house, waits))
 
     assert other["gpus"] == [1]
     assert house.state(there) == "running"
-    assert "answer" in why
     shown = gpus(house)["0"]
     assert (shown["load_percent"], [holder["job"] for holder in shown["holders"]]) == (7, [str(there)])
     assert shown["why"] and shown["remedy"]
@@ -174,7 +179,8 @@ def test_the_number_of_a_divided_card_drains_all_its_parts(house, driver):
     changed = house.post("/v1/gpus/act", {"action": "drain", "gpus": ["0"]})
 
     assert changed == {"changed": ["0:0", "0:1"]}
-    assert states(house) == {"0:0": "drained", "0:1": "drained", "1": "free"}
+    wanted = {"0:0": "drained", "0:1": "drained", "1": "free"}
+    wait_until(lambda: states(house) == wanted, show=lambda: states(house))
 
 
 def test_several_gpus_of_which_one_is_a_part_are_refused_with_the_reason(house, driver):

@@ -15,6 +15,7 @@ from dibs.engine.manners import Manners
 from dibs.gpus.clock import utc_now
 from dibs.gpus.probe import ProbeFailed
 from dibs.model.gpus import Reading
+from stories.outside import PATIENCE
 
 
 class Cards:
@@ -54,7 +55,7 @@ class Probe:
 
     def read(self) -> Reading:
         self.reads += 1
-        self.may_answer.wait(10)
+        self.may_answer.wait(PATIENCE)
         return Reading(at=utc_now(), gpus=(), driver="fake")
 
 
@@ -72,7 +73,7 @@ def in_loop(story: Callable[[Any], Coroutine[Any, Any, None]], **more: Any) -> N
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.002)
 
@@ -99,7 +100,7 @@ def test_the_engine_is_woken_when_it_wants_to_be():
 
         await until(lambda: it.engine.turns == 2)
 
-        assert 0.05 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.05
         await asyncio.sleep(0.05)
         assert it.engine.turns == 2
 

@@ -138,7 +138,11 @@ def test_running_trials_may_go_on_when_their_sweep_is_stopped(house: House, mend
     sweep = begin(
         house, f'until test -e {mended}; do sleep 0.05; done; echo loss={{x}} >> "$DIBS_METRICS"', parallel=5
     )
-    wait_for(house, sweep, lambda seen: len(house.get("/v1/jobs?state=running")["jobs"]) == 2)
+    wait_for(
+        house,
+        sweep,
+        lambda seen: seen["counts"]["open"] == 5 and len(house.get("/v1/jobs?state=running")["jobs"]) == 2,
+    )
 
     assert act(house, sweep, "stop", running="keep") == {"changed": True, "trials": 3}
     mended.touch()

@@ -130,8 +130,11 @@ def test_the_end_records_what_was_measured_and_the_series_stays(house: House, dr
     assert 'dibs_energy_joules_total{project=""}' in house.call("GET", "/metrics").body.decode()
 
 
-def test_a_silent_success_that_was_measured_keeps_its_folder(house: House, driver: Driver):
-    number = house.add("sleep 3.5")
+def test_a_silent_success_that_was_measured_keeps_its_folder(house: House, driver: Driver, tmp_path: Path):
+    end = tmp_path / "end"
+    number = house.add(f"until [ -e '{end}' ]; do sleep 0.05; done")
+    wait_until(lambda: len((house.get(f"/v1/jobs/{number}/usage")["series"] or {}).get("at_seconds", ())) >= 3)
+    end.touch()
     (job,) = house.wait(number)
     following = house.wait(house.add("true"))
 

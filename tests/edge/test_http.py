@@ -23,7 +23,7 @@ from dibs.daemon.answers import Answer, Stamp, answer_errors
 from dibs.daemon.gate import BODY, BODY_OF_JOBS, Gate
 from dibs.daemon.protocol import Protocol
 from dibs.daemon.server import Address, most_connections
-from stories.outside import NOBODY, needs_root, wait_until
+from stories.outside import NOBODY, PATIENCE, needs_root, wait_until
 
 GET = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -250,15 +250,15 @@ def test_a_head_that_trickles_in_is_not_waited_for(door):
         reply = Reply(said(connection))
 
     assert (reply.status, reply.code) == (408, "too-slow")
-    assert took < 5
+    assert took < 30
 
 
 def test_a_body_that_trickles_in_is_not_waited_for(door):
     with connect(door) as connection:
-        connection.sendall(POST + b"Content-Length: 1000\r\n\r\n")
+        connection.sendall(POST + b"Content-Length: 10000\r\n\r\n")
         began = time.monotonic()
         try:
-            for _ in range(500):
+            for _ in range(3000):
                 connection.send(b"x")
                 time.sleep(0.01)
         except (BrokenPipeError, ConnectionResetError):
@@ -266,12 +266,12 @@ def test_a_body_that_trickles_in_is_not_waited_for(door):
         reply = Reply(said(connection))
 
     assert (reply.status, reply.code) == (408, "too-slow")
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_connection_that_says_nothing_is_closed(door):
-    with connect(door, 10) as connection:
+    with connect(door) as connection:
         assert said(connection) == b""
 
 
@@ -329,10 +329,10 @@ def test_a_thousand_idle_connections_keep_nobody_waiting(tmp_path):
         for connection in idle:
             connection.close()
         process.stdin.close()
-        process.wait(30)
+        process.wait(PATIENCE)
         process.stdout.close()
 
-    assert slowest < 1
+    assert slowest < 10
     assert open_files < Protocol.most_connections + 50
 
 
@@ -481,7 +481,7 @@ def test_the_server_ends_at_once_though_somebody_has_not_finished(tmp_path):
 
     half.close()
     idle.close()
-    assert took < 3
+    assert took < 30
 
 
 def test_json_survives_text_that_is_no_utf8():

@@ -136,14 +136,14 @@ def test_a_command_knows_everything_about_the_end_and_obeys_nothing_in_it(tmp_pa
 
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path):
     ran = tmp_path / "pid"
-    with a_notifier(command=f"sleep 60 & echo $! > {ran}; wait", command_seconds=0.3) as (notifier, said):
+    with a_notifier(command=f"sleep 60 & echo $! > {ran}; wait", command_seconds=2) as (notifier, said):
         notifier.job_ended(a_job(), BAD, False)
 
         wait_until(lambda: said)
         child = int(ran.read_text())
         wait_until(lambda: not _is_alive(child), show=lambda: child)
 
-    assert said == ["the notify command was ended after 0.3 seconds"]
+    assert said == ["the notify command was ended after 2 seconds"]
 
 
 def test_a_command_that_fails_is_mentioned():
@@ -162,7 +162,7 @@ def test_the_loop_never_waits_for_a_command(tmp_path):
         for number in range(1000):
             notifier.job_ended(a_job(number), BAD, False)
 
-        assert time.monotonic() - begun < 5.0
+        assert time.monotonic() - begun < 30.0
 
 
 def test_leaving_ends_the_commands_that_run(tmp_path):
@@ -244,7 +244,7 @@ def test_a_webhook_is_given_up_with_a_sentence(answers, tries):
 def test_a_webhook_that_never_answers_is_given_up():
     with (
         a_server(None, None, None) as (url, told),
-        a_notifier(webhook=url, webhook_seconds=0.2, pause=0.01) as (notifier, said),
+        a_notifier(webhook=url, webhook_seconds=1, pause=0.01) as (notifier, said),
     ):
         notifier.job_ended(a_job(), BAD, False)
 

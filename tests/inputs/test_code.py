@@ -99,10 +99,10 @@ def test_a_git_that_takes_too_long_is_left_and_ended(repository, tmp_path):
     slow.chmod(0o755)
     began = time.monotonic()
 
-    found = describe_code(str(repository), {"PATH": f"{slow.parent}:/usr/bin:/bin"}, seconds=0.5)
+    found = describe_code(str(repository), {"PATH": f"{slow.parent}:/usr/bin:/bin"}, seconds=2)
 
     assert found is None
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert not os.path.exists(f"/proc/{(tmp_path / 'pid').read_text().strip()}")
 
 

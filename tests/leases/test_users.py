@@ -98,7 +98,7 @@ def test_a_hostile_guard_costs_one_deadline_and_the_others_go_on(folder):
     waited_later = time.monotonic() - begin - waited
 
     assert found.guarded_by == f"process {hostile.pid} of nobody keeps {folder}/dibs-guard-index-0 locked"
-    assert 0.3 <= waited < 2 and waited_later < 0.3 * 100
+    assert 0.3 <= waited < 20 and waited_later < 0.3 * 100
     took(leases, a_claim("index-1")).close()
     hostile.kill()
     took(leases).close()

@@ -178,7 +178,8 @@ def test_inside_submitit_knows_the_job(executor: submitit.AutoExecutor, here: Pa
 
 def test_a_function_that_can_be_saved_is_queued_again_and_goes_on(queue: World, here: Path) -> None:
     executor = submitit.AutoExecutor(folder=here / "log", cluster="dibs", dibs_max_num_timeout=20)
-    executor.update_parameters(dibs_timeout_min=3 / 60, dibs_checkpoint_seconds=1)
+    # Longer than it takes to import what it needs on a busy machine, and shorter than the work.
+    executor.update_parameters(dibs_timeout_min=8 / 60, dibs_checkpoint_seconds=2)
 
     class Count(submitit.helpers.Checkpointable):
         def __init__(self) -> None:
@@ -186,14 +187,14 @@ def test_a_function_that_can_be_saved_is_queued_again_and_goes_on(queue: World, 
 
         def __call__(self, last: int) -> list[tuple[int, str]]:
             while len(self.done) < last:
-                time.sleep(0.2)
+                time.sleep(0.5)
                 self.done.append((len(self.done), os.environ["DIBS_ATTEMPT"]))
             return self.done
 
-    job = executor.submit(Count(), 11)
+    job = executor.submit(Count(), 16)
 
     done = job.result()
-    assert [step for step, _ in done] == list(range(11))
+    assert [step for step, _ in done] == list(range(16))
     assert len({attempt for _, attempt in done}) > 1
     queue.wait_for(int(job.job_id))
     assert job.get_info()["jobState"] == "COMPLETED"

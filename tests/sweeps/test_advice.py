@@ -94,7 +94,7 @@ def test_a_child_that_hangs_is_replaced_after_its_deadline(in_loop):
         os.kill(child_of(adviser), signal.SIGSTOP)
         return await adviser.ask()
 
-    (asked,) = in_loop(story, deadline_seconds=10)
+    (asked,) = in_loop(story, deadline_seconds=20)
 
     assert asked.number == 0
 

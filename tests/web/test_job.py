@@ -17,7 +17,7 @@ from web.browsing import Site, Watch, go, visit
 def running(house: House) -> int:
     """A job with a child and a grandchild, all of which run."""
     number = house.add({"command": "(sleep 611; true) & sleep 612; true", "name": "tree", "grace_seconds": 0.5})
-    wait_until(lambda: len(tree_of(house, number)) >= 3, show=lambda: tree_of(house, number))
+    wait_until(lambda: len(tree_of(house, number)) >= 4, show=lambda: tree_of(house, number))
     return number
 
 

@@ -88,7 +88,7 @@ def test_jobs_are_sorted(page: Page, site: Site, ended: dict[str, int]):
     go(page, site, "jobs")
     newest = [str(ended[name]) for name in ("gamma", "beta", "alpha")]
     expect(rows(page)).to_have_count(3)
-    assert shown(page) == newest
+    wait_until(lambda: shown(page) == newest, show=lambda: shown(page))
 
     page.get_by_label("order").select_option("oldest first")
 

@@ -51,7 +51,7 @@ def test_a_log_grows_and_is_followed_until_somebody_scrolls_up(page: Page, site:
     scroller(page).hover()
     page.mouse.wheel(0, -2000)
     expect(page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "false")
-    place = scroller(page).evaluate("one => one.scrollTop")
+    place = _resting_place(page)
     _append(more, 301, 400)
     expect(page.locator(".log-size")).to_have_text(re.compile("K"))
     wait_until(lambda: _height(page) >= 400 * 20, show=lambda: _height(page))
@@ -153,6 +153,19 @@ def test_errors_are_shown_where_a_job_writes_nothing_else(page: Page, site: Site
 def _append(file: Path, first: int, last: int) -> None:
     with file.open("a") as more:
         more.write("".join(f"first {number}\n" for number in range(first, last + 1)))
+
+
+def _resting_place(page: Page) -> float:
+    """Where it stands, once it moves no more."""
+    seen = [-1.0]
+
+    def rests() -> bool:
+        page.wait_for_timeout(200)
+        seen.append(float(scroller(page).evaluate("one => one.scrollTop")))
+        return seen[-1] == seen[-2]
+
+    wait_until(rests, show=lambda: seen)
+    return seen[-1]
 
 
 def _height(page: Page) -> int:
