@@ -96,10 +96,10 @@ def test_those_who_look_do_not_start_a_daemon_that_was_stopped(queue, world):
 
 
 def test_ctrl_c_leaves_the_job_alone(queue, world):
-    job = queue.add("--", "sleep", "60")
+    job = queue.add("--", "echo on; sleep 60;")
     queue.wait_for(job, "running")
     waiting, follower = world.start("wait", job), world.start("log", "-f", job)
-    wait_until(lambda: is_talking(waiting.pid) and is_talking(follower.pid))
+    wait_until(lambda: is_talking(waiting.pid) and "on" in follower.stdout)
 
     waiting.signal(signal.SIGINT)
     follower.signal(signal.SIGINT)
