@@ -1,6 +1,7 @@
 """Signing in, a connection that is lost, and a daemon that comes back."""
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -70,19 +71,43 @@ def test_a_lost_connection_is_said_and_comes_back_by_itself(page: Page, site: Si
     expect(page.locator("h1 + .badge")).to_have_text("succeeded")
 
 
-def test_what_happened_meanwhile_is_shown(page: Page, site: Site, house: House, watch: Watch):
+def test_what_happened_meanwhile_is_shown(page: Page, site: Site, house: House, watch: Watch, tmp_path: Path):
     _expect_refusals(watch)
-    number = house.add({"command": "sleep 1", "name": "meanwhile"})
+    number = house.add({"command": f"until test -e {tmp_path}/go; do sleep 0.05; done", "name": "meanwhile"})
     go(page, site, "jobs?text=meanwhile")
     expect(page.locator(".job-rows")).to_contain_text("meanwhile")
 
     house.kill()
     expect(page.locator(".connection")).to_have_text("not connected")
+    (tmp_path / "go").touch()
     house.start()
 
     wait_until(lambda: house.state(number) == "succeeded")
     expect(page.locator(".job-rows .job-row")).to_contain_text("succeeded")
     assert page.url == site.at("jobs?text=meanwhile")
+
+
+def test_what_got_no_answer_before_the_connection_was_lost_is_asked_again(
+    page: Page, site: Site, house: House, watch: Watch, tmp_path: Path
+):
+    """The page hears of an end, and the daemon dies before it can tell more; nothing happens after that."""
+    _expect_refusals(watch)
+    number = house.add({"command": f"until test -e {tmp_path}/go; do sleep 0.05; done", "name": "unanswered"})
+    wait_until(lambda: house.state(number) == "running")
+    go(page, site, "jobs?text=unanswered")
+    expect(page.locator(".job-rows .job-row")).to_contain_text("running")
+
+    page.route("**/v1/jobs?*", lambda route: route.abort())
+    (tmp_path / "go").touch()
+    expect(page.locator("main .error")).to_be_visible()
+    house.wait(number)
+    house.kill()
+    expect(page.locator(".connection")).to_have_text("not connected")
+    page.unroute("**/v1/jobs?*")
+    house.start()
+
+    expect(page.locator(".job-rows .job-row")).to_contain_text("succeeded")
+    expect(page.locator("main .error")).to_have_count(0)
 
 
 def test_a_page_whose_token_was_taken_away_says_how_to_come_back(

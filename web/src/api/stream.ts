@@ -50,8 +50,8 @@ async function keepListening(signal: AbortSignal): Promise<void> {
       await readOnce(signal, () => {
         pause = FIRST_PAUSE;
         connection.value = "live";
-        // Without an event to go on from, whatever happened since the last stream was seen by nobody.
-        if (hasListened && !last) tell([missed()]);
+        // What was read shortly before the last stream was cut off, or since then, may have got no answer.
+        if (hasListened) tell([missed()]);
         hasListened = true;
       });
     } catch (error) {
