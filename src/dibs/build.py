@@ -150,16 +150,19 @@ def _slurm(environ: Mapping[str, str], settings: "Settings", root: str) -> "Slur
 
 
 def _elsewhere(
-    environ: Mapping[str, str], settings: "Settings", root: str, place: "Place"
+    environ: Mapping[str, str], settings: "Settings", root: str, place: "Place", mark: str
 ) -> "dict[str, Elsewhere]":
     """The other systems that jobs of a queue may be handed to."""
     from dibs.engine.away.contact import Elsewhere
 
     backend = _slurm(environ, settings, root)
+    shared = backend.settings.root
+    if shared != place.root:
+        shared += f"/{mark}"  # other queues may use it, and each of them has a job 1
     slurm = Elsewhere(
         title="Slurm",
         backend=backend,
-        place=replace(place, root=backend.settings.root),
+        place=replace(place, root=shared),
         most=settings.backends_slurm_most_jobs,
         every=settings.backends_slurm_every,
         is_wanted=is_set_up(environ, settings),
@@ -261,12 +264,12 @@ def build_queue(
     )
     consequences = Consequences(engine, journal, limits)
     engine.observe(consequences)
+    mark = consequences.mark_of_queue()
     try:
-        places = _elsewhere(environ, settings, root, engine.place)
+        places = _elsewhere(environ, settings, root, engine.place, mark)
     except DibsError as error:
         log(f"begins without Slurm: {error.message}; {error.remedy}")  # this machine is worth more than that
         places = {}
-    mark = consequences.mark_of_queue()
     engine.reach_out(
         lambda settling: Away(
             hand=engine.hand,

@@ -68,7 +68,7 @@ def test_a_job_that_waits_says_why(site: Site) -> None:
     ref = site.start("true", wanted=_a_card(time_limit=30.0))
 
     wait_until(
-        lambda: site.look(ref).reason == "it waits until other jobs free what it needs",
+        lambda: site.look(ref).reason == "other jobs have what it needs",
         show=lambda: site.look(ref),
     )
     assert site.look(ref).phase is Phase.QUEUED
@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_read_puts_one_job_off_and_no_other(site: Site) 
 
     assert answer.accepted == {good.ref}
     assert answer.put_off[bad.ref].startswith("cannot look into its folder: ")
-    assert site.look(bad.ref).phase is Phase.RUNNING, "a file system that is away is no reason to give up"
+    assert site.look(bad.ref).phase is Phase.QUEUED, "a file system that is away is no reason to give up"
     assert site.record(good.ref)["code"] == 0
 
 
@@ -227,7 +227,9 @@ def test_a_node_without_our_python_is_named(site: Site, slurm: PrivateSlurm) -> 
     seen = site.wait(ref, Phase.LOST)
 
     assert (seen.cause, seen.never_started) == (Cause.START_ERROR, False)
-    assert seen.reason.startswith(f"the Python of dibs is not there on {seen.node} (")
+    assert seen.reason.startswith(
+        f"the Python of dibs is not there on {seen.node}: backends.slurm.python names it ("
+    )
     assert "/no/such/python" in seen.reason
 
 

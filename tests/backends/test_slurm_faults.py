@@ -1,5 +1,6 @@
 """A controller and nodes that are killed: nothing is lost unseen, and nothing runs twice."""
 
+import os
 import shlex
 import signal
 import sys
@@ -170,24 +171,86 @@ def test_a_node_that_dies_loses_its_jobs_with_a_reason_and_comes_back(site: Site
     assert site.wait_for("ends") == "end\n"
 
 
-def test_one_that_slurm_takes_back_though_it_ran_is_over_and_does_not_run_again(
-    site: Site, slurm: PrivateSlurm
+@pytest.mark.parametrize("how", ["requeue", "requeuehold"])
+def test_one_that_slurm_takes_back_though_it_ran_is_over_and_leaves_nothing_in_slurms_queue(
+    site: Site, slurm: PrivateSlurm, how: str
 ) -> None:
     ref = site.start("echo ran >> ran; sleep 1000")
     site.wait_for("ran")
     (number,) = slurm.ask("squeue", "-h", "-o", "%i", f"--name=dibs-{ref.key}.1").split()
 
     slurm.ask("scontrol", "update", f"jobid={number}", "requeue=1")
-    slurm.ask("scontrol", "requeue", number)
+    slurm.ask("scontrol", how, number)
     seen = site.wait(ref, Phase.ENDED)
-    waits = slurm.ask("squeue", "-h", "-o", "%T", f"--jobs={number}").strip()
-    slurm.ask("scontrol", "update", f"jobid={number}", "starttime=now")
     wait_until(lambda: not slurm.ask("squeue", "-h", "-o", "%i", f"--jobs={number}").strip())
 
     assert seen.record is not None and seen.record["signal"] == signal.SIGTERM
-    assert waits == "PENDING", "Slurm has it in its queue"
+    assert (seen.cause, "took it back while it ran" in seen.reason) == (Cause.LOST, True)
     assert site.wait_for("ran") == "ran\n"
     assert site.look(ref).record == seen.record
+
+
+def test_one_whose_slurm_step_is_killed_ends_with_everything_below_it(site: Site, slurm: PrivateSlurm) -> None:
+    ref = site.start("echo $PPID $$ > pids; sleep 1000")
+    shim, command = map(int, site.wait_for("pids").split())
+    step = int(Path(f"/proc/{shim}/stat").read_bytes().rpartition(b")")[2].split()[1])
+
+    os.kill(step, signal.SIGKILL)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (shim, command)), seconds=60)
+    seen = site.wait(ref, Phase.ENDED, seconds=90)
+
+    assert (seen.cause, "its node failed" in seen.reason) == (Cause.LOST, True), "Slurm calls it so"
+
+
+def test_who_runs_in_a_folder_of_an_earlier_setting_is_still_found(site: Site, slurm: PrivateSlurm) -> None:
+    memory = str(site.root / "memory")
+    site.backend = slurm_backend(slurm, site.root, memory=memory)
+    ref = site.start(HOLD)
+    site.wait_for("here")
+
+    site.backend = slurm_backend(slurm, site.root.with_name("another"), memory=memory)
+    before = site.look(ref).phase
+    (site.root / ".dibs-root").rename(site.root / "hidden")
+    with pytest.raises(BackendSilent, match="is not the folder that it was"):
+        site.look(ref)
+    with pytest.raises(BackendSilent, match="is not the folder that it was"):
+        site.backend.submit([site.submission("true", key=ref.key)])
+    (site.root / "hidden").rename(site.root / ".dibs-root")
+    (site.workdir / "go").touch()
+
+    assert before is Phase.RUNNING
+    assert site.record(ref)["code"] == 5
+
+
+def test_a_suspended_job_can_be_cancelled(site: Site, slurm: PrivateSlurm) -> None:
+    ref = site.start("echo $$ > pid; exec sleep 1000")
+    command = int(site.wait_for("pid"))
+    (number,) = slurm.ask("squeue", "-h", "-o", "%i", f"--name=dibs-{ref.key}.1").split()
+    slurm.ask("scontrol", "suspend", number)
+    wait_until(lambda: "SUSPENDED" in slurm.ask("squeue", "-h", "-o", "%T", f"--jobs={number}"))
+
+    site.backend.cancel([ref])
+    wait_until(lambda: not Path(f"/proc/{command}").exists(), seconds=60)
+    wait_until(lambda: site.look(ref).phase in (Phase.ENDED, Phase.LOST), show=lambda: site.look(ref), seconds=60)
+
+    assert site.look(ref).cause is Cause.KILLED
+    assert not slurm.ask("squeue", "-h", "-o", "%i", f"--jobs={number}").strip()
+
+
+def test_a_suspended_job_runs_and_says_so(site: Site, slurm: PrivateSlurm) -> None:
+    ref = site.start(HOLD)
+    site.wait_for("here")
+    (number,) = slurm.ask("squeue", "-h", "-o", "%i", f"--name=dibs-{ref.key}.1").split()
+
+    slurm.ask("scontrol", "suspend", number)
+    wait_until(lambda: "SUSPENDED" in slurm.ask("squeue", "-h", "-o", "%T", f"--jobs={number}"))
+    seen = site.look(ref)
+    slurm.ask("scontrol", "resume", number)
+    (site.workdir / "go").touch()
+    after = site.record(ref)
+
+    assert (seen.phase, "suspended in Slurm" in seen.reason) == (Phase.RUNNING, True)
+    assert after["code"] == 5
 
 
 def test_a_copy_that_slurm_brings_back_does_not_run(site: Site, slurm: PrivateSlurm) -> None:

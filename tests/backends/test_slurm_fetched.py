@@ -249,7 +249,7 @@ def test_a_mirror_that_cannot_be_read_puts_one_job_off_and_no_other(site: Site) 
 
     assert answer.accepted == {good.ref}
     assert answer.put_off[bad.ref].startswith("cannot look into its folder: ")
-    assert site.backend.observe([bad.ref, good.ref])[bad.ref].phase is Phase.RUNNING
+    assert site.backend.observe([bad.ref, good.ref])[bad.ref].phase is Phase.QUEUED
     assert site.record(good.ref)["code"] == 0
 
 

@@ -180,7 +180,12 @@ def test_a_reason_to_wait_is_a_sentence(reason: str, sentence: str) -> None:
         ("PREEMPTED", 0, "a job that goes first took its place", Cause.KILLED),
         ("TIMEOUT", 0, "it reached Slurm's time limit", Cause.TIME_LIMIT),
         ("CANCELLED", 0, "somebody cancelled it in Slurm", Cause.KILLED),
-        ("FAILED", 127 << 8, "the Python of dibs is not there on n2", Cause.START_ERROR),
+        (
+            "FAILED",
+            127 << 8,
+            "the Python of dibs is not there on n2: backends.slurm.python names it",
+            Cause.START_ERROR,
+        ),
         ("FAILED", 1 << 8, "its supervisor failed on n2", Cause.START_ERROR),
         ("FAILED", 9, "Slurm says failed (exit code 137)", Cause.LOST),
         (
@@ -248,6 +253,31 @@ def test_slurms_blame_is_told_unless_we_asked_for_the_end_or_it_went_well() -> N
     assert blamed() is Cause.TIME_LIMIT
     assert blamed(by="stop") is None
     assert blamed(signal=None, code=0) is None
+
+
+@pytest.mark.parametrize(
+    ("row", "record", "cause"),
+    [
+        ({"state": "PENDING", "restarts": 1}, {"signal": 15, "by": "outside"}, Cause.LOST),
+        ({"state": "PENDING", "restarts": 1}, {"signal": 15, "by": ""}, Cause.LOST),
+        ({"state": "PENDING", "restarts": 1}, {"code": 5, "by": ""}, None),
+        ({"state": "PENDING", "restarts": 1}, {"signal": 15, "by": "stop"}, None),
+        ({"state": "NODE_FAIL"}, {"signal": 15, "by": "outside"}, Cause.LOST),
+        ({"state": "NODE_FAIL"}, {"code": 5, "by": ""}, None),
+        ({"state": "CANCELLED"}, {"code": 1, "by": "outside"}, Cause.KILLED),
+        ({"state": "FAILED", "status": 15}, {"signal": 15, "by": "outside"}, Cause.KILLED),
+        (None, {"signal": 15, "by": "outside"}, Cause.KILLED),
+        (None, {"code": 0, "by": "outside"}, None),
+    ],
+)
+def test_who_was_ended_by_slurm_says_so(
+    row: dict[str, Any] | None, record: dict[str, Any], cause: Cause | None
+) -> None:
+    there = None if row is None else a_row(**row)
+
+    seen = judge_gone(there, record | {"state": "ended"}, has_started=True, is_patient=False)
+
+    assert (seen.phase, seen.cause, bool(seen.reason)) == (Phase.ENDED, cause, cause is not None)
 
 
 def test_a_command_that_is_not_found_is_no_missing_python_of_ours() -> None:
@@ -385,6 +415,8 @@ def test_what_needs_several_things_of_one_node_is_explained() -> None:
     assert much(num_gpus=2, cpus=4) == "", "that it is down is another matter"
     assert much(num_gpus=2, cpus=8) == "no node has 8 CPUs together with the rest that it asks for"
     assert much(num_gpus=0, mem=2 * GIB) == "no node has 2 GiB of memory; the most is 1 GiB"
+    assert much(num_gpus=0, mem=1024 * GIB) == "no node has 1024 GiB of memory; the most is 1 GiB"
+    assert much(num_gpus=1, gpu_type="t4") == "no node has t4 GPUs"
 
 
 def test_nodes_have_cards_states_and_reasons() -> None:

@@ -1,5 +1,6 @@
 """What is cleaned away is gone, and nothing else is: not the next attempt's folder, nor what a client names."""
 
+import asyncio
 import os
 from types import SimpleNamespace
 
@@ -7,7 +8,8 @@ import pytest
 
 from dibs.daemon import cleaning
 from dibs.engine.browse import BrowsableFolders
-from dibs.model.jobs import JobId
+from dibs.model.jobs import OVER, JobId
+from engine.away_world import AwayWorld
 from engine.queue_world import QueueWorld, a_wish
 from engine.world import a_pool
 
@@ -70,3 +72,33 @@ def test_under_the_name_of_an_attempt_nothing_is_left_at_once(world, desk):
     cleaning.empty_trash(world.engine.place)
 
     assert not os.path.exists(f"{world.root}/trash")
+
+
+def test_what_other_systems_saw_of_our_files_goes_too(tmp_path):
+    for name in ("queue", "leases"):
+        (tmp_path / name).mkdir()
+    shared = tmp_path / "shared"
+    world = AwayWorld(
+        root=str(tmp_path / "queue"), leases_folder=str(tmp_path / "leases"), pool=a_pool(1), shared=str(shared)
+    )
+    (job,) = world.add(a_wish("a", on="slurm"))
+    world.advance(1)
+    folder = shared / "attempts" / "0" / f"{job.id}.1"
+    folder.mkdir(parents=True)
+    assert list((shared / "environments").iterdir())
+    world.run_out()
+    desk = SimpleNamespace(
+        engine=world.engine,
+        queue=world.queue,
+        results=BrowsableFolders(""),
+        news=SimpleNamespace(came=lambda: None),
+    )
+
+    assert asyncio.run(cleaning.clean_up(desk, world.now + 1, OVER, None)) == 1
+    world.settle_down()
+    for work in world.beside:
+        work()
+
+    assert not folder.exists()
+    assert not list((shared / "environments").iterdir())
+    world.close()

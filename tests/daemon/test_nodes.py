@@ -42,6 +42,8 @@ def test_a_node_tells_which_jobs_of_ours_run_there(there: House, slurm: PrivateS
     wait_until(lambda: there.state(waits) == "submitted", show=lambda: there.job(waits))
     name = there.job(job)["node"]
     wait_until(lambda: nodes(there)[name]["state"] == "full", show=lambda: nodes(there))
+    # Which cards it has its shim says, a moment after Slurm says that it runs.
+    wait_until(lambda: there.job(job)["node_gpus"] == "0,1", show=lambda: there.job(job))
 
     [backend] = there.get("/v1/nodes")["backends"]
     found = {node["name"]: node for node in backend["nodes"]}

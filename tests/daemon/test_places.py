@@ -1,7 +1,9 @@
 """Where jobs run, over the API: what is stored, what is refused, and who decides where nobody says."""
 
 import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -135,3 +137,62 @@ def test_an_export_keeps_the_place(shared: House):
     lines = [json.loads(line) for line in reply.body.splitlines()]
 
     assert [(line["on"], line["on_options"]) for line in lines] == [("slurm", TOLD), ("", {})]
+
+
+@pytest.fixture
+def changing(world: World, slurm: PrivateSlurm) -> Iterator[tuple[House, Path]]:
+    """A daemon on a Slurm that takes no such job any more once a file is there."""
+    folder = world.folder.parent / "bin"
+    folder.mkdir()
+    refuses = folder / "refuses"
+    (folder / "sbatch").write_text(
+        f"#!/bin/sh\n[ -e '{refuses}' ] || exit 0\n"
+        "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1\n"
+    )
+    (folder / "sbatch").chmod(0o755)
+    house = House(world)
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    house.start(SLURM_CONF=slurm.environment["SLURM_CONF"], PATH=path)
+    yield house, refuses
+    house.end()
+
+
+def test_a_call_that_is_repeated_is_not_refused_later(changing: tuple[House, Path]):
+    house, refuses = changing
+    sweep = {
+        "spec": {"command": "x {a}", "parameters": [{"name": "a", "values": ["1"]}]},
+        "defaults": {"on": "slurm", "hold": True},
+    }
+    calls = [
+        ("/v1/jobs", {"key": "a", "environment": {}, "jobs": [held(on="slurm")]}),
+        ("/v1/jobs", {"key": "b", "environment": {}, "jobs": [held(on="slurm", once="only")]}),
+        ("/v1/sweeps", {"key": "c", **sweep}),
+    ]
+    first = [house.call("POST", target, body) for target, body in calls]
+    refuses.touch()
+    again = [house.call("POST", target, body) for target, body in calls]
+    another = house.call("POST", "/v1/jobs", {**calls[1][1], "key": "d"})
+
+    assert [reply.status for reply in first] == [201, 201, 201], first
+    assert [reply.status for reply in [*again, another]] == [200, 200, 200, 200], again
+    assert [reply.json.get("first") for reply in again[:2]] == [reply.json["first"] for reply in first[:2]]
+    assert house.try_to_add(held(on="slurm")).status == 409
+
+
+def test_two_queues_with_one_folder_for_slurm_do_not_take_each_others_jobs_for_theirs(
+    tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm
+):
+    root = tmp_path_factory.mktemp("root")
+    said = []
+    for word in ("one", "two"):
+        world = make_world(tmp_path_factory.mktemp(word))
+        house = House(world)
+        house.start(SLURM_CONF=slurm.environment["SLURM_CONF"], DIBS_SLURM_ROOT=str(root), DIBS_SLURM_EVERY="0.3s")
+        job = house.add({"command": f"echo {word}", "on": "slurm"})
+        assert job == 1
+        assert house.wait(job)[0]["state"] == "succeeded"
+        said.append(house.call("GET", f"/v1/jobs/{job}/log").body)
+        house.end()
+        world.clean_up()
+
+    assert said == [b"one\n", b"two\n"]

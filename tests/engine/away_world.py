@@ -6,7 +6,7 @@ is what tests/contracts/test_backend_verbs.py is for.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dibs.backends.protocol import AttemptRef, Node, Observed, Phase, Submission, Submitted
@@ -28,6 +28,7 @@ class There:
     is_running: bool = False
     is_fenced: bool = False  # somebody has passed the fence, or closed it
     record: dict[str, Any] | None = None
+    cause: Cause | None = None  # what the other system says of its end
     starts: int = 0
 
     @property
@@ -43,7 +44,9 @@ class Cluster:
     is_silent: bool = False
     refuses: str = ""
     is_full: bool = False
+    bug: str = ""  # what falls out of the next looks
     submits: int = 0
+    looks: int = 0
     avoided: list[tuple[str, ...]] = field(default_factory=list)
 
     # -- the verbs --
@@ -83,6 +86,9 @@ class Cluster:
 
     def observe(self, refs: Sequence[AttemptRef]) -> Mapping[AttemptRef, Observed]:
         self._answer()
+        self.looks += 1
+        if self.bug:
+            raise ValueError(self.bug)
         return {ref: self._observe(self.jobs.get((ref.key, ref.attempt))) for ref in refs}
 
     def _observe(self, there: There | None) -> Observed:
@@ -91,7 +97,7 @@ class Cluster:
         if there.is_running:
             return Observed(phase=Phase.RUNNING, node="n1", gpus="0")
         if there.record is not None:
-            return Observed(phase=Phase.ENDED, record=there.record, node="n1")
+            return Observed(phase=Phase.ENDED, record=there.record, node="n1", cause=there.cause)
         if there.is_fenced:
             return Observed(phase=Phase.LOST, reason="Slurm says NODE_FAIL", node="n1")
         return Observed(phase=Phase.QUEUED, reason="others come first", expected_start=1_000_500.0)
@@ -134,6 +140,7 @@ class AwayWorld(QueueWorld):
 
     cluster: Cluster = field(default_factory=Cluster)
     most: int = 100
+    shared: str = ""  # the folder that the cluster sees; empty: the engine's own
 
     def open(self) -> None:
         super().open()
@@ -145,6 +152,7 @@ class AwayWorld(QueueWorld):
 
         aside.stop = lambda: None  # type: ignore[attr-defined]
         place = self.engine.place
+        seen = replace(place, root=self.shared or place.root)
         self.engine.reach_out(
             lambda settling: Away(
                 hand=self.engine.hand,
@@ -153,7 +161,7 @@ class AwayWorld(QueueWorld):
                 results=self.engine._results,
                 place=place,
                 places={
-                    "slurm": Elsewhere(title="Slurm", backend=self.cluster, place=place, most=self.most, every=3.0)
+                    "slurm": Elsewhere(title="Slurm", backend=self.cluster, place=seen, most=self.most, every=3.0)
                 },
                 mark="q1",
                 make_aside=lambda: aside,  # type: ignore[arg-type, return-value]

@@ -1,13 +1,20 @@
 """Jobs that another system runs, as the engine sees them: the store is real, the other system is a small one."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from dibs.errors import BadInput
+from dibs.backends.protocol import AttemptRef, Observed, Phase
+from dibs.backends.slurm.files import write_record
+from dibs.engine.away.round import Errand, run_errand
+from dibs.errors import BackendSilent, BadInput
 from dibs.model.jobs import ArrayTask, Cause, JobId, State
-from engine.away_world import AwayWorld
+from dibs.store.journal import NAME
+from dibs.supervise import records
+from dibs.supervise.folder import prepare_unlocked
+from engine.away_world import AwayWorld, Cluster
 from engine.queue_world import a_wish
 from engine.world import Died, a_pool
 
@@ -21,10 +28,21 @@ def world(tmp_path: Path) -> Iterator[AwayWorld]:
     made.close()
 
 
-def add(world: AwayWorld, count: int = 1, **more) -> list[JobId]:
+def add(world: AwayWorld, count: int = 1, *, before_round: bool = False, **more) -> list[JobId]:
     jobs = world.add(*(a_wish(f"train {number}", on="slurm", **more) for number in range(count)))
-    world.advance(1)
+    if before_round:
+        until_round(world)
+    else:
+        world.advance(1)
     return [job.id for job in jobs]
+
+
+def until_round(world: AwayWorld) -> None:
+    """Let time pass until a round has begun on the other thread, and leave it there."""
+    while not world.beside:
+        assert world.engine.wake_at is not None
+        world.now = max(world.now, world.engine.wake_at)
+        world.turn()
 
 
 def test_what_is_handed_over_is_submitted_until_it_runs_there(world: AwayWorld):
@@ -92,10 +110,13 @@ def test_while_nobody_answers_everything_stays_as_it_was(world: AwayWorld):
 
     assert (world.state(job), world.state(late)) == ("running", "submitted")
     assert world.sentence(late) == "waits: cannot reach the controller: no answer"
+    assert world.sentence(job) == "cannot reach the controller: no answer", "what is said of it may be old"
     troubles = [said for kind, said in world.told() if kind == "trouble"]
     assert troubles == ["cannot reach the controller: no answer"], "once, and not with every round"
 
     world.cluster.is_silent = False
+    world.advance(4)
+    assert world.queue.why(job).reason is None
     world.run_out()
     assert {world.state(number) for number in (job, late)} == {"succeeded"}
     assert world.cluster.starts() == {job: 1, late: 1}
@@ -198,6 +219,22 @@ def test_a_kill_reaches_it_over_there(world: AwayWorld, has_started: bool):
     assert world.cluster.starts()[job] == has_started
 
 
+def test_who_is_killed_over_there_after_we_asked_for_it_was_stopped_and_not_failed(world: AwayWorld):
+    (job,) = add(world, retries=3)
+    there = world.cluster.pending()[0]
+    world.cluster.start(there)
+    world.advance(4)
+    world.cluster.is_silent = True
+    world.do("kill", job)
+    world.advance(1)
+    world.cluster.end(there, signal=15, by="outside")
+    there.cause = Cause.KILLED
+    world.cluster.is_silent = False
+    world.run_out()
+
+    assert (world.state(job), world.cluster.starts()[job]) == ("cancelled", 1)
+
+
 def test_a_kill_before_it_was_handed_over_needs_nobody_over_there(world: AwayWorld):
     world.cluster.is_silent = True
     (job,) = add(world)
@@ -233,7 +270,7 @@ def test_a_signal_is_not_sent_there(world: AwayWorld):
 
     changed = world.do("kill", job, signal=10)
 
-    assert changed.unchanged == [(job, "it runs on slurm; leave out the signal to end it")]
+    assert changed.unchanged == [(job, "it runs on Slurm; leave out the signal to end it")]
 
 
 @pytest.mark.parametrize("point", ["after-intent", "before-submit", "after-submit"])
@@ -265,6 +302,108 @@ def test_a_full_disk_forgets_nothing_of_what_ended_there(world: AwayWorld):
     assert world.state(job) == "succeeded"
 
 
+def test_a_full_disk_does_not_make_the_rounds_come_faster(world: AwayWorld):
+    add(world)
+    world.cluster.start(world.cluster.pending()[0])
+    world.advance(4)
+    world.store.is_full = True
+    world.cluster.end(world.cluster.running()[0], code=0)
+    before = world.cluster.looks
+    world.advance(30)
+
+    assert world.cluster.looks - before <= 11
+
+
+def test_what_was_refused_is_not_handed_over_in_the_turn_that_records_it(world: AwayWorld):
+    world.cluster.refuses = "there is no partition nope"
+    (job,) = add(world, before_round=True)
+    world.beside.pop(0)()
+    world.cluster.refuses = ""
+    world.now += 10  # the loop was busy with something else, and the next round is due
+    world.settle_down()
+    world.advance(10)
+
+    assert world.state(job) == "failed"
+    assert not world.cluster.pending(), "nobody knows of it any more"
+
+
+def test_what_was_forgotten_once_counts_once(world: AwayWorld):
+    (job,) = add(world)
+    world.cluster.jobs.clear()
+    until_round(world)
+    world.beside.pop(0)()
+    world.now += 10
+    world.settle_down()
+
+    assert world.engine.hand.false_starts[job][0] == 1
+    world.run_out()
+    assert world.state(job) == "succeeded"
+
+
+def test_a_bug_over_there_is_told_once_and_the_next_rounds_go_on(world: AwayWorld):
+    (job,) = add(world)
+    world.cluster.bug = "a new version says something else"
+    with pytest.raises(ValueError, match="a new version"):
+        world.advance(4)
+    before = world.cluster.looks
+    world.advance(30)  # a daemon in which bugs fall again and again ends
+
+    assert world.cluster.looks > before
+    assert "a new version" in world.sentence(job)
+    world.cluster.bug = ""
+    world.run_out()
+    assert world.state(job) == "succeeded"
+
+
+def test_an_environment_that_cannot_be_brought_keeps_nobody_else_waiting(world: AwayWorld, tmp_path: Path):
+    world.shared = str(tmp_path / "shared")
+    world.crash()
+    world.come_back()
+    (runs,) = add(world)
+    world.cluster.start(world.cluster.pending()[0])
+    world.advance(4)
+    environments = tmp_path / "shared" / "environments"
+    for file in environments.iterdir():
+        file.unlink()
+    environments.rmdir()
+    environments.write_text("in the way")
+    (late,) = add(world)
+    world.cluster.end(world.cluster.running()[0], code=0)
+    world.advance(10)
+
+    assert world.state(runs) == "succeeded"
+    assert world.sentence(late).startswith("waits: cannot bring its environment: ")
+    environments.unlink()
+    world.run_out()
+    assert world.state(late) == "succeeded"
+
+
+def test_who_cannot_be_looked_for_is_not_taken_for_one_that_was_never_handed_over(tmp_path: Path):
+    (tmp_path / "file").touch()  # a file system that is away says other things than "there is none"
+    hidden, missing = (AttemptRef("q1-1", 1, f"{tmp_path}/{folder}") for folder in ("file/1.1", "1.1"))
+
+    class Quiet(Cluster):
+        def _observe(self, there):
+            return Observed(phase=Phase.QUEUED, reason="its record is awaited")
+
+    found = run_errand(Quiet(), Errand(stop=[hidden, missing], observe=[hidden, missing])).observed
+
+    assert (found[hidden].phase, found[missing].phase) == (Phase.QUEUED, Phase.LOST)
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_full_disk_is_no_reason_to_leave_what_is_to_end_over_there(world: AwayWorld, is_away: bool):
+    (here,) = world.add(a_wish("here"))
+    if is_away:
+        add(world)
+    world.store.is_full = True
+    world.end(here)
+    world.settle_down()
+
+    assert world.engine.is_stuck is not is_away
+    world.store.is_full = False
+
+
 def test_an_array_is_known_by_its_own_number_and_its_tasks(world: AwayWorld):
     jobs = world.add(*(a_wish("train", on="slurm", array=ArrayTask(JobId(0), task, 2)) for task in range(4)))
     world.advance(1)
@@ -290,15 +429,67 @@ def test_a_store_made_again_still_knows_what_runs_there(world: AwayWorld, rebuil
     assert world.cluster.starts() == {job: 1, other: 1}
 
 
+def test_a_journal_that_lost_the_start_does_not_take_what_runs_there_for_lost(
+    world: AwayWorld, rebuilt: Callable[[AwayWorld], None]
+):
+    (job,) = add(world, retries=1)
+    world.cluster.start(world.cluster.pending()[0])
+    world.advance(4)
+    (there,) = world.cluster.running()
+    prepare_unlocked(there.ref.folder, {"job": job, "attempt": 1})
+    write_record(there.ref.folder, records.encode({"v": 1, "state": "running", "node": "n1"}))
+    journal = Path(world.root) / NAME
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(line for line in lines if '"k":"start"' not in line and '"k":"run"' not in line))
+    rebuilt(world)
+
+    assert world.state(job) == "running"
+    (row,) = world.store.listing.attempts(job)
+    assert row.attempt.backend == "slurm"
+    world.run_out()
+    assert world.cluster.starts() == {job: 1}
+
+
 @pytest.fixture
 def rebuilt() -> Callable[[AwayWorld], None]:
+    from dibs.cli.doctor import _spec_of
     from dibs.store.rebuild import rebuild
     from dibs.supervise.folder import facts
 
     def make(world: AwayWorld) -> None:
         world.crash()
-        rebuild(world.root, look=facts, spec_of=lambda folder: None, now=world.now)
+        rebuild(world.root, look=facts, spec_of=_spec_of, now=world.now)
         world.come_back()
         world.advance(4)
 
     return make
+
+
+def test_who_asks_does_not_wait_for_ever(world: AwayWorld):
+    world.advance(1)
+    away = world.engine.away
+
+    async def ask() -> list[str]:
+        return await away.check([a_wish("train", on="slurm"), a_wish("train", on="slurm", gpus=2)], seconds=0.05)
+
+    (note,) = asyncio.run(ask())  # the other thread hangs in a file system
+    assert note == "Slurm has not answered yet; it waits here until somebody answers"
+
+
+def test_those_who_ask_for_the_nodes_share_one_look(world: AwayWorld):
+    away = world.engine.away
+
+    async def ask() -> list[object]:
+        waiting = [asyncio.ensure_future(away.nodes("slurm", seconds)) for seconds in (0.01, 60.0)]
+        (silent,) = await asyncio.gather(waiting[0], return_exceptions=True)
+        (look,) = world.beside
+        look()
+        return [silent, await waiting[1], await away.nodes("slurm", 60.0)]
+
+    silent, found, again = asyncio.run(ask())
+    assert isinstance(silent, BackendSilent)
+    assert [node.name for node in found] == ["n1"] and again == found
+
+
+def test_a_backend_that_this_daemon_does_not_know_is_asked_nothing(world: AwayWorld):
+    assert asyncio.run(world.engine.away.check([a_wish("train", on="ray")])) == []

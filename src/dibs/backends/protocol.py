@@ -64,7 +64,7 @@ class Submitted:
 class Phase(StrEnum):
     """Where an attempt stands."""
 
-    QUEUED = "queued"
+    QUEUED = "queued"  # or nobody can tell now: what has run before still does
     RUNNING = "running"
     ENDED = "ended"  # its exit record is whole, and nothing of it is left
     LOST = "lost"  # over there it is no more, and nobody wrote down how it ended

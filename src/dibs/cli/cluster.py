@@ -197,7 +197,8 @@ def _raise(wish: Any, previous: "Cluster | None", as_json: bool) -> int:
     say(f"the cluster is up: {nodes} with {cards} {'GPU' if cards == 1 else 'GPUs'}")
     # A daemon looks for a cluster when it starts.
     is_there = lock_is_held(queue_folder(os.environ))
-    say(f"next: {'dibs daemon restart; ' if is_there else ''}dibs add --on slurm -- nvidia-smi")
+    trial = "-- nvidia-smi" if cards else "-n 0 -- hostname"
+    say(f"next: {'dibs daemon restart; ' if is_there else ''}dibs add --on slurm {trial}")
     return 0
 
 

@@ -47,7 +47,9 @@ def sentence(job: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
         how, told = how_it_ended(job), one_line(explanation(job), 500)
         return f"{who} does not wait: it {how}{f': {told}' if told and told not in how else ''}"
     if job["state"] in RUNNING:
-        return f"{who} does not wait: it runs{_where(job)} for {show_duration(seconds_so_far(job))}"
+        runs = f"{who} does not wait: it runs{_where(job)} for {show_duration(seconds_so_far(job))}"
+        reason = answer.get("reason")  # of one that runs elsewhere and does not come on
+        return f"{runs}; {one_line(reason['sentence'], 1000)}" if reason else runs
     return f"{who} {waits(answer)}"
 
 

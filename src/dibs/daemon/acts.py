@@ -18,7 +18,7 @@ from dibs.daemon.shown import lesson_objects
 from dibs.engine.queue import Changed
 from dibs.errors import BadInput, NoSuchJob
 from dibs.inputs.checks import check_request, environment_size
-from dibs.model.jobs import OVER, Job, JobId, Request, State
+from dibs.model.jobs import OVER, JobId, Request, State
 from dibs.model.places import check_place
 from dibs.store.listing import Filter
 
@@ -66,22 +66,17 @@ def acts_routes(desk: Desk) -> APIRouter:
     @routes.patch("/v1/jobs/{number}", responses={200: {"model": objects.JobObject}, **errors(404, 409, 413, 503)})
     async def change(number: Number, body: Annotated[models.Change, Body()]) -> Response:
         """Ask for something else, or for another place in the queue, before it starts."""
-        job = desk.store.listing.row(JobId(number)).job
         wishes = {key: value for key, value in body.items() if key not in _PLACES}
-        request = apply(job.request, wishes) if wishes else None
-        if request is not None:
-            _check_change(job, wishes, request)
-            check_place(request)
-            check_request(request, environment_size(desk.store.listing.environment(job.environment)))
-            await desk.away.check([request])
+        if wishes:
+            await desk.away.check([_with_wishes(desk, number, wishes)])
+        request = _with_wishes(desk, number, wishes) if wishes else None  # others may have changed it meanwhile
         before = body.get("before")
         if before is not None and body.get("top"):
             raise BadInput("a job stands at the top or before another one, not both", remedy="choose one")
-        desk.queue.edit(
-            job.id, request, top=body.get("top", False), before=None if before is None else JobId(before)
-        )
+        job = JobId(number)
+        desk.queue.edit(job, request, top=body.get("top", False), before=None if before is None else JobId(before))
         desk.news.came()
-        return Answer(desk.job(desk.store.listing.row(job.id)))
+        return Answer(desk.job(desk.store.listing.row(job)))
 
     @routes.post("/v1/pause", responses={200: {"model": objects.ChangedFlag}, **errors(413, 503)})
     async def pause(body: Annotated[models.Pause, Body()]) -> Response:
@@ -127,12 +122,18 @@ def acts_routes(desk: Desk) -> APIRouter:
     return routes
 
 
-def _check_change(job: Job, wishes: Mapping[str, Any], request: Request) -> None:
+def _with_wishes(desk: Desk, number: int, wishes: Mapping[str, Any]) -> Request:
+    """What a job would ask for; raises where that makes no sense."""
+    job = desk.store.listing.row(JobId(number)).job
+    request = apply(job.request, wishes)
     for key in _FIXED & wishes.keys():
         raise BadInput(f"`{key}` is said when a job is added, and not changed", remedy="add another job")
     # Every job follows older ones only, so that none can wait for itself by a detour.
     if "after" in wishes and any(needed.job >= job.id for needed in request.after):
         raise BadInput(f"job {job.id} can only follow jobs that were added before it", remedy="add it again")
+    check_place(request)
+    check_request(request, environment_size(desk.store.listing.environment(job.environment)))
+    return request
 
 
 async def _meant(desk: Desk, body: models.Act) -> AsyncIterator[list[JobId]]:

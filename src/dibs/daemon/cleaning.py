@@ -27,7 +27,7 @@ async def clean_up(desk: Desk, before: float, states: Sequence[State], project: 
     if removed:
         _throw_away_unused(desk)
         with contextlib.suppress(TimeoutError):
-            await aside(lambda: _empty_all(desk), _PATIENCE, "cleaner")
+            await aside(lambda: empty_trash(desk.engine.place), _PATIENCE, "cleaner")
     return removed
 
 
@@ -41,12 +41,11 @@ def _throw_away(desk: Desk, jobs: Sequence[Job]) -> None:
     On the loop, and by renaming: a thread that removed a folder by its name would follow one that the next attempt
     has taken over in the meantime.
     """
-    for place in _places(desk):
-        for job in jobs:
-            folders = [place.attempt_folder(job.id, number) for number in range(1, job.attempts + 1)]
-            desk.engine.let_go_of(folders)
-            for folder in [*folders, place.checkpoint_folder(job.id)]:
-                _to_trash(place, folder)
+    place = desk.engine.place
+    for job in jobs:
+        desk.engine.let_go_of(_attempts(place, job))
+        for folder in [*_attempts(place, job), place.checkpoint_folder(job.id)]:
+            _to_trash(place, folder)
 
 
 def _throw_away_unused(desk: Desk) -> None:
@@ -62,23 +61,27 @@ def _throw_away_unused(desk: Desk) -> None:
     for key in unused.environments:
         with contextlib.suppress(OSError):
             os.unlink(place.environment_path(key))
+    if desk.engine.away is not None:
+        desk.engine.away.forget_environments(unused.environments)
 
 
 def _forget(desk: Desk, jobs: Sequence[Job]) -> None:
+    """Beside the loop: also what other systems see of our files, which may lie on a network that is away.
+
+    No attempt takes over a folder there, so that they are removed by their names.
+    """
     for job in jobs:
         desk.results.forget(job)
-    _empty_all(desk)
+    empty_trash(desk.engine.place)
+    for place in desk.engine.away.places if desk.engine.away is not None else ():
+        for job in jobs:
+            for folder in [*_attempts(place, job), place.checkpoint_folder(job.id)]:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def _empty_all(desk: Desk) -> None:
-    for place in _places(desk):
-        empty_trash(place)
-
-
-def _places(desk: Desk) -> list[Place]:
-    """Wherever attempts left something: here, and what other systems see of our files."""
-    away = desk.engine.away
-    return [desk.engine.place, *(away.places if away is not None else ())]
+def _attempts(place: Place, job: Job) -> list[str]:
+    """The folders of its attempts, wherever those were."""
+    return [place.attempt_folder(job.id, number) for number in range(1, job.attempts + 1)]
 
 
 def _to_trash(place: Place, path: str) -> None:

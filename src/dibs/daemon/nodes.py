@@ -10,7 +10,7 @@ from dibs.backends.protocol import Node
 from dibs.daemon import objects
 from dibs.daemon.answers import Answer, StrictRoute, errors
 from dibs.daemon.desk import Desk
-from dibs.errors import BackendMissing, BackendSilent, DibsError
+from dibs.errors import BackendMissing, DibsError
 
 _PATIENCE = 20.0  # seconds; longer than the other system is given itself
 _AT_ONCE = 2.0  # seconds
@@ -31,7 +31,7 @@ def nodes_routes(desk: Desk) -> APIRouter:
             )
         if not desk.away.knows(on):
             raise BackendMissing(f"cannot show the nodes of {on[:60]!r}: dibs knows no backend of that name")
-        return Answer({"backends": [_object(desk, on, await _nodes(desk, on, _PATIENCE))]})
+        return Answer({"backends": [_object(desk, on, await desk.away.nodes(on, _PATIENCE))]})
 
     return routes
 
@@ -41,7 +41,7 @@ async def known_nodes(desk: Desk) -> dict[str, tuple[Node, ...]]:
     found: dict[str, tuple[Node, ...]] = {}
     for name in desk.away.names:
         try:
-            found[name] = await _nodes(desk, name, _AT_ONCE)
+            found[name] = await desk.away.nodes(name, _AT_ONCE)
         except DibsError:
             continue  # what nobody tells is not counted
     return found
@@ -49,29 +49,9 @@ async def known_nodes(desk: Desk) -> dict[str, tuple[Node, ...]]:
 
 async def _backend(desk: Desk, name: str) -> dict[str, Any]:
     try:
-        return _object(desk, name, await _nodes(desk, name, _PATIENCE))
+        return _object(desk, name, await desk.away.nodes(name, _PATIENCE))
     except DibsError as error:
         return {"name": name, "trouble": error.message, "remedy": error.remedy, "nodes": []}
-
-
-async def _nodes(desk: Desk, name: str, seconds: float) -> tuple[Node, ...]:
-    """The machines over there. They are asked for beside the loop, and not again within some seconds."""
-    answer: asyncio.Future[tuple[Node, ...] | DibsError] = asyncio.get_running_loop().create_future()
-
-    def came(found: tuple[Node, ...] | DibsError) -> None:
-        if not answer.done():  # else nobody waits any more
-            answer.set_result(found)
-
-    desk.away.nodes(name, came)
-    try:
-        found = await asyncio.wait_for(answer, seconds)
-    except TimeoutError:
-        found = BackendSilent(
-            f"{name.capitalize()} does not answer within {seconds:g} seconds", remedy="dibs asks again by itself"
-        )
-    if isinstance(found, DibsError):
-        raise found
-    return found
 
 
 def _object(desk: Desk, name: str, found: tuple[Node, ...]) -> dict[str, Any]:

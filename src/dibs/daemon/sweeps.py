@@ -38,7 +38,8 @@ def sweeps_routes(desk: Desk) -> APIRouter:
     async def add(body: Annotated[models.NewSweep, Body()]) -> Response:
         """Begin a sweep. It is durable when its number comes back."""
         new = _new(desk, body)
-        await desk.away.check([new.request])
+        if not desk.sweeping.is_known(new.key):
+            await desk.away.check([new.request])
         added = desk.sweeping.add(new)
         desk.news.came()
         answer = {"id": added.id, "is_new": added.is_new, "size": added.size}

@@ -167,7 +167,8 @@ class Engine:
     def is_stuck(self) -> bool:
         """Whatever ran has ended, but the store cannot take it down now. Its records stand in the folders."""
         hand = self.hand
-        return "trouble" in hand.timers and bool(hand.open) and hand.open.keys() <= set(hand.done)
+        all_ended = bool(hand.open) and not hand.away and hand.open.keys() <= set(hand.done)
+        return "trouble" in hand.timers and all_ended
 
     @property
     def wake_at(self) -> float | None:

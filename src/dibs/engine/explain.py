@@ -15,7 +15,7 @@ _MOST_SIMULATED = 500
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why it waits and when it may start; both empty for a job that does not wait."""
+    """Why it waits and when it may start; of a job that runs elsewhere, what keeps it. Otherwise both empty."""
 
     reason: Reason | None = None
     starts_at: float | None = None
@@ -46,6 +46,8 @@ class Explain:
             return Waiting(Reason("held", f"is held: {why}; `dibs release {number}` lets it go"))
         if job.state is State.SUBMITTED and self._engine.away is not None:
             return Waiting(*self._engine.away.waiting(job))
+        if job.state is State.RUNNING and job.request.on and self._engine.away is not None:
+            return Waiting(self._engine.away.remark(job))
         if job.state is not State.QUEUED:
             return Waiting()
         if job.blockers:

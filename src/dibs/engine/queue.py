@@ -111,6 +111,12 @@ class Queue:
             self._tables.remember_call(submission.key, jobs[0].id, jobs[-1].id, now)
         return Added(jobs[0].id, jobs[-1].id, is_new=True)
 
+    def is_known(self, key: str, requests: Sequence[Request]) -> bool:
+        """Whether `add` has nothing to do: this call was answered before, or its job is there."""
+        if self._tables.numbers_of(key) is not None:
+            return True
+        return any(request.once and self._tables.job_once(request.once) for request in requests)
+
     def keep_code(self, code: Mapping[str, Any] | None) -> str:
         """Remember what is known about the code of jobs, inside a change of the engine; its key."""
         key, is_new = self._tables.keep_code(code)
@@ -141,10 +147,8 @@ class Queue:
             if (request.wishes, request.on) not in seen:
                 seen.add((request.wishes, request.on))
                 if problem := self._engine.outlook.why_never(request):
-                    raise BadInput(
-                        f"a job like this could never start: {problem}",
-                        remedy="`dibs gpus` shows the GPUs there are",
-                    )
+                    look = "`dibs doctor` says why" if request.on else "`dibs gpus` shows the GPUs there are"
+                    raise BadInput(f"a job like this could never start: {problem}", remedy=look)
             if request.after and request.after not in seen:
                 seen.add(request.after)
                 self._check_follows(request)
@@ -213,7 +217,7 @@ class Queue:
                     continue
                 if job.state is State.RUNNING or (job.state is State.SUBMITTED and signal is None):
                     if signal is not None and job.request.on:
-                        why_not = f"it runs on {job.request.on}; leave out the signal to end it"
+                        why_not = f"it runs on {job.request.on.capitalize()}; leave out the signal to end it"
                         changed.unchanged.append((job.id, why_not))
                         continue
                     running.append((job.id, job.attempts))
@@ -308,7 +312,7 @@ class Queue:
         """The job as it would be; raises where that cannot be."""
         if old.state is State.SUBMITTED:
             raise Conflict(
-                f"cannot change job {old.id}: {old.request.on} has it already",
+                f"cannot change job {old.id}: {old.request.on.capitalize()} has it already",
                 remedy=f"`dibs kill {old.id}` takes it back, and `dibs retry {old.id}` queues it again",
             )
         if old.state not in (State.QUEUED, State.HELD):

@@ -197,8 +197,10 @@ class _Rebuilding:
             line = {"at": began, "environment": _environment_of(spec)}
             self._replay.add(number, [_request_of(spec)], line)
             self._complain(f"job {number} is not in the journal; what its folder says was restored")
+        # What another system runs is not locked here: that system is asked, and nobody takes it for lost.
+        on = known[0].request.on if known else ""
         self.store.open_attempt(
-            Attempt(job=number, number=attempt, claims=(), boot_id="", opened_at=began, folder=folder)
+            Attempt(job=number, number=attempt, claims=(), boot_id="", opened_at=began, folder=folder, backend=on)
         )
 
     def _settle(self) -> None:

@@ -2,7 +2,8 @@
 
 It is the program of a batch job: it runs what stands in the attempt's folder and ends. Where no lock reaches
 across machines, `started` is the fence, and the other system says whether we live. Words come as signals, because
-those are what a batch system can send: USR1 stop, USR2 kill, TERM the system's own wish for our end.
+those are what a batch system can send: USR1 stop, USR2 kill, TERM the system's own wish for our end. Where whoever
+started us is gone, the other system takes us for dead and may start another attempt: then we end too.
 
 Standard library only, everything imported at the top: the package may be deleted while we run.
 """
@@ -22,6 +23,7 @@ from dibs.supervise.starting import Handed
 NO_FOLDER = 72  # exit statuses for whoever reads them over there: nothing was started
 FENCED = 73
 
+_LOOK_EVERY = 2.0  # seconds between two looks at who started us
 _PAUSES = (1.0, 5.0, 30.0)  # seconds; too many processes or a full disk may pass
 _NOT_POSSIBLE = "its supervisor could not start it: too many processes, or a full disk?"
 # What a batch system tells its jobs. What was captured where the job was submitted is about another job.
@@ -79,6 +81,15 @@ def _listen(spec: Mapping[str, Any]) -> int:
 
     for number in words:
         signal.signal(number, heard)
+    parent = os.getppid()
+
+    def look(*_: Any) -> None:
+        if os.getppid() != parent:
+            heard(signal.SIGTERM, None)
+
+    # Not the kernel's word for it, PR_SET_PDEATHSIG: that counts the parent's thread, which may go before it.
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY, _LOOK_EVERY)
     return reading
 
 

@@ -66,6 +66,7 @@ class SlurmBackend:
         self._files: Files = FetchedFiles(settings, self._names) if settings.ssh else SharedFiles(settings)
         self._mark = RootMark(settings.root, settings.memory)
         self._config: _Config | None = None
+        self._began: float | None = None  # when the controller began, as far as the last look asked
         self._doubted_since: dict[AttemptRef, float] = {}  # gone, or ended without a record
         self._gpus: dict[AttemptRef, str] = {}  # of those that were seen running; their folders are read once
 
@@ -112,6 +113,7 @@ class SlurmBackend:
         put_off: dict[AttemptRef, str] = {}
         rows = self._rows(one.ref for one in submissions)
         self._mark.make()
+        self._mark.check(one.ref.folder for one in submissions)
         accepted |= {ref for ref, row in rows.items() if row is not None and row.is_live}
         left = [one for one in submissions if one.ref not in accepted]
         self._files.withdraw({one.ref: rows[one.ref] for one in left})
@@ -157,7 +159,7 @@ class SlurmBackend:
         """
         if not refs:
             return
-        self._mark.check()
+        self._mark.check(ref.folder for ref in refs)
         never = self._files.forbid(refs)  # first of all: it holds also where Slurm does not answer
         rows = self._rows(refs)
         never |= self._files.forbid_there({ref: row for ref, row in rows.items() if ref not in never})
@@ -165,17 +167,19 @@ class SlurmBackend:
         self._scancel([], [row.address for ref, row in live.items() if ref in never])
         others = [row for ref, row in live.items() if ref not in never]
         self._scancel(["--state=PENDING"], [row.address for row in others if row.is_queued])
-        word = "USR2" if insist else "USR1"
-        self._scancel(["--batch", f"--signal={word}"], [row.address for row in others if row.is_running])
+        # Slurm refuses to signal one that it suspended; its own way wakes it up first.
+        self._scancel([], [row.address for row in others if row.is_suspended])
+        awake = [row.address for row in others if row.is_running and not row.is_suspended]
+        self._scancel(["--batch", f"--signal={'USR2' if insist else 'USR1'}"], awake)
 
     def observe(self, refs: Sequence[AttemptRef]) -> dict[AttemptRef, Observed]:
         """One `squeue` for all. Folders are read only of those that Slurm does not have any more."""
-        if refs:
-            self._mark.check()
+        self._mark.check(ref.folder for ref in refs)
         rows = self._rows(refs)
         self._doubted_since = {ref: since for ref, since in self._doubted_since.items() if ref in rows}
         self._gpus = {ref: gpus for ref, gpus in self._gpus.items() if ref in rows}
         self._files.look(rows)
+        self._began = None
         return {ref: self._judge(ref, row) for ref, row in rows.items()}
 
     def _judge(self, ref: AttemptRef, row: Row | None) -> Observed:
@@ -191,16 +195,17 @@ class SlurmBackend:
             self._doubted_since[ref] = since
             node = "" if row is None else row.node
             if self._clock() - since < _LONG * self._settings.patience:
-                return Observed(phase=Phase.RUNNING, reason=str(error), node=node)
+                phase = Phase.RUNNING if node else Phase.QUEUED  # who is taken for running by us stays that
+                return Observed(phase=phase, reason=str(error), node=node)
             reason = f"{error}; it was waited for in vain"
             return Observed(phase=Phase.LOST, reason=reason, cause=Cause.LOST, node=node)
         except OSError as error:
             # A file system that is away says nothing about the attempt: it stays as it was.
             self._doubted_since.pop(ref, None)
-            return Observed(phase=Phase.RUNNING, reason=f"cannot look into its folder: {error}")
+            return Observed(phase=Phase.QUEUED, reason=f"cannot look into its folder: {error}")
         self._doubted_since[ref] = since
         is_patient = self._clock() - since < self._settings.patience
-        # Let go before it started: who was that? Such are few, and asking costs a call.
+        # Let go before it started: who was that? Asking costs a call.
         odd = row if not has_started and not is_patient else None
         found = judge_gone(
             row,
@@ -212,6 +217,8 @@ class SlurmBackend:
         )
         if found.phase is Phase.ENDED:
             del self._doubted_since[ref]
+        if row is not None and row.is_live and found.phase in (Phase.ENDED, Phase.LOST):
+            self._scancel([], [row.address])  # the fence would stop it, but held over there it would stay for ever
         return found
 
     def _cards(self, ref: AttemptRef) -> str:
@@ -315,8 +322,10 @@ class SlurmBackend:
         return self._config
 
     def _controller_started(self) -> float:
-        """Seconds since the epoch. Asked only about a job that may be lost."""
-        return float(_first_number(self._show_config().get("BOOT_TIME", ""), 0))
+        """Seconds since the epoch. Asked only about jobs that may be lost, and once for all of a look."""
+        if self._began is None:
+            self._began = float(_first_number(self._show_config().get("BOOT_TIME", ""), 0))
+        return self._began
 
     def _show_config(self) -> dict[str, str]:
         lines = self._ask("scontrol", ["show", "config"]).decode("utf-8", "replace").splitlines()

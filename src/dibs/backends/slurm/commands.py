@@ -20,7 +20,9 @@ _SILENT = re.compile(
 _NOT_SET_UP = re.compile(
     r"configuration source|slurm\.conf|SLURM_CONF|plugin_load|cannot find auth", re.IGNORECASE
 )
-_WHO_SAYS = re.compile(r"^(\w+: (error: |fatal: )?(Batch job submission failed: )?|allocation failure: )")
+_WHO_SAYS = re.compile(
+    r"^(\w+: (error: |fatal: )?(Batch job submission failed: )?|allocation failure: )?(slurm_load_\w+ error: )?"
+)
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds
 
 
@@ -72,7 +74,7 @@ class Commands:
             )
         if (configuration := self._environment.get("SLURM_CONF")) and not os.path.exists(configuration):
             # Slurm would look for it in the network, for longer than we wait.
-            raise _not_set_up(f"SLURM_CONF names {configuration}, which is not there")
+            raise _not_set_up(f"its configuration {configuration} is not there")
         try:
             done = subprocess.run(
                 [program, *arguments],
@@ -85,6 +87,8 @@ class Commands:
             )
         except subprocess.TimeoutExpired:
             raise self._nobody_answers(f"no answer within {self._deadline:g} seconds") from None
+        except OSError as error:  # too many processes, or no memory for one more
+            raise self._nobody_answers(f"cannot run {command}: {error.strerror}") from error
         if done.returncode == 0:
             self._pause = 0.0
             return done.stdout, done.stderr
@@ -109,13 +113,16 @@ def last_line(text: str) -> str:
 
 
 def _silent(why: str) -> BackendSilent:
+    if "authentication" in why:
+        why += "; does munged run here, with the cluster's key?"
     return BackendSilent(
-        f"cannot reach Slurm's controller: {why}", remedy="dibs asks again by itself; `scontrol ping` shows more"
+        f"cannot reach Slurm's controller: {why}",
+        remedy="the queue asks again by itself; `scontrol ping` shows more",
     )
 
 
 def _not_set_up(why: str) -> BackendMissing:
-    remedy = "run dibs where `sinfo` works, usually the cluster's login node"
+    remedy = "run dibs where `sinfo` works, usually the cluster's login node; `dibs daemon restart` looks again"
     return BackendMissing(f"cannot use Slurm: it is not set up here: {why}", remedy=remedy)
 
 

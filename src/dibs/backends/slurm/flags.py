@@ -43,7 +43,8 @@ def flags(wanted: Wanted, *, shards_per_gpu: int = 0) -> list[str]:
                 f"cannot tell Slurm about {name!r}", remedy=f"dibs passes on {', '.join(OPTIONS)}"
             )
         if not _WORD.fullmatch(value):
-            raise BackendRefused(f"cannot give Slurm {value[:60]!r} as {name}", remedy="write it without blanks")
+            remedy = "write it without blanks" if value else "leave it out where Slurm's own is meant"
+            raise BackendRefused(f"cannot give Slurm {value[:60]!r} as {name}", remedy=remedy)
         found.append(f"--{name}={value}")
     return found
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dibs.backends.protocol import Observed, Phase
 from dibs.backends.slurm.squeue import Row
-from dibs.backends.slurm.words import why_it_ended, why_it_waits
+from dibs.backends.slurm.words import why_it_ended, why_it_waits, why_it_was_ended
 from dibs.model.jobs import Cause
 
 _CONFUSED = 300.0  # seconds after a controller's start in which it may cancel what it mixed up
@@ -16,7 +16,8 @@ def judge_live(row: Row) -> Observed:
     """One that Slurm has in its hands."""
     if row.is_queued:
         return Observed(phase=Phase.QUEUED, reason=why_it_waits(row), expected_start=row.start)
-    return Observed(phase=Phase.RUNNING, node=row.node)
+    reason = "it is suspended in Slurm; `scontrol resume` lets it go on" if row.is_suspended else ""
+    return Observed(phase=Phase.RUNNING, node=row.node, reason=reason)
 
 
 def judge_gone(
@@ -43,8 +44,16 @@ def judge_gone(
         failed = bool(record.get("code") or record.get("signal"))
         if failed and is_patient and row is not None and row.state == "COMPLETING":
             return Observed(phase=Phase.RUNNING, node=node)  # in a moment Slurm tells whether it had a hand in it
-        # The batch job ends as its command did, so that its exit code says nothing new.
-        is_theirs = failed and cause not in (Cause.LOST, Cause.START_ERROR) and record.get("by") != "stop"
+        # Slurm signals everybody, and the command may have ended before its shim had read the word.
+        was_asked = record.get("by") == "outside" or (
+            row is not None and row.is_live and bool(record.get("signal")) and record.get("by") != "stop"
+        )
+        if was_asked:
+            sentence, cause = why_it_was_ended(row)
+            is_theirs = failed
+        else:
+            # The batch job ends as its command did, so that its exit code says nothing new.
+            is_theirs = failed and cause not in (Cause.LOST, Cause.START_ERROR) and record.get("by") != "stop"
         return Observed(
             phase=Phase.ENDED,
             record=record,

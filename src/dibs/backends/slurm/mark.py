@@ -1,11 +1,14 @@
 """A mark in the folder for attempts: a file system that is not mounted looks like a folder with nothing in it.
 
 Whoever sees an empty folder there takes every attempt for one that never started. So the first submit leaves a
-mark, and while a mark that was there before is not, nothing is known.
+mark, and while a mark that was there before is not, nothing is known. Somebody may set another folder while
+attempts run in the one before: each has its own mark.
 """
 
 import contextlib
+import json
 import os
+from collections.abc import Iterable
 
 from dibs.errors import BackendMissing, BackendSilent
 
@@ -18,13 +21,12 @@ class RootMark:
     def __init__(self, root: str, memory: str = "") -> None:
         self._root = root
         self._memory = memory
-        mark, _, where = _read(memory).partition(" ") if memory else ("", "", "")
-        self._expected = mark if where == root else ""  # somebody may have set another folder since
+        self._expected = _remembered(memory) if memory else {}  # by folder; those of earlier settings too
 
     def make(self) -> None:
         """Before something is put below the folder: see the mark there, or leave one where there never was any."""
-        if self._expected:
-            self.check()
+        if self._root in self._expected:
+            self._check(self._root)
             return
         path = f"{self._root}/{NAME}"
         try:
@@ -38,22 +40,37 @@ class RootMark:
                 remedy="`dibs config set backends.slurm.root` names a folder of yours that every node sees",
             ) from error
 
-    def check(self) -> None:
-        """Before something is looked for below the folder: raise BackendSilent where it cannot be the one."""
-        found = _read(f"{self._root}/{NAME}")
-        if (self._expected and found != self._expected) or not os.path.isdir(self._root):
+    def check(self, folders: Iterable[str]) -> None:
+        """Before something is looked for in these: raise BackendSilent where they cannot be the ones."""
+        wanted = list(folders)
+        for root in {self._root, *self._expected}:
+            if any(one.startswith(f"{root}/") for one in wanted):
+                self._check(root)
+
+    def _check(self, root: str) -> None:
+        found, expected = _read(f"{root}/{NAME}"), self._expected.get(root)
+        if (expected and found != expected) or not os.path.isdir(root):
             raise BackendSilent(
-                f"cannot find the jobs on Slurm: {self._root} is not the folder that it was; is it not mounted?",
+                f"cannot find the jobs on Slurm: {root} is not the folder that it was; is it not mounted?",
                 remedy="dibs goes on by itself once it is back; `dibs config` shows backends.slurm.root",
             )
-        if found and not self._expected:
+        if found and not expected:
             self._remember(found)
 
     def _remember(self, mark: str) -> None:
-        self._expected = mark
+        self._expected[self._root] = mark
         if self._memory:
-            _write(f"{self._memory}.new", f"{mark} {self._root}")
+            _write(f"{self._memory}.new", json.dumps(self._expected))
             os.replace(f"{self._memory}.new", self._memory)
+
+
+def _remembered(memory: str) -> dict[str, str]:
+    """What stands there; nothing where it is not whole, as after a power cut."""
+    try:
+        found = json.loads(_read(memory))
+    except ValueError:
+        return {}
+    return {str(root): str(mark) for root, mark in found.items()} if isinstance(found, dict) else {}
 
 
 def _leave(path: str) -> None:
@@ -71,7 +88,7 @@ def _read(path: str) -> str:
     """Empty where there is none. Where it cannot be read it cannot be the one either."""
     try:
         with open(path, "rb") as file:
-            return os.fsdecode(file.read(8192)).removesuffix("\n")
+            return os.fsdecode(file.read(65536)).removesuffix("\n")
     except OSError:
         return ""
 

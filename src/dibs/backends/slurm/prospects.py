@@ -65,6 +65,8 @@ def what_is_too_much(wanted: Wanted, nodes: Iterable[Node], partitions: Sequence
         most = max(map(has, there), default=0)
         if most >= number:
             return f"no node has {shown(number)} {what} together with the rest that it asks for"
+        if not most:
+            return f"no node has {what}"
         return f"no node has {shown(number)} {what}; the most is {shown(most)}"
     return ""
 
@@ -79,7 +81,7 @@ def _cards(node: Node, kind: str) -> int:
 
 
 def _size(number: int) -> str:
-    return f"{number / _GIB:.3g} GiB"
+    return f"{number / _GIB:.3g} GiB" if number < 1000 * _GIB else f"{number / _GIB:.0f} GiB"
 
 
 def _span(seconds: float) -> str:

@@ -60,6 +60,10 @@ class Row:
         return self.state in _LIVE_RUNNING
 
     @property
+    def is_suspended(self) -> bool:
+        return self.state == "SUSPENDED"
+
+    @property
     def is_live(self) -> bool:
         return self.is_queued or self.is_running
 

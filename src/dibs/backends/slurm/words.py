@@ -9,9 +9,9 @@ from dibs.supervise.carried import NO_ROOM, NO_SOURCE
 
 _WAITS = {
     "None": "Slurm has not looked at it yet",
-    "Resources": "it waits until other jobs free what it needs",
+    "Resources": "other jobs have what it needs",
     "Priority": "jobs with a higher priority go first",
-    "Dependency": "it waits for another Slurm job",
+    "Dependency": "another Slurm job must end first",
     "DependencyNeverSatisfied": "what it waits for can never happen any more",
     "BeginTime": "its begin time has not come",
     "JobArrayTaskLimit": "as many elements of its array run as may run at once",
@@ -23,9 +23,9 @@ _WAITS = {
     "PartitionTimeLimit": "its time limit is longer than its partition allows",
     "ReqNodeNotAvail": "a node that it needs is down, drained or reserved",
     "NodeDown": "a node that it needs is down",
-    "Reservation": "it waits for a reservation",
+    "Reservation": "its reservation has not begun",
     "ReservationDeleted": "its reservation is gone",
-    "Licenses": "it waits for a licence",
+    "Licenses": "no licence is free",
     "BadConstraints": "no node has what it asks for",
     "Cleaning": "Slurm still cleans up after an earlier run of it",
     "Prolog": "the node is being prepared",
@@ -67,8 +67,8 @@ _SCRIPTS = {
     NO_FOLDER: "its folder is not there on {node}: is backends.slurm.root on a file system that all nodes share?",
     NO_ROOM: "it cannot write on {node}: is backends.slurm.node_root a folder of yours there, with room?",
     NO_SOURCE: "dibs itself is not there on {node}: backends.slurm.source names where it is on the nodes",
-    126: "the Python of dibs cannot be executed on {node}",
-    127: "the Python of dibs is not there on {node}",
+    126: "the Python of dibs cannot be executed on {node}: backends.slurm.python names it",
+    127: "the Python of dibs is not there on {node}: backends.slurm.python names it",
 }
 
 
@@ -85,7 +85,7 @@ def why_it_ended(row: Row | None) -> tuple[str, Cause]:
         return _GONE, Cause.LOST
     if row.is_live:
         return _TAKEN_BACK, Cause.LOST
-    state = row.state.split()[0].rstrip("+") if row.state else ""
+    state = _state(row)
     if state in _ENDS:
         sentence, cause = _ENDS[state]
         where = f" ({row.node})" if row.node and cause is Cause.LOST else ""
@@ -96,6 +96,19 @@ def why_it_ended(row: Row | None) -> tuple[str, Cause]:
         sentence = _SCRIPTS.get(row.exit_code, "its supervisor failed on {node}")
         return sentence.format(node=row.node or "its node"), Cause.START_ERROR
     return f"Slurm says {state.lower() or 'nothing'} (exit code {row.exit_code})", Cause.LOST
+
+
+def why_it_was_ended(row: Row | None) -> tuple[str, Cause]:
+    """How Slurm explains that it asked one for its end which has written that down."""
+    if row is None:
+        return "Slurm asked for its end, and does not know it any more", Cause.KILLED
+    if row.is_live:
+        return "Slurm took it back while it ran: somebody requeued it, or another took its place", Cause.LOST
+    return why_it_ended(row) if _state(row) in _ENDS else ("somebody ended it in Slurm", Cause.KILLED)
+
+
+def _state(row: Row) -> str:
+    return row.state.split()[0].rstrip("+") if row.state else ""
 
 
 def _why(reason: str) -> str:

@@ -15,14 +15,14 @@ from typing import Any, Protocol
 
 from dibs.backends.protocol import AttemptRef, Node, Observed, Phase, Wanted
 from dibs.engine.away.contact import Contact, Elsewhere, wanted_by
-from dibs.engine.away.round import Findings, run_errand
+from dibs.engine.away.round import Findings, remove, run_errand
 from dibs.engine.hand import Hand, Key, Observer, Open
 from dibs.engine.place import Place
 from dibs.engine.results import Results
 from dibs.engine.settling import Settling
-from dibs.errors import BackendSilent, DibsError, StoreUnusable
+from dibs.errors import BackendSilent, StoreUnusable
 from dibs.model.events import Started, Trouble
-from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Request, State
+from dibs.model.jobs import Cause, Job, JobId, Outcome, Request, State
 from dibs.model.reasons import Reason
 from dibs.policy.settle import outcome_of
 from dibs.store.store import Store
@@ -31,6 +31,8 @@ _GATHER = 0.2  # seconds until the next round after something new: an array come
 _HURRY = 0.05  # seconds until the next round where the last one did not get through
 _NODES_COUNT = 5.0  # seconds for which a look at the nodes is good
 _FAR = 60 * 86400.0  # seconds
+_PATIENCE = 20.0  # seconds; longer than a command over there is given, shorter than a client waits for us
+_AGAIN = "try again in a moment"
 _AVOIDED = (Cause.LOST, Cause.GPU_FAULT, Cause.START_ERROR)  # after these the next attempt goes elsewhere
 
 
@@ -70,6 +72,7 @@ class Away:
         self._reach = reach
         self._clock = clock
         self._nodes: dict[str, tuple[float, tuple[Node, ...]]] = {}
+        self._looks: dict[str, asyncio.Future[Any]] = {}  # at the nodes, the last of each
 
     # -- what the engine asks --------------------------------------------------------------------------
 
@@ -96,6 +99,17 @@ class Away:
         found.pop(self._place.root, None)
         return list(found.values())
 
+    def forget_environments(self, keys: Sequence[str]) -> None:
+        """No job needs these any more: remove the copies that others see.
+
+        After the rounds that have begun, and before any that needs one of them anew and finds that it is gone.
+        """
+        for name, contact in self._contacts.items():
+            place = contact.elsewhere.place
+            if keys and place.root != self._place.root:
+                paths = [place.environment_path(key) for key in keys]
+                self._aside(name)(partial(remove, paths), lambda _: None)
+
     def come_back(self, one: Open) -> None:
         """An attempt of an earlier life. Whether it was handed over then, the first round finds out."""
         self._hand.away[one.attempt.key] = one
@@ -117,7 +131,7 @@ class Away:
             contact = None if one is None else self._contacts.get(one.attempt.backend)
             if contact is not None and key in contact.refs:
                 contact.stopping[key] = contact.stopping.get(key, False) or word == "kill"
-                self._ask_soon(contact)
+                self._ask_within(contact, _GATHER)
 
     def go_back(self) -> None:
         """A turn failed: what it had settled is open again, and the next round tells what became of it."""
@@ -126,8 +140,8 @@ class Away:
             for key in contact.refs:
                 if key[0] in self._hand.stopping:  # one that is taken again must not be handed over
                     contact.stopping.setdefault(key, False)
-            if contact.refs:
-                self._ask_soon(contact)
+            if contact.refs:  # in its own time: a disk may stay full for hours
+                self._ask_within(contact, contact.elsewhere.every)
 
     def ring(self, now: float) -> None:
         """Begin the rounds that are due."""
@@ -167,6 +181,13 @@ class Away:
             start = None
         return Reason("backend", f"waits at {title}: {seen.reason}", until=start), start
 
+    def remark(self, job: Job) -> Reason | None:
+        """What there is to say of one that runs there: that it does not come on, or that nobody can be asked."""
+        contact = self._contacts.get(job.request.on)
+        seen = None if contact is None else contact.seen.get((job.id, job.attempts))
+        said = "" if contact is None else contact.trouble or ("" if seen is None else seen.reason)
+        return Reason("backend", said) if said else None
+
     def trouble(self, name: str) -> str:
         """Why nobody over there can be asked now; empty where somebody can."""
         contact = self._contacts.get(name)
@@ -179,50 +200,64 @@ class Away:
 
     # -- what people ask -------------------------------------------------------------------------------
 
-    def nodes(self, name: str, done: Callable[[tuple[Node, ...] | DibsError], None]) -> None:
-        """Have `done` called on the loop with the machines of a backend; a look counts for some seconds."""
+    async def nodes(self, name: str, seconds: float) -> tuple[Node, ...]:
+        """The machines of a backend; a look counts for some seconds, and who asks meanwhile shares it."""
         known = self._nodes.get(name)
         if known is not None and 0 <= self._clock() - known[0] < _NODES_COUNT:
-            done(known[1])
-            return
+            return known[1]
+        look = self._looks.get(name)
+        if look is None or look.done():
+            look = self._looks[name] = self._ask(name, self._contacts[name].elsewhere.backend.nodes)
+        found = tuple(await self._answer(name, look, seconds))
+        self._nodes[name] = (self._clock(), found)
+        return found
 
-        def came(found: Sequence[Node] | DibsError) -> None:
-            if not isinstance(found, DibsError):
-                found = tuple(found)
-                self._nodes[name] = (self._clock(), found)
-            done(found)
+    async def check(self, requests: Iterable[Request], seconds: float = _PATIENCE) -> list[str]:
+        """Raise for what a backend would never take; sentences for what it cannot be asked about now.
 
-        self._ask(name, self._contacts[name].elsewhere.backend.nodes, came)
-
-    async def check(self, requests: Iterable[Request]) -> list[str]:
-        """Raise for what a backend would never take; sentences for what it cannot be asked about now."""
-        notes: list[str] = []
+        One that this daemon does not know is for the queue to refuse.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
         seen: set[tuple[str, Wanted]] = set()
         for request in requests:
-            wanted = wanted_by(_as_open(request), ())
-            if not request.on or (request.on, wanted) in seen:
+            if not request.on or (contact := self._contacts.get(request.on)) is None:
+                continue
+            wanted = wanted_by(request)
+            if (request.on, wanted) in seen:
                 continue
             seen.add((request.on, wanted))
-            check = self._contacts[request.on].elsewhere.backend.check
-            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self._ask(request.on, partial(check, wanted), partial(_set, answer))
-            found = await answer
-            if isinstance(found, BackendSilent):
-                notes.append(f"{found.message}; it waits here until somebody answers")
-                break
-            if isinstance(found, DibsError):
-                raise found
-        return notes
+            answer = self._ask(request.on, partial(contact.elsewhere.backend.check, wanted))
+            try:
+                await self._answer(request.on, answer, until - loop.time())
+            except BackendSilent as error:
+                return [f"{error.message}; it waits here until somebody answers"]
+        return []
 
-    def _ask(self, name: str, question: Callable[[], Any], came: Callable[[Any], None]) -> None:
+    def _ask(self, name: str, question: Callable[[], Any]) -> "asyncio.Future[Any]":
+        """What somebody over there says, or the error that it is, once it comes."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
         def ask() -> Any:
             try:
                 return question()
-            except DibsError as error:
+            except Exception as error:  # raised where somebody waits for the answer
                 return error
 
-        if not self._aside(name)(ask, came):
-            came(BackendSilent("cannot ask: there can be no more threads now", remedy="try again in a moment"))
+        if not self._aside(name)(ask, answer.set_result):
+            answer.set_result(BackendSilent("cannot ask: there can be no more threads now", remedy=_AGAIN))
+        return answer
+
+    async def _answer(self, name: str, answer: "asyncio.Future[Any]", seconds: float) -> Any:
+        """What was said within these seconds; raises what is no answer. Whoever goes takes nobody else's."""
+        try:
+            found = await asyncio.wait_for(asyncio.shield(answer), seconds)
+        except TimeoutError:
+            title = self._contacts[name].elsewhere.title
+            raise BackendSilent(f"{title} has not answered yet", remedy=_AGAIN) from None
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     # -- rounds ----------------------------------------------------------------------------------------
 
@@ -233,11 +268,11 @@ class Away:
             self._hand.events.append(Trouble(sentence))
             return
         contact.take(one)
-        self._ask_soon(contact)
+        self._ask_within(contact, _GATHER)
 
-    def _ask_soon(self, contact: Contact) -> None:
-        soon = self._clock() + _GATHER
-        contact.next_round = soon if contact.next_round is None else min(contact.next_round, soon)
+    def _ask_within(self, contact: Contact, seconds: float) -> None:
+        due = self._clock() + seconds
+        contact.next_round = due if contact.next_round is None else min(contact.next_round, due)
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -277,17 +312,16 @@ class Away:
         contact.is_asking = False
         had_trouble = contact.trouble
         contact.heard(found)
-        if contact.trouble and contact.trouble != had_trouble:
+        is_news = contact.trouble != had_trouble
+        if contact.trouble and is_news:
             self._hand.events.append(Trouble(contact.trouble))
         if found.submitted.accepted:
             self._reach("after-submit")
         if contact.refs:
-            pause = _HURRY if contact.must_hurry else contact.elsewhere.every
-            due = self._clock() + pause
-            contact.next_round = due if contact.next_round is None else min(due, contact.next_round)
+            self._ask_within(contact, _HURRY if contact.must_hurry else contact.elsewhere.every)
         self._set_timer()
         self._hand.ask_for_turn()
-        if found.bug is not None:
+        if found.bug is not None and is_news:  # a daemon in which bugs fall again and again would end
             raise found.bug
 
     def _aside(self, name: str) -> Aside:
@@ -359,17 +393,7 @@ class Away:
         return now_running
 
     def _end(self, contact: Contact, one: Open, outcome: Outcome, now: float) -> None:
+        if outcome.cause is Cause.KILLED and one.attempt.key in contact.stopping:
+            outcome = replace(outcome, cause=Cause.STOPPED, message="")  # we asked for it, by whatever way
         contact.drop(one.attempt.key)
         self._settling.end(one, outcome, now)
-
-
-def _set(answer: "asyncio.Future[Any]", found: Any) -> None:
-    if not answer.done():  # somebody still waits
-        answer.set_result(found)
-
-
-def _as_open(request: Request) -> Open:
-    """A request as if it had been begun, for asking what it wants."""
-    nobody = JobId(0)
-    attempt = Attempt(job=nobody, number=1, claims=(), boot_id="", opened_at=0.0, folder="")
-    return Open(Job(id=nobody, request=request), attempt)

@@ -7,7 +7,7 @@ from dibs.backends.protocol import AttemptRef, Backend, Observed, Submission, Wa
 from dibs.engine.away.round import Errand, Findings
 from dibs.engine.hand import Key, Open
 from dibs.engine.place import Place
-from dibs.model.jobs import State
+from dibs.model.jobs import Request, State
 
 _LONGEST_GATHERING = 1.0  # seconds for which a round waits for more to say
 
@@ -42,8 +42,12 @@ class Contact:
     next_round: float | None = None  # seconds since the epoch; None: there is nothing to ask
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for a round. A moment that is further away than any pause is of another clock."""
-        if self.next_round is None or self.is_asking:
+        """Whether it is time for a round. A moment that is further away than any pause is of another clock.
+
+        What the last one found is recorded first: otherwise this one would ask about attempts that are over, or
+        hand them over again.
+        """
+        if self.next_round is None or self.is_asking or self.findings:
             return False
         return not 0.0 < self.next_round - now <= self.elsewhere.every + _LONGEST_GATHERING
 
@@ -62,7 +66,8 @@ class Contact:
             book.pop(key, None)
 
     def agree_with(self, open_ones: Iterable[Open]) -> None:
-        """A turn failed: have what the engine has, and nothing else."""
+        """A turn failed: have what the engine has, and nothing else. What was found is found again."""
+        self.findings.clear()
         there = {one.attempt.key: one for one in open_ones}
         for key in self.refs.keys() - there.keys():
             self.drop(key)
@@ -84,7 +89,7 @@ class Contact:
             Submission(
                 ref=self.refs[one.attempt.key],
                 spec=place.spec(one.job, one.attempt, *streams(one)),
-                wanted=wanted_by(one, avoided(one)),
+                wanted=wanted_by(one.job.request, avoided(one), is_retry=one.attempt.number > 1),
             )
             for one in fresh
         ]
@@ -124,15 +129,13 @@ def key_of(mark: str, one: Open) -> str:
     return f"{mark}-{one.job.id}" if array is None else f"{mark}-{array.array}_{array.task}"
 
 
-def wanted_by(one: Open, avoid: tuple[str, ...]) -> Wanted:
-    request = one.job.request
-    first = one.attempt.number == 1
+def wanted_by(request: Request, avoid: tuple[str, ...] = (), *, is_retry: bool = False) -> Wanted:
     return Wanted(
         wishes=request.wishes,
         time_limit=request.time_limit,
         priority=request.priority,
         # A retry is a job by itself over there.
-        most=request.array.most if request.array is not None and first else None,
+        most=None if request.array is None or is_retry else request.array.most,
         avoid=avoid,
         options=request.on_options,
     )

@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dibs.backends.protocol import AttemptRef, Backend, Observed, Phase, Submission, Submitted
 from dibs.errors import DibsError
@@ -38,8 +38,7 @@ def run_errand(backend: Backend, errand: Errand) -> Findings:
             if refs:
                 backend.cancel(refs, insist=insist)
         if errand.submit:
-            _bring(errand.environments)
-            found.submitted = backend.submit(errand.submit)
+            found.submitted = _submit(backend, errand)
         if asked := [*errand.observe, *found.submitted.accepted]:
             found.observed = _with_unborn(errand, backend.observe(asked))
     except DibsError as error:
@@ -52,25 +51,44 @@ def run_errand(backend: Backend, errand: Errand) -> Findings:
     return found
 
 
-def _bring(environments: Mapping[str, str]) -> None:
-    """Captured environments lie in the queue's folder; the nodes may see another one only."""
-    for target, source in environments.items():
-        if os.path.exists(target):
-            continue
-        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        new = f"{target}.{os.urandom(6).hex()}"
+def _submit(backend: Backend, errand: Errand) -> Submitted:
+    """All whose environment can be brought; the others keep nobody waiting."""
+    faults: dict[str, str] = {}
+    for target, source in errand.environments.items():
         try:
-            with open(source, "rb") as file:
-                content = file.read()
-            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with open(fd, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(fd)
-            os.replace(new, target)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(new)
+            _bring(source, target)
+        except OSError as error:
+            faults[target] = f"cannot bring its environment: {error}"
+    late = {one.ref: why for one in errand.submit if (why := faults.get(one.spec["environment"]))}
+    submitted = backend.submit([one for one in errand.submit if one.ref not in late])
+    return replace(submitted, put_off={**submitted.put_off, **late})
+
+
+def _bring(source: str, target: str) -> None:
+    """Captured environments lie in the queue's folder; the nodes may see another one only."""
+    if os.path.exists(target):
+        return
+    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+    new = f"{target}.{os.urandom(6).hex()}"
+    try:
+        with open(source, "rb") as file:
+            content = file.read()
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(fd)
+        os.replace(new, target)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+
+
+def remove(paths: Sequence[str]) -> None:
+    """What is there of these files."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def _with_unborn(errand: Errand, observed: Mapping[AttemptRef, Observed]) -> dict[AttemptRef, Observed]:
@@ -78,6 +96,17 @@ def _with_unborn(errand: Errand, observed: Mapping[AttemptRef, Observed]) -> dic
     unborn = Observed(phase=Phase.LOST, never_started=True)
     ending = {*errand.stop, *errand.kill}
     return {
-        ref: unborn if ref in ending and seen.phase is Phase.QUEUED and not os.path.lexists(ref.folder) else seen
+        ref: unborn if ref in ending and seen.phase is Phase.QUEUED and _has_no_folder(ref) else seen
         for ref, seen in observed.items()
     }
+
+
+def _has_no_folder(ref: AttemptRef) -> bool:
+    """Not `lexists`: where a file system is away nobody can tell."""
+    try:
+        os.lstat(ref.folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -110,6 +110,10 @@ class Sweeping:
 
     # -- what people ask -------------------------------------------------------------------------------
 
+    def is_known(self, key: str) -> bool:
+        """Whether this call was answered before."""
+        return self._table.with_key(key) is not None
+
     def add(self, new: NewSweep) -> Added:
         if (earlier := self._table.with_key(new.key)) is not None:
             return Added(earlier.id, False, self._search(earlier).size)

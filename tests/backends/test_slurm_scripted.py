@@ -1,0 +1,62 @@
+"""What a Slurm says that nobody can be asked to be: commands that print what they are told."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dibs.backends.protocol import AttemptRef, Observed, Phase
+from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
+from dibs.backends.slurm.commands import Commands
+from dibs.backends.slurm.squeue import _COLUMNS
+from dibs.errors import BackendSilent
+from dibs.model.jobs import Cause
+
+
+def scripted(folder: Path, rows: Sequence[dict[str, str]] = (), **settings: float) -> SlurmBackend:
+    """A cluster whose queue has these rows; `asked` in the folder names the commands."""
+    folder.mkdir()
+    lines = ["".join(row.get(name, "").ljust(width) for name, width in _COLUMNS) for row in rows]
+    (folder / "rows").write_text("".join(f"{line}\n" for line in lines))
+    for command, says in {"squeue": f"cat '{folder}/rows'", "scontrol": "echo 'BOOT_TIME = 1'"}.items():
+        (folder / command).write_text(f"#!/bin/sh\necho {command} >> '{folder}/asked'\n{says}\n")
+        (folder / command).chmod(0o755)
+    root = folder / "root"
+    root.mkdir()
+    return SlurmBackend(SlurmSettings(root=str(root), **settings), Commands({"PATH": f"{folder}:/usr/bin:/bin"}))
+
+
+def observe(backend: SlurmBackend, *folders: str) -> list[Observed]:
+    refs = [AttemptRef(f"q1-{number}", 1, folder) for number, folder in enumerate(folders, 1)]
+    found = backend.observe(refs)
+    return [found[ref] for ref in refs]
+
+
+def test_one_whose_folder_cannot_be_looked_into_does_not_run_for_that(tmp_path: Path):
+    backend = scripted(tmp_path / "there")
+    (tmp_path / "file").touch()
+
+    (seen,) = observe(backend, str(tmp_path / "file" / "1.1"))
+
+    assert (seen.phase, seen.never_started) == (Phase.QUEUED, False)
+    assert seen.reason.startswith("cannot look into its folder: ")
+
+
+def test_many_that_somebody_cancelled_cost_one_question_more(tmp_path: Path):
+    cancelled = {"State": "CANCELLED", "EndTime": "5000", "SubmitTime": "4000"}
+    rows = [{**cancelled, "JobID": str(number), "Name": f"dibs-q1-{number}.1"} for number in range(1, 21)]
+    backend = scripted(tmp_path / "there", rows, patience=0.0)
+
+    found = observe(backend, *(str(tmp_path / str(number)) for number in range(1, 21)))
+
+    assert {(seen.phase, seen.cause) for seen in found} == {(Phase.LOST, Cause.KILLED)}
+    asked = (tmp_path / "there" / "asked").read_text().split()
+    assert sorted(asked) == ["scontrol", "squeue"]
+
+
+def test_a_command_that_cannot_be_run_is_no_answer(tmp_path: Path):
+    backend = scripted(tmp_path / "there")
+    (tmp_path / "there" / "squeue").write_bytes(b"\x00")  # as too many processes would be
+
+    with pytest.raises(BackendSilent, match="cannot run squeue: Exec format error"):
+        observe(backend, str(tmp_path / "1.1"))

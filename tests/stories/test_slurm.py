@@ -1,0 +1,461 @@
+"""The queue with a real Slurm beside it, from outside: the same commands, run by somebody else's nodes."""
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.private_slurm import PrivateSlurm
+from stories.on_slurm import HOLD, PATIENCE, Afar, afar
+from stories.outside import World, processes_of, wait_until
+
+pytestmark = pytest.mark.parametrize("slurm", [{"kind": "h200"}], indirect=True, scope="module", ids=["h200"])
+
+
+@pytest.fixture
+def there(world: World, slurm: PrivateSlurm) -> Iterator[Afar]:
+    with afar(world, slurm) as one:
+        yield one
+
+
+# -- as on this machine ------------------------------------------------------------------------------------
+
+
+def test_a_job_there_has_its_folder_its_environment_its_cards_and_its_output(there: Afar) -> None:
+    world = there.world
+    there.daemon()
+    line = (
+        'pwd > where; echo "$CUDA_VISIBLE_DEVICES|$DIBS_GPUS|$GPU|$SEED|$ODD|$DIBS_ARRAY_ID"; umask; echo err >&2;'
+        ' echo $SLURMD_NODENAME > node; echo loss=1 > "$DIBS_METRICS"; exit 3'
+    )
+    old = os.umask(0o027)
+    try:
+        job = there.add(
+            *("-n", "2", "-J", "far away", "-P", "work", "--env", "SEED=7", "--", line), env={"ODD": "é \udcff"}
+        )
+    finally:
+        os.umask(old)
+
+    waited = world.dibs("wait", str(job), timeout=PATIENCE)
+    [over] = there.wait_for(job)
+    listed, info = world.dibs("ls", "--all"), world.dibs("info", str(job))
+
+    node = world.read("node").strip()
+    attempt = over["attempts_list"][0]
+    assert waited.status == 3
+    assert (over["state"], over["exit_code"], over["cause"], over["on"]) == ("failed", 3, "exit code", "slurm")
+    assert (attempt["backend"], attempt["node"], attempt["node_gpus"]) == ("slurm", node, "0,1")
+    assert world.read("where") == f"{world.folder}\n"
+    assert world.client().log(job).data == "0,1|0,1|cuda0,cuda1|7|é \udcff|\n0027\n".encode(
+        "utf-8", "surrogateescape"
+    )
+    assert world.client().log(job, stream="stderr").data == b"err\n"
+    assert f"{node}:0,1" in listed.stdout and "far away" in listed.stdout
+    assert f"node        {node}" in info.stdout and "on          slurm" in info.stdout
+    assert (Path(attempt["folder"]) / "metrics").read_text() == "loss=1\n"
+    there.assert_nothing_is_left()
+
+
+def test_where_jobs_run_that_do_not_say_so_is_a_setting(there: Afar) -> None:
+    there.world.environ["DIBS_BACKEND"] = "slurm"
+    there.daemon()
+
+    far = there.world.add("--", "echo at $SLURMD_NODENAME")
+    near = there.world.add("--on", "local", "--", "echo at $SLURMD_NODENAME")
+    over = there.wait_for(far, near)
+
+    assert [(one["state"], one["on"]) for one in over] == [("succeeded", "slurm"), ("succeeded", "")]
+    assert there.world.client().log(far).data.startswith(b"at n")
+    assert there.world.client().log(near).data == b"at\n"
+    there.assert_nothing_is_left()
+
+
+def test_one_beyond_its_time_limit_is_timed_out(there: Afar) -> None:
+    there.daemon()
+    job = there.add("-t", "1s", "--grace", "0.5s", "--", "trap '' TERM; while :; do sleep 0.1; done")
+
+    waited = there.world.dibs("wait", str(job), timeout=PATIENCE)
+
+    assert waited.status == 124
+    assert there.job(job)["state"] == "timed_out"
+    there.assert_nothing_is_left()
+
+
+def test_jobs_here_and_there_wait_for_each_other(there: Afar) -> None:
+    there.daemon()
+    ledger, world = there.world.ledger, there.world
+    first = there.add("--", f"{HOLD}; {ledger.job('far')}")
+    second = world.add("--after", str(first), "--", ledger.job("near"))
+    third = there.add("--after", str(second), "--", ledger.job("again", status=4))
+    fourth = world.add("--after", str(third), "--", ledger.job("never"))
+    fifth = there.add("--after-fail", str(third), "--", ledger.job("mends"))
+    there.wait_until_up(first)
+    meanwhile = [there.job(number)["state"] for number in (second, third, fourth)]
+
+    there.let_go()
+    over = there.wait_for(first, second, third, fourth, fifth)
+
+    assert meanwhile == ["queued"] * 3
+    assert [one["state"] for one in over] == ["succeeded", "succeeded", "failed", "cancelled", "succeeded"]
+    assert ledger.started() == ["far", "near", "again", "mends"]
+    there.assert_nothing_is_left()
+
+
+def test_an_ordinary_failure_is_tried_again_after_a_pause(there: Afar) -> None:
+    there.daemon()
+    job = there.add("--retries", "2", "--", 'echo "start one" >> "$LEDGER"; test -e fine || exit 9')
+    wait_until(lambda: there.job(job)["attempts"] == 1 and there.job(job)["state"] == "queued", seconds=PATIENCE)
+    why = there.world.dibs("why", str(job)).stdout
+
+    there.world.write("fine", "")
+    [over] = there.wait_for(job)
+
+    assert "again" in why, why
+    assert (over["state"], over["attempts"]) == ("succeeded", 2)
+    assert [one["exit_code"] for one in over["attempts_list"]] == [9, 0]
+    assert there.world.ledger.started() == ["one", "one"]
+    there.assert_nothing_is_left()
+
+
+# -- looking -----------------------------------------------------------------------------------------------
+
+
+def test_the_log_is_followed_while_it_runs_there(there: Afar) -> None:
+    there.daemon()
+    job = there.add("--", f"echo first; {HOLD}; echo last")
+    following = there.world.start("log", "-f", str(job))
+
+    wait_until(lambda: following.stdout == "first\n", show=lambda: following.stdout, seconds=PATIENCE)
+    there.let_go()
+    ended = following.wait(PATIENCE)
+
+    assert (ended.status, ended.stdout) == (0, "first\nlast\n")
+    there.assert_nothing_is_left()
+
+
+def test_why_tells_in_words_what_slurm_waits_for_and_the_lower_priority_goes_last(there: Afar) -> None:
+    there.daemon()
+    full = there.fill()
+    low = there.add("--priority", "-5", "--", there.world.ledger.job("low"))
+    high = there.add("--", there.world.ledger.job("high"))
+    wait_until(lambda: len(there.squeue()) == 5, show=there.squeue, seconds=PATIENCE)
+    there.wait_until("submitted", low, high)
+
+    def told(number: int) -> str:
+        return there.world.dibs("why", str(number)).stdout
+
+    wait_until(lambda: "other jobs" in told(high), show=lambda: told(high), seconds=PATIENCE)
+    nices = dict(line.split() for line in there.slurm.ask("squeue", "-h", "-o", "%j %y").splitlines())
+    counted = json.loads(there.world.dibs("ls", "--json").stdout)
+    there.let_go()
+    over = there.wait_for(*full, low, high)
+
+    (mark,) = {name.removeprefix("dibs-").split("-")[0] for name in nices}
+    assert int(nices[f"dibs-{mark}-{low}.1"]) > int(nices[f"dibs-{mark}-{high}.1"]) == 0
+    assert Counter(job["state"] for job in counted["jobs"]) == {"running": 3, "submitted": 2}
+    assert {one["state"] for one in over} == {"succeeded"}
+    there.assert_nothing_is_left()
+
+
+# -- ending ------------------------------------------------------------------------------------------------
+
+# Ignores TERM, and so does what it leaves behind: in sessions of their own, forked twice, one without environment.
+HOSTILE = """\
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for kind in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            if kind == 1:
+                os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(1000)", os.getcwd()], {})
+            time.sleep(1000)
+        time.sleep(1000 if kind == 2 else 0)
+        os._exit(0)
+open("up-" + os.environ["DIBS_JOB_ID"], "w").close()
+time.sleep(1000)
+"""
+
+
+def test_a_kill_ends_what_waits_there_what_runs_there_and_whatever_it_left_behind(there: Afar) -> None:
+    there.daemon()
+    there.world.write("hostile.py", HOSTILE)
+    hostile = there.add("-n", "2", "--grace", "0.5s", "--", f"{sys.executable} hostile.py")
+    polite = there.add("-n", "2", "--", f"trap 'touch asked; exit 0' TERM; {HOLD}")
+    last = there.add("-n", "2", "--", HOLD)
+    there.wait_until_up(hostile, polite, last)
+    waiting = there.add("--", there.world.ledger.job("waiting"))
+    wait_until(lambda: len(there.squeue()) == 4, show=there.squeue, seconds=PATIENCE)
+    before = _descendants(there.world)
+
+    killed = there.world.dibs("kill", str(hostile), str(polite), str(waiting))
+    over = there.wait_for(hostile, polite, waiting)
+    left = _descendants(there.world)
+    there.let_go()
+    [spared] = there.wait_for(last)
+
+    assert killed.status == 0, killed
+    assert len(before) >= 5, before
+    assert left == {}
+    assert [one["state"] for one in over] == ["cancelled"] * 3
+    assert (there.world.folder / "asked").exists()
+    assert spared["state"] == "succeeded"
+    assert there.world.ledger.started() == []
+    there.assert_nothing_is_left()
+
+
+def _descendants(world: World) -> dict[int, str]:
+    """What the hostile one has started; one of them has nothing but its folder to tell whose it is."""
+    return {
+        pid: line
+        for pid, line in processes_of(str(world.folder)).items()
+        if "hostile.py" in line or "time.sleep" in line
+    }
+
+
+def test_one_that_is_killed_at_once_after_it_was_added_never_runs(there: Afar) -> None:
+    there.daemon()
+    ledger = there.world.ledger
+    added = [there.add("--", ledger.job("early")), there.add("--array", "1-3", "--", ledger.job("early"))]
+    jobs = [added[0], *range(added[1], added[1] + 3)]
+
+    there.world.client().act("kill", ids=jobs)
+    over = there.wait_for(*jobs)
+
+    assert {one["state"] for one in over} == {"cancelled"}, over
+    assert ledger.started() == []
+    there.assert_nothing_is_left()
+
+
+# -- arrays ------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_jobs_are_one_array_of_slurms_and_what_does_not_run_can_be_ended(there: Afar) -> None:
+    there.world.environ["DIBS_SLURM_MOST_JOBS"] = "1003"
+    there.daemon()
+    full = there.fill()
+    first = there.add("--array", "1-1000", "--", 'echo $DIBS_ARRAY_TASK_ID >> "$LEDGER"')
+    wait_until(lambda: len(there.squeue()) == 1003, show=lambda: len(there.squeue()), seconds=PATIENCE)
+    arrays = set(there.slurm.ask("squeue", "-h", "-r", "-o", "%F %j", "--state=PENDING").splitlines())
+
+    there.let_go()
+    wait_until(lambda: len(_lines(there.world)) >= 20, show=there.squeue, seconds=PATIENCE)
+    killed = there.world.dibs("kill", f"{first}-{first + 999}", timeout=60)
+    over = there.wait_for(*full, *range(first, first + 1000))[3:]
+
+    ran = Counter(_lines(there.world))
+    states = Counter(one["state"] for one in over)
+    assert len(arrays) == 1 and arrays.pop().endswith(f"-{first}.1")
+    assert killed.status == 0
+    assert states["succeeded"] >= 20 and states["succeeded"] + states["cancelled"] == 1000, states
+    assert max(ran.values()) == 1
+    assert {int(task) for task in ran} >= {one["array"]["task"] for one in over if one["state"] == "succeeded"}
+    there.assert_nothing_is_left()
+
+
+def _lines(world: World) -> list[str]:
+    return world.ledger.path.read_text().split() if world.ledger.path.exists() else []
+
+
+def test_of_an_array_no_more_run_at_once_than_it_says_and_a_retry_is_a_job_by_itself(there: Afar) -> None:
+    there.daemon()
+    line = (
+        'echo start $DIBS_ARRAY_TASK_ID - - >> "$LEDGER"; echo $SLURM_JOB_NAME >> names; sleep 0.3;'
+        ' echo end $DIBS_ARRAY_TASK_ID - - >> "$LEDGER"; test $DIBS_ARRAY_TASK_ID.$DIBS_ATTEMPT != 3.1'
+    )
+    first = there.add("--array", "1-5%2", "--retries", "1", "--", line)
+
+    over = there.wait_for(*range(first, first + 5))
+
+    names = Counter(name.split("-", 2)[2] for name in there.world.read("names").split())
+    assert {one["state"] for one in over} == {"succeeded"}
+    assert [one["attempts"] for one in over] == [1, 1, 2, 1, 1]
+    assert there.world.ledger.most_at_once() <= 2
+    assert names == {f"{first}.1": 5, f"{first}_3.2": 1}
+    there.assert_nothing_is_left()
+
+
+# -- sweeps and Python -------------------------------------------------------------------------------------
+
+
+def test_a_sweep_runs_there_and_knows_its_results(there: Afar) -> None:
+    there.daemon()
+    line = 'test -n "$SLURM_JOB_ID" && echo loss=$(({x} * {x})) >> "$DIBS_METRICS"'
+
+    done = there.world.dibs(
+        *("sweep", line, "-p", "x", "-1", "2", "3", "-n", "0", "--on", "slurm", "--metric", "loss", "--wait"),
+        timeout=PATIENCE,
+    )
+
+    assert done.status == 0, done
+    assert "3 complete; best loss 1" in done.stderr
+    assert {job["on"] for job in there.world.client().jobs()} == {"slurm"}
+    there.assert_nothing_is_left()
+
+
+def test_python_submits_there(there: Afar) -> None:
+    there.daemon()
+    program = (
+        "import dibs\n"
+        "job = dibs.submit('echo at $SLURMD_NODENAME; exit 2', on='slurm', partition='gpu')\n"
+        "try: job.result(100)\n"
+        "except dibs.JobFailed as error: print(error.exit_code, job.log())\n"
+    )
+
+    done = there.world.dibs("-c", program, program=(sys.executable,), timeout=PATIENCE)
+
+    assert done.stdout.startswith("2 at n"), done
+    there.assert_nothing_is_left()
+
+
+# -- what cannot be ----------------------------------------------------------------------------------------
+
+
+def test_what_slurm_would_never_take_is_refused_at_once_and_nothing_is_stored(there: Afar) -> None:
+    there.daemon()
+    asked = {
+        "there is no partition nowhere": ("--partition", "nowhere"),
+        "no node has GPUs of type a100": ("--gpu-type", "a100"),
+        "no node has 3 GPUs; the most is 2": ("-n", "3"),
+        "no node has the feature odd": ("--constraint", "odd"),
+    }
+
+    said = {
+        sentence: there.world.dibs("add", "--on", "slurm", *words, "--", "true", timeout=60)
+        for sentence, words in asked.items()
+    }
+
+    for sentence, ended in said.items():
+        assert ended.status == 2, ended
+        assert ended.stderr.startswith(f"dibs: error: cannot run this on Slurm: {sentence}\n"), ended.stderr
+        assert len(ended.stderr.splitlines()) == 2
+    assert list(there.world.client().jobs()) == []
+    there.assert_nothing_is_left()
+
+
+def test_where_there_is_no_slurm_that_is_said_in_a_sentence(there: Afar) -> None:
+    del there.world.environ["SLURM_CONF"]
+    empty = there.world.folder.parent / "no slurm"
+    empty.mkdir()
+    there.world.environ["PATH"] = f"{empty}"
+    there.daemon()
+
+    ended = there.world.dibs("add", "--on", "slurm", "--", "true")
+    near = there.world.dibs("add", "-q", "--", "true")
+
+    assert ended.status == 69, ended
+    assert ended.stderr.startswith("dibs: error: cannot use Slurm: "), ended.stderr
+    assert len(ended.stderr.splitlines()) == 2
+    assert (near.status, near.stdout) == (0, "1\n")
+    there.assert_nothing_is_left()
+
+
+def test_while_nobody_answers_a_job_is_taken_and_waits_and_runs_when_somebody_does(there: Afar) -> None:
+    daemon = there.daemon()
+    before = there.add("--", HOLD)
+    there.wait_until("running", before)
+    os.kill(_controller(there.slurm), signal.SIGSTOP)
+    try:
+        added = there.world.dibs("add", "-q", "--on", "slurm", "--", there.world.ledger.job("late"), timeout=60)
+        job = int(added.stdout)
+        why = there.world.dibs("why", str(job)).stdout
+        doomed = there.world.add("--on", "slurm", "--", there.world.ledger.job("doomed"))
+        killed = there.world.dibs("kill", str(doomed))
+        listed = there.world.dibs("ls")
+        still = there.job(before)["state"]
+    finally:
+        os.kill(_controller(there.slurm), signal.SIGCONT)
+    there.let_go()
+    over = there.wait_for(before, job, doomed)
+
+    assert added.status == 0, added
+    assert added.stderr.startswith("dibs: cannot reach Slurm's controller: ") and added.stderr.count("\n") == 1
+    assert "cannot reach Slurm's controller" in why
+    assert (killed.status, listed.status, still) == (0, 0, "running")
+    assert [one["state"] for one in over] == ["succeeded", "succeeded", "cancelled"]
+    assert there.world.ledger.started() == ["late"]
+    assert "Traceback" not in daemon.stderr
+    there.assert_nothing_is_left()
+
+
+def _controller(slurm: PrivateSlurm) -> int:
+    return int((slurm.folder / "run/slurmctld.pid").read_text())
+
+
+# -- afterwards --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own folder", "shared folder"])
+def test_clean_removes_the_folders_of_what_ran_there(there: Afar, is_shared: bool) -> None:
+    root, folders = there.world.state / "queue", "attempts/0/*"
+    if is_shared:
+        folders = f"q*/{folders}"  # other queues may share it
+        root = there.world.folder.parent / "shared €\udcfd"
+        there.world.environ["DIBS_SLURM_ROOT"] = str(root)
+    there.daemon()
+    job = there.add("--", "echo hi")
+    there.wait_for(job)
+    attempts = [path.name for path in root.glob(folders)]
+    said = there.world.client().log(job).data
+
+    cleaned = there.world.dibs("clean", "--yes")
+    wait_until(lambda: not list(root.glob(folders)), show=lambda: list(root.rglob("*")))
+
+    assert attempts == [f"{job}.1"]
+    assert said == b"hi\n"
+    assert cleaned.status == 0, cleaned
+    assert [path.name for path in (root / "slurm").iterdir()] == []
+    there.assert_nothing_is_left()
+
+
+def test_a_rebuilt_queue_finds_what_runs_there_again(there: Afar) -> None:
+    there.daemon()
+    full = there.fill()
+    job = there.add("--", f"{HOLD}; {there.world.ledger.job('waited', status=5)}")
+    array = there.add("--array", "4-5", "--", there.world.ledger.job("element"))
+    done = there.world.add("--", "exit 6")
+    there.wait_for(done)
+    wait_until(lambda: len(there.squeue()) == 6, show=there.squeue, seconds=PATIENCE)
+    there.wait_until("running", *full)
+    before = _seen(there)
+    there.world.dibs("daemon", "stop")
+
+    (there.world.state / "queue/store.db").unlink()
+    rebuilt = there.world.dibs("doctor", "--rebuild", "--yes")
+    there.daemon()
+    again = _seen(there)
+    there.let_go()
+    over = there.wait_for(*full, job, array, array + 1)
+
+    assert rebuilt.status == 0, rebuilt
+    assert again == before
+    assert [one["exit_code"] for one in over] == [0, 0, 0, 5, 0, 0]
+    assert {one["attempts"] for one in over} == {1}
+    assert Counter(there.world.ledger.started()) == {"waited": 1, "element": 2}
+    there.assert_nothing_is_left()
+
+
+def _seen(there: Afar) -> list[dict[str, object]]:
+    return sorted(there.world.client().jobs(), key=lambda job: job["id"])
+
+
+def test_a_daemon_that_ends_with_its_jobs_ends_those_there_too(there: Afar) -> None:
+    there.daemon()
+    full = there.fill()
+    there.add("--", there.world.ledger.job("waiting"))
+
+    stopped = there.world.dibs("daemon", "stop", "--jobs", timeout=PATIENCE)
+
+    assert stopped.status == 0, stopped
+    wait_until(lambda: not there.squeue(), show=there.squeue, seconds=PATIENCE)
+    there.world.assert_nothing_is_left()
+    there.daemon()
+    assert [there.job(number)["state"] for number in full] == ["cancelled"] * 3
+    there.let_go()
+    there.world.dibs("wait", "4", timeout=PATIENCE)
+    there.assert_nothing_is_left()
