@@ -44,6 +44,7 @@ bench: installed-dev ## measure dibs beside the other tools
 docs: system installed-docs ## make the pictures from the real program, and the site in build/site
 	$(PYTHON) docs/make_pictures.py
 	$(PYTHON) docs/make_page_pictures.py
+	$(PYTHON) docs/make_slurm_pictures.py
 	$(VENV)/bin/zensical build --clean
 
 page: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)

@@ -154,11 +154,11 @@ def test_info_shows_the_place_the_node_and_no_pid_of_another_machine(daemon, typ
 
 def test_info_of_a_job_that_was_handed_over_says_why_it_waits_and_claims_no_start(daemon, typed):
     daemon.jobs[17] = slurm_job(17, "submitted", attempts=1, started_at="2026-11-15T12:00:10.000Z")
-    daemon.reasons[17] = "waits at Slurm: it waits until other jobs free what it needs"
+    daemon.reasons[17] = "waits at Slurm: other jobs have what it needs"
 
     shown = typed("info", "17").stdout
 
-    assert "waits at Slurm: it waits until other jobs free what it needs" in shown
+    assert "waits at Slurm: other jobs have what it needs" in shown
     [attempt] = [line.split() for line in shown.splitlines() if line.strip().startswith("1  ")]
     assert attempt[:4] == ["1", "-", "-", "-"]
 
@@ -178,6 +178,11 @@ def test_info_of_a_job_that_was_handed_over_says_why_it_waits_and_claims_no_star
             "job 1 does not wait: it runs on node n1, GPU 0,1 for ?",
         ),
         (slurm_job(1, "running", started_at=None, node="n1"), "", "job 1 does not wait: it runs on node n1 for ?"),
+        (
+            slurm_job(1, "running", started_at=None, node="n1"),
+            "it is suspended in Slurm",
+            "job 1 does not wait: it runs on node n1 for ?; it is suspended in Slurm",
+        ),
     ],
 )
 def test_why_tells_what_it_waits_for_over_there(daemon, typed, job, reason, said):

@@ -35,6 +35,7 @@ def jobs(house: House) -> Iterator[dict[str, Any]]:
     """One that has both cards of the first node, and one that waits for them."""
     wish = {
         "command": "sleep 600",
+        "time_limit_seconds": 7200,  # otherwise nobody knows when the next one may start
         "on": "slurm",
         "num_gpus": 2,
         "on_options": {"partition": "gpu", "nodelist": "n1"},
@@ -74,7 +75,7 @@ def test_what_waits_in_the_clusters_queue_waits_and_does_not_run(page: Page, sit
 
     waiting = page.get_by_role("region", name="Waiting")
     expect(waiting.get_by_role("link", name="behind it")).to_contain_text("submitted")
-    expect(waiting).to_contain_text("waits at Slurm: it waits until other jobs free what it needs")
+    expect(waiting).to_contain_text("waits at Slurm: other jobs have what it needs")
     expect(waiting).to_contain_text("it may start at about")
     running = page.get_by_role("region", name="Running")
     expect(running).to_contain_text("baseline")
@@ -159,6 +160,7 @@ def test_a_job_asked_for_again_goes_where_it_was(page: Page, site: Site, house: 
     expect(form.get_by_label("Where")).to_have_value("slurm")
     expect(form.get_by_label("Partition")).to_have_value("gpu")
     form.get_by_label("GPUs", exact=True).fill("0")
+    form.get_by_label("Time limit").fill("1m")  # so that Slurm lets it pass the one that waits
     form.get_by_label("Folder").fill(str(house.world.folder.parent))
     form.get_by_label("Commands").fill("true")
 
