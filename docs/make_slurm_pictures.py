@@ -1,4 +1,4 @@
-"""Makes docs/pictures/page-nodes*.png: the page beside a real Slurm of three nodes on this machine, cards faked.
+"""Makes docs/pictures/page-nodes.png: the page beside a real Slurm of three nodes on this machine, cards faked.
 
 `make docs` runs this; it needs Debian's slurm-wlm and munge, as the tests do.
 """
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from make_page_pictures import ARGUMENTS, BIN, NARROW, PICTURES, ROOT, WIDE, _said
+from make_page_pictures import ARGUMENTS, BIN, PICTURES, ROOT, WIDE, _said
 from playwright.sync_api import Browser, sync_playwright
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -20,11 +20,10 @@ sys.path.insert(0, str(ROOT / "tests"))
 from backends.private_slurm import PrivateSlurm
 
 PATIENCE = 60.0  # seconds
-VIEWS = (("", WIDE, 860, "light"), ("-dark", WIDE, 860, "dark"), ("-narrow", NARROW, 800, "light"))
 
 
 def main() -> None:
-    """Make every picture."""
+    """Make the picture."""
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as scratch:
         os.chmod(scratch, 0o755)  # munge wants everybody to reach its socket
         slurm = PrivateSlurm(Path(scratch) / "slurm", kind="a100")
@@ -34,7 +33,7 @@ def main() -> None:
                 address = _said(["dibs", "web", "--no-open"], environment).strip()
                 with sync_playwright() as playwright:
                     browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
-                    _take_all(browser, address)
+                    _take(browser, address)
                     browser.close()
         finally:
             slurm.stop()
@@ -69,29 +68,20 @@ def _queue(scratch: Path, slurm: PrivateSlurm) -> Iterator[dict[str, str]]:
         _said(["dibs", "daemon", "stop", "--jobs"], environment)
 
 
-def _take_all(browser: Browser, address: str) -> None:
-    first = browser.new_context()
-    page = first.new_page()
+def _take(browser: Browser, address: str) -> None:
+    page = browser.new_page(viewport={"width": WIDE, "height": 560})
     page.goto(address)
-    page.locator(".connection-live").wait_for()
-    signed_in = first.storage_state()
-    for name, width, height, scheme in VIEWS:
-        context = browser.new_context(storage_state=signed_in, color_scheme=scheme)  # type: ignore[arg-type]
-        page = context.new_page()
-        page.set_viewport_size({"width": width, "height": height})
-        page.goto(f"{address.partition('#')[0]}#/now")
-        page.get_by_text("n3", exact=True).first.wait_for()
-        page.wait_for_timeout(1500)  # what is asked for in the second place
-        # Whoever makes them is called ben.
-        page.evaluate(
-            """old => { const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-                while (walk.nextNode()) walk.currentNode.data = walk.currentNode.data.replaceAll(old, "ben"); }""",
-            pwd.getpwuid(os.geteuid()).pw_name,
-        )
-        path = PICTURES / f"page-nodes{name}.png"
-        page.screenshot(path=path, animations="disabled")
-        print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1024 + 1} KiB")
-        context.close()
+    page.get_by_text("n3", exact=True).first.wait_for()
+    page.wait_for_timeout(1500)  # what is asked for in the second place
+    # Whoever makes it is called ben.
+    page.evaluate(
+        """old => { const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+            while (walk.nextNode()) walk.currentNode.data = walk.currentNode.data.replaceAll(old, "ben"); }""",
+        pwd.getpwuid(os.geteuid()).pw_name,
+    )
+    path = PICTURES / "page-nodes.png"
+    page.screenshot(path=path, animations="disabled")
+    print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1024 + 1} KiB")
 
 
 if __name__ == "__main__":

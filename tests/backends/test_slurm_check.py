@@ -58,6 +58,7 @@ def test_a_job_that_fits_is_told_when_it_would_start_and_is_not_submitted(site: 
         (_with(("partition", "nope")), "there is no partition nope", "`sinfo -s`"),
         (_with(("constraint", "nope")), "no node has the feature nope", "`sinfo"),
         (_with(("nodelist", "nope")), "there is no such node: nope", "`sinfo -N`"),
+        (_with(("nodelist", "n1,n2")), "all nodes of n1,n2, and a job of dibs runs on one", "name one"),
         (_with(("exclude", "nope")), "there is no such node: nope", "`sinfo -N`"),
         (_with(("exclude", "n1,n2")), "no node is left of those that it may use", "`sinfo"),
         (_with(("reservation", "nope")), "there is no reservation nope for you", "`scontrol"),

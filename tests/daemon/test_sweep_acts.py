@@ -1,5 +1,6 @@
 """Sweeps that people, or their own failures, hold, stop and take up again."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,11 @@ def test_a_sweep_whose_first_trials_die_alike_is_held_with_the_cause(house: Hous
 
     held = until(house, sweep, "held")
 
-    last = trials(house, sweep)[2]["job"]
+    first = [trial["job"] for trial in trials(house, sweep)]
     assert held["why"].startswith("its first 3 trials failed alike; the last one: job ")
     assert "failed with exit code 3" in held["why"]
-    assert f"`dibs log {last}` shows it; `dibs sweep release 1` goes on" in held["why"]
+    (last,) = re.findall(r"`dibs log (\d+)` shows it; `dibs sweep release 1` goes on", held["why"])
+    assert int(last) in first  # trials run side by side: any of them may end last
     assert 3 <= held["counts"]["failed"] < 8
 
     mended.touch()

@@ -13,7 +13,7 @@ from dibs.backends.protocol import AttemptRef, Node, Observed, Phase, Submission
 from dibs.engine.away.away import Away
 from dibs.engine.away.contact import Elsewhere
 from dibs.errors import BackendRefused, BackendSilent
-from dibs.model.jobs import JobId
+from dibs.model.jobs import Cause, JobId
 from engine.queue_world import QueueWorld
 
 ENDED = {"v": 1, "state": "ended"}

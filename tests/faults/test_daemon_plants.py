@@ -38,7 +38,7 @@ class Planted:
 
     def __init__(self, world: World, plant: str) -> None:
         self.world = world
-        self.campaign = QueueCampaign(world, seconds=2.5)
+        self.campaign = QueueCampaign(world, seconds=0)
         self.daemons: list[Running] = []
         self._program = planted(world, QUEUE_PLANTS[plant]) if plant else None
         self._client = Client(str(self.campaign.root / "socket"), start=self._start, notice=lambda text: None)
@@ -47,7 +47,7 @@ class Planted:
     def add(self, jobs: int) -> None:
         self._calls += 1
         names = [f"{self._calls}.{number}" for number in range(jobs)]
-        lines = [{"command": self.world.ledger.job(name, 2.5)} for name in names]
+        lines = [{"command": self.world.ledger.held(name), "workdir": str(self.world.folder)} for name in names]
         environment = {name: self.world.environ[name] for name in ("PATH", "LEDGER")}
         told = self._client.add(lines, key=f"call {self._calls}", environment=environment)
         self.campaign.acknowledged |= {name: told["first"] + at for at, name in enumerate(names)}
@@ -68,6 +68,7 @@ def _live_through(world: World, plant: str) -> QueueCampaign:
     wait_until(lambda: len(world.ledger.running()) == 3, show=lambda: world.ledger.lines)
     os.kill(queue.campaign.shims()[0], signal.SIGKILL)
     queue.add(2)
+    world.write("go", "")  # whatever ran still does when the next daemon has come
     queue.campaign.finish()
     assert len(queue.daemons) == 2
     return queue.campaign

@@ -107,13 +107,13 @@ def test_a_file_that_a_job_put_in_the_place_of_its_log_is_not_touched(hands: Han
 def test_the_mark_is_there_before_the_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(str(tmp_path / "stdout"))
     os.write(log.fd, b"x" * 2 * LIMIT)
-    honest, marked = logs._punch, []
+    honest, marked = logs.punch, []
 
     def punch(fd: int, start: int, length: int) -> None:
         marked.append(_cut_of(log.path) == (start, start + length))
         honest(fd, start, length)
 
-    monkeypatch.setattr(logs, "_punch", punch)
+    monkeypatch.setattr(logs, "punch", punch)
     BoundedLogs([log], LIMIT).cut()
     os.close(log.fd)
 
@@ -136,7 +136,7 @@ def test_where_no_hole_can_be_made_the_log_stays_whole_and_nothing_says_otherwis
     def punch(fd: int, start: int, length: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "not here")
 
-    monkeypatch.setattr(logs, "_punch", punch)
+    monkeypatch.setattr(logs, "punch", punch)
     bounded = BoundedLogs([log], LIMIT)
     bounded.cut()
     bounded.cut()

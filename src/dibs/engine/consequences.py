@@ -173,9 +173,10 @@ class Consequences:
         if known := self._store.queue.setting("mark"):
             return known
         mark = f"q{secrets.token_hex(4)}"
-        with self._engine.change():
+        with self._store.turn():
             self._store.queue.set("mark", mark)
             self.note(journal.setting("mark", mark), sync=True)
+            self.before_commit()
         return mark
 
     def load_marks(self) -> None:

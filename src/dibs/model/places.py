@@ -28,7 +28,8 @@ def parse_place(text: str) -> str:
 def parse_option(name: str, text: str) -> str:
     """What Slurm is told as its partition, account and so on."""
     if not _VALUE.fullmatch(text):
-        raise BadInput(f"cannot give Slurm {text[:60]!r} as {name}", remedy="write it without blanks")
+        remedy = "write it without blanks" if text else "leave it out where Slurm's own is meant"
+        raise BadInput(f"cannot give Slurm {text[:60]!r} as {name}", remedy=remedy)
     return text
 
 

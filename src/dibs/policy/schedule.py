@@ -52,7 +52,7 @@ def schedule(snapshot: Snapshot) -> Plan:
                 plan.placements.append(Placement(job, ()))
             else:
                 plan.reasons[job.id] = Reason(
-                    "backend", f"waits: {request.on} has as many jobs as it is given at once"
+                    "backend", f"waits: {request.on.capitalize()} has as many jobs as it is given at once"
                 )
             continue
         if request.array is not None and arrays.are_full(request.array):

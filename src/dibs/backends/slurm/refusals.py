@@ -73,6 +73,11 @@ _KNOWN = (
     (r"invalid account", "you cannot use the account {account} here", "`sacctmgr show associations` lists yours"),
     (r"invalid qos", "there is no QOS {qos} for you", "`sacctmgr show qos` lists them"),
     (r"invalid feature", "no node has the feature {constraint}", "`sinfo -o '%N %f'` shows what each node has"),
+    (
+        r"invalid number of nodes",
+        "Slurm would give it all nodes of {nodelist}, and a job of dibs runs on one",
+        "name one node, or those that it must not have: --exclude",
+    ),
     (r"invalid node name", "there is no such node: {nodelist}", "`sinfo -N` lists the nodes"),
     (
         r"time limit",
