@@ -30,7 +30,7 @@ demo: installed ## twelve small jobs over this machine's GPUs (or over three dec
 	dibs run $$gpus -f examples/commands.txt
 
 test: system installed-dev node ## install what the tests need, and run them
-	$(PYTEST) -n 2 --dist loadfile $(TESTS)
+	$(PYTEST) -n 3 --dist loadfile $(TESTS)
 
 check: system installed-dev ## lint, format, types, and arrows between rooms
 	$(PYTHON) -m ruff check .
