@@ -176,7 +176,9 @@ class Servers:
             **environment,
         }
         enter = ["nsenter", "-t", str(self.desk.keeper.pid), "-n", "-m", "-u"]
-        become = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
+        # Our interpreter may lie in root's home folder, as pyenv's does: whoever sits at the desk can look there.
+        look = [f"--{kind}-caps=+dac_read_search" for kind in ("inh", "ambient")]
+        become = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", *look]
         done = subprocess.run(
             [*enter, *become, *words], env=environment, capture_output=True, text=True, timeout=seconds, cwd="/"
         )

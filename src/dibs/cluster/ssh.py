@@ -98,15 +98,12 @@ class Hands:
     def _open(self, host: str) -> "subprocess.Popen[bytes]":
         here = [sys.executable, "-I", "-c", _BOOT]
         there = [*self.ssh, *SSH_OPTIONS, "--", host, f"sh -c {shlex.quote(_FIND_PYTHON)}"]
-        pipe = subprocess.PIPE
+        words, pipe = there if host else here, subprocess.PIPE
         try:
-            return subprocess.Popen(
-                there if host else here, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-            )
+            return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
         except OSError as error:
-            raise DibsError(
-                f"cannot start {self.ssh[0]}: {error.strerror}", remedy="install openssh-client, or look at --ssh"
-            ) from error
+            remedy = "install openssh-client, or look at --ssh" if host else "it is what dibs itself runs with"
+            raise DibsError(f"cannot start {words[0]}: {error.strerror}", remedy=remedy) from error
 
 
 class Talk:
