@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query, Response
 
 from dibs.backends.nodes import node_object
 from dibs.backends.protocol import Node
-from dibs.daemon import objects
 from dibs.daemon.answers import Answer, StrictRoute, errors
 from dibs.daemon.desk import Desk
+from dibs.daemon.node_objects import Nodes
 from dibs.errors import BackendMissing, DibsError
 
 _PATIENCE = 20.0  # seconds; longer than the other system is given itself
@@ -19,7 +19,7 @@ _AT_ONCE = 2.0  # seconds
 def nodes_routes(desk: Desk) -> APIRouter:
     routes = APIRouter(route_class=StrictRoute)
 
-    @routes.get("/v1/nodes", responses={200: {"model": objects.Nodes}, **errors(404, 503)})
+    @routes.get("/v1/nodes", responses={200: {"model": Nodes}, **errors(404, 503)})
     async def nodes(on: Annotated[str, Query(max_length=255)] = "") -> Response:
         """The nodes of every backend that is set up or used, and which of our jobs run there.
 

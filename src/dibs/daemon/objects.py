@@ -8,7 +8,6 @@ from dibs.daemon.models import Moment, StateName
 
 Counts = dict[StateName, int]
 GpuState = Literal["free", "held", "busy", "drained", "quarantined", "stale", "lost", "missing", "silent"]
-NodeState = Literal["free", "used", "full", "out"]
 
 
 class Problem(TypedDict):
@@ -320,50 +319,6 @@ class GpuObject(TypedDict):
 class Gpus(TypedDict):
     gpus: list[GpuObject]
     pool: str
-
-
-class NodeGpusObject(TypedDict):
-    type: str  # empty: nobody tells
-    total: int
-    used: int
-
-
-class NodeJob(TypedDict):
-    """A job of this queue that runs on a node."""
-
-    id: int
-    name: str
-    gpus: str  # as that machine counts them: `0,1`; empty: not known, or none
-
-
-class NodeObject(TypedDict):
-    """A machine of another system."""
-
-    name: str
-    state: NodeState  # out: no job of ours can start there
-    says: str  # what the other system calls it: `partly in use`, `drained`
-    why: str  # it is out
-    gpus: list[NodeGpusObject]
-    shards: int  # parts into which its cards are divided; 0: they are not
-    cpus: int
-    cpus_used: int
-    memory_bytes: int
-    memory_used_bytes: int
-    partitions: list[str]
-    jobs: list[NodeJob]
-
-
-class BackendObject(TypedDict):
-    """Another system that jobs are handed to."""
-
-    name: str
-    trouble: str  # why it cannot be asked; empty: it answers
-    remedy: str
-    nodes: list[NodeObject]
-
-
-class Nodes(TypedDict):
-    backends: list[BackendObject]
 
 
 class LogLines(TypedDict):

@@ -106,13 +106,23 @@ def reuse(old: str, folder: str, spec: dict[str, Any]) -> int | None:
     return fd
 
 
-def record_of(folder: str) -> dict[str, Any] | None:
-    """What stands in the record now, without touching its lock."""
+def read_record(folder: str) -> dict[str, Any] | None:
+    """What stands in the record now; None where nothing whole does. The lock is not touched.
+
+    An error is an error: where another machine wrote it, it must not look like nothing.
+    """
     try:
         with open(f"{folder}/{RECORD}", "rb", buffering=0) as file:
             return records.decode(file.read(records.SIZE))
-    except OSError:
+    except FileNotFoundError:
         return None
+
+
+def record_of(folder: str) -> dict[str, Any] | None:
+    """The same, for whoever only shows it."""
+    with contextlib.suppress(OSError):
+        return read_record(folder)
+    return None
 
 
 def facts(folder: str) -> Facts:

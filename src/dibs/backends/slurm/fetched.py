@@ -13,7 +13,7 @@ from typing import Any
 from dibs.backends.protocol import AttemptRef, Submission
 from dibs.backends.slurm import mirror
 from dibs.backends.slurm.batches import Batch
-from dibs.backends.slurm.files import NotReached, Rows, never_start, record_in
+from dibs.backends.slurm.files import NotReached, Rows, never_start
 from dibs.backends.slurm.mirror import Handed
 from dibs.backends.slurm.script import carrying_script
 from dibs.backends.slurm.settings import SlurmSettings
@@ -115,7 +115,7 @@ class FetchedFiles:
         return word
 
     def record(self, ref: AttemptRef) -> dict[str, Any] | None:
-        record = record_in(ref.folder)
+        record = folder.read_record(ref.folder)
         if record is None and ref in self._unknown:
             raise self._unknown[ref]
         return record
@@ -140,7 +140,8 @@ class FetchedFiles:
         """Whether there is nothing to ask: it is over and fetched, or no copy of it is over there."""
         if not self._copy(ref).is_open:
             return True
-        return not (row is not None and row.is_running) and (record_in(ref.folder) or {}).get("state") == "ended"
+        is_running = row is not None and row.is_running
+        return not is_running and (folder.read_record(ref.folder) or {}).get("state") == "ended"
 
     def _copy(self, ref: AttemptRef) -> Handed:
         """The last copy of it that was given to Slurm."""

@@ -90,22 +90,13 @@ class SharedFiles:
         return fence.holder(ref.folder)
 
     def record(self, ref: AttemptRef) -> dict[str, Any] | None:
-        return record_in(ref.folder)
+        return folder.read_record(ref.folder)
 
     @property
     def output(self) -> str:
         where = f"{self._settings.root}/slurm"
         os.makedirs(where, mode=0o700, exist_ok=True)
         return f"{where.replace('%', '%%')}/%j.out"
-
-
-def record_in(path: str) -> dict[str, Any] | None:
-    """What the shim wrote; None where it wrote nothing. An error is an error: it must not look like nothing."""
-    try:
-        with open(f"{path}/{folder.RECORD}", "rb", buffering=0) as file:
-            return records.decode(file.read(records.SIZE))
-    except FileNotFoundError:
-        return None
 
 
 def never_start(ref: AttemptRef) -> bool:
@@ -118,7 +109,7 @@ def never_start(ref: AttemptRef) -> bool:
     except OSError:
         return False  # nobody can tell: its shim is asked, if there is one
     with contextlib.suppress(OSError):  # it never starts, and whoever asks again writes it down
-        if record_in(ref.folder) is None:
+        if folder.read_record(ref.folder) is None:
             write_record(ref.folder, records.encode(_CANCELLED))
     return True
 
