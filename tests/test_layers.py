@@ -53,6 +53,7 @@ SHIM = (
     "alone.py",
     "carried.py",
     "deliver.py",
+    "luggage.py",
     "fence.py",
     "folder.py",
     "zygote.py",

@@ -70,7 +70,8 @@ def test_paths_below_our_folders_are_paths_on_the_node(site: Site) -> None:
 
     assert site.record(ref)["code"] == 0
     there = node_root(site.root)
-    said = f"{there}/attempts/{ref.key}.1.1/metrics|{there}/checkpoints/0/1|/x\n"
+    own = f"{there}/attempts/{ref.key}.1.1"
+    said = f"{own}/metrics|{own}/checkpoint|/x\n"
     assert Path(ref.folder, "stdout").read_bytes() == os.fsencode(said)
     assert site.log(ref, "metrics") == "0.5\n"
 
@@ -105,6 +106,7 @@ def test_more_than_a_round_takes_comes_in_several_and_no_record_before_it(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dibs.backends.slurm.ssh.MOST", 100_000)
+    monkeypatch.setattr("dibs.backends.slurm.fetched._AT_A_STRETCH", 0.0)
     ref = site.start("head -c 350000 /dev/zero; echo >> done")
     site.wait_for("done")
     reasons = set()

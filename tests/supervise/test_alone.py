@@ -106,6 +106,12 @@ def test_the_command_sees_what_the_batch_system_gave_and_nothing_of_another_job(
     assert Path(one.folder, "stdout").read_text() == "1,3:1,3:cuda1,cuda3:55::1:\n"
 
 
+def test_the_folder_for_checkpoints_is_there(world: World) -> None:
+    one = Alone(world, 'cd "$DIBS_CHECKPOINT_DIR"', env={"DIBS_CHECKPOINT_DIR": f"{world.folder}/kept/0/17"})
+
+    assert one.run() == 0
+
+
 @pytest.mark.parametrize(
     ("number", "by"), [(signal.SIGUSR1, "stop"), (signal.SIGTERM, "outside"), (signal.SIGUSR2, "stop")]
 )

@@ -21,6 +21,7 @@ from dibs.api.errors import RemoteTraceback
 from dibs.api.interpreter import import_path
 from dibs.api.work import CALL, result_path
 from dibs.errors import BadInput, DibsError, NoSuchJob
+from dibs.model.calls import folder_of_call
 from dibs.paths import make_private, queue_folder, state_folder
 
 if TYPE_CHECKING:
@@ -69,9 +70,8 @@ class Call:
     def of(cls, about: Mapping[str, Any]) -> "Call | None":
         """The call that a job of the queue makes; None for a command."""
         words: Sequence[str] = about["words"]
-        if len(words) < 4 or not words[-3].endswith("/dibs/api/work.py") or words[-2].startswith(_RUNNER):
-            return None
-        return cls(words[-1])
+        folder = folder_of_call(words)
+        return None if not folder or words[-2].startswith(_RUNNER) else cls(folder)
 
     def keep(self, job: int) -> None:
         """Write down whose call it is."""

@@ -49,8 +49,11 @@ def main(folder: str, fence_at: tuple[str, str] | None = None) -> int:
     if not fence.take(where, fence.word_of(node, cards), name):
         return FENCED
     _remove_own_output()
+    if checkpoints := spec["env"].get("DIBS_CHECKPOINT_DIR"):
+        with contextlib.suppress(OSError):  # the command meets it, too, and tells more of it
+            os.makedirs(checkpoints, mode=0o700, exist_ok=True)
     shim = Shim(given=_given(os.environ), forget=_THEIRS)
-    shim.listen(control, node=node, gpus=cards)
+    shim.listen(control, node=node, gpus=cards, number=_number(os.environ))
     handed = Handed(record)
     answer = shim.take(handed)
     for pause in _PAUSES:
@@ -105,6 +108,13 @@ def _given(environment: Mapping[str, str]) -> dict[str, str]:
 def _cards(environment: Mapping[str, str]) -> str:
     """Which cards this node gave us, as it counts them itself: in a container of ours they begin with 0 again."""
     return environment.get("SLURM_JOB_GPUS") or environment.get("CUDA_VISIBLE_DEVICES") or ""
+
+
+def _number(environment: Mapping[str, str]) -> str:
+    """What people over there call this job: `4711`, or `4711_3` in an array."""
+    if array := environment.get("SLURM_ARRAY_JOB_ID"):
+        return f"{array}_{environment.get('SLURM_ARRAY_TASK_ID', '')}"
+    return environment.get("SLURM_JOB_ID", "")
 
 
 def _remove_own_output() -> None:

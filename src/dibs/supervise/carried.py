@@ -2,24 +2,32 @@
 
 Its folder is made here, on the node's own disk, and fetched from here (deliver.py). The fence is the node's as
 well, and not in that folder: it stays when the folder is gone, so that an old copy of the job runs no second time.
+What it needs beside its command (luggage.py) came in the script, too, or is brought while we wait for it.
 
 Standard library only, everything imported at the top: the package may be deleted while we run.
 """
 
 import binascii
 import json
+import math
 import os
+import shutil
+import sys
+import time
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from dibs.supervise import alone, fence
+from dibs.supervise import alone, fence, luggage
 from dibs.supervise.folder import prepare_unlocked
 
 NO_ROOM = 74  # an exit status: the node's own folder cannot be written
 NO_SOURCE = 71  # of the batch script: the package is not there
+NO_LUGGAGE = 75  # what it needs was not brought in time
 
 _MARK = b"\n# dibs carries: "
+_LOOK_EVERY = 0.2  # seconds
+_PATIENCE = 1800.0  # seconds in which nothing arrives: nobody is there to bring it, and others want the card
 
 
 def pack(document: Mapping[str, Any]) -> bytes:
@@ -56,13 +64,57 @@ def main(script: str) -> int:
             return alone.FENCED
         os.makedirs(folder, mode=0o700, exist_ok=True)
         spec["environment"] = _keep(f"{folder}/environment.json", document["environments"][one["environment"]])
-        if checkpoints := spec["env"].get("DIBS_CHECKPOINT_DIR"):
-            os.makedirs(checkpoints, mode=0o700, exist_ok=True)
+        _unpack(folder, one.get("brings", {}))
+        if (awaited := one.get("awaits")) and (problem := _await(folder, awaited, spec, (fences, name))):
+            shutil.rmtree(folder, ignore_errors=True)  # nobody would fetch it
+            return problem
+        if one.get("is_call"):
+            spec["words"] = _with_python(spec["words"])
         prepare_unlocked(folder, spec)
     except OSError as error:
         print(error, flush=True)
         return NO_ROOM
     return alone.main(folder, (fences, name))
+
+
+def _unpack(folder: str, brought: Mapping[str, Any]) -> None:
+    for name, (text, written) in brought.items():
+        content = binascii.a2b_base64(text)
+        luggage.put(folder, name, 0, content)
+        luggage.has_arrived(folder, {name: (len(content), written)})
+
+
+def _await(folder: str, awaited: luggage.Files, spec: dict[str, Any], fence_at: tuple[str, str]) -> int:
+    """Wait for what is brought to this folder; return 0, or the exit status where it is not to start.
+
+    The fence is not taken yet: whoever cancels it meanwhile takes it. Slurm counts this time, so its limit does.
+    """
+    began = last_news = time.monotonic()
+    parent, before = os.getppid(), -1
+    with open(f"{folder}/{luggage.AWAITS}.new", "w") as file:
+        json.dump(awaited, file)
+    os.rename(f"{folder}/{luggage.AWAITS}.new", f"{folder}/{luggage.AWAITS}")
+    while not luggage.has_arrived(folder, awaited):
+        now, there = time.monotonic(), sum(luggage.sizes(folder, list(awaited)).values())
+        if there != before:
+            last_news, before = now, there
+        if fence.holder(*fence_at) is not None or os.getppid() != parent:
+            return alone.FENCED
+        if now - last_news > _PATIENCE:
+            return NO_LUGGAGE
+        time.sleep(_LOOK_EVERY)
+    os.unlink(f"{folder}/{luggage.AWAITS}")
+    if (limit := spec.get("time_limit")) is not None:
+        granted = math.ceil(limit / 60) * 60.0  # Slurm counts whole minutes
+        spec["time_limit"] = max(1.0, min(limit, granted - (time.monotonic() - began)))
+    return 0
+
+
+def _with_python(words: list[str]) -> list[str]:
+    """A call with an interpreter that is not here is made by ours; work.py says if that is another version."""
+    if len(words) == 4 and words[0].startswith("/") and not os.path.exists(words[0]):
+        return [sys.executable, *words[1:]]
+    return words
 
 
 def _keep(path: str, environment: Mapping[str, str]) -> str:

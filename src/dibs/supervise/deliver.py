@@ -1,9 +1,10 @@
 """On a node: hand over what attempts have written since the last time. Asked over ssh, for many at once.
 
 A question is a JSON object: `root`, `most` bytes of output for all together, `asked` (by the attempt's name: how
-much of each file is known already, whether the record is wanted, whether the attempt is to be forbidden), and
-`drop`, the names of those that were delivered. The answer is a line that says how long the next part is, a JSON
-object, and after it the pieces of the files.
+much of each file is known already, whether the record is wanted, whether the attempt is to be forbidden, which
+more `files` and whether its checkpoint is wanted, up to which `bound`), `drop`, the names of those that were
+delivered, and `bring`, pieces of what waiting attempts need, whose content follows after the object's line. The
+answer is a line that says how long the next part is, a JSON object, and after it the pieces of the files.
 
 Nothing is moved or waited for, and asking twice does no harm. Standard library only.
 """
@@ -12,14 +13,13 @@ import json
 import os
 import re
 import shutil
-import stat
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from dibs.supervise import fence, records
+from dibs.supervise import fence, luggage, records
 from dibs.supervise.carried import attempts_below, fences_below
 from dibs.supervise.folder import RECORD
 
@@ -33,16 +33,18 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")  # below our folders, and no
 
 def main(question: BinaryIO = sys.stdin.buffer, answer: BinaryIO = sys.stdout.buffer) -> None:
     """Answer one question."""
-    asked: dict[str, Any] = json.loads(question.read())
+    head, _, content = question.read().partition(b"\n")
+    asked: dict[str, Any] = json.loads(head)
     root = asked["root"]
     for name in filter(_NAME.fullmatch, asked["drop"]):
         _drop(root, name)
     if asked["drop"]:
         _forget_old_fences(root)
+    _bring(root, asked.get("bring", {}), content)
     found = {name: _look(root, name, wish) for name, wish in asked["asked"].items() if _NAME.fullmatch(name)}
     pieces = _read(root, found, asked["most"])
-    head = json.dumps(found).encode()
-    answer.write(MAGIC + b"%d\n" % len(head) + head)
+    told = json.dumps(found).encode()
+    answer.write(MAGIC + b"%d\n" % len(told) + told)
     answer.writelines(pieces)
     answer.flush()
 
@@ -53,18 +55,24 @@ def _look(root: str, name: str, wish: Mapping[str, Any]) -> dict[str, Any]:
     if wish.get("forbid"):
         os.makedirs(fences_below(root), mode=0o700, exist_ok=True)
         fence.take(fences_below(root), fence.CANCELLED, name)
-    found: dict[str, Any] = {"holder": fence.holder(fences_below(root), name), "record": "", "rest": {}, "cut": {}}
+    holder = fence.holder(fences_below(root), name)
+    if wish.get("forbid") and holder == fence.CANCELLED:
+        _drop(root, name)  # it waits for what is brought, and Slurm ends it before it can tidy up
+    found: dict[str, Any] = {"holder": holder, "record": "", "rest": {}, "cut": {}}
     # The record first: what the command wrote before its end is in its files by then.
     if wish.get("final"):
         found["record"] = _record(folder)
-    for stream in STREAMS:
+    if (awaited := _awaited(folder)) is not None:
+        found["brought"] = luggage.sizes(folder, awaited)
+    sizes = luggage.sizes(folder, [*STREAMS, *filter(_NAME.fullmatch, wish.get("files", ()))])
+    for stream, size in (sizes | _checkpoint(folder, wish, found)).items():
         have: int = wish["have"].get(stream, 0)
-        size = _size(f"{folder}/{stream}")
-        cut = _cut(f"{folder}/{stream}.cut")
+        if stream not in STREAMS and size > wish["bound"][0]:
+            found.setdefault("excess", {})[stream] = size
+            continue
+        cut = _cut(f"{folder}/{stream}.cut") if stream in STREAMS else None
         if cut is not None:
             found["cut"][stream] = cut
-        if size is None:
-            continue
         start = 0 if size < have else have  # a command may make its own log shorter
         end = size
         if cut is not None and start < cut[1]:
@@ -72,6 +80,41 @@ def _look(root: str, name: str, wish: Mapping[str, Any]) -> dict[str, Any]:
         if end > start or start != have or stream not in wish["have"]:
             found["rest"][stream] = [start, end]
     return found
+
+
+def _checkpoint(folder: str, wish: Mapping[str, Any], found: dict[str, Any]) -> dict[str, int]:
+    """The sizes of what one that is over has saved, which `checkpoint` lists; `excess` where it is too much."""
+    if not wish.get("checkpoint") or not found["record"]:
+        return {}
+    most_bytes, most_files = wish["bound"]
+    files = luggage.found_below(f"{folder}/{luggage.CHECKPOINT}", most_files)
+    size = sum(one for one, _ in files.values())
+    if size > most_bytes or len(files) > most_files:
+        found["excess"] = {luggage.CHECKPOINT: size}
+        return {}
+    found["checkpoint"] = files
+    return {f"{luggage.CHECKPOINT}/{name}": size for name, (size, _) in files.items()}
+
+
+def _awaited(folder: str) -> list[str] | None:
+    """The names of what an attempt waits for; None where it does not."""
+    with suppress(OSError), open(f"{folder}/{luggage.AWAITS}") as file:
+        return list(json.load(file))
+    return None
+
+
+def _bring(root: str, brought: Mapping[str, Any], content: bytes) -> None:
+    place = 0
+    for name, pieces in brought.items():
+        folder = f"{attempts_below(root)}/{name}"
+        awaited = (_awaited(folder) if _NAME.fullmatch(name) else None) or []
+        for file, start, size in pieces:
+            # A call that was given up may still be at work: nothing before its pieces may be missing.
+            is_next = luggage.sizes(folder, [file]).get(file, 0) >= start
+            if file in awaited and luggage.is_harmless(file) and is_next:
+                with suppress(OSError):  # a full disk: others here are to be heard all the same
+                    luggage.put(folder, file, start, content[place : place + size])
+            place += size
 
 
 def _read(root: str, found: dict[str, Any], most: int) -> list[bytes]:
@@ -87,7 +130,7 @@ def _read(root: str, found: dict[str, Any], most: int) -> list[bytes]:
         is_whole = True
         for stream, (start, end) in one.pop("rest").items():
             wanted = min(end - start, share, most)
-            content = _piece(f"{attempts_below(root)}/{name}/{stream}", start, wanted)
+            content = _content(f"{attempts_below(root)}/{name}", stream, start, wanted)
             most -= len(content)
             one["pieces"].append([stream, start, len(content)])
             pieces.append(content)
@@ -112,24 +155,11 @@ def _record(folder: str) -> str:
     return ""
 
 
-def _piece(path: str, start: int, length: int) -> bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.pread(fd, length, start)
-    finally:
-        os.close(fd)
-
-
-def _size(path: str) -> int | None:
-    """None where that is no plain file: a command may have put anything in its place."""
-    try:
-        seen = os.lstat(path)
-    except OSError:
-        return None
-    return seen.st_size if stat.S_ISREG(seen.st_mode) else None
+def _content(folder: str, stream: str, start: int, length: int) -> bytes:
+    path = f"{folder}/{stream}"
+    if stream.startswith(f"{luggage.CHECKPOINT}/"):
+        path = os.path.realpath(path)  # of the links in there only those count that lead nowhere else
+    return luggage.piece(path, start, length)
 
 
 def _cut(path: str) -> list[int] | None:

@@ -1,5 +1,8 @@
 """The folders of attempts on nodes that share no file system with us: fetched over ssh into mirrors of ours.
 
+What an attempt needs beside its command goes with the batch script where it is small; otherwise its shim waits on
+the node, and it is brought there.
+
 The fence is on the node's own disk, so that only the node knows who took it. While a node that may have started an
 attempt does not answer nothing is known of that attempt, and it is not submitted again.
 """
@@ -7,39 +10,48 @@ attempt does not answer nothing is known of that attempt, and it is not submitte
 import contextlib
 import json
 import os
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from dibs.backends.protocol import AttemptRef, Submission
-from dibs.backends.slurm import mirror
+from dibs.backends.slurm import answers, mirror, ssh
 from dibs.backends.slurm.batches import Batch
 from dibs.backends.slurm.files import NotReached, Rows, never_start
 from dibs.backends.slurm.mirror import Handed
+from dibs.backends.slurm.packing import Belongings, belongings
 from dibs.backends.slurm.script import carrying_script
 from dibs.backends.slurm.settings import SlurmSettings
 from dibs.backends.slurm.squeue import Row
 from dibs.backends.slurm.ssh import Answer, Question, Ssh
-from dibs.supervise import fence, folder
+from dibs.model.calls import call_moved
+from dibs.supervise import fence, folder, luggage
 from dibs.supervise.carried import attempts_below
+
+_IN_SCRIPT = 1024 * 1024  # bytes of luggage in one batch script; Slurm takes scripts of 4 MiB
+_OUTPUTS = ("stdout", "stderr")
+_AT_A_STRETCH = 5.0  # seconds in which a look goes on moving what is too big for one call
 
 
 class FetchedFiles:
     """Mirrors of folders on nodes. Whatever must outlive this process stands in the mirrors."""
 
-    def __init__(
-        self, settings: SlurmSettings, nodes: Callable[[], Iterable[str]], ssh: Ssh | None = None
-    ) -> None:
+    def __init__(self, settings: SlurmSettings, nodes: Callable[[], Iterable[str]]) -> None:
         self._settings = settings
         self._nodes = nodes
-        self._ssh = ssh or Ssh(settings)
+        self._ssh = Ssh(settings)
         self._unknown: dict[AttemptRef, OSError] = {}  # why nothing is known of it at the moment
         self._unwanted: set[AttemptRef] = set()  # cancelled, and not known to be over
         self._copies: dict[AttemptRef, Handed] = {}  # read once
+        self._belongings: dict[AttemptRef, Belongings] = {}  # read once
+        self._awaited: dict[AttemptRef, tuple[str, dict[str, int]]] = {}  # by whom, and how much is there
         self._delivered = f"{settings.root}/slurm/delivered"
 
     def look(self, rows: Rows) -> None:
         """One call to each node on which one of these runs or may have run."""
         self._copies = {ref: copy for ref, copy in self._copies.items() if ref in rows}
+        self._belongings = {ref: own for ref, own in self._belongings.items() if ref in rows}
+        self._awaited = {ref: where for ref, where in self._awaited.items() if ref in rows}
         self.forbid_there({ref: rows[ref] for ref in self._unwanted if ref in rows})
         asked = {}
         for ref, row in rows.items():
@@ -48,6 +60,10 @@ class FetchedFiles:
                     asked[ref] = self._may_have(ref, row)
         final = {ref for ref in asked if (row := rows[ref]) is None or not row.is_running}
         self._unknown = self._ask(asked, final=final)
+        until = time.monotonic() + _AT_A_STRETCH
+        while time.monotonic() < until and (moving := {ref for ref in asked if self._is_moving(ref)}):
+            self._unknown = {ref: why for ref, why in self._unknown.items() if ref not in moving}
+            self._unknown |= self._ask({ref: asked[ref] for ref in moving}, final=final)
 
     def withdraw(self, rows: Rows) -> None:
         """Shut the fences of copies that may be over there; a copy that is submitted then has another name."""
@@ -84,21 +100,32 @@ class FetchedFiles:
         return self.forbid(asked)
 
     def prepare(self, one: Submission) -> None:
+        own = self._belongings[one.ref] = belongings(one.ref, one.spec)
+        own.check()
         folder.prepare_unlocked(one.ref.folder, dict(one.spec))
         self._remember(one.ref, Handed(self._copy(one.ref).times + 1, is_open=True))
 
     def script(self, batch: Batch) -> bytes:
         environments: dict[str, dict[str, str]] = {}
         attempts = {}
+        room = _IN_SCRIPT
         for task, one in batch.members.items():
             key = str(one.spec["environment"])
             if key not in environments:
                 environments[key] = _read_json(key)
             name = self._copy(one.ref).name(one.ref)
+            own = self._own(one.ref)
+            takes = own.outgoing()
+            size = sum(size for size, _ in takes.values())
+            is_small = size <= room
+            room -= size if is_small else 0
             attempts[str(task) if batch.is_array else ""] = {
                 "name": name,
-                "spec": self._on_node(one, name),
+                "spec": self._on_node(one, name, own),
                 "environment": key,
+                "is_call": bool(own.call),
+                "brings": own.packed(takes) if is_small else {},
+                "awaits": {} if is_small else takes,
             }
         document = {"root": self._settings.node_root, "attempts": attempts, "environments": environments}
         return carrying_script(self._settings.python, self._settings.source, document)
@@ -135,6 +162,19 @@ class FetchedFiles:
     def _home(self, ref: AttemptRef) -> set[str]:
         """The node that said that it started there, if one did."""
         return {fence.place_in(fence.holder(ref.folder) or "")[0]} - {""}
+
+    def _own(self, ref: AttemptRef) -> Belongings:
+        if ref not in self._belongings:
+            self._belongings[ref] = belongings(ref, mirror.spec(ref))
+        return self._belongings[ref]
+
+    def _is_moving(self, ref: AttemptRef) -> bool:
+        """Whether something of it is on its way, and the last call went well."""
+        why = self._unknown.get(ref)
+        if why is not None or ref not in self._awaited:
+            return isinstance(why, _OnItsWay)
+        _, brought = self._awaited[ref]
+        return brought != {name: size for name, (size, _) in self._own(ref).outgoing().items()}
 
     def _is_settled(self, ref: AttemptRef, row: Row | None) -> bool:
         """Whether there is nothing to ask: it is over and fetched, or no copy of it is over there."""
@@ -177,46 +217,91 @@ class FetchedFiles:
         The record is wanted of those that are `final`.
         """
         names = {ref: self._copy(ref).name(ref) for ref in asked}
+        faults: dict[AttemptRef, OSError] = {}
         wishes: dict[str, dict[str, dict[str, Any]]] = {}
         for ref, nodes in asked.items():
-            wish = {"have": mirror.sizes(ref), "final": ref in final, "forbid": forbid}
+            try:
+                own = self._own(ref)
+            except OSError as error:
+                faults[ref] = error
+                continue
+            wish = {
+                "have": mirror.sizes(ref, own, final=ref in final),
+                "final": ref in final,
+                "forbid": forbid,
+                "files": own.names,
+                "checkpoint": bool(own.checkpoint),
+                "bound": (luggage.MOST_BYTES, luggage.MOST_FILES),
+            }
             for node in nodes:
                 wishes.setdefault(node, {})[names[ref]] = wish
         drops = self._deliveries()
         questions = {
-            node: Question(wishes.get(node, {}), tuple(drops.get(node, ()))) for node in {**wishes, **drops}
+            node: Question(wishes.get(node, {}), tuple(drops.get(node, ())), self._goods(node, names))
+            for node in {**wishes, **drops}
         }
-        answers = self._ssh.ask(questions)
+        said = self._ssh.ask(questions)
         for node, paths in drops.items():
-            if not answers[node].fault:
+            if not said[node].fault:
                 _remove(paths.values())
-        faults: dict[AttemptRef, OSError] = {}
         for ref, nodes in asked.items():
+            if ref in faults:
+                continue
             for node in sorted(nodes):
                 try:
-                    self._take_over(ref, names[ref], node, answers[node])
+                    self._take_over(ref, names[ref], node, said[node])
                 except OSError as error:  # of the node, or of our own disk
                     faults[ref] = error
             home = nodes & self._home(ref)
-            if home and isinstance(faults.get(ref), NotReached) and not any(answers[node].fault for node in home):
+            if home and isinstance(faults.get(ref), NotReached) and not any(said[node].fault for node in home):
                 del faults[ref]  # it started there, and what the others would say is no matter
         return faults
 
     def _take_over(self, ref: AttemptRef, name: str, node: str, answer: Answer) -> None:
         if answer.fault:
             raise NotReached(answer.fault)
-        found = answer.found[name]
+        own = self._own(ref)
+        found, pieces = answers.checked(node, name, own, answer)
+        if "brought" in found and found["holder"] is None:
+            self._awaited[ref] = node, found["brought"]
+        elif self._awaited.get(ref, ("",))[0] == node:
+            del self._awaited[ref]
         word = found["holder"]
         if word is None or word == fence.CANCELLED:
             return
         fence.take(ref.folder, word)
-        mirror.add(ref, answer.pieces.get(name, ()), found["cut"])
+        mirror.add(ref, own, pieces, found["cut"])
         if found["record"]:
+            files = found.get("checkpoint", {})
+            if not luggage.has_arrived(f"{ref.folder}/{luggage.CHECKPOINT}", files):
+                raise _OnItsWay(f"its checkpoint is still on its way from node {node}")
+            own.unpack(node, found, f"{attempts_below(self._settings.node_root)}/{name}")
             mirror.finish(ref, found["record"])
-            os.makedirs(f"{self._delivered}/{node}", mode=0o700, exist_ok=True)
-            open(f"{self._delivered}/{node}/{name}", "w").close()
+            if own.output:  # what is in the file that somebody named need not be here as well
+                _remove([f"{ref.folder}/stdout"])
+            if not found.get("excess"):
+                os.makedirs(f"{self._delivered}/{node}", mode=0o700, exist_ok=True)
+                open(f"{self._delivered}/{node}/{name}", "w").close()
         elif found.get("has_record"):
-            raise OSError(f"its output is still on its way from node {node}")
+            raise _OnItsWay(f"its output is still on its way from node {node}")
+
+    def _goods(self, node: str, names: Mapping[AttemptRef, str]) -> dict[str, list[tuple[str, int, bytes]]]:
+        """The next pieces of what attempts on this node wait for."""
+        room = ssh.MOST
+        found: dict[str, list[tuple[str, int, bytes]]] = {}
+        for ref, (where, brought) in self._awaited.items():
+            if where != node or ref not in names:
+                continue
+            own = self._own(ref)
+            pieces = found.setdefault(names[ref], [])
+            for file, (size, _) in own.outgoing().items():
+                start = brought.get(file, 0)
+                # An empty file wants its piece, too: without it the file is not there.
+                if room > 0 and (start < size or file not in brought):
+                    content = luggage.piece(own.path(file), start, min(room, size - start))
+                    pieces.append((file, start, content))
+                    room -= len(content)
+        return found
 
     def _deliveries(self) -> dict[str, dict[str, str]]:
         """By node: the names of attempts that are whole here and may go there, and where that is noted.
@@ -231,7 +316,7 @@ class FetchedFiles:
                     found[node] = {name: f"{self._delivered}/{node}/{name}" for name in names}
         return found
 
-    def _on_node(self, one: Submission, name: str) -> dict[str, Any]:
+    def _on_node(self, one: Submission, name: str, own: Belongings) -> dict[str, Any]:
         """What the shim is told there: paths below our folders become paths below the node's."""
         there = f"{attempts_below(self._settings.node_root)}/{name}"
 
@@ -242,7 +327,17 @@ class FetchedFiles:
             return value
 
         env = {name: moved(value) for name, value in one.spec["env"].items()}
-        return {**one.spec, "env": env, **{name: moved(one.spec[name]) for name in ("stdout", "stderr")}}
+        if own.checkpoint:
+            env["DIBS_CHECKPOINT_DIR"] = f"{there}/{luggage.CHECKPOINT}"
+        outputs = {name: f"{there}/stdout" if own.output else moved(one.spec[name]) for name in _OUTPUTS}
+        words = list(one.spec["words"])
+        if own.call:
+            words = call_moved(words, self._settings.source, there)
+        return {**one.spec, "env": env, "words": words, **outputs}
+
+
+class _OnItsWay(OSError):
+    """More of it comes with the next call."""
 
 
 def _is_waiting(row: Row | None) -> bool:

@@ -5,12 +5,17 @@ need not know. Beside that it tells whether a copy of the attempt may be with Sl
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dibs.backends.protocol import AttemptRef
 from dibs.backends.slurm.files import write_record
+from dibs.backends.slurm.packing import Belongings
+from dibs.backends.slurm.ssh import Pieces
+from dibs.supervise import folder, luggage, records
 from dibs.supervise.deliver import STREAMS
 from dibs.supervise.logs import punch
 
@@ -50,26 +55,36 @@ def remember(ref: AttemptRef, found: Handed) -> None:
     os.replace(f"{path}.new", path)
 
 
-def sizes(ref: AttemptRef) -> dict[str, int]:
-    """How much of each file we have."""
-    found = {}
-    for stream in STREAMS:
-        with contextlib.suppress(OSError):
-            found[stream] = os.stat(f"{ref.folder}/{stream}").st_size
+def spec(ref: AttemptRef) -> dict[str, Any]:
+    """What its shim was told, as it was before it was made fit for a node."""
+    with open(f"{ref.folder}/{folder.RECORD}", "rb") as file:
+        file.seek(records.SIZE)
+        try:
+            found: dict[str, Any] = json.loads(file.read())
+        except ValueError:
+            raise OSError(f"{file.name} is broken") from None
     return found
 
 
-def add(ref: AttemptRef, pieces: Sequence[tuple[str, int, bytes]], cut: Mapping[str, Sequence[int]]) -> None:
+def sizes(ref: AttemptRef, own: Belongings, *, final: bool) -> dict[str, int]:
+    """How much of each file we have. What it saves for the next attempt comes at its end."""
+    found = luggage.sizes(ref.folder, [*STREAMS, *own.names])
+    if final and own.checkpoint:
+        for name, (size, _) in luggage.found_below(f"{ref.folder}/{luggage.CHECKPOINT}").items():
+            found[f"{luggage.CHECKPOINT}/{name}"] = size
+    return found
+
+
+def add(ref: AttemptRef, own: Belongings, pieces: Pieces, cut: Mapping[str, Sequence[int]]) -> None:
     """Put new pieces in their places. A file that begins anew there begins anew here."""
     for stream, start, content in pieces:
         path = f"{ref.folder}/{stream}"
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if start < os.fstat(fd).st_size:
-                os.ftruncate(fd, start)
-            _write(fd, content, start)
-        finally:
-            os.close(fd)
+        if own.output and stream == "stdout":
+            own.append(content)  # first: after a crash in between it is there twice, and not never
+        with contextlib.suppress(FileNotFoundError):
+            if start < os.stat(path).st_size:
+                os.truncate(path, start)
+        luggage.put(ref.folder, stream, start, content)
     for stream, (start, end) in cut.items():
         _cut(f"{ref.folder}/{stream}", start, end)
 
@@ -84,12 +99,6 @@ def finish(ref: AttemptRef, record: str) -> None:
             finally:
                 os.close(fd)
     write_record(ref.folder, record.encode())
-
-
-def _write(fd: int, content: bytes, place: int) -> None:
-    while content:
-        written = os.pwrite(fd, content, place)
-        content, place = content[written:], place + written
 
 
 def _cut(path: str, start: int, end: int) -> None:

@@ -1,4 +1,7 @@
-"""Asking nodes over ssh what attempts have written: one call for all attempts of a node, several nodes at once."""
+"""Asking nodes over ssh what attempts have written, and bringing them what they wait for.
+
+One call for all attempts of a node, several nodes at once.
+"""
 
 import json
 import os
@@ -14,7 +17,9 @@ from dibs.backends.slurm.script import call
 from dibs.backends.slurm.settings import SlurmSettings
 from dibs.supervise.deliver import MAGIC
 
-MOST = 8 * 1024 * 1024  # bytes of output from one node in one round: a huge log must not keep others waiting
+Pieces = Sequence[tuple[str, int, bytes]]  # of files: the name, the place in it, the content
+# Bytes from one node, and to one node, in one call: a huge file must not keep others waiting.
+MOST = 8 * 1024 * 1024
 _AT_ONCE = 16  # nodes
 _OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")  # nobody is there to type a password
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds
@@ -22,10 +27,12 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What one node is asked: about attempts by their names there, and which were delivered and may go."""
+    """What one node is asked: about attempts by their names there, which were delivered and may go, and for which
+    of those that wait there something is brought."""
 
     asked: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     drop: Sequence[str] = ()
+    bring: Mapping[str, Pieces] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,7 @@ class Answer:
     """What a node says of each attempt, with the pieces of its files; or why there is no answer."""
 
     found: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    pieces: Mapping[str, Sequence[tuple[str, int, bytes]]] = field(default_factory=dict)  # file, place, content
+    pieces: Mapping[str, Pieces] = field(default_factory=dict)
     fault: str = ""
 
 
@@ -59,11 +66,21 @@ class Ssh:
         until, pause, why = self._pauses.get(node, (0.0, 0.0, ""))
         if self._clock() < until:
             return Answer(fault=why)
-        given = {"root": self._settings.node_root, "most": MOST, "asked": question.asked, "drop": question.drop}
+        given = {
+            "root": self._settings.node_root,
+            "most": MOST,
+            "asked": question.asked,
+            "drop": question.drop,
+            "bring": {
+                name: [(file, start, len(content)) for file, start, content in pieces]
+                for name, pieces in question.bring.items()
+            },
+        }
+        contents = [content for pieces in question.bring.values() for _, _, content in pieces]
         try:
             done = subprocess.run(
                 self._words(node),
-                input=json.dumps(given).encode(),
+                input=b"".join((json.dumps(given).encode(), b"\n", *contents)),
                 capture_output=True,
                 timeout=self._deadline,
                 cwd="/",

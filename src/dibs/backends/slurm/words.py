@@ -5,7 +5,7 @@ import re
 from dibs.backends.slurm.squeue import Row
 from dibs.model.jobs import Cause
 from dibs.supervise.alone import FENCED, NO_FOLDER
-from dibs.supervise.carried import NO_ROOM, NO_SOURCE
+from dibs.supervise.carried import NO_LUGGAGE, NO_ROOM, NO_SOURCE
 
 _WAITS = {
     "None": "Slurm has not looked at it yet",
@@ -67,6 +67,7 @@ _SCRIPTS = {
     NO_FOLDER: "its folder is not there on {node}: is backends.slurm.root on a file system that all nodes share?",
     NO_ROOM: "it cannot write on {node}: is backends.slurm.node_root a folder of yours there, with room?",
     NO_SOURCE: "dibs itself is not there on {node}: backends.slurm.source names where it is on the nodes",
+    NO_LUGGAGE: "its function or checkpoint did not get to {node} within half an hour: is there room on its disk?",
     126: "the Python of dibs cannot be executed on {node}: backends.slurm.python names it",
     127: "the Python of dibs is not there on {node}: backends.slurm.python names it",
 }
