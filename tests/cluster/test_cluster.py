@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -155,6 +156,55 @@ def test_packages_are_unpacked_in_a_home_that_is_shared_and_nothing_is_left_of_i
     assert servers.servers["b"].daemons == {} and servers.desk.daemons == {}
 
 
+def test_a_host_leaves_the_cluster_when_its_jobs_have_ended_and_the_others_go_on(servers, slurm):
+    for name in ("a", "b", "c"):
+        servers.add(name)
+    made = servers.dibs("cluster", "up", "a", "b", "c", "--ssh", servers.ssh)
+    assert made.status == 0, made
+    slurm("sbatch", "-w", "c", "-o", "/var/tmp/long", "--wrap", "echo $$; sleep 1000")
+    pid = int(wait_until(lambda: output(servers.servers["c"], "long").strip()))
+    added = servers.dibs("add", "--on", "slurm", "--nodelist", "b", "-J", "work", "--", "sleep", "1000")
+    assert added.status == 0, added
+    wait_until(lambda: "RUNNING b" in slurm("squeue", "-h", "-o", "%T %N").stdout)
+
+    head, stranger = servers.dibs("cluster", "remove", "a"), servers.dibs("cluster", "remove", "x")
+    busy = servers.dibs("cluster", "remove", "b")
+
+    assert head.stderr.startswith("dibs: error: cannot remove a: the controller runs there")
+    assert stranger.stderr.startswith("dibs: error: x does not belong to the cluster\n  its hosts are a, b, c")
+    assert busy.status == 1 and "cannot remove b: it runs Slurm's job" in busy.stderr
+    assert "`dibs cluster remove b --drain` waits for it" in busy.stderr
+    states = slurm("sinfo", "-h", "-N", "-o", "%N %t").stdout.split("\n")
+    assert "b mix" in states, "it takes jobs as before"
+
+    with ThreadPoolExecutor() as beside:
+        waiting = beside.submit(servers.dibs, "cluster", "remove", "b", "--drain")
+        wait_until(lambda: "b drng" in slurm("sinfo", "-h", "-N", "-o", "%N %t").stdout)
+        assert servers.dibs("kill", "work").status == 0
+    told = waiting.result()
+
+    assert told.status == 0, told
+    assert "waiting: it runs Slurm's job" in told.stderr
+    assert told.stderr.endswith("removed b: the cluster has 2 nodes now\n")
+    assert (servers.servers["b"].daemons, len(servers.servers["b"].pids)) == ({}, 1), "nothing but its sshd"
+    assert not list((servers.servers["b"].folder / "tmp").glob("dibs-*/cluster-*"))
+    assert not list((servers.servers["b"].folder / "home").glob(".local/share/dibs/cluster-*"))
+    assert servers.dibs("wait", "work").status != 0
+    assert servers.dibs("daemon", "stop").status == 0
+    assert pid in servers.servers["c"].pids, "jobs of the others do not notice"
+    stands = servers.dibs("cluster", "status", "--json")
+    assert stands.status == 0, stands
+    assert [one["host"] for one in json.loads(stands.stdout)["hosts"]] == ["a", "c", "this machine"]
+
+    servers.remove("c")
+    away = servers.dibs("cluster", "remove", "c")
+    assert away.status == 1 and "--force removes it all the same" in away.stderr
+    gone = servers.dibs("cluster", "remove", "c", "--force")
+    assert gone.status == 0, gone
+    assert slurm("sinfo", "-h", "-N", "-o", "%N").stdout.split() == ["a"]
+    assert servers.dibs("cluster", "down").status == 0
+
+
 def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_changed(servers):
     late = f"LD_PRELOAD={FAKETIME} FAKETIME=-100s" if FAKETIME else ""
     servers.add("a")
@@ -218,6 +268,7 @@ def test_hosts_that_cannot_call_each_other_or_be_entered_are_refused(servers):
         (["up", "a", "--ssh", "no-such-ssh"], "cannot start no-such-ssh"),
         (["down"], "there is no cluster"),
         (["add", "a"], "there is no cluster"),
+        (["remove", "a"], "there is no cluster"),
         (["status"], "there is no cluster"),
     ],
 )

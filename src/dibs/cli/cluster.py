@@ -17,6 +17,7 @@ Examples:
   dibs cluster up gpu1 gpu2 gpu3    check the servers, and make a Slurm of them
   dibs cluster status               how each of them stands
   dibs cluster add gpu4             one more; running jobs do not notice
+  dibs cluster remove gpu2          one less; refused while a job runs there
   dibs add --on slurm -- nvidia-smi
   dibs cluster down                 end it, and the jobs in it
 """
@@ -30,6 +31,12 @@ Examples:
 _ADD_EPILOG = """\b
 Examples:
   dibs cluster add gpu4
+"""
+_REMOVE_EPILOG = """\b
+Examples:
+  dibs cluster remove gpu2
+  dibs cluster remove gpu2 --drain  start nothing more there, wait for what runs, then remove it
+  dibs cluster remove gpu2 --force  where it is gone for good
 """
 _DOWN_EPILOG = """\b
 Examples:
@@ -46,9 +53,12 @@ Examples:
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print an object; also of what is wrong.")
 
 
-@click.group(epilog=_EPILOG)
-def cluster() -> None:
+@click.group(epilog=_EPILOG, invoke_without_command=True)
+@click.pass_context
+def cluster(context: click.Context, /) -> None:
     """Make a private Slurm of several servers, over ssh. Nobody needs to be root there."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @cluster.command(epilog=_UP_EPILOG)
@@ -123,6 +133,49 @@ def add(host: str, as_json: bool) -> int:
         if host in [node.host for node in previous.nodes]:
             raise BadInput(f"{host} belongs to the cluster already", remedy="dibs cluster status")
         return _raise(Wish(hosts=(host,), ssh=previous.ssh), previous, as_json)
+
+
+@cluster.command(epilog=_REMOVE_EPILOG)
+@click.argument("host")
+@click.option("--drain", "waits", is_flag=True, help="Wait until the jobs there have ended; no new ones start.")
+@click.option("--force", is_flag=True, help="Remove it, though it cannot be reached; its jobs are lost.")
+@_JSON
+def remove(host: str, waits: bool, force: bool, as_json: bool) -> int:
+    """Take a host out, and remove what is there of the cluster. Jobs on the others go on."""
+    from dibs.cli.output import say, show_json
+    from dibs.cluster.known import alone
+    from dibs.cluster.leaving import remove_host
+
+    with alone(os.environ):
+        rest, left = remove_host(
+            os.environ,
+            _there_is(),
+            host,
+            waits=waits,
+            force=force,
+            fetched=_not_fetched,
+            tell=(lambda text: None) if as_json else say,
+        )
+    if as_json:
+        show_json({**_as_json(rest), "left": left})
+    for folder in left:
+        say(f"cannot remove {folder} on {host}\n  remove it by hand")
+    if not as_json and not left:
+        number = len(rest.nodes)
+        say(f"removed {host}: the cluster has {number} {'node' if number == 1 else 'nodes'} now")
+    return 1 if left else 0
+
+
+def _not_fetched(node: str) -> list[int]:
+    """Jobs of the queue that run on a node as far as it knows: what they wrote may still be there alone."""
+    from dibs.client.client import connect
+    from dibs.client.starting import lock_is_held
+    from dibs.paths import queue_folder
+
+    if not lock_is_held(queue_folder(os.environ)):
+        return []
+    running = connect(os.environ, start=False).jobs(state="running")
+    return [job["id"] for job in running if job["on"] == "slurm" and job["node"] == node]
 
 
 @cluster.command(epilog=_DOWN_EPILOG)

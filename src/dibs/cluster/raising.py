@@ -99,7 +99,7 @@ def raise_cluster(environ: Mapping[str, str], wish: Wish, previous: Cluster | No
     tell(f"they reach each other at the ports {cluster.ports[0]} and {cluster.ports[1]}")
     cluster = _with_slurm(environ, hands, replace(cluster, is_unpacked=not choice.is_installed), looks, wish, tell)
     remember(environ, cluster)
-    _run(hands, cluster, [look.host for look in looks], previous, tell)
+    configure_and_start(hands, cluster, [look.host for look in looks], previous, tell)
     return Raised(cluster=cluster, nodes=tuple(node for node in cluster.nodes if node.host in seen.hosts))
 
 
@@ -121,7 +121,9 @@ def _with_slurm(
     return replace(cluster, version=said["said"].split()[-1])
 
 
-def _run(hands: Hands, cluster: Cluster, members: Sequence[str], previous: Cluster | None, tell: Tell) -> None:
+def configure_and_start(
+    hands: Hands, cluster: Cluster, members: Sequence[str], previous: Cluster | None, tell: Tell
+) -> None:
     """Put everything in its place, and start what does not run."""
     key = _known_key(cluster)
     if key is None:
@@ -133,7 +135,7 @@ def _run(hands: Hands, cluster: Cluster, members: Sequence[str], previous: Clust
     all_of(members, lambda host: install(hands, host, cluster, key))
     tell(f"configured Slurm {cluster.version} in {cluster.base}")
     if previous and configuration(previous) != configuration(cluster):
-        # Slurm learns of new nodes only when it starts. Jobs do not notice: each has a process of its own.
+        # Slurm learns of nodes that come or go only when it starts. Jobs do not notice: each has its own process.
         slurm.stop(hands, cluster, ["slurmctld"], cluster.head.destination, jobs=False, within=30.0)
         all_of(hosts, lambda host: slurm.stop(hands, cluster, ["slurmd"], host, jobs=False, within=30.0))
     if number := slurm.start(hands, cluster, "munged", members):
