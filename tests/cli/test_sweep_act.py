@@ -1,4 +1,4 @@
-"""`dibs sweep stop`, `hold`, `release`, `resume`, `retry-failed`, `edit` and `wait`."""
+"""`dibs sweep stop`, `hold`, `release`, `resume`, `retry-failed`, `edit`, `rm` and `wait`."""
 
 import json
 import threading
@@ -128,3 +128,23 @@ def test_a_quiet_wait_says_nothing_and_json_is_the_whole_sweep(daemon, typed):
 
     assert typed("sweep", "wait", "-q").stderr == ""
     assert json.loads(typed("sweep", "wait", "--json", "-q").stdout)["state"] == "finished"
+
+
+def test_a_sweep_that_is_removed_is_named_and_so_is_how_much_it_was(daemon, typed):
+    daemon.sweeps = {2: a_sweep(2, "finished", (a_trial(1),)), 3: a_sweep(3, "finished", (a_trial(1), a_trial(2)))}
+
+    assert typed("sweep", "rm", "3", "-y").stderr == "removed sweep 3: 2 trials\n"
+    assert json.loads(typed("sweep", "rm", "2", "--yes", "--json").stdout) == {"sweep": 2, "trials": 1}
+    assert daemon.sweeps == {}
+
+
+@pytest.mark.parametrize(("is_asked", "status"), [(False, 2), (True, 1)])
+def test_nobody_removes_a_sweep_without_having_said_so(daemon, typed, monkeypatch, is_asked, status):
+    daemon.sweeps[3] = a_sweep(3, "finished")
+    monkeypatch.setattr("os.isatty", lambda fd: is_asked and fd == 0)
+    monkeypatch.setattr("click.confirm", lambda question, **_: False)
+
+    done = typed("sweep", "rm", "3")
+
+    assert (done.status, list(daemon.sweeps)) == (status, [3])
+    assert ("nothing was removed" if is_asked else "--yes removes it unasked") in done.stderr

@@ -280,3 +280,52 @@ def test_a_trial_is_open_until_its_job_is_over_for_good_and_the_last_attempt_cou
     (trial,) = trials(house, sweep)
     assert (trial["state"], trial["values"]) == ("complete", [2.0])
     assert house.job(trial["job"])["attempts"] == 2
+
+
+def test_a_sweep_that_is_over_can_be_forgotten_and_its_jobs_stay(house: House):
+    sweep = begin(house, sampler="qmc", samples=2, method="adaptive")
+    until(house, sweep, "finished")
+    other = begin(house, rerun=True)
+    until(house, other, "finished")
+    jobs = [trial["job"] for trial in trials(house, sweep)]
+    study = Path(look(house, sweep)["journal"])
+    assert study.exists()
+
+    assert house.post(f"/v1/sweeps/{sweep}/remove", {}) == {"trials": 2}
+
+    assert house.call("GET", f"/v1/sweeps/{sweep}").status == 404
+    assert house.call("POST", f"/v1/sweeps/{sweep}/remove", {}).status == 404
+    assert [one["id"] for one in house.get("/v1/sweeps")["sweeps"]] == [other]
+    assert not study.parent.exists()
+    assert [house.job(job)["state"] for job in jobs] == ["succeeded"] * 2
+    assert len(trials(house, other)) == 8
+
+    house.kill()
+    (house.queue / "store.db").unlink()  # the journal alone knows it too
+    for log in ("-wal", "-shm"):
+        (house.queue / f"store.db{log}").unlink(missing_ok=True)
+    assert house.world.dibs("doctor", "--rebuild", "--yes").status == 0
+    house.start()
+
+    assert [one["id"] for one in house.get("/v1/sweeps")["sweeps"]] == [other]
+    assert begin(house) == other + 1, "a number is given once: the jobs of the other one are not its trials"
+
+
+def test_a_sweep_is_not_forgotten_while_something_of_it_runs(house: House):
+    sweep = begin(house, SLEEPS, parallel=2)
+    wait_until(lambda: len(house.world.ledger.started()) == 2)
+
+    running = house.call("POST", f"/v1/sweeps/{sweep}/remove", {})
+    act(house, sweep, "hold")
+    held = house.call("POST", f"/v1/sweeps/{sweep}/remove", {})
+    act(house, sweep, "stop", running="keep")
+    stopped = house.call("POST", f"/v1/sweeps/{sweep}/remove", {})
+
+    assert [one.status for one in (running, held, stopped)] == [409] * 3
+    assert running.json["error"]["message"] == f"cannot remove sweep {sweep}: it is running"
+    assert running.json["error"]["remedy"] == f"`dibs sweep stop {sweep}` ends it"
+    assert held.json["error"]["message"] == f"cannot remove sweep {sweep}: it is held"
+    assert stopped.json["error"]["message"] == f"cannot remove sweep {sweep}: 2 trials of it have not ended yet"
+    act(house, sweep, "stop")
+    wait_for(house, sweep, lambda seen: not seen["counts"]["open"])
+    assert house.post(f"/v1/sweeps/{sweep}/remove", {})["trials"] >= 2

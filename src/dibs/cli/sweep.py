@@ -53,6 +53,7 @@ _VERBS = {
     "resume": ("dibs.cli.sweep_act:resume", "Go on with a sweep that was held, stopped or finished."),
     "retry-failed": ("dibs.cli.sweep_act:retry_failed", "Run the failed trials once more."),
     "edit": ("dibs.cli.sweep_act:edit", "Change how many trials run at a time."),
+    "rm": ("dibs.cli.sweep_act:remove", "Forget a sweep that is over."),
 }
 
 # What `dibs sweep --help` shows together.

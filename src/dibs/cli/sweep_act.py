@@ -1,5 +1,7 @@
-"""`dibs sweep stop`, `hold`, `release`, `resume`, `retry-failed` and `edit`: what is done to a sweep."""
+"""`dibs sweep stop`, `hold`, `release`, `resume`, `retry-failed`, `edit` and `rm`: what is done to a sweep."""
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -83,6 +85,49 @@ def edit(reference: str, parallel: int | None, as_json: bool) -> int:
     if parallel is None:
         raise BadInput("there is nothing to change", remedy="dibs sweep edit 3 --parallel 8")
     return _act("edit", reference, as_json, "changed", "is like that already", parallel=parallel)
+
+
+@click.command(
+    name="rm",
+    epilog="""\b
+Examples:
+  dibs sweep rm 3           its trials, results and study; `dibs clean` removes the jobs
+  dibs sweep stop 3 && dibs sweep wait 3; dibs sweep rm 3 --yes
+""",
+)
+@NAMED_SWEEP
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object: its number, and how many trials it had.")
+def remove(reference: str, yes: bool, as_json: bool) -> int:
+    """Forget a sweep that is over: its trials, its results and its study. Its jobs stay until `dibs clean`."""
+    from dibs.cli.asking import ask_daemon
+    from dibs.cli.output import say, show_json
+    from dibs.cli.sweep_words import called
+    from dibs.client import sweeps as daemon
+
+    client = ask_daemon()
+    sweep = daemon.sweep(client, daemon.find_sweep(client, reference))
+    if not yes and not _agrees(sweep):
+        say("nothing was removed")
+        return 1
+    trials = daemon.remove_sweep(client, sweep["id"])
+    if as_json:
+        show_json({"sweep": sweep["id"], "trials": trials})
+    else:
+        say(f"removed sweep {called(sweep)}: {trials} trial{'' if trials == 1 else 's'}")
+    return 0
+
+
+def _agrees(sweep: Mapping[str, Any]) -> bool:
+    from dibs.cli.sweep_words import called
+
+    if not os.isatty(0):
+        raise BadInput(
+            "cannot ask whether to remove a sweep: stdin is no terminal", remedy="--yes removes it unasked"
+        )
+    trials = sum(sweep["counts"].values())
+    what = f"sweep {called(sweep)}, {trials} trial{'' if trials == 1 else 's'}"
+    return click.confirm(f"remove {what} and what is known of them?", default=False, err=True)
 
 
 def _act(

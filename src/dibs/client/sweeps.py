@@ -101,3 +101,8 @@ def act_on_sweep(
     body = {"action": action, **{name: value for name, value in said.items() if value is not None}}
     # To retry twice may run what failed again meanwhile a second time; all else is done once however often said.
     return client._post(f"/v1/sweeps/{number}/act", body, repeat=action != "retry-failed")
+
+
+def remove_sweep(client: Client, number: int) -> int:
+    """Forget a sweep that is over; how many trials it had."""
+    return int(client._post(f"/v1/sweeps/{number}/remove", {}, repeat=False)["trials"])

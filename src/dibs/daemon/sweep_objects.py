@@ -92,5 +92,9 @@ class ActedSweep(TypedDict):
     trials: int  # how many trials that concerned
 
 
+class RemovedSweep(TypedDict):
+    trials: int  # how many it had
+
+
 class FoundSweep(TypedDict):
     id: int

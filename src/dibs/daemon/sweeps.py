@@ -117,6 +117,16 @@ def sweeps_routes(desk: Desk) -> APIRouter:
         desk.news.came()
         return Answer({"changed": done.changed, "trials": done.trials})
 
+    @routes.post(
+        "/v1/sweeps/{number}/remove",
+        responses={200: {"model": objects.RemovedSweep}, **errors(404, 409, 413, 503)},
+    )
+    async def remove(number: SweepNumber) -> Response:
+        """Forget a sweep that is over, its trials and its study. Their jobs stay until they are cleaned away."""
+        trials = await desk.sweeping.remove(SweepId(number))
+        desk.news.came()
+        return Answer({"trials": trials})
+
     return routes
 
 

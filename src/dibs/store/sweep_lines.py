@@ -33,6 +33,11 @@ def sweep_changed(sweep: Sweep, *, is_edited: bool = False) -> Line:
     return line | {"spec": dict(sweep.spec)} if is_edited else line
 
 
+def sweep_gone(sweep: SweepId) -> Line:
+    """Somebody removed it, and its trials with it."""
+    return {"k": "sweep-gone", "id": sweep}
+
+
 def tried(trial: Trial, *, cursor: int | None = None) -> Line:
     """What became of a trial; of a new one, where its sweep goes on after it, and its point.
 
@@ -89,7 +94,10 @@ def acts_on(table: SweepTable) -> dict[str, Callable[[Mapping[str, Any]], None]]
         else:
             table.change_trial(_became(before, line), goals)
 
-    return {"sweep": sweep, "sweep-set": sweep_set, "trial": trial}
+    def gone(line: Mapping[str, Any]) -> None:
+        table.remove(SweepId(line["id"]))
+
+    return {"sweep": sweep, "sweep-set": sweep_set, "sweep-gone": gone, "trial": trial}
 
 
 def _known(table: SweepTable, number: int) -> Sweep:

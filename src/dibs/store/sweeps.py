@@ -118,6 +118,16 @@ class SweepTable:
         if trial.state.has_values and trial.values and trial.sweep in self._fronts:
             self._put_into_front(trial, goals)
 
+    def remove(self, sweep: SweepId) -> None:
+        """Forget it and its trials. Its number is never given again."""
+        for statement in (
+            "delete from trials where sweep = ?",
+            "delete from trial_tally where sweep = ?",
+            "delete from sweeps where id = ?",
+        ):
+            self._db.execute(statement, (sweep,))
+        self._fronts.pop(sweep, None)
+
     def drop_kept(self) -> None:
         """What was written in this turn is not in the store after all."""
         self._fronts.clear()

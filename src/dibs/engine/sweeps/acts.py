@@ -1,4 +1,4 @@
-"""What people do to a sweep: stop, hold, release, resume, retry-failed, edit."""
+"""What people do to a sweep: stop, hold, release, resume, retry-failed, edit, remove."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -43,6 +43,30 @@ def act(
     if action == "retry-failed":
         return _retry_failed(parts, sweep)
     return _edit(parts, sweep, samples, parallel)
+
+
+def check_removable(parts: Parts, number: SweepId) -> None:
+    """Raise Conflict while there is something left to do for it."""
+    sweep = parts.table.sweep(number)
+    if sweep.state in (SweepState.RUNNING, SweepState.HELD):
+        raise Conflict(
+            f"cannot remove sweep {number}: it is {sweep.state}", remedy=f"`dibs sweep stop {number}` ends it"
+        )
+    if running := len(parts.table.open(number)):
+        what = "a trial of it has" if running == 1 else f"{running} trials of it have"
+        raise Conflict(
+            f"cannot remove sweep {number}: {what} not ended yet",
+            remedy=f"`dibs sweep stop {number}` ends what runs, `dibs sweep wait {number}` waits for it",
+        )
+
+
+def remove(parts: Parts, number: SweepId) -> int:
+    """Forget a sweep and its trials, durably; how many those were. Their jobs stay until they are cleaned away."""
+    check_removable(parts, number)
+    trials = sum(parts.table.counts(number).values())
+    with parts.engine.change() as now:
+        parts.book.removed(number, now)
+    return trials
 
 
 def _stop(parts: Parts, sweep: Sweep, keeps_running: bool) -> Acted:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dibs.engine.consequences import Consequences
-from dibs.model.sweeps import Sweep, Trial
+from dibs.model.sweeps import Sweep, SweepId, Trial
 from dibs.policy.sweeping import Goal
 from dibs.store import sweep_lines
 from dibs.store.store import Store
@@ -31,6 +31,12 @@ class SweepBook:
         self._consequences.note(sweep_lines.sweep_changed(sweep, is_edited=is_edited), sync=True)
         body = {"sweep": sweep.id, "state": sweep.state, "why": sweep.why}
         self._store.events.write(now, "sweep.changed", None, body)
+
+    def removed(self, sweep: SweepId, now: float) -> None:
+        """The sweep and its trials; their jobs stay."""
+        self._store.sweeps.remove(sweep)
+        self._consequences.note(sweep_lines.sweep_gone(sweep), sync=True)
+        self._store.events.write(now, "sweep.removed", None, {"sweep": sweep})
 
     def new_trial(self, trial: Trial, goals: Sequence[Goal], cursor: int, now: float) -> None:
         """A trial, and where its sweep goes on after it."""

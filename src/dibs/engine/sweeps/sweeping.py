@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +13,13 @@ from dibs.engine.consequences import Consequences
 from dibs.engine.engine import Engine
 from dibs.engine.queue import Queue
 from dibs.engine.results import Results
-from dibs.engine.sweeps.acts import Acted, act
+from dibs.engine.sweeps.acts import Acted, act, check_removable, remove
 from dibs.engine.sweeps.begin import reopened
 from dibs.engine.sweeps.book import SweepBook
 from dibs.engine.sweeps.parts import Parts, Search
 from dibs.engine.sweeps.run import SweepRun
 from dibs.engine.sweeps.weights import Weights
-from dibs.errors import BadInput, DibsError, StoreUnusable
+from dibs.errors import BadInput, Conflict, DibsError, StoreUnusable
 from dibs.model.jobs import JobId, Request
 from dibs.model.sweeps import Sweep, SweepId, SweepState, TrialState
 
@@ -172,6 +174,22 @@ class Sweeping:
         if number in self._tasks or is_running or self._table.open(number):
             self._look_after(number)
         return done
+
+    async def remove(self, number: SweepId) -> int:
+        """Forget a sweep that is over, with its study; how many trials it had. Conflict while it is not over."""
+        check_removable(self._parts, number)
+        if (task := self._tasks.get(number)) is not None:
+            await asyncio.wait([task], timeout=_PATIENCE)  # whoever has just ended it is about to leave
+        if number in self._tasks:
+            raise Conflict(
+                f"cannot remove sweep {number}: it is being looked after", remedy="try again in a moment"
+            )
+        trials = remove(self._parts, number)
+        self._searches.pop(number, None)
+        folder = self._parts.folder(number)
+        with suppress(TimeoutError):  # nobody uses the name again: what a slow disk keeps is in nobody's way
+            await self._parts.aside(lambda: shutil.rmtree(folder, ignore_errors=True))
+        return trials
 
     def about(self, sweep: Sweep) -> About:
         try:
