@@ -53,6 +53,34 @@ def test_an_array_stays_one_and_does_not_swallow_its_neighbours(daemon, typed, t
     ]
 
 
+def test_what_was_over_is_left_out_and_not_waited_for_unless_it_is_to_run_again(daemon, typed, tmp_path):
+    words = {"command": "x", "words": ["x"]}
+    states = {2: "succeeded", 3: "queued", 4: "failed", 5: "queued"}
+    daemon.jobs = {1: a_job(1, "succeeded")}
+    for number, state in states.items():
+        daemon.jobs[number] = a_job(number, state, array={"id": 2, "task": number, "most": 2}, **words)
+    daemon.jobs[9] = a_job(9, after=[{"job": 1, "kind": "ok"}, {"job": 3, "kind": "ok"}])
+    file = exported(typed, tmp_path)
+
+    done = typed("import", file)
+
+    assert done.stderr == "queued 3 jobs: 10-12\nleft out 3 jobs that were over; --again queues them too\n"
+    assert [len(body["jobs"]) for body in daemon.bodies()] == [2, 1], "what is left of an array is one"
+    assert daemon.jobs[12]["after"] == [{"job": 10, "kind": "ok"}]
+    again = json.loads(typed("import", file, "--again", "--json").stdout)
+    assert (len(again["jobs"]), again["left_out"]) == (6, 0)
+    assert daemon.jobs[18]["after"] == [{"job": 13, "kind": "ok"}, {"job": 15, "kind": "ok"}]
+
+
+def test_a_file_of_nothing_but_what_was_over_queues_nothing(daemon, typed, tmp_path):
+    daemon.jobs = {1: a_job(1, "failed")}
+
+    done = typed("import", exported(typed, tmp_path))
+
+    assert (done.status, done.stderr) == (0, "left out 1 job that was over; --again queues it too\n")
+    assert daemon.bodies() == []
+
+
 def test_the_environment_is_this_shells(daemon, typed, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     (tmp_path / "one.jsonl").write_text('{"command": "true"}\n')

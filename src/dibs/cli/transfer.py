@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -101,25 +101,30 @@ def _export_script(references: Sequence[str], environment: bool, output: str | N
 Examples:
   dibs import jobs.jsonl
   ssh other dibs export --state waiting | dibs import -
+  dibs import jobs.jsonl --again    also those that were over when they were exported
 
 \b
-Every line becomes a new job with a new number; it waits for the new ones of the jobs it waited for.
+A line becomes a new job with a new number; it waits for the new ones of the jobs it waited for.
 It runs in the folder that the line names, with the environment of this shell.
 """,
 )
 @click.argument("file", metavar="FILE|-")
+@click.option("--again", is_flag=True, help="Queue jobs that were over, too: they run once more.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object: the new numbers by the old ones.")
-def import_jobs(file: str, as_json: bool) -> int:
-    """Queue the jobs of a file that `dibs export` wrote."""
+def import_jobs(file: str, again: bool, as_json: bool) -> int:
+    """Queue the jobs of a file that `dibs export` wrote, except those that were over."""
     from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show_json
     from dibs.cli.references import as_ranges
 
     # All of it first: a line that cannot be read leaves the queue as it was.
-    jobs = [(_number_of(job), _wanted(line, job)) for line, job in _read(file)]
+    read = [(line, job, _wanted(line, job)) for line, job in _read(file)]
+    over = {} if again else {_number_of(job): str(job["state"]) for _, job, _ in read if _is_over(job)}
+    jobs = [(_number_of(job), _still_after(wanted, over)) for _, job, wanted in read if again or not _is_over(job)]
+    left_out = len(read) - len(jobs)
     for warning in _warnings(jobs):
         say(f"dibs: {warning}")
-    importer = _Importer(ask_daemon())
+    importer = _Importer(ask_daemon(), left_out=over.keys())
     try:
         for number, wanted in jobs:
             importer.take(number, wanted)
@@ -129,22 +134,26 @@ def import_jobs(file: str, as_json: bool) -> int:
             say(f"dibs: some were queued before this happened: {as_ranges(importer.added)}")
         raise
     if as_json:
-        show_json({"jobs": importer.added, "numbers": importer.numbers})
-    elif importer.added:
-        total = len(importer.added)
+        show_json({"jobs": importer.added, "numbers": importer.numbers, "left_out": left_out})
+        return 0
+    if total := len(importer.added):
         say(f"queued {total} job{'' if total == 1 else 's'}: {as_ranges(importer.added)}")
-    else:
+    elif not left_out:
         say("the file is empty: nothing was queued")
+    if left_out:
+        were = "1 job that was over" if left_out == 1 else f"{left_out} jobs that were over"
+        say(f"left out {were}; --again queues {'it' if left_out == 1 else 'them'} too")
     return 0
 
 
 class _Importer:
     """Sends jobs in calls of a handy size, and gives dependencies their new numbers."""
 
-    def __init__(self, client: "Client") -> None:
+    def __init__(self, client: "Client", left_out: Collection[int | None] = ()) -> None:
         self.added: list[int] = []
         self.numbers: dict[int, int] = {}  # old -> new
         self._client = client
+        self._left_out = left_out
         self._key = os.urandom(8).hex()
         self._calls = 0
         self._jobs: list[dict[str, Any]] = []
@@ -171,7 +180,9 @@ class _Importer:
         task, before = wanted.get("array"), last.get("array")
         if not task or not before:
             return not task and not before
-        is_next = number is not None and self._old[-1] == number - 1
+        if number is None or (old := self._old[-1]) is None:
+            return False
+        is_next = old < number and all(one in self._left_out for one in range(old + 1, number))
         return is_next and task["task"] > before["task"] and wanted.get("words") == last.get("words")
 
     def send(self) -> None:
@@ -186,6 +197,23 @@ class _Importer:
         if len(new) == len(self._old):
             self.numbers |= {old: number for old, number in zip(self._old, new, strict=True) if old is not None}
         self._jobs, self._old, self._bytes = [], [], 0
+
+
+def _is_over(job: Mapping[str, Any]) -> bool:
+    from dibs.cli.words import OVER
+
+    return job.get("state") in OVER
+
+
+def _still_after(wanted: dict[str, Any], over: Mapping[int | None, str]) -> dict[str, Any]:
+    """Without what it waits for no more: jobs that are left out and ended as it wanted them to."""
+
+    def has_come(one: Mapping[str, Any]) -> bool:
+        state = over.get(one["job"])
+        return state is not None and (state == "succeeded" or one.get("kind") == "any")
+
+    after = wanted.get("after") or []
+    return {**wanted, "after": [one for one in after if not has_come(one)]}
 
 
 def _number_of(job: Mapping[str, Any]) -> int | None:
