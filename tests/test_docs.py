@@ -29,10 +29,10 @@ COMMANDS = [
     *("", "run", "add", "ls", "log", "why", "info", "wait", "web", "kill", "retry", "hold", "release", "edit"),
     *("lessons", "pause", "unpause", "clean", "export", "import", "simulate", "doctor", "completion"),
     *("sweep", "sweep ls", "sweep show", "sweep best", "sweep results", "sweep wait", "sweep stop", "sweep hold"),
-    *("sweep release", "sweep resume", "sweep retry-failed", "sweep edit"),
+    *("sweep release", "sweep resume", "sweep retry-failed", "sweep edit", "sweep rm"),
     *("gpus", "gpus release", "gpus drain", "gpus undrain", "gpus add", "gpus remove"),
     *("daemon", "daemon start", "daemon stop", "daemon restart", "daemon status", "daemon log", "daemon run"),
-    *("cluster", "cluster up", "cluster add", "cluster status", "cluster down"),
+    *("cluster", "cluster up", "cluster add", "cluster remove", "cluster status", "cluster down"),
     *("daemon install", "daemon uninstall", "config", "config get", "config set", "config path"),
 ]
 _FENCE = re.compile(

@@ -153,16 +153,22 @@ def _elsewhere(
     environ: Mapping[str, str], settings: "Settings", root: str, place: "Place", mark: str
 ) -> "dict[str, Elsewhere]":
     """The other systems that jobs of a queue may be handed to."""
+    from dibs.backends.slurm.files import ROOT_SETTING
     from dibs.engine.away.contact import Elsewhere
 
     backend = _slurm(environ, settings, root)
     shared = backend.settings.root
     if shared != place.root:
         shared += f"/{mark}"  # other queues may use it, and each of them has a job 1
+    # Of earlier settings: their attempts are still there.
+    earlier = [f"{one}/{mark}" for one in backend.roots if one != place.root]
     slurm = Elsewhere(
         title="Slurm",
         backend=backend,
         place=replace(place, root=shared),
+        earlier=tuple(replace(place, root=one) for one in earlier if one != shared),
+        root_setting=ROOT_SETTING,
+        make_ready=backend.make_ready,
         most=settings.backends_slurm_most_jobs,
         every=settings.backends_slurm_every,
         is_wanted=is_set_up(environ, settings),

@@ -211,6 +211,7 @@ class FakeDaemon:
                 "folder": job["folder"],
                 "boot_id": "b",
                 "backend": job["on"],
+                "backend_job": "4711_3" if job["on"] and job["node"] else "",
                 "node": job["node"],
                 "node_gpus": job["node_gpus"],
                 "pid": None if job["on"] else 4000 + one,
@@ -349,6 +350,9 @@ class FakeDaemon:
     def _act_on_sweep(self, number: int, _: Any, body: Any) -> Any:
         return {"changed": self.sweeps[number].get("changed", True), "trials": 2}
 
+    def _remove_sweep(self, number: int, *_: Any) -> Any:
+        return {"trials": len(self.sweeps.pop(number)["trials"])}
+
     def _add_sweep(self, _: Any, body: Any) -> Any:
         number = max(self.sweeps, default=0) + 1
         self.sweeps[number] = a_sweep(number, spec=body["spec"], name=body["spec"]["name"])
@@ -391,6 +395,7 @@ _ROUTES = {
     r"GET /v1/sweeps/(\d+)/trials": "_trials",
     r"GET /v1/sweeps/(\d+)/importance": "_importance",
     r"POST /v1/sweeps/(\d+)/act": "_act_on_sweep",
+    r"POST /v1/sweeps/(\d+)/remove": "_remove_sweep",
 }
 
 

@@ -1,6 +1,7 @@
 """`dibs daemon`: what is said about it, its log, and the unit for systemd."""
 
 import fcntl
+import json
 import os
 import shlex
 from pathlib import Path
@@ -59,6 +60,30 @@ def test_status_tells_how_the_queue_stands(socket, typed: Typed):
         "gpus     0, 1",
         "state    /s",
     ]
+
+
+def test_status_tells_of_a_silent_slurm_and_of_warm_processes(socket, typed: Typed):
+    silent = {
+        "name": "slurm",
+        "attempts": 2,
+        "trouble": "cannot reach Slurm's controller: no answer within 15 seconds",
+        "remedy": "`scontrol ping` shows more",
+        "silent_since_at": "2026-11-15T12:30:00Z",
+    }
+    well = {"name": "other", "attempts": 1, "trouble": "", "remedy": "", "silent_since_at": None}
+    warm = [{"modules": ["torch", "numpy"], "pid": 9}, {"modules": ["jax"], "pid": None}]
+    with listening(socket, lambda asked: Answer({**STATUS, "backends": [silent, well], "warm": warm})):
+        told = typed("daemon", "status").stdout.splitlines()
+        as_json = json.loads(typed("daemon", "status", "--json").stdout)
+
+    since = show_moment("2026-11-15T12:30:00Z")
+    assert (
+        f"slurm    has 2 jobs, and has not answered since {since}: cannot reach Slurm's controller: no answer"
+        " within 15 seconds; `scontrol ping` shows more"
+    ) in told
+    assert "other    has 1 job" in told
+    assert "warm     torch, numpy (pid 9); jax (imports them now)" in told
+    assert (as_json["backends"], as_json["warm"]) == ([silent, well], warm)
 
 
 def test_status_without_a_daemon_ends_with_69_and_starts_none(socket, typed: Typed, monkeypatch):

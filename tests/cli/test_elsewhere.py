@@ -147,6 +147,7 @@ def test_info_shows_the_place_the_node_and_no_pid_of_another_machine(daemon, typ
     facts = {tuple(line.split(None, 1)) for line in shown.splitlines() if len(line.split(None, 1)) == 2}
     facts = {(word, text.strip()) for word, text in facts}
     assert {("on", "slurm"), ("partition", "gpu"), ("account", "lab"), ("node", "n1"), ("GPUs", "0,1")} <= facts
+    assert ("slurm", "4711_3") in facts
     assert "\n  pid" not in shown
     [attempt] = [line.split() for line in shown.splitlines() if line.strip().startswith("1  ")]
     assert attempt[:3] == ["1", "n1:0,1", "-"]

@@ -32,6 +32,13 @@ def test_a_command_has_a_sentence_and_fits_a_terminal(typed, words, monkeypatch)
     assert "Examples:" in done.stdout or words in OTHERS or words.startswith("gpus ")
 
 
+@pytest.mark.parametrize("words", [[], ["daemon"], ["cluster"]])
+def test_a_group_alone_shows_what_it_has(typed, words):
+    alone, asked = typed(*words), typed(*words, "--help")
+
+    assert (alone.status, alone.stdout, alone.stderr) == (0, asked.stdout, "")
+
+
 @pytest.mark.parametrize("name", _COMMANDS)
 def test_every_option_says_what_it_does(name):
     command = dibs.get_command(click.Context(dibs), name)

@@ -66,7 +66,7 @@ def test_under_the_name_of_an_attempt_nothing_is_left_at_once(world, desk):
     os.makedirs(folder)
     world.end(1)
 
-    cleaning._throw_away(desk, world.queue.clean(world.now + 1))
+    cleaning._throw_away(desk, world.queue.clean(world.now + 1).jobs)
     assert not os.path.exists(folder)
     assert len(os.listdir(f"{world.root}/trash")) == 1
     cleaning.empty_trash(world.engine.place)

@@ -9,7 +9,7 @@ import pytest
 
 from backends.private_slurm import PrivateSlurm
 from daemon.house import House
-from stories.outside import World, make_world
+from stories.outside import World, make_world, wait_until
 
 TOLD = {"partition": "gpu", "mail-user": "ann@example.org"}
 
@@ -128,6 +128,38 @@ def test_an_attempt_over_there_tells_its_node_and_no_pid_of_another_machine(shar
     assert job["node"] in slurm.nodes and job["node_gpus"] in ("0", "1")
     assert (attempt["backend"], attempt["node"], attempt["node_gpus"]) == ("slurm", job["node"], job["node_gpus"])
     assert attempt["pid"] is None
+
+
+def test_an_attempt_tells_its_number_over_there_while_it_runs_and_afterwards(shared: House, slurm: PrivateSlurm):
+    single = shared.add({"command": "sleep 600", "on": "slurm"})
+    task = {"command": "sleep 600", "on": "slurm"}
+    first = shared.add({**task, "array": {"task": 0}}, {**task, "array": {"task": 1}})
+    jobs = (single, first, first + 1)
+
+    def numbers() -> list[str]:
+        return [shared.job(job)["attempts_list"][-1]["backend_job"] for job in jobs if shared.job(job)["attempts"]]
+
+    wait_until(lambda: [shared.job(job)["state"] for job in jobs] == ["running"] * 3, show=numbers)
+    wait_until(lambda: len(list(filter(None, numbers()))) == 3, show=numbers)
+    told = numbers()
+    for job, number in zip(jobs, told, strict=True):
+        [node] = slurm.ask("squeue", "-h", "-j", number, "-o", "%N").split()
+        assert node == shared.job(job)["node"]
+    assert "_" not in told[0]
+    assert [number.partition("_")[2] for number in told[1:]] == ["0", "1"]
+    [standing] = shared.get("/v1/status")["backends"]
+    assert standing == {
+        "name": "slurm",
+        "attempts": 3,
+        "trouble": "",
+        "remedy": "",
+        "silent_since_at": None,
+    }
+
+    shared.post("/v1/jobs/act", {"action": "kill", "ids": list(jobs)})
+    shared.wait(*jobs)
+
+    assert numbers() == told
 
 
 def test_an_export_keeps_the_place(shared: House):

@@ -104,7 +104,7 @@ class Cluster:
 
     def _answer(self) -> None:
         if self.is_silent:
-            raise BackendSilent("cannot reach the controller: no answer")
+            raise BackendSilent("cannot reach the controller: no answer", remedy="`scontrol ping` shows more")
 
     # -- what happens there --
 

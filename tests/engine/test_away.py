@@ -109,7 +109,7 @@ def test_while_nobody_answers_everything_stays_as_it_was(world: AwayWorld):
     world.advance(30)
 
     assert (world.state(job), world.state(late)) == ("running", "submitted")
-    assert world.sentence(late) == "waits: cannot reach the controller: no answer"
+    assert world.sentence(late) == "waits: cannot reach the controller: no answer; `scontrol ping` shows more"
     assert world.sentence(job) == "cannot reach the controller: no answer", "what is said of it may be old"
     troubles = [said for kind, said in world.told() if kind == "trouble"]
     assert troubles == ["cannot reach the controller: no answer"], "once, and not with every round"
@@ -261,6 +261,29 @@ def test_a_kill_is_repeated_until_somebody_hears_it(world: AwayWorld):
     world.advance(10)
 
     assert world.state(job) == "cancelled"
+
+
+def test_a_kill_that_nobody_over_there_hears_says_since_when_why_and_what_to_try(world: AwayWorld):
+    (running,) = add(world)
+    world.cluster.start(world.cluster.pending()[0])
+    (waiting,) = add(world)
+    world.advance(4)
+    world.cluster.is_silent = True
+    for job in (running, waiting):
+        world.do("kill", job)
+    world.advance(120)
+
+    why = "cannot reach the controller: no answer; `scontrol ping` shows more"
+    assert world.sentence(waiting) == f"is being taken back from Slurm, as was asked for 2m00s ago: {why}"
+    assert world.sentence(running) == f"its end was asked for 2m00s ago: {why}"
+    [standing] = world.engine.away.standings()
+    assert (standing.name, standing.attempts, standing.trouble) == ("slurm", 2, why.partition(";")[0])
+    assert 118 <= world.now - standing.silent_since <= 120
+
+    world.cluster.is_silent = False
+    world.run_out()
+    assert {world.state(job) for job in (running, waiting)} == {"cancelled"}
+    assert world.engine.away.standings() == []
 
 
 def test_a_signal_is_not_sent_there(world: AwayWorld):

@@ -398,7 +398,7 @@ def test_cleaning_forgets_what_is_over_and_never_a_number(make_queue):
     cleaned = world.queue.clean(world.now)
     (job,) = world.add(a_wish("c"))
 
-    assert [job.id for job in cleaned] == [1]
+    assert [job.id for job in cleaned.jobs] == [1]
     assert job.id == 3
     with pytest.raises(NoSuchJob):
         world.store.listing.row(JobId(1))

@@ -86,6 +86,8 @@ def test_the_queue_forks_too_shows_it_and_keeps_it(world_with_jobs: World) -> No
     assert imports(world) == 1
     assert any(line.split() == ["warm", "heavy"] for line in shown.splitlines()), shown
     assert exported["warm"] == ended[0]["warm"] == ["heavy"]
+    [there] = [line for line in world.dibs("daemon", "status").stdout.splitlines() if line.startswith("warm ")]
+    assert there.split()[:3] == ["warm", "heavy", "(pid"]
 
 
 def test_a_job_that_cannot_be_forked_runs_all_the_same_and_its_log_says_why(world: World) -> None:

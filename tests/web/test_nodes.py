@@ -93,11 +93,15 @@ def test_the_table_says_on_which_node_and_cards(page: Page, site: Site, jobs: di
     expect(row).to_have_count(0)
 
 
-def test_a_jobs_page_says_where_it_runs_and_why_it_waits(page: Page, site: Site, jobs: dict[str, Any]):
+def test_a_jobs_page_says_where_it_runs_and_why_it_waits(
+    page: Page, site: Site, house: House, jobs: dict[str, Any]
+):
+    number = house.job(jobs["running"])["attempts_list"][-1]["backend_job"]
     go(page, site, f"job/{jobs['running']}")
     expect(page.locator(".job-story")).to_contain_text("Runs on node n1, GPU 0, 1 for")
     facts = page.get_by_role("region", name="facts")
     expect(facts).to_contain_text("Slurm, partition gpu, nodelist n1")
+    expect(facts).to_contain_text(re.compile(rf"slurm\s*{number}\D"))
     expect(page.get_by_role("region", name="table of attempts")).to_contain_text("n1:0,1")
 
     go(page, site, f"job/{jobs['waiting']}")

@@ -80,6 +80,7 @@ class Observed:
     record: Mapping[str, Any] | None = None  # how it ended, from the shim
     node: str = ""
     gpus: str = ""  # the cards that it was given, as that node counts them: `0,1`
+    number: str = ""  # what people call it over there: `4711`, or `4711_3` in an array
     expected_start: float | None = None  # seconds since the epoch
     never_started: bool = False  # lost before its command ran: the same attempt may be submitted again
 

@@ -23,9 +23,12 @@ Examples:
 """
 
 
-@click.group(epilog=_EPILOG)
-def daemon() -> None:
+@click.group(epilog=_EPILOG, invoke_without_command=True)
+@click.pass_context
+def daemon(context: click.Context, /) -> None:
     """Start, stop and watch the queue's daemon. It starts by itself with the first command that needs it."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @daemon.command()
@@ -262,9 +265,29 @@ def _told(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("jobs", counts or "none"),
         ("queue", paused),
         ("gpus", str(found["gpus"])),
+        *((one["name"], _standing(one)) for one in found.get("backends", ())),
+        ("warm", "; ".join(map(_warm, found.get("warm", ())))),
         ("state", str(found["state_folder"])),
     ]
     return [(name, text) for name, text in rows if text]
+
+
+def _standing(one: dict[str, Any]) -> str:
+    """What another system has of ours, and since when it does not answer."""
+    from dibs.cli.output import one_line
+    from dibs.cli.times import show_moment
+
+    has = f"has {one['attempts']} job{'' if one['attempts'] == 1 else 's'}"
+    if not one["trouble"]:
+        return has
+    why = "; ".join(filter(None, [one["trouble"], one["remedy"]]))
+    return f"{has}, and has not answered since {show_moment(one['silent_since_at'])}: {one_line(why, 600)}"
+
+
+def _warm(one: dict[str, Any]) -> str:
+    """`torch, numpy (pid 4711)`."""
+    how = "imports them now" if one["pid"] is None else f"pid {one['pid']}"
+    return f"{', '.join(one['modules'])} ({how})"
 
 
 def _is_the_same(path: str, fd: int) -> bool:

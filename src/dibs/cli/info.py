@@ -19,6 +19,7 @@ Examples:
   dibs info 17
   dibs info @ --env           with every variable it was added with
   dibs info --json 17 | jq -r .stdout
+  dibs info --json 17 | jq -r '.attempts_list[-1].backend_job'   Slurm's own number of it
 """
 
 
@@ -78,6 +79,7 @@ def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "on", job.get("on", "")
     for name, told in job.get("on_options", {}).items():
         yield name, told
+    yield last.get("backend") or "", last.get("backend_job") or ""  # `slurm  4711_3`, for squeue and scontrol
     yield "node", job.get("node", "")
     yield "GPUs", job["node_gpus"] if job.get("node") else ", ".join(cards(job))
     yield "pid", str(last.get("pid") or "") if job["state"] not in OVER else ""

@@ -1,11 +1,14 @@
 """Work that may take long, beside the loop."""
 
 import asyncio
+import contextlib
+import os
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 _T = TypeVar("_T")
+_LONG_FOR_AN_ANSWER = 5.0  # seconds
 
 
 async def aside(work: Callable[[], _T], seconds: float, name: str) -> _T:
@@ -39,3 +42,20 @@ async def aside(work: Callable[[], _T], seconds: float, name: str) -> _T:
     except RuntimeError as error:
         raise MemoryError from error  # a thread's stack is the largest thing that anybody asks for
     return await asyncio.wait_for(answer, seconds)
+
+
+async def answers(folder: str) -> bool:
+    """Whether the file system of a folder says anything at all: that it is not there is an answer, too.
+
+    For whoever would otherwise wait long for one that is dead.
+    """
+
+    def ask() -> None:
+        with contextlib.suppress(OSError):
+            os.statvfs(folder)  # not `stat`, which the kernel may answer from memory
+
+    try:
+        await aside(ask, _LONG_FOR_AN_ANSWER, "disk-asker")
+    except TimeoutError:
+        return False
+    return True

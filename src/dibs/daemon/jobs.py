@@ -15,6 +15,7 @@ from dibs.daemon.desk import Desk, numbers, ranges
 from dibs.daemon.like import ground_of
 from dibs.daemon.requests import moment as read_moment
 from dibs.daemon.requests import requests_of
+from dibs.daemon.shim_records import ShimRecords
 from dibs.daemon.shown import (
     attempt_object,
     counts_object,
@@ -86,6 +87,7 @@ class Listed(Which):
 def jobs_routes(desk: Desk) -> APIRouter:
     routes = APIRouter(route_class=StrictRoute)
     listing = desk.store.listing
+    records = ShimRecords()
 
     @routes.post(
         "/v1/jobs",
@@ -182,14 +184,21 @@ def jobs_routes(desk: Desk) -> APIRouter:
     @routes.get("/v1/jobs/{number}", responses={200: {"model": objects.WholeJob}, **errors(404, 503)})
     async def whole(number: Number) -> Response:
         """Everything about one job."""
-        row = listing.row(JobId(number))
+        written = await records.of([one.attempt for one in listing.attempts(JobId(number))])
+        row = listing.row(JobId(number))  # from here on nobody is waited for, so that all of it is of one moment
         job = row.job
         stdout, stderr = desk.results.streams(job, row.folder) if row.folder else ("", "")
         return Answer(
             desk.job(row)
             | {
                 "attempts_list": [
-                    attempt_object(one, desk.engine.usage_of(one.attempt.key)) for one in listing.attempts(job.id)
+                    attempt_object(
+                        one,
+                        written.get(one.attempt.number, {}),
+                        desk.engine.usage_of(one.attempt.key),
+                        desk.away.number_there(one.attempt),
+                    )
+                    for one in listing.attempts(job.id)
                 ],
                 "lessons": _lessons(desk, job.request.wishes.shape),
                 "reason": None if job.state.is_over else reason_object(desk.queue.why(job.id).reason),

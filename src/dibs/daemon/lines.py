@@ -42,8 +42,7 @@ def lines_routes(desk: Desk) -> APIRouter:
         """Lines of a job's output, as people read them."""
         output = output_of(desk, number, stream, attempt)
         async with at_once:
-            found = await read_aside(output.path, lambda: _lines(index, output.path, first, count))
-        output.check_is_there(found["size"])
+            found = await read_aside(output.path, lambda: _told(index, output, first, count))
         return Answer({"job": output.job, "attempt": output.attempt, "state": str(output.state), **found})
 
     @routes.get(
@@ -63,8 +62,7 @@ def lines_routes(desk: Desk) -> APIRouter:
         """Lines of a job's output in which a text stands, as many as are found in two seconds."""
         output = output_of(desk, number, stream, attempt)
         async with searching:
-            found, size = await read_aside(output.path, lambda: _found(index, output, q, first, limit))
-        output.check_is_there(size)
+            found = await read_aside(output.path, lambda: _found(index, output, q, first, limit))
         return Answer(
             {
                 "matches": [{"line": one.line, "text": one.text} for one in found.matches],
@@ -74,6 +72,12 @@ def lines_routes(desk: Desk) -> APIRouter:
         )
 
     return routes
+
+
+def _told(index: LogIndex, output: Output, first: int, count: int) -> dict[str, Any]:
+    found = _lines(index, output.path, first, count)
+    output.check_is_there(found["size"])
+    return found
 
 
 def _lines(index: LogIndex, path: str, first: int, count: int) -> dict[str, Any]:
@@ -110,8 +114,9 @@ def _answer(file: LogFile | None, first: int | None, lines: list[str], is_comple
     }
 
 
-def _found(index: LogIndex, output: Output, text: str, first: int, limit: int) -> tuple[Found, int]:
+def _found(index: LogIndex, output: Output, text: str, first: int, limit: int) -> Found:
     with index.open(output.path) as file:
+        output.check_is_there(file.size if file else 0)
         if file is None:
-            return Found([], None), 0
-        return search(file, Wanted(text), first, limit, time.monotonic() + _SEARCHING), file.size
+            return Found([], None)
+        return search(file, Wanted(text), first, limit, time.monotonic() + _SEARCHING)

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Response
@@ -77,8 +78,9 @@ def log_routes(desk: Desk) -> APIRouter:
         piece = _NOTHING
         if output.path:
             async with at_once:
-                piece = await _read_aside(output.path, offset, limit, tail)
-            output.check_is_there(piece.size)
+                piece = await read_aside(
+                    output.path, lambda: output.checked(read(output.path, offset, limit, tail))
+                )
         return Response(
             piece.content,
             media_type="application/octet-stream",
@@ -111,8 +113,7 @@ def log_routes(desk: Desk) -> APIRouter:
         output = output_of(desk, number, stream, attempt)
         begin = _NOTHING
         if output.path:
-            begin = await _read_aside(output.path, 0, 0, None)
-            output.check_is_there(begin.size)
+            begin = await read_aside(output.path, lambda: output.checked(read(output.path, 0, 0, None)))
         name = f"job-{number}.{'log' if stream == 'stdout' else 'err'}"
         return StreamingResponse(
             _whole(output.path, begin),
@@ -134,8 +135,13 @@ class Output:
     path: str  # empty where there is nothing yet
 
     def check_is_there(self, size: int) -> None:
+        """LogGone where there is nothing because it was removed. Beside the loop: this looks into the folder."""
         if not size and was_removed(self.folder):
             raise LogGone(self.job)
+
+    def checked(self, piece: Piece) -> Piece:
+        self.check_is_there(piece.size)
+        return piece
 
 
 def output_of(desk: Desk, number: int, stream: Stream, attempt: int | None) -> Output:
@@ -193,15 +199,11 @@ async def _whole(path: str, begin: Piece) -> AsyncIterator[bytes]:
             at = hole.end
             continue
         stop = hole.first if at < hole.first else begin.size
-        piece = await _read_aside(path, at, min(MOST, stop - at), None)
+        piece = await read_aside(path, partial(read, path, at, min(MOST, stop - at), None))
         if not piece.content:
             return  # it was made shorter meanwhile
         yield piece.content
         at += len(piece.content)
-
-
-async def _read_aside(path: str, offset: int, limit: int, tail: int | None) -> Piece:
-    return await read_aside(path, lambda: read(path, offset, limit, tail))
 
 
 async def read_aside(path: str, work: Callable[[], _T]) -> _T:

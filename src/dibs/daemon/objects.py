@@ -141,6 +141,7 @@ class AttemptObject(TypedDict):
     folder: str
     boot_id: str
     backend: str  # the system that it was handed to; empty: this machine
+    backend_job: str  # its number there: `4711`, or `4711_3` in an array; empty: not known
     node: str  # the machine over there; empty: not known yet
     node_gpus: str  # its cards there, as that machine counts them: `0,1`
     pid: int | None  # on this machine
@@ -200,6 +201,23 @@ class WholeJob(JobObject):
     stderr: str
 
 
+class BackendStanding(TypedDict):
+    """Another system that has jobs of ours."""
+
+    name: str
+    attempts: int  # that it has
+    trouble: str  # why nobody there can be asked; empty: somebody can
+    remedy: str
+    silent_since_at: Moment | None
+
+
+class WarmProcess(TypedDict):
+    """A process from which jobs with `warm` are forked."""
+
+    modules: list[str]
+    pid: int | None  # null: it imports them
+
+
 class Status(TypedDict):
     version: str
     api: int
@@ -213,6 +231,8 @@ class Status(TypedDict):
     gpus: str
     driver: str
     default_backend: str  # where jobs run that do not say so: `local` or `slurm`
+    backends: list[BackendStanding]
+    warm: list[WarmProcess]
 
 
 class AddedBody(TypedDict):

@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from dibs.daemon.aside import aside
+from dibs.daemon.aside import answers, aside
 from dibs.daemon.desk import Desk
 from dibs.errors import NoSuchJob
 from dibs.model.jobs import JobId, State
@@ -17,6 +18,8 @@ _GONE = "output-removed"  # an empty file in an attempt's folder: why there is n
 _ENOUGH = 0.9  # of the limit: not for every line that comes is something removed again
 _PORTION = 100  # attempts that are looked up before others have their turn
 _PATIENCE = 600.0  # seconds for the folders of a million jobs
+_T = TypeVar("_T")
+_U = TypeVar("_U")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class Output:
     job: JobId
     attempt: int
     size: int  # bytes on the disk; a file with holes is longer than that
+    folder: str
+    root: str  # below which it was found
 
 
 async def prune(desk: Desk) -> int:
@@ -36,23 +41,22 @@ async def prune(desk: Desk) -> int:
     limit = desk.keep_logs
     if limit is None:
         return 0
-    root = f"{desk.engine.place.root}/attempts"
-    with contextlib.suppress(TimeoutError):
-        found = await aside(lambda: measure(root), _PATIENCE, "pruner")
-        size = sum(output.size for output in found)
-        if size <= limit:
-            return 0
-        folders = []
-        for output in await _oldest_first(desk, found):
-            if size <= limit * _ENOUGH:
-                break
-            folders.append(desk.engine.place.attempt_folder(output.job, output.attempt))
-            size -= output.size
-        # In a thread, and by their names: an attempt that has ended never runs again, and its folder is taken over
-        # by another one only where it wrote nothing.
-        await aside(lambda: _remove_all(folders), _PATIENCE, "pruner")
-        return len(folders)
-    return 0
+    away = desk.engine.away
+    places = [desk.engine.place, *(away.homes.elsewhere if away is not None else ())]
+    # Each for itself: what other systems see of our files may lie on a network that does not answer.
+    found = [output for one in await _each(_measured, [place.root for place in places]) for output in one or ()]
+    size = sum(output.size for output in found)
+    if size <= limit:
+        return 0
+    folders: dict[str, list[str]] = {}
+    for output in await _oldest_first(desk, found):
+        if size <= limit * _ENOUGH:
+            break
+        folders.setdefault(output.root, []).append(output.folder)
+        size -= output.size
+    # In threads, and by their names: an attempt that has ended never runs again, and its folder is taken over
+    # by another one only where it wrote nothing.
+    return sum(count or 0 for count in await _each(_removed, folders.values()))
 
 
 def was_removed(folder: str) -> bool:
@@ -61,13 +65,13 @@ def was_removed(folder: str) -> bool:
 
 
 def measure(root: str) -> list[Output]:
-    """Every attempt below this folder that takes room with its output."""
+    """Every attempt of a place that takes room with its output."""
     found = []
-    for group in _folders(root):
+    for group in _folders(f"{root}/attempts"):
         for entry in _folders(group.path):
             job, _, number = entry.name.partition(".")
             if job.isdecimal() and number.isdecimal() and (size := _size(entry.path)):
-                found.append(Output(JobId(int(job)), int(number), size))
+                found.append(Output(JobId(int(job)), int(number), size, entry.path, root))
     return found
 
 
@@ -107,6 +111,26 @@ async def _oldest_first(desk: Desk, outputs: Sequence[Output]) -> list[Output]:
             ended.append((moment, output))
     ended.sort(key=lambda one: (one[0], one[1].job))
     return [output for _, output in ended]
+
+
+async def _each(work: Callable[[_T], Awaitable[_U]], many: Iterable[_T]) -> "list[_U | None]":
+    """What it gives for each of them, all at the same time; None for one that takes too long."""
+
+    async def one(thing: _T) -> _U | None:
+        with contextlib.suppress(TimeoutError):
+            return await work(thing)
+        return None
+
+    return await asyncio.gather(*map(one, many))
+
+
+async def _measured(root: str) -> list[Output]:
+    return await aside(lambda: measure(root), _PATIENCE, "pruner") if await answers(root) else []
+
+
+async def _removed(folders: Sequence[str]) -> int:
+    await aside(lambda: _remove_all(folders), _PATIENCE, "pruner")
+    return len(folders)
 
 
 def _remove_all(folders: Sequence[str]) -> None:

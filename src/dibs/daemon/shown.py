@@ -15,7 +15,6 @@ from dibs.model.usage import Usage
 from dibs.policy.lessons import in_words, is_packed, with_margin
 from dibs.store.lessons import LessonRow
 from dibs.store.rows import AttemptRow, JobRow
-from dibs.supervise.folder import record_of
 
 
 def moment(seconds: float | None) -> str | None:
@@ -159,10 +158,11 @@ def trial_object(trial: Trial) -> dict[str, Any]:
     return {**told, "ended_at": moment(told["ended_at"])}
 
 
-def attempt_object(row: AttemptRow, usage: Usage | None = None) -> dict[str, Any]:
+def attempt_object(
+    row: AttemptRow, record: Mapping[str, Any], usage: Usage | None = None, backend_job: str = ""
+) -> dict[str, Any]:
+    """`record` is what its shim wrote; empty where the folder was used again or removed, or cannot be read."""
     attempt, outcome = row.attempt, row.outcome
-    # What the shim wrote beside the exit code; gone where the folder was used again or removed.
-    record = record_of(attempt.folder) or {}
     return {
         "number": attempt.number,
         "gpus": [claim.index for claim in attempt.claims],
@@ -179,6 +179,7 @@ def attempt_object(row: AttemptRow, usage: Usage | None = None) -> dict[str, Any
         "folder": attempt.folder,
         "boot_id": attempt.boot_id,
         "backend": attempt.backend,
+        "backend_job": backend_job or str(record.get("number") or "") if attempt.backend else "",
         "node": attempt.node,
         "node_gpus": attempt.node_gpus,
         # Of another machine it would be taken for a process of this one.

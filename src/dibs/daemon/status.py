@@ -39,6 +39,17 @@ def status_routes(desk: Desk) -> APIRouter:
                 "gpus": desk.engine.cards.pool.shown,
                 "driver": watcher.latest.driver if watcher and watcher.latest else "",
                 "default_backend": desk.default_backend,
+                "backends": [
+                    {
+                        "name": one.name,
+                        "attempts": one.attempts,
+                        "trouble": one.trouble,
+                        "remedy": one.remedy,
+                        "silent_since_at": moment(one.silent_since),
+                    }
+                    for one in desk.away.standings()
+                ],
+                "warm": [{"modules": list(modules), "pid": pid} for modules, pid in desk.engine.warm_processes],
             }
         )
 

@@ -37,10 +37,10 @@ class BrowsableFolders:
         """Link to the attempt that begins, in the place of an earlier one; make the folder of `-o`.
 
         What cannot be made keeps no job from running: a missing link is a pity, and of a missing folder its own
-        start will tell.
+        start will tell. What another system runs has the folder made when it is handed over (`away/round.py`).
         """
         with contextlib.suppress(OSError):
-            if job.request.output:
+            if job.request.output and not attempt.backend:
                 os.makedirs(os.path.dirname(fill_in(job.request.output, job)), exist_ok=True)
         with contextlib.suppress(OSError):
             self._begin(job, attempt)

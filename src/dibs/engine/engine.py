@@ -183,6 +183,11 @@ class Engine:
         """Get ready to start jobs, so that the first one does not wait for it."""
         self._backend.warm_up()
 
+    @property
+    def warm_processes(self) -> list[tuple[tuple[str, ...], int | None]]:
+        """The modules of each, and its pid once it has imported them."""
+        return self._backend.warm_processes
+
     def come_back(self) -> None:
         """Take up a store that another engine left: settle its attempts and adopt what runs."""
         now = self.clock()

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dibs.model.claims import gpu_environment
@@ -24,6 +24,13 @@ class Place:
     def attempt_folder(self, job: JobId, number: int) -> str:
         # A thousand in a folder: listing one stays quick with a million jobs.
         return f"{self.root}/attempts/{job // 1000}/{job}.{number}"
+
+    def home_of(self, attempt: Attempt) -> "Place | None":
+        """The place in which an attempt has its folder, here or elsewhere; None where it is none that we give."""
+        inside = self.attempt_folder(attempt.job, attempt.number).removeprefix(self.root)
+        found = replace(self, root=attempt.folder.removesuffix(inside))
+        is_whole = found.attempt_folder(attempt.job, attempt.number) == attempt.folder
+        return found if is_whole and found.root == os.path.abspath(found.root) else None
 
     def checkpoint_folder(self, job: JobId) -> str:
         """The same for every attempt of a job."""

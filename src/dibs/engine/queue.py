@@ -15,7 +15,7 @@ from dibs.engine.naming import by_uuid
 from dibs.engine.place import Place
 from dibs.engine.pooling import PoolActs
 from dibs.errors import BadInput, Conflict, NoSuchJob
-from dibs.model.jobs import OVER, After, Cause, Job, JobId, Outcome, Request, State, Wishes
+from dibs.model.jobs import OVER, After, Attempt, Cause, Job, JobId, Outcome, Request, State, Wishes
 from dibs.model.pool import Pool
 from dibs.policy.retry import retry_name, retry_names
 from dibs.policy.shapes import with_shape
@@ -54,6 +54,14 @@ class Changed:
 
     jobs: list[JobId] = field(default_factory=list)
     unchanged: list[tuple[JobId, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cleaned:
+    """Jobs that were forgotten, and those of their attempts that other systems ran."""
+
+    jobs: list[Job]
+    away: list[Attempt]
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,15 +354,20 @@ class Queue:
             )
         return new
 
-    def clean(self, before: float, states: Sequence[State] = OVER, project: str | None = None) -> list[Job]:
+    def clean(self, before: float, states: Sequence[State] = OVER, project: str | None = None) -> Cleaned:
         """Forget jobs that ended before a moment, at most a thousand in one call; return them."""
+        away: list[Attempt] = []
         with self._engine.change() as now:
             numbers = self._tables.old_jobs(before, states, project, _MOST_AT_ONCE)
             jobs = self._tables.find(numbers)
             if jobs:
+                for job in jobs:
+                    if job.request.on or job.attempts > 1:  # an edit may have brought it back to this machine
+                        rows = self._listing.attempts(job.id)
+                        away += [row.attempt for row in rows if row.attempt.backend]
                 self._tables.remove(numbers)
                 self._consequences.cleaned(sorted(numbers), now)
-        return jobs
+        return Cleaned(jobs=jobs, away=away)
 
     def tidy_up(self) -> Unused:
         """Forget what no job needs any more."""

@@ -680,6 +680,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sweeps/{number}/remove": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Remove
+         * @description Forget a sweep that is over, its trials and its study. Their jobs stay until they are cleaned away.
+         */
+        post: operations["remove_v1_sweeps__number__remove_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sweeps/{number}/trials": {
         parameters: {
             query?: never;
@@ -872,6 +892,8 @@ export interface components {
         AttemptObject: {
             /** Backend */
             backend: string;
+            /** Backend Job */
+            backend_job: string;
             /** Boot Id */
             boot_id: string;
             /** Cause */
@@ -926,6 +948,22 @@ export interface components {
             nodes: components["schemas"]["NodeObject"][];
             /** Remedy */
             remedy: string;
+            /** Trouble */
+            trouble: string;
+        };
+        /**
+         * BackendStanding
+         * @description Another system that has jobs of ours.
+         */
+        BackendStanding: {
+            /** Attempts */
+            attempts: number;
+            /** Name */
+            name: string;
+            /** Remedy */
+            remedy: string;
+            /** Silent Since At */
+            silent_since_at: string | null;
             /** Trouble */
             trouble: string;
         };
@@ -1792,6 +1830,11 @@ export interface components {
             /** Removed */
             removed: number;
         };
+        /** RemovedSweep */
+        RemovedSweep: {
+            /** Trials */
+            trials: number;
+        };
         /**
          * SeriesObject
          * @description One number in each list for each step; of bytes the most, of the others the mean.
@@ -1852,6 +1895,8 @@ export interface components {
         Status: {
             /** Api */
             api: number;
+            /** Backends */
+            backends: components["schemas"]["BackendStanding"][];
             /** Counts */
             counts: {
                 [key: string]: number;
@@ -1879,6 +1924,8 @@ export interface components {
             user: string;
             /** Version */
             version: string;
+            /** Warm */
+            warm: components["schemas"]["WarmProcess"][];
         };
         /** StopOrder */
         StopOrder: {
@@ -2079,6 +2126,16 @@ export interface components {
             jobs: components["schemas"]["JobObject"][];
             /** Waiting */
             waiting: number[];
+        };
+        /**
+         * WarmProcess
+         * @description A process from which jobs with `warm` are forked.
+         */
+        WarmProcess: {
+            /** Modules */
+            modules: string[];
+            /** Pid */
+            pid: number | null;
         };
         /**
          * WholeJob
@@ -5469,6 +5526,110 @@ export interface operations {
             };
             /** @description there is nothing at this address */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this is not the host that you meant */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    remove_v1_sweeps__number__remove_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the sweep's number */
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RemovedSweep"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to somebody else */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there is nothing at this address */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request is too large */
+            413: {
                 headers: {
                     [name: string]: unknown;
                 };

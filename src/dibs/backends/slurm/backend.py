@@ -17,7 +17,7 @@ from dibs.backends.slurm import partitions, prospects, sinfo, squeue
 from dibs.backends.slurm.batches import Batch, batches
 from dibs.backends.slurm.commands import Commands, Refused, last_line
 from dibs.backends.slurm.fetched import FetchedFiles
-from dibs.backends.slurm.files import Files, NotReached, SharedFiles
+from dibs.backends.slurm.files import Files, NotReached, SharedFiles, cannot_look, cannot_put
 from dibs.backends.slurm.flags import flags
 from dibs.backends.slurm.judging import judge_gone, judge_live
 from dibs.backends.slurm.mark import RootMark
@@ -75,6 +75,15 @@ class SlurmBackend:
         """How it is used here."""
         return self._settings
 
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Where attempts have their folders, or had them under earlier settings."""
+        return tuple(dict.fromkeys((self._settings.root, *self._mark.roots)))
+
+    def make_ready(self) -> None:
+        """Before something is put below the root: raise where that cannot be, or it is another folder by now."""
+        self._mark.make()
+
     def version(self) -> str:
         """The controller's version; empty where it does not tell."""
         return self._show_config().get("SLURM_VERSION", "")
@@ -128,16 +137,16 @@ class SlurmBackend:
             except BackendRefused as error:
                 refused[one.ref] = error
             except OSError as error:
-                put_off[one.ref] = f"cannot look into its folder: {error}"
+                put_off[one.ref] = cannot_look(error, one.ref)
         largest = self._configuration().largest_array
         for batch in batches(fresh, largest_array=largest)[:_MOST_SUBMITS]:
-            ready = self._prepare(batch, put_off)
+            ready = self._prepare(batch, refused, put_off)
             for part in batches(ready, largest_array=largest):
                 try:
                     self._sbatch(part, shards)
                 except OSError as error:
                     self._files.refused(part.refs)
-                    put_off |= dict.fromkeys(part.refs, f"cannot write its script: {error}")
+                    put_off |= dict.fromkeys(part.refs, cannot_put(error, self._settings.root))
                 except Refused as error:
                     self._files.refused(part.refs)
                     self._sort_out(part, str(error), refused, put_off)
@@ -180,7 +189,10 @@ class SlurmBackend:
         self._gpus = {ref: gpus for ref, gpus in self._gpus.items() if ref in rows}
         self._files.look(rows)
         self._began = None
-        return {ref: self._judge(ref, row) for ref, row in rows.items()}
+        return {
+            ref: replace(self._judge(ref, row), number="" if row is None else row.address)
+            for ref, row in rows.items()
+        }
 
     def _judge(self, ref: AttemptRef, row: Row | None) -> Observed:
         # One that Slurm took back may have run all the same; then it waits only to be stopped by the fence.
@@ -202,7 +214,7 @@ class SlurmBackend:
         except OSError as error:
             # A file system that is away says nothing about the attempt: it stays as it was.
             self._doubted_since.pop(ref, None)
-            return Observed(phase=Phase.QUEUED, reason=f"cannot look into its folder: {error}")
+            return Observed(phase=Phase.QUEUED, reason=cannot_look(error, ref))
         self._doubted_since[ref] = since
         is_patient = self._clock() - since < self._settings.patience
         # Let go before it started: who was that? Asking costs a call.
@@ -239,7 +251,9 @@ class SlurmBackend:
             raise
         return {ref: rows.get((ref.key, ref.attempt)) for ref in refs}
 
-    def _prepare(self, batch: Batch, put_off: dict[AttemptRef, str]) -> list[tuple[Submission, tuple[str, ...]]]:
+    def _prepare(
+        self, batch: Batch, refused: dict[AttemptRef, DibsError], put_off: dict[AttemptRef, str]
+    ) -> list[tuple[Submission, tuple[str, ...]]]:
         """Make their folders; one that cannot be made keeps no other waiting."""
         # Slurm kills the shim after its own grace. Half of that is for writing down how the command ended.
         grace = self._configuration().kill_wait / 2
@@ -248,8 +262,10 @@ class SlurmBackend:
             ours = replace(one, spec={**one.spec, "outside_grace": grace})
             try:
                 self._files.prepare(ours)
+            except BackendRefused as error:
+                refused[one.ref] = error
             except OSError as error:
-                put_off[one.ref] = f"cannot make its folder: {error}"
+                put_off[one.ref] = cannot_put(error, one.ref.folder)
             else:
                 ready.append((ours, batch.flags))
         return ready

@@ -5,6 +5,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
+from dibs.backends.disks import cannot_write, said
 from dibs.backends.protocol import AttemptRef, Submission
 from dibs.backends.slurm.batches import Batch
 from dibs.backends.slurm.script import array_script, script
@@ -13,6 +14,7 @@ from dibs.backends.slurm.squeue import Row
 from dibs.supervise import fence, folder, records
 
 Rows = Mapping[AttemptRef, Row | None]  # what Slurm has of each
+ROOT_SETTING = "backends.slurm.root"
 _CANCELLED = {"v": 1, "state": "ended", "by": "stop", "message": "cancelled before it started"}
 
 
@@ -97,6 +99,16 @@ class SharedFiles:
         where = f"{self._settings.root}/slurm"
         os.makedirs(where, mode=0o700, exist_ok=True)
         return f"{where.replace('%', '%%')}/%j.out"
+
+
+def cannot_put(error: OSError, path: str) -> str:
+    """Why nothing can be put there, and what helps."""
+    return cannot_write(error, path, ROOT_SETTING)
+
+
+def cannot_look(error: OSError, ref: AttemptRef) -> str:
+    """Why nobody can tell how an attempt stands. It is looked at again by itself."""
+    return f"cannot look into its folder: {said(error)} ({ref.folder}); dibs looks again by itself"
 
 
 def never_start(ref: AttemptRef) -> bool:

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterable
 
+from dibs.backends.disks import said
 from dibs.errors import BackendMissing, BackendSilent
 
 NAME = ".dibs-root"
@@ -22,6 +23,11 @@ class RootMark:
         self._root = root
         self._memory = memory
         self._expected = _remembered(memory) if memory else {}  # by folder; those of earlier settings too
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Every folder that has a mark of ours, those of earlier settings too."""
+        return tuple(self._expected)
 
     def make(self) -> None:
         """Before something is put below the folder: see the mark there, or leave one where there never was any."""
@@ -36,7 +42,7 @@ class RootMark:
             self._remember(_read(path))
         except OSError as error:
             raise BackendMissing(
-                f"cannot use Slurm: cannot write below {self._root}: {error.strerror}",
+                f"cannot use Slurm: cannot write below {self._root}: {said(error)}",
                 remedy="`dibs config set backends.slurm.root` names a folder of yours that every node sees",
             ) from error
 
@@ -51,7 +57,7 @@ class RootMark:
         found, expected = _read(f"{root}/{NAME}"), self._expected.get(root)
         if (expected and found != expected) or not os.path.isdir(root):
             raise BackendSilent(
-                f"cannot find the jobs on Slurm: {root} is not the folder that it was; is it not mounted?",
+                f"cannot find the jobs on Slurm: {root} is not the folder that it was, as if it were not mounted",
                 remedy="dibs goes on by itself once it is back; `dibs config` shows backends.slurm.root",
             )
         if found and not expected:

@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from dibs.backends.protocol import AttemptRef, Node, Observed, Phase, Wanted
-from dibs.engine.away.contact import Contact, Elsewhere, wanted_by
+from dibs.engine.away.contact import Contact, Elsewhere, Standing, wanted_by
+from dibs.engine.away.homes import Homes
 from dibs.engine.away.round import Findings, remove, run_errand
 from dibs.engine.hand import Hand, Key, Observer, Open
 from dibs.engine.place import Place
@@ -22,8 +23,9 @@ from dibs.engine.results import Results
 from dibs.engine.settling import Settling
 from dibs.errors import BackendSilent, StoreUnusable
 from dibs.model.events import Started, Trouble
-from dibs.model.jobs import Cause, Job, JobId, Outcome, Request, State
+from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Request, State
 from dibs.model.reasons import Reason
+from dibs.model.units import show_duration
 from dibs.policy.settle import outcome_of
 from dibs.store.store import Store
 
@@ -66,6 +68,7 @@ class Away:
         self._settling = settling
         self._results = results
         self._place = place
+        self._mark = mark
         self._contacts = {name: Contact(elsewhere, mark) for name, elsewhere in places.items()}
         self._make_aside = make_aside
         self._asides: dict[str, Aside] = {}
@@ -93,11 +96,15 @@ class Away:
         return self._contacts[on].elsewhere.place.attempt_folder(job, number)
 
     @property
-    def places(self) -> list[Place]:
-        """Where attempts may have left something, beside the engine's own folder."""
-        found = {one.elsewhere.place.root: one.elsewhere.place for one in self._contacts.values()}
-        found.pop(self._place.root, None)
-        return list(found.values())
+    def homes(self) -> Homes:
+        """Where their folders are, beside the engine's own."""
+        all_of_them = [one.elsewhere for one in self._contacts.values()]
+        return Homes(
+            here=self._place,
+            now=tuple(one.place for one in all_of_them if one.place.root != self._place.root),
+            earlier=tuple(place for one in all_of_them for place in one.earlier),
+            mark=self._mark,
+        )
 
     def forget_environments(self, keys: Sequence[str]) -> None:
         """No job needs these any more: remove the copies that others see.
@@ -130,7 +137,7 @@ class Away:
             one = self._hand.away.get(key)
             contact = None if one is None else self._contacts.get(one.attempt.backend)
             if contact is not None and key in contact.refs:
-                contact.stopping[key] = contact.stopping.get(key, False) or word == "kill"
+                contact.end(key, self._clock(), insists=word == "kill")
                 self._ask_within(contact, _GATHER)
 
     def go_back(self) -> None:
@@ -139,7 +146,7 @@ class Away:
             contact.agree_with([one for one in self._hand.away.values() if one.attempt.backend == name])
             for key in contact.refs:
                 if key[0] in self._hand.stopping:  # one that is taken again must not be handed over
-                    contact.stopping.setdefault(key, False)
+                    contact.end(key, self._clock())
             if contact.refs:  # in its own time: a disk may stay full for hours
                 self._ask_within(contact, contact.elsewhere.every)
 
@@ -168,9 +175,10 @@ class Away:
         title = contact.elsewhere.title
         seen = contact.seen.get(key)
         if key in contact.stopping:
-            return Reason("backend", f"is being taken back from {title}"), None
+            asked = f", as was asked for {self._since(contact.asked_at[key])} ago: " if contact.trouble else ""
+            return Reason("backend", f"is being taken back from {title}{asked}{contact.whole_trouble}"), None
         if contact.trouble:
-            return Reason("backend", f"waits: {contact.trouble}"), None
+            return Reason("backend", f"waits: {contact.whole_trouble}"), None
         if key in contact.put_off:
             return Reason("backend", f"waits: {contact.put_off[key]}"), None
         if seen is None or not seen.reason:
@@ -184,14 +192,40 @@ class Away:
     def remark(self, job: Job) -> Reason | None:
         """What there is to say of one that runs there: that it does not come on, or that nobody can be asked."""
         contact = self._contacts.get(job.request.on)
-        seen = None if contact is None else contact.seen.get((job.id, job.attempts))
-        said = "" if contact is None else contact.trouble or ("" if seen is None else seen.reason)
+        if contact is None:
+            return None
+        key = (job.id, job.attempts)
+        seen = contact.seen.get(key)
+        if contact.trouble and key in contact.stopping:
+            asked = f"its end was asked for {self._since(contact.asked_at[key])} ago"
+            return Reason("backend", f"{asked}: {contact.whole_trouble}")
+        said = contact.trouble or ("" if seen is None else seen.reason)
         return Reason("backend", said) if said else None
 
     def trouble(self, name: str) -> str:
         """Why nobody over there can be asked now; empty where somebody can."""
         contact = self._contacts.get(name)
         return "" if contact is None else contact.trouble
+
+    def standings(self) -> list[Standing]:
+        """How those answer that have attempts of ours; nobody asks the others."""
+        return [
+            Standing(
+                name=name,
+                attempts=len(one.refs),
+                trouble=one.trouble,
+                remedy=one.remedy,
+                silent_since=one.silent_since,
+            )
+            for name, one in self._contacts.items()
+            if one.refs
+        ]
+
+    def number_there(self, attempt: Attempt) -> str:
+        """What people over there call one that is not over; empty where it has not been seen there."""
+        contact = self._contacts.get(attempt.backend)
+        seen = None if contact is None else contact.seen.get(attempt.key)
+        return "" if seen is None else seen.number
 
     def close(self) -> None:
         """Leave. What was handed over goes on."""
@@ -311,7 +345,7 @@ class Away:
     def _came(self, contact: Contact, found: Findings) -> None:
         contact.is_asking = False
         had_trouble = contact.trouble
-        contact.heard(found)
+        contact.heard(found, self._clock())
         is_news = contact.trouble != had_trouble
         if contact.trouble and is_news:
             self._hand.events.append(Trouble(contact.trouble))
@@ -323,6 +357,9 @@ class Away:
         self._hand.ask_for_turn()
         if found.bug is not None and is_news:  # a daemon in which bugs fall again and again would end
             raise found.bug
+
+    def _since(self, moment: float) -> str:
+        return show_duration(self._clock() - moment)
 
     def _aside(self, name: str) -> Aside:
         if name not in self._asides:

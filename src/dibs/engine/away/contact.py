@@ -21,7 +21,21 @@ class Elsewhere:
     place: Place  # what its machines see of our files
     most: int  # attempts that it has at once
     every: float  # seconds between two rounds
+    earlier: tuple[Place, ...] = ()  # what its machines saw under earlier settings; attempts of then are there
+    root_setting: str = ""  # the setting that says where `place` is
+    make_ready: Callable[[], None] = lambda: None  # before something is put there; DibsError where it is not it
     is_wanted: bool = False  # somebody has set it up, so people want to see it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """How another system that has attempts of ours answers."""
+
+    name: str
+    attempts: int
+    trouble: str  # empty: it does
+    remedy: str
+    silent_since: float | None  # seconds since the epoch
 
 
 @dataclass(slots=True)
@@ -33,9 +47,12 @@ class Contact:
     refs: dict[Key, AttemptRef] = field(default_factory=dict)
     unsubmitted: set[Key] = field(default_factory=set)
     stopping: dict[Key, bool] = field(default_factory=dict)  # whose end was asked for; True: at once
+    asked_at: dict[Key, float] = field(default_factory=dict)  # when it was; seconds since the epoch
     seen: dict[Key, Observed] = field(default_factory=dict)
     put_off: dict[Key, str] = field(default_factory=dict)  # why it was not taken yet
     trouble: str = ""  # a sentence, while nobody answers
+    remedy: str = ""  # what helps against it
+    silent_since: float | None = None  # seconds since the epoch
     findings: list[Findings] = field(default_factory=list)  # for the next turn
     is_asking: bool = False
     was_used: bool = False
@@ -62,7 +79,7 @@ class Contact:
     def drop(self, key: Key) -> None:
         self.refs.pop(key, None)
         self.unsubmitted.discard(key)
-        for book in (self.stopping, self.seen, self.put_off):
+        for book in (self.stopping, self.asked_at, self.seen, self.put_off):
             book.pop(key, None)
 
     def agree_with(self, open_ones: Iterable[Open]) -> None:
@@ -101,13 +118,23 @@ class Contact:
             # Nothing is known over there of what was never accepted.
             observe=[ref for key, ref in self.refs.items() if key not in self.unsubmitted or key in self.stopping],
             environments={path: environments(key) for key, path in paths.items() if path != environments(key)},
+            root_setting=self.elsewhere.root_setting,
+            make_ready=self.elsewhere.make_ready,
         )
 
-    def heard(self, findings: Findings) -> None:
+    def end(self, key: Key, now: float, *, insists: bool = False) -> None:
+        """Somebody wants its end."""
+        self.stopping[key] = self.stopping.get(key, False) or insists
+        self.asked_at.setdefault(key, now)
+
+    def heard(self, findings: Findings, now: float) -> None:
         """Who was accepted is not given again; who was refused, is put off or stands elsewhere by now waits for
         the next turn, which records it."""
         keys = {ref: key for key, ref in self.refs.items()}
         self.trouble = findings.trouble.message if findings.trouble is not None else ""
+        self.remedy = findings.trouble.remedy if findings.trouble is not None else ""
+        if not self.trouble or self.silent_since is None:
+            self.silent_since = now if self.trouble else None
         for ref in findings.submitted.accepted:
             if ref in keys:
                 self.unsubmitted.discard(keys[ref])
@@ -117,6 +144,11 @@ class Contact:
             if ref in keys:
                 self.put_off[keys[ref]] = why
         self.findings.append(findings)
+
+    @property
+    def whole_trouble(self) -> str:
+        """Why nobody answers, and what helps; empty where somebody does."""
+        return f"{self.trouble}; {self.remedy}" if self.remedy else self.trouble
 
     @property
     def must_hurry(self) -> bool:

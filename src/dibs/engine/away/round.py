@@ -2,9 +2,10 @@
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dibs.backends.disks import cannot_write, said
 from dibs.backends.protocol import AttemptRef, Backend, Observed, Phase, Submission, Submitted
 from dibs.errors import DibsError
 
@@ -18,6 +19,8 @@ class Errand:
     submit: Sequence[Submission] = ()
     observe: Sequence[AttemptRef] = ()
     environments: Mapping[str, str] = field(default_factory=dict)  # files to be there, each a copy of another
+    root_setting: str = ""  # the setting that says where they are
+    make_ready: Callable[[], None] = lambda: None  # before they are put there
 
 
 @dataclass(slots=True)
@@ -44,7 +47,9 @@ def run_errand(backend: Backend, errand: Errand) -> Findings:
     except DibsError as error:
         found.trouble = error
     except OSError as error:
-        found.trouble = DibsError(f"cannot write for the other system: {error}", remedy="`df -h` shows the disks")
+        where = f" ({error.filename})" if error.filename else ""
+        sentence = f"cannot write for the other system: {said(error)}{where}"
+        found.trouble = DibsError(sentence, remedy="`df -h` shows the disks")
     except Exception as error:
         found.bug = error
         found.trouble = DibsError(f"cannot go on over there: {error!r}", remedy="the daemon's log has more")
@@ -53,15 +58,38 @@ def run_errand(backend: Backend, errand: Errand) -> Findings:
 
 def _submit(backend: Backend, errand: Errand) -> Submitted:
     """All whose environment can be brought; the others keep nobody waiting."""
+    try:
+        errand.make_ready()
+    except DibsError as error:
+        # A file system that is not mounted: nothing is put in its place, and those that run are looked at as ever.
+        why_not = f"{error.message}; {error.remedy}" if error.remedy else error.message
+        return Submitted(put_off={one.ref: why_not for one in errand.submit})
     faults: dict[str, str] = {}
     for target, source in errand.environments.items():
         try:
             _bring(source, target)
         except OSError as error:
-            faults[target] = f"cannot bring its environment: {error}"
+            is_ours = error.filename == source
+            fault = f"{said(error)} ({source})" if is_ours else _cannot_write(error, target, errand)
+            faults[target] = f"cannot bring its environment: {fault}"
     late = {one.ref: why for one in errand.submit if (why := faults.get(one.spec["environment"]))}
-    submitted = backend.submit([one for one in errand.submit if one.ref not in late])
+    ready = [one for one in errand.submit if one.ref not in late]
+    for one in ready:
+        _make_folder_for_output(one)
+    submitted = backend.submit(ready)
     return replace(submitted, put_off={**submitted.put_off, **late})
+
+
+def _cannot_write(error: OSError, target: str, errand: Errand) -> str:
+    return cannot_write(error, os.path.dirname(target), errand.root_setting)
+
+
+def _make_folder_for_output(one: Submission) -> None:
+    """Of `-o`. Here and not on the loop: it may be on a network that does not answer. Its own start tells of a
+    folder that is missing."""
+    with contextlib.suppress(OSError):
+        if (where := os.path.dirname(one.spec["stdout"])) != one.ref.folder:
+            os.makedirs(where, exist_ok=True)
 
 
 def _bring(source: str, target: str) -> None:

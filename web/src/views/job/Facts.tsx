@@ -25,6 +25,7 @@ export function Facts({ job }: { job: WholeJob }) {
           <code>{job.workdir}</code>
         </Fact>
         {job.on && <Fact word="on">{on(job)}</Fact>}
+        {last?.backend_job && <Fact word={last.backend}>{last.backend_job}</Fact>}
         {job.node && <Fact word="node">{job.node}</Fact>}
         {(job.gpus.length > 0 || job.node_gpus) && <Fact word="GPU">{job.node_gpus.replaceAll(",", ", ") || job.gpus.join(", ")}</Fact>}
         {pid ? <Fact word="pid">{pid}</Fact> : null}
