@@ -176,6 +176,10 @@ class FakeBackend:
         run.watchers.append(when_done)
         return True
 
+    def heard(self, attempt: Attempt) -> Facts | None:
+        facts = self._machine.facts(attempt.folder)
+        return facts if facts.is_told else None
+
     def observe(self, attempt: Attempt) -> Facts:
         return self._machine.facts(attempt.folder)
 

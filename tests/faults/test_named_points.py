@@ -30,3 +30,15 @@ def test_a_kill_at_this_point_at_every_start_still_comes_to_an_end(world: World,
 
     assert status == 0
     assert campaign.complaints() == []
+
+
+@pytest.mark.parametrize("point", ["after-lease", "after-intent", "after-launch"])
+def test_a_kill_between_short_jobs_that_are_recorded_ahead(world: World, point: str) -> None:
+    campaign = Campaign(world, jobs=60, seconds=0, gpus=1)
+
+    for times in (2, 5, 9, 12):
+        campaign.start(env={"DIBS_FAULT": f"{point}:{times}"}).wait()
+    status = campaign.finish()
+
+    assert status == 0
+    assert campaign.complaints() == []

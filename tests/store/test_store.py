@@ -321,3 +321,15 @@ def test_a_list_writes_no_page_for_the_readers_of_a_queue(path):
 
     assert not names & {"jobs_turn", "jobs_state", "jobs_ended", "job_added", "job_changed", "job_removed"}
     store.close()
+
+
+def test_a_list_writes_over_its_log_before_it_has_grown_much(path):
+    store = Store(path)
+    store.be_a_list()
+
+    for turn in range(40):
+        submit(store, *(f"train {turn} {number} {'x' * 4000}" for number in range(60)))
+
+    assert os.path.getsize(path) > 8 * 1024**2  # that much went through it
+    assert os.path.getsize(f"{path}-wal") < 6 * 1024**2
+    store.close()

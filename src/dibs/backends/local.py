@@ -91,6 +91,10 @@ class LocalBackend:
         self._watched.add(fd)
         return True
 
+    def heard(self, attempt: Attempt) -> Facts | None:
+        """What its shim said at the end, until somebody observes it; None where it has not said anything."""
+        return self._told.get(attempt.key)
+
     def observe(self, attempt: Attempt) -> Facts:
         """What became of an attempt: what its shim told us, or what stands in its folder."""
         return self._told.pop(attempt.key, None) or folder.facts(attempt.folder)

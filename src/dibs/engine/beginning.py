@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from dibs.engine.ahead import Ahead
 from dibs.engine.cards import Cards
 from dibs.engine.following import Following, kind_of
-from dibs.engine.hand import Hand, Observer, Open
+from dibs.engine.hand import Hand, Key, Observer, Open
 from dibs.engine.keeper import Keeper
 from dibs.engine.outlook import Outlook
 from dibs.engine.place import Place
@@ -21,6 +22,7 @@ from dibs.policy.turns import served_after
 from dibs.store.store import Store
 
 _LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
+_MOST_AHEAD = 16  # whose start is recorded before there is a place for them
 _LOOK_AT_FREE = 1.0  # seconds between two looks at who else holds cards, where some are left to others
 
 
@@ -36,15 +38,18 @@ class Beginning:
         keeper: Keeper,
         place: Place,
         outlook: Outlook,
+        ahead: Ahead,
         reach: Callable[[str], None],
     ) -> None:
         self.observer: Observer
+        self.looks_ahead = False  # a run's list does
         self._hand = hand
         self._store = store
         self._cards = cards
         self._keeper = keeper
         self._place = place
         self._outlook = outlook
+        self._ahead = ahead
         self._reach = reach
         self._following = Following(hand, cards)
         self._last_reason: tuple[JobId, Reason] | None = None
@@ -53,23 +58,35 @@ class Beginning:
         """Make a plan before anything else starts."""
         self._following.forget()
 
-    def begin(self, left: Sequence[Open], paused: Mapping[str, str], now: float, *, may_begin: bool) -> list[Open]:
-        """Decide, take the leases, record the intents. Others may be faster: then decide again without them."""
+    def step_in(self, done: Sequence[Key], paused: Mapping[str, str], now: float) -> dict[Key, Open]:
+        """Start those whose start was recorded ahead, now that these are done; who took whose place.
+
+        Before the turn of the store that records it, and only if that turn would decide the same.
+        """
+        last = self._ahead.next[-1].job if self._ahead.next else None
+        if last is None or not self._following.holds(paused, now) or not self._following.comes_first(last, now):
+            return {}
+        return self._ahead.step_in(done, now)
+
+    def begin(
+        self,
+        left: Sequence[Open],
+        stepped: Mapping[Key, Open],
+        paused: Mapping[str, str],
+        now: float,
+        *,
+        may_begin: bool,
+    ) -> list[Open]:
+        """Decide, take the leases, record the intents. Others may be faster: then decide again without them.
+
+        `stepped` are those who have taken places of some that left.
+        """
         begun: list[Open] = []
-        if not may_begin:
-            self._following.forget()
+        if may_begin and self._go_on(left, stepped, paused, now, begun):
             return begun
-        for job, claims in self._following.followers(left, paused, now):
-            one = self._take(job, claims, now)
-            if one is None:
-                break
-            begun.append(one)
-        else:
-            if begun:
-                self._following.go_on(begun)
-                return begun
         self._following.forget()
-        if not self._hand.waiting.count:
+        self._ahead.give_back()
+        if not may_begin or not self._hand.waiting.count:
             return begun
         while True:
             snapshot = self._outlook.snapshot(now, paused)
@@ -92,12 +109,52 @@ class Beginning:
             self._wait_with(stuck, plan.reasons[stuck.id], snapshot.lessons, now)
         return begun
 
+    def _go_on(
+        self,
+        left: Sequence[Open],
+        stepped: Mapping[Key, Open],
+        paused: Mapping[str, str],
+        now: float,
+        begun: list[Open],
+    ) -> bool:
+        """Give the places of those that left to the next of their kind; False where a plan must be made."""
+        places = [one.attempt.claims for one in left if one.attempt.key not in stepped]
+        if places and self._ahead.next:
+            return False  # they were kept from stepping in
+        more = _MOST_AHEAD if self.looks_ahead else 1
+        first = self._following.followers(left, len(places), paused, now, more=more)
+        if not first:
+            return False
+        for job, claims in zip(first, places, strict=False):
+            one = self._take(job, claims, now)
+            if one is None:
+                return False
+            begun.append(one)
+        self._following.go_on([*stepped.values(), *begun])
+        if self.looks_ahead:
+            for job in first[len(places) :][: self._ahead.room()]:
+                attempt = self._attempt(job, self._ahead.place, now)
+                self._ahead.next.append(self._record(job, attempt))
+        return True
+
     def _take(self, job: Job, claims: tuple[Claim, ...], now: float) -> Open | None:
         """Lease the cards and record the intent; None when somebody else was faster."""
-        number = job.attempts + 1
         if job.request.on:
-            return self._take_away(job, number, now)
-        attempt = Attempt(
+            return self._take_away(job, job.attempts + 1, now)
+        attempt = self._attempt(job, claims, now)
+        if busy := self._keeper.take(job, attempt):
+            self._cards.taken_by_others(claims, busy)
+            return None
+        self._reach("after-lease")
+        one = self._hand.open[attempt.key] = self._record(job, attempt)
+        self._cards.book(attempt, job)
+        self._hand.served = served_after(self._hand.served, job)
+        self.observer.started(one.job, attempt)
+        return one
+
+    def _attempt(self, job: Job, claims: tuple[Claim, ...], now: float) -> Attempt:
+        number = job.attempts + 1
+        return Attempt(
             job=job.id,
             number=number,
             claims=claims,
@@ -105,19 +162,13 @@ class Beginning:
             opened_at=now,
             folder=self._place.attempt_folder(job.id, number),
         )
-        if busy := self._keeper.take(job, attempt):
-            self._cards.taken_by_others(claims, busy)
-            return None
-        self._reach("after-lease")
+
+    def _record(self, job: Job, attempt: Attempt) -> Open:
+        """From now on it may have been started, and does not wait any more."""
         self._store.open_attempt(attempt)
         self._hand.waiting.remove(job)
-        running = changed(job, state=State.RUNNING, attempts=number, tries=job.tries + 1)
-        one = Open(running, attempt, is_ours=True)
-        self._hand.open[attempt.key] = one
-        self._cards.book(attempt, job)
-        self._hand.served = served_after(self._hand.served, job)
-        self.observer.started(running, attempt)
-        return one
+        running = changed(job, state=State.RUNNING, attempts=attempt.number, tries=job.tries + 1)
+        return Open(running, attempt, is_ours=True)
 
     def _take_away(self, job: Job, number: int, now: float) -> Open:
         """Record that it is handed to another system. The cards are that one's to give."""

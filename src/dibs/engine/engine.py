@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dibs.backends.local import LocalBackend
+from dibs.engine.ahead import Ahead
 from dibs.engine.beginning import Beginning
 from dibs.engine.cards import Cards
 from dibs.engine.hand import Hand, Key, Nobody, Observer, Open
@@ -92,15 +93,6 @@ class Engine:
             most_without_gpu=most_without_gpu,
             ticks=ticks,
         )
-        self._beginning = Beginning(
-            hand=self.hand,
-            store=store,
-            cards=cards,
-            keeper=self._keeper,
-            place=place,
-            outlook=self.outlook,
-            reach=reach,
-        )
         self.launching = Launching(
             hand=self.hand,
             place=place,
@@ -108,6 +100,25 @@ class Engine:
             keeper=self._keeper,
             cards=cards,
             results=results,
+            reach=reach,
+        )
+        self._ahead = Ahead(
+            hand=self.hand,
+            store=store,
+            backend=backend,
+            cards=cards,
+            keeper=self._keeper,
+            launch=self.launching.launch,
+            reach=reach,
+        )
+        self._beginning = Beginning(
+            hand=self.hand,
+            store=store,
+            cards=cards,
+            keeper=self._keeper,
+            place=place,
+            outlook=self.outlook,
+            ahead=self._ahead,
             reach=reach,
         )
         self._settling = Settling(
@@ -129,6 +140,10 @@ class Engine:
         """Let somebody hear of everything inside the turn that records it."""
         self._observer = self._settling.observer = self._beginning.observer = observer
 
+    def look_ahead(self) -> None:
+        """Record who comes next in a place before it is free. For a run's list: nobody else changes who waits."""
+        self._beginning.looks_ahead = True
+
     def reach_out(self, make: "Callable[[Settling], Away]") -> None:
         """Let jobs run with other systems, too."""
         self.away = self.outlook.away = make(self._settling)
@@ -146,7 +161,7 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        return self.hand.waiting.count
+        return self.hand.waiting.count + len(self._ahead.next)
 
     @property
     def machine(self) -> Machine:
@@ -156,7 +171,7 @@ class Engine:
     def is_idle(self) -> bool:
         """Nothing runs, and nothing will without a new job."""
         hand = self.hand
-        return not hand.open and not hand.away and not hand.done and (self.is_draining or not hand.waiting.count)
+        return not hand.open and not hand.away and not hand.done and (self.is_draining or not self.waiting)
 
     @property
     def looks_closely(self) -> bool:
@@ -259,14 +274,15 @@ class Engine:
         if self._must_reload:
             self._reload()
         self._ring(now)
+        done, self.hand.done = list(dict.fromkeys(self.hand.done)), []
+        stepped = self._step_in(done, now)
         before = self._keep()
-        done, self.hand.done = self.hand.done, []
         try:
             with self.store.turn():
                 left = self._settle(done, now)
                 if self.away is not None:
                     self.away.settle(now)
-                begun = self._beginning.begin(left, self.paused, now, may_begin=self._may_begin)
+                begun = self._beginning.begin(left, stepped, self.paused, now, may_begin=self._may_begin)
                 self._packing.lower()
                 self._keeper.let_go_of_spares()
                 self._observer.before_commit()
@@ -305,7 +321,8 @@ class Engine:
         self.hand.ask_for_turn()
 
     def _tell_news(self) -> None:
-        events, self.hand.events = self.hand.events, []
+        events = self.hand.events + self._ahead.news
+        self.hand.events, self._ahead.news = [], []
         for event in events:
             if isinstance(event, Ended):
                 self.launching.detach(event.job.id)
@@ -368,9 +385,19 @@ class Engine:
             elif name == "away" and self.away is not None:
                 self.away.ring(now)
 
+    def _step_in(self, done: Sequence[Key], now: float) -> dict[Key, Open]:
+        """Start whose start is on disk already, in the places of these; who took whose."""
+        if not self._may_begin:
+            return {}
+        try:
+            return self._beginning.step_in(done, self.paused, now)
+        except Exception:  # a bug: what ended must not be forgotten over it
+            self.hand.done += done
+            raise
+
     def _settle(self, done: Sequence[Key], now: float) -> list[Open]:
         """Record what became of these attempts; return those that have left their places."""
-        before = [self.hand.open[key] for key in dict.fromkeys(done) if key in self.hand.open]
+        before = [self.hand.open[key] for key in done if key in self.hand.open]
         for one in before:
             self._settling.settle(one.attempt.key, now)
         return [one for one in before if one.attempt.key not in self.hand.open]
@@ -399,6 +426,7 @@ class Engine:
         return _Before(
             dict(hand.open),
             dict(hand.away),
+            self._ahead.next.copy(),
             hand.events.copy(),
             hand.false_starts.copy(),
             hand.failures,
@@ -420,6 +448,7 @@ class Engine:
         for one in before.open.values():
             self.cards.book(one.attempt, one.job)
         hand.away = before.away
+        self._ahead.next = before.ahead
         hand.done += done
         hand.unclear.difference_update(done)
         hand.events, hand.false_starts, hand.failures = before.events, before.false_starts, before.failures
@@ -458,6 +487,7 @@ class _Before:
 
     open: dict[Key, Open]
     away: dict[Key, Open]
+    ahead: list[Open]
     events: list[Event]
     false_starts: dict[JobId, tuple[int, float]]
     failures: int

@@ -4,11 +4,10 @@ While jobs of one kind fill the machine, a new plan after each of many short one
 takes the place of the one that ended. So it does, for a moment, without a plan; whatever else happens ends that.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from dibs.engine.cards import Cards
 from dibs.engine.hand import Hand, Key, Open
-from dibs.model.claims import Claim
 from dibs.model.jobs import Job
 from dibs.policy.schedule import kind_of
 from dibs.policy.snapshot import Plan, Snapshot
@@ -50,30 +49,42 @@ class Following:
     def go_on(self, begun: Sequence[Open]) -> None:
         self._begun.update(one.attempt.key for one in begun)
 
+    def holds(self, paused: Mapping[str, str], now: float) -> bool:
+        """Whether a plan made now would find the same as the last one."""
+        return (
+            self._kind is not None
+            and self._at <= now < self._at + _HOLDS
+            and self._look_around(paused) == self._surroundings
+            and not self._cards.are_unsettled
+        )
+
     def followers(
-        self, left: Sequence[Open], paused: Mapping[str, str], now: float
-    ) -> list[tuple[Job, tuple[Claim, ...]]]:
-        """Who takes the places of those that have left in this turn; nobody where a plan must tell."""
+        self, left: Sequence[Open], places: int, paused: Mapping[str, str], now: float, *, more: int
+    ) -> list[Job]:
+        """Who comes after those that have left in this turn; nobody where a plan must tell.
+
+        First those who get one of their places, then up to so many more, but at least one.
+        """
         keys = {one.attempt.key for one in left}
         # What was given in other surroundings may be no place any more: its card was drained, or has other slots.
         are_ours = keys <= self._begun
         self._begun -= keys
-        if (
-            self._kind is None
-            or not left
-            or not are_ours
-            or not self._at <= now < self._at + _HOLDS
-            or self._look_around(paused) != self._surroundings
-            or self._cards.are_unsettled
-            or any(kind_of(one.job.request) != self._kind for one in left)
-        ):
+        if not left or not are_ours or not self.holds(paused, now) or not self._are_alike(one.job for one in left):
             return []
-        first = self._hand.waiting.first(lambda _: len(left) + 1, now)
+        first = self._hand.waiting.first(lambda _: places + more, now)
         # Somebody must be left over: only then is the machine full again.
-        if len(first) <= len(left) or any(kind_of(job.request) != self._kind for job in first):
+        if len(first) <= places or not self._are_alike(first):
             return []
         self._hand.timers.setdefault("plan", self._at + _HOLDS)
-        return [(job, one.attempt.claims) for job, one in zip(first, left, strict=False)]
+        return first
+
+    def comes_first(self, job: Job, now: float) -> bool:
+        """Whether nobody who waits is more urgent or of another kind."""
+        first = self._hand.waiting.first(lambda _: 1, now)
+        return self._are_alike((job, *first)) and all(job.order < other.order for other in first)
+
+    def _are_alike(self, jobs: Iterable[Job]) -> bool:
+        return all(kind_of(job.request) == self._kind for job in jobs)
 
     def _look_around(self, paused: Mapping[str, str]) -> tuple[object, ...]:
         """Whatever else a plan looks at. Each is replaced as a whole where it changes."""

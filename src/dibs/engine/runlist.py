@@ -15,6 +15,7 @@ class RunList:
         self._engine = engine
         self._store = engine.store
         self._store.be_a_list()
+        engine.look_ahead()
 
     def capture(self, environment: dict[str, str]) -> str:
         """Keep an environment for the jobs submitted under the returned key."""

@@ -67,6 +67,8 @@ class Store:
     def be_a_list(self) -> None:
         """Do without what only the readers of a queue need: nobody pages through a run's list while it runs."""
         self._is_list = True
+        # Pages, 4 MB: the same few change again and again, and to write over a log costs half of letting it grow.
+        self._db.execute("pragma wal_autocheckpoint = 1000")
         if self._ask("select 1 from sqlite_master where name = 'job_changed'"):
             with self.turn():
                 for statement in _FOR_READERS.split(";"):
@@ -99,7 +101,7 @@ class Store:
             "insert into seen values (?, 1) on conflict do update set times = times + 1 returning times",
             (key,),
         ).fetchone()
-        if occurrence > 1 or self._has_history:
+        if self._has_history:
             row = self._db.execute(
                 f"select {JOB} from jobs where content_key = ? and occurrence = ?", (key, occurrence)
             ).fetchone()
@@ -268,19 +270,21 @@ class Store:
         """Record how an attempt ended, and whether its job is over or queued again."""
         values = (outcome.exit_code, outcome.signal, outcome.cause, text_value(outcome.message), outcome.seconds)
         self._db.execute(
-            "update attempts set ended_at = ?, exit_code = ?, signal = ?, cause = ?, message = ?, seconds = ?,"
-            " usage = ? where job = ? and number = ?",
-            (now, *values, encode_usage(usage), attempt.job, attempt.number),
+            "update attempts set opened_at = ?, ended_at = ?, exit_code = ?, signal = ?, cause = ?, message = ?,"
+            " seconds = ?, usage = ? where job = ? and number = ?",
+            (attempt.opened_at, now, *values, encode_usage(usage), attempt.job, attempt.number),
         )
         state = outcome.state if retry_at is None else State.QUEUED
         self._db.execute(
-            "update jobs set state = ?, tries = tries - ?, not_before = ?, ended_at = ?, exit_code = ?,"
-            " signal = ?, cause = ?, message = ?, seconds = ? where id = ?",
+            "update jobs set state = ?, tries = tries - ?, not_before = ?, started_at = coalesce(?, started_at),"
+            " ended_at = ?, exit_code = ?, signal = ?, cause = ?, message = ?, seconds = ? where id = ?",
             (
                 state,
                 # It ended because we asked it to, or because of its neighbours: that try does not count.
                 outcome.checkpointed or outcome.tried_alone,
                 retry_at,
+                # What was recorded ahead began a little later than it was said to.
+                None if attempt.backend else attempt.opened_at,
                 now if retry_at is None else None,
                 *values,
                 attempt.job,
