@@ -1,5 +1,6 @@
 """How many jobs of `true` a second, on four slots."""
 
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -45,11 +46,12 @@ def measure(tools: Sequence[Tool], scratch: Scratch, *, jobs: int, rounds: int, 
     failures: dict[str, str] = {}
     for turn in range(rounds + 1):
         count = jobs if turn else 20  # round 0 is not counted: caches, and what Python compiles once
-        for entrant in entrants:
+        for entrant in entrants if turn % 2 else reversed(entrants):  # nobody always comes after the same one
             name = entrant.tool.name
             if name in failures:
                 continue
             folder = scratch.folder()
+            os.sync()  # what the one before wrote is not this one's burden
             try:
                 seconds = run_list(entrant.tool, entrant.jobs(count, folder), SLOTS, folder, 60 + count / 20)
             except ToolFailed as error:
@@ -77,7 +79,7 @@ def measure(tools: Sequence[Tool], scratch: Scratch, *, jobs: int, rounds: int, 
         targets=[_target(*promise, rates) for promise in PROMISES],
         notes=[
             f"One fdatasync on this disk: {sync_before * 1e3:.2f} ms before, {sync_after * 1e3:.2f} ms after.",
-            "A ratio is the median over the rounds of both rates in the same round.",
+            "A ratio is the median over the rounds of both rates in the same round; every other round goes backwards.",
             f"xargs is `xargs -P4 -I{{}} bash -c {{}}`. {SEED} gives lines to `/bin/sh`; where that is dash, a job"
             " of `true` costs it half as much, so that both shells are measured for both.",
             "task-spooler runs with `-n`, its cheapest way; submitting is part of its time.",

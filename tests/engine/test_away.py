@@ -493,7 +493,8 @@ def test_who_asks_does_not_wait_for_ever(world: AwayWorld):
     away = world.engine.away
 
     async def ask() -> list[str]:
-        return await away.check([a_wish("train", on="slurm"), a_wish("train", on="slurm", gpus=2)], seconds=0.05)
+        wishes = [a_wish("train", on="slurm"), a_wish("train", on="slurm", gpus=2)]
+        return await away.asking.check(wishes, seconds=0.05)
 
     (note,) = asyncio.run(ask())  # the other thread hangs in a file system
     assert note == "Slurm has not answered yet; it waits here until somebody answers"
@@ -503,11 +504,11 @@ def test_those_who_ask_for_the_nodes_share_one_look(world: AwayWorld):
     away = world.engine.away
 
     async def ask() -> list[object]:
-        waiting = [asyncio.ensure_future(away.nodes("slurm", seconds)) for seconds in (0.01, 60.0)]
+        waiting = [asyncio.ensure_future(away.asking.nodes("slurm", seconds)) for seconds in (0.01, 60.0)]
         (silent,) = await asyncio.gather(waiting[0], return_exceptions=True)
         (look,) = world.beside
         look()
-        return [silent, await waiting[1], await away.nodes("slurm", 60.0)]
+        return [silent, await waiting[1], await away.asking.nodes("slurm", 60.0)]
 
     silent, found, again = asyncio.run(ask())
     assert isinstance(silent, BackendSilent)
@@ -515,4 +516,4 @@ def test_those_who_ask_for_the_nodes_share_one_look(world: AwayWorld):
 
 
 def test_a_backend_that_this_daemon_does_not_know_is_asked_nothing(world: AwayWorld):
-    assert asyncio.run(world.engine.away.check([a_wish("train", on="ray")])) == []
+    assert asyncio.run(world.engine.away.asking.check([a_wish("train", on="ray")])) == []

@@ -68,7 +68,7 @@ def acts_routes(desk: Desk) -> APIRouter:
         """Ask for something else, or for another place in the queue, before it starts."""
         wishes = {key: value for key, value in body.items() if key not in _PLACES}
         if wishes:
-            await desk.away.check([_with_wishes(desk, number, wishes)])
+            await desk.away.asking.check([_with_wishes(desk, number, wishes)])
         request = _with_wishes(desk, number, wishes) if wishes else None  # others may have changed it meanwhile
         before = body.get("before")
         if before is not None and body.get("top"):

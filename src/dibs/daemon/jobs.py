@@ -104,7 +104,7 @@ def jobs_routes(desk: Desk) -> APIRouter:
         requests = requests_of(body["jobs"], defaults, environment, desk.default_backend)
         # Who repeats a call hears what was said then, whatever another system thinks of it by now.
         is_known = desk.queue.is_known(body["key"], requests)
-        notes = [] if is_known else await desk.away.check(requests)
+        notes = [] if is_known else await desk.away.asking.check(requests)
         added = desk.queue.add(
             Submission(
                 key=body["key"],
@@ -123,7 +123,7 @@ def jobs_routes(desk: Desk) -> APIRouter:
         environment, defaults = ground_of(desk, body)
         requests = requests_of(body["jobs"], defaults, environment, desk.default_backend)
         prospects = desk.queue.check(requests)
-        await desk.away.check(requests)
+        await desk.away.asking.check(requests)
         return Answer(
             {
                 "prospects": [

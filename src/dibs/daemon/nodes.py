@@ -31,7 +31,7 @@ def nodes_routes(desk: Desk) -> APIRouter:
             )
         if not desk.away.knows(on):
             raise BackendMissing(f"cannot show the nodes of {on[:60]!r}: dibs knows no backend of that name")
-        return Answer({"backends": [_object(desk, on, await desk.away.nodes(on, _PATIENCE))]})
+        return Answer({"backends": [_object(desk, on, await desk.away.asking.nodes(on, _PATIENCE))]})
 
     return routes
 
@@ -41,7 +41,7 @@ async def known_nodes(desk: Desk) -> dict[str, tuple[Node, ...]]:
     found: dict[str, tuple[Node, ...]] = {}
     for name in desk.away.names:
         try:
-            found[name] = await desk.away.nodes(name, _AT_ONCE)
+            found[name] = await desk.away.asking.nodes(name, _AT_ONCE)
         except DibsError:
             continue  # what nobody tells is not counted
     return found
@@ -49,7 +49,7 @@ async def known_nodes(desk: Desk) -> dict[str, tuple[Node, ...]]:
 
 async def _backend(desk: Desk, name: str) -> dict[str, Any]:
     try:
-        return _object(desk, name, await desk.away.nodes(name, _PATIENCE))
+        return _object(desk, name, await desk.away.asking.nodes(name, _PATIENCE))
     except DibsError as error:
         return {"name": name, "trouble": error.message, "remedy": error.remedy, "nodes": []}
 

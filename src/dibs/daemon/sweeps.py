@@ -39,7 +39,7 @@ def sweeps_routes(desk: Desk) -> APIRouter:
         """Begin a sweep. It is durable when its number comes back."""
         new = _new(desk, body)
         if not desk.sweeping.is_known(new.key):
-            await desk.away.check([new.request])
+            await desk.away.asking.check([new.request])
         added = desk.sweeping.add(new)
         desk.news.came()
         answer = {"id": added.id, "is_new": added.is_new, "size": added.size}
@@ -51,7 +51,7 @@ def sweeps_routes(desk: Desk) -> APIRouter:
     async def check(body: Annotated[models.CheckSweep, Body()]) -> Response:
         """How many trials a sweep would have, and its first commands. Nothing is stored."""
         new = _new(desk, body)
-        await desk.away.check([new.request])
+        await desk.away.asking.check([new.request])
         found = await desk.sweeping.check(new)
         return Answer({"size": found.size, "commands": found.commands, "left_out": found.left_out})
 

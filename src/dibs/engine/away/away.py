@@ -5,25 +5,24 @@ seconds, with everything there is to say and to hear. Whatever a round finds is 
 crash loses of it, the next round finds again.
 """
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
 
-from dibs.backends.protocol import AttemptRef, Node, Observed, Phase, Wanted
-from dibs.engine.away.contact import Contact, Elsewhere, Standing, wanted_by
+from dibs.backends.protocol import AttemptRef, Observed, Phase
+from dibs.engine.away.asking import Aside, Asides, Asking
+from dibs.engine.away.contact import Contact, Elsewhere, Standing
 from dibs.engine.away.homes import Homes
 from dibs.engine.away.round import Findings, remove, run_errand
 from dibs.engine.hand import Hand, Key, Observer, Open
 from dibs.engine.place import Place
 from dibs.engine.results import Results
 from dibs.engine.settling import Settling
-from dibs.errors import BackendSilent, StoreUnusable
+from dibs.errors import StoreUnusable
 from dibs.model.events import Started, Trouble
-from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Request, State
+from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
 from dibs.model.reasons import Reason
 from dibs.model.units import show_duration
 from dibs.policy.settle import outcome_of
@@ -31,18 +30,8 @@ from dibs.store.store import Store
 
 _GATHER = 0.2  # seconds until the next round after something new: an array comes in many pieces
 _HURRY = 0.05  # seconds until the next round where the last one did not get through
-_NODES_COUNT = 5.0  # seconds for which a look at the nodes is good
 _FAR = 60 * 86400.0  # seconds
-_PATIENCE = 20.0  # seconds; longer than a command over there is given, shorter than a client waits for us
-_AGAIN = "try again in a moment"
 _AVOIDED = (Cause.LOST, Cause.GPU_FAULT, Cause.START_ERROR)  # after these the next attempt goes elsewhere
-
-
-class Aside(Protocol):
-    """A thread beside the loop (engine/aside.py)."""
-
-    def __call__(self, work: Callable[[], Any], done: Callable[[Any], Any]) -> bool: ...
-    def stop(self) -> None: ...
 
 
 class Away:
@@ -70,12 +59,10 @@ class Away:
         self._place = place
         self._mark = mark
         self._contacts = {name: Contact(elsewhere, mark) for name, elsewhere in places.items()}
-        self._make_aside = make_aside
-        self._asides: dict[str, Aside] = {}
+        self._asides = Asides(make_aside)
+        self.asking = Asking(places, self._asides, clock)
         self._reach = reach
         self._clock = clock
-        self._nodes: dict[str, tuple[float, tuple[Node, ...]]] = {}
-        self._looks: dict[str, asyncio.Future[Any]] = {}  # at the nodes, the last of each
 
     # -- what the engine asks --------------------------------------------------------------------------
 
@@ -115,7 +102,7 @@ class Away:
             place = contact.elsewhere.place
             if keys and place.root != self._place.root:
                 paths = [place.environment_path(key) for key in keys]
-                self._aside(name)(partial(remove, paths), lambda _: None)
+                self._asides.of(name)(partial(remove, paths), lambda _: None)
 
     def come_back(self, one: Open) -> None:
         """An attempt of an earlier life. Whether it was handed over then, the first round finds out."""
@@ -229,69 +216,7 @@ class Away:
 
     def close(self) -> None:
         """Leave. What was handed over goes on."""
-        for aside in self._asides.values():
-            aside.stop()
-
-    # -- what people ask -------------------------------------------------------------------------------
-
-    async def nodes(self, name: str, seconds: float) -> tuple[Node, ...]:
-        """The machines of a backend; a look counts for some seconds, and who asks meanwhile shares it."""
-        known = self._nodes.get(name)
-        if known is not None and 0 <= self._clock() - known[0] < _NODES_COUNT:
-            return known[1]
-        look = self._looks.get(name)
-        if look is None or look.done():
-            look = self._looks[name] = self._ask(name, self._contacts[name].elsewhere.backend.nodes)
-        found = tuple(await self._answer(name, look, seconds))
-        self._nodes[name] = (self._clock(), found)
-        return found
-
-    async def check(self, requests: Iterable[Request], seconds: float = _PATIENCE) -> list[str]:
-        """Raise for what a backend would never take; sentences for what it cannot be asked about now.
-
-        One that this daemon does not know is for the queue to refuse.
-        """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        seen: set[tuple[str, Wanted]] = set()
-        for request in requests:
-            if not request.on or (contact := self._contacts.get(request.on)) is None:
-                continue
-            wanted = wanted_by(request)
-            if (request.on, wanted) in seen:
-                continue
-            seen.add((request.on, wanted))
-            answer = self._ask(request.on, partial(contact.elsewhere.backend.check, wanted))
-            try:
-                await self._answer(request.on, answer, until - loop.time())
-            except BackendSilent as error:
-                return [f"{error.message}; it waits here until somebody answers"]
-        return []
-
-    def _ask(self, name: str, question: Callable[[], Any]) -> "asyncio.Future[Any]":
-        """What somebody over there says, or the error that it is, once it comes."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def ask() -> Any:
-            try:
-                return question()
-            except Exception as error:  # raised where somebody waits for the answer
-                return error
-
-        if not self._aside(name)(ask, answer.set_result):
-            answer.set_result(BackendSilent("cannot ask: there can be no more threads now", remedy=_AGAIN))
-        return answer
-
-    async def _answer(self, name: str, answer: "asyncio.Future[Any]", seconds: float) -> Any:
-        """What was said within these seconds; raises what is no answer. Whoever goes takes nobody else's."""
-        try:
-            found = await asyncio.wait_for(asyncio.shield(answer), seconds)
-        except TimeoutError:
-            title = self._contacts[name].elsewhere.title
-            raise BackendSilent(f"{title} has not answered yet", remedy=_AGAIN) from None
-        if isinstance(found, Exception):
-            raise found
-        return found
+        self._asides.stop()
 
     # -- rounds ----------------------------------------------------------------------------------------
 
@@ -336,7 +261,7 @@ class Away:
         backend = contact.elsewhere.backend
         if errand.submit:
             self._reach("before-submit")
-        contact.is_asking = self._aside(name)(
+        contact.is_asking = self._asides.of(name)(
             lambda: run_errand(backend, errand), lambda found: self._came(contact, found)
         )
         if contact.is_asking:  # otherwise there can be no thread now
@@ -360,11 +285,6 @@ class Away:
 
     def _since(self, moment: float) -> str:
         return show_duration(self._clock() - moment)
-
-    def _aside(self, name: str) -> Aside:
-        if name not in self._asides:
-            self._asides[name] = self._make_aside()
-        return self._asides[name]
 
     def _avoided(self, one: Open) -> tuple[str, ...]:
         """The node on which the attempt before failed, where that was the node's fault perhaps."""
