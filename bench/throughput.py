@@ -79,7 +79,8 @@ def measure(tools: Sequence[Tool], scratch: Scratch, *, jobs: int, rounds: int, 
         targets=[_target(*promise, rates) for promise in PROMISES],
         notes=[
             f"One fdatasync on this disk: {sync_before * 1e3:.2f} ms before, {sync_after * 1e3:.2f} ms after.",
-            "A ratio is the median over the rounds of both rates in the same round; every other round goes backwards.",
+            "A ratio is the median over the rounds of both rates in the same round."
+            " Every other round goes backwards.",
             f"xargs is `xargs -P4 -I{{}} bash -c {{}}`. {SEED} gives lines to `/bin/sh`; where that is dash, a job"
             " of `true` costs it half as much, so that both shells are measured for both.",
             "task-spooler runs with `-n`, its cheapest way; submitting is part of its time.",
