@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -17,6 +17,7 @@ from dibs.errors import StoreUnusable
 from dibs.model.jobs import Cause, Outcome, State
 from engine.away_world import AwayWorld
 from engine.queue_world import a_wish
+from engine.test_any_history import HISTORIES
 from engine.world import Died, a_pool
 
 POINTS = ["after-commit", "after-intent", "before-submit", "after-submit"]
@@ -152,13 +153,7 @@ class AnyAwayHistory(RuleBasedStateMachine):
         self.no_job_starts_more_often_than_its_owner_said()
 
 
-AnyAwayHistory.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
-    deadline=None,
-    report_multiple_bugs=False,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+AnyAwayHistory.TestCase.settings = settings(HISTORIES, stateful_step_count=40)
 
 
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")

@@ -24,6 +24,14 @@ REQUESTS = st.builds(
     priority=st.sampled_from([0, 0, 1]),
 )
 
+HISTORIES = settings(
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
 
 class AnyHistory(RuleBasedStateMachine):
     """One machine, one store, engine after engine."""
@@ -132,13 +140,7 @@ class AnyHistory(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-AnyHistory.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=30,
-    deadline=None,
-    report_multiple_bugs=False,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+AnyHistory.TestCase.settings = HISTORIES
 
 
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")

@@ -1,14 +1,14 @@
 """Any history of a queue, with people who change their minds and crashes anywhere: the promise holds."""
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from dibs.errors import BadInput, Conflict, StoreUnusable
 from dibs.model.jobs import ArrayTask, JobId, State
 from engine.queue_world import QueueWorld, a_wish
-from engine.test_any_history import AnyHistory
+from engine.test_any_history import HISTORIES, AnyHistory
 
 WISHES = st.builds(
     a_wish,
@@ -137,13 +137,7 @@ class AnyQueueHistory(AnyHistory):
             world.run_out()
 
 
-AnyQueueHistory.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
-    deadline=None,
-    report_multiple_bugs=False,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+AnyQueueHistory.TestCase.settings = settings(HISTORIES, stateful_step_count=40)
 
 
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")

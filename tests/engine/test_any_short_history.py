@@ -1,11 +1,10 @@
 """Any history of short jobs of one kind in the slots of a card, whose starts are recorded ahead."""
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from engine.test_any_history import AnyHistory
+from engine.test_any_history import HISTORIES, AnyHistory
 from engine.world import Died, a_request
 
 ALIKE = st.builds(a_request, retries=st.sampled_from([0, 0, 1]), priority=st.sampled_from([0, 0, 0, 0, 1]))
@@ -46,13 +45,7 @@ class AnyShortHistory(AnyHistory):
         self.world.dies_at = ""
 
 
-AnyShortHistory.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=30,
-    deadline=None,
-    report_multiple_bugs=False,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+AnyShortHistory.TestCase.settings = HISTORIES
 
 
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")

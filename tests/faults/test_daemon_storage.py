@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from faults.refusing import needs_strace, refusing
-from stories.outside import NOBODY, Running, World, needs_root, open_store, wait_until
+from stories.outside import NOBODY, Running, World, fill, needs_root, open_store, wait_until
 
 HELD = "touch up-$DIBS_JOB_ID; until test -e go; do sleep 0.02; done"
 
@@ -27,18 +27,6 @@ def disk(world: World) -> Iterator[Path]:
     yield place
     world.clean_up()
     subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def _fill(disk: Path) -> Path:
-    ballast = disk / "ballast"
-    with ballast.open("ab", buffering=0) as file:
-        for size in (1 << 20, 1 << 12, 1):
-            try:
-                while file.write(b"x" * size) == size:
-                    pass
-            except OSError:
-                continue
-    return ballast
 
 
 def _is_whole(world: World) -> None:
@@ -56,7 +44,7 @@ def test_on_a_full_disk_an_add_is_refused_in_a_sentence_and_the_next_one_is_take
     daemon = world.run_daemon()
     before = world.add("--hold", "--", "true")
 
-    ballast = _fill(disk)
+    ballast = fill(disk)
     refused = [world.dibs("add", "--", world.ledger.job("refused")) for _ in range(3)]
     listed = world.dibs("ls", "--json")
     ballast.unlink()
@@ -86,7 +74,7 @@ def test_jobs_wait_while_the_disk_is_full_and_start_by_themselves_when_there_is_
     world.add("-f", "jobs.txt")
     wait_until(lambda: len(list(world.folder.glob("up-*"))) == 2)
 
-    ballast = _fill(disk)
+    ballast = fill(disk)
     world.write("go", "")
     wait_until(lambda: "disk" in daemon.stderr.split("listens at")[1], show=lambda: daemon.stderr)
     answered = world.dibs("ls")
@@ -111,7 +99,7 @@ def test_an_exit_code_survives_a_full_disk_and_a_killed_daemon(world: World, dis
     job = world.add("--", f"{HELD}; head -c 3000000 /dev/zero; exit 9")
     wait_until(lambda: (world.folder / f"up-{job}").exists())
 
-    ballast = _fill(disk)
+    ballast = fill(disk)
     daemon.kill()
     world.write("go", "")
     wait_until(lambda: not world.processes(), show=world.processes)
@@ -131,7 +119,7 @@ def test_a_daemon_that_finds_no_room_says_so_and_harms_nothing(world: World, dis
     job = world.add("--hold", "--", world.ledger.job("held"))
     world.dibs("daemon", "stop")
 
-    ballast = _fill(disk)
+    ballast = fill(disk)
     added = world.dibs("add", "--", "true", env={"DIBS_NO_START": "0"})
     world.dibs("daemon", "stop")
     ballast.unlink()

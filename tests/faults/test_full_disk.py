@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stories.outside import World, needs_root, open_store, wait_until
+from stories.outside import World, fill, needs_root, open_store, wait_until
 
 pytestmark = needs_root
 
@@ -24,25 +24,13 @@ def disk(world: World) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def _fill(disk: Path) -> Path:
-    ballast = disk / "ballast"
-    with ballast.open("ab", buffering=0) as file:
-        for size in (1 << 20, 1 << 12, 1):
-            try:
-                while file.write(b"x" * size) == size:
-                    pass
-            except OSError:
-                continue
-    return ballast
-
-
 def test_a_run_recovers_by_itself_when_there_is_room_again(world: World, disk: Path) -> None:
     quick, held = map(world.ledger.job, (0, 1)), map(world.ledger.held, range(2, 12))
     world.write("jobs.txt", [*quick, *held])
     running = world.start("run", "--gpus", "0,1", "-f", "jobs.txt", "--output-dir", "disk/out")
     wait_until(lambda: len(world.ledger.started()) >= 3, show=lambda: running.stderr)
 
-    ballast = _fill(disk)
+    ballast = fill(disk)
     world.write("go", "")
     wait_until(lambda: "full" in running.stderr or "No space" in running.stderr, show=lambda: running.stderr)
     ballast.unlink()
@@ -62,7 +50,7 @@ def test_an_exit_code_is_kept_though_the_disk_was_full_and_dibs_was_killed(world
     running = world.start("run", "--gpus", "0", "-f", "jobs.txt", "--output-dir", "disk/out")
     wait_until(lambda: (world.folder / "started").exists(), show=lambda: running.stderr)
 
-    ballast = _fill(disk)
+    ballast = fill(disk)
     running.kill()
     world.write("go", "")
     wait_until(lambda: not world.processes(), show=world.processes)
@@ -79,7 +67,7 @@ def test_a_run_on_a_full_disk_can_be_stopped_and_resumed(world: World, disk: Pat
     running = world.start("run", "--gpus", "0,1", "-f", "jobs.txt", "--output-dir", "disk/out")
     wait_until(lambda: len(list(world.folder.glob("up-*"))) == 2, show=lambda: running.stderr)
 
-    ballast = _fill(disk)
+    ballast = fill(disk)
     world.write("go", "")
     wait_until(lambda: "full" in running.stderr, show=lambda: running.stderr)
     running.signal(signal.SIGTERM)

@@ -304,6 +304,19 @@ class World:
             time.sleep(0.01)
 
 
+def fill(disk: Path) -> Path:
+    """Leave no byte free on a disk; whoever removes the returned file makes room again."""
+    ballast = disk / "ballast"
+    with ballast.open("ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            try:
+                while file.write(b"x" * size) == size:
+                    pass
+            except OSError:
+                continue
+    return ballast
+
+
 @cache
 def for_other_users() -> Sequence[str]:
     """dibs, where everybody may read it and with an interpreter that everybody may run.

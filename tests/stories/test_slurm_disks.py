@@ -10,7 +10,7 @@ import pytest
 
 from backends.private_slurm import PrivateSlurm
 from stories.on_slurm import PATIENCE, Afar, afar
-from stories.outside import World, needs_root, wait_until
+from stories.outside import World, fill, needs_root, wait_until
 
 pytestmark = pytest.mark.parametrize("slurm", [{"kind": "h200"}], indirect=True, scope="module", ids=["h200"])
 
@@ -145,16 +145,6 @@ def disk(there: Afar) -> Iterator[Path]:
     yield place
     there.world.clean_up()
     subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def fill(disk: Path) -> None:
-    with (disk / "ballast").open("ab", buffering=0) as file:
-        for size in (1 << 20, 1 << 12, 1):
-            try:
-                while file.write(b"x" * size) == size:
-                    pass
-            except OSError:
-                continue
 
 
 def why(there: Afar, job: int) -> str:

@@ -8,6 +8,7 @@ from dibs.daemon import models, objects
 from dibs.daemon.answers import Answer, StrictRoute, errors
 from dibs.daemon.aside import aside
 from dibs.daemon.desk import Desk
+from dibs.daemon.gpu_objects import Gpus
 from dibs.daemon.shown import moment
 from dibs.engine.standing import Standing, standing
 from dibs.engine.survey import GpuUse, pid_of, survey, unseen
@@ -24,7 +25,7 @@ _PATIENCE = 2.0  # seconds for a fresh look; then the last one must do
 def gpus_routes(desk: Desk) -> APIRouter:
     routes = APIRouter(route_class=StrictRoute)
 
-    @routes.get("/v1/gpus", responses={200: {"model": objects.Gpus}, **errors(503)})
+    @routes.get("/v1/gpus", responses={200: {"model": Gpus}, **errors(503)})
     async def gpus() -> Response:
         """Every GPU of this machine, and who holds what of it."""
         reading = await desk.driver.look(_PATIENCE)

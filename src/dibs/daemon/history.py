@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from dibs.daemon import objects
 from dibs.daemon.answers import Answer, StrictRoute, errors
+from dibs.daemon.gpu_objects import GpuHistory
 from dibs.daemon.shown import moment
 from dibs.model.gpus import CardState, GpuReading, Reading
 
@@ -32,7 +32,7 @@ _WHOLE = ("memory_used_bytes",)
 def history_routes(history: "History") -> APIRouter:
     routes = APIRouter(route_class=StrictRoute)
 
-    @routes.get("/v1/gpus/history", responses={200: {"model": objects.GpuHistory}, **errors(503)})
+    @routes.get("/v1/gpus/history", responses={200: {"model": GpuHistory}, **errors(503)})
     async def past(seconds: Annotated[int, Query(ge=STEP, le=LONGEST)] = 600) -> Response:
         """What every card did lately, in steps of a few seconds."""
         return Answer(history.last(seconds, time.time()))

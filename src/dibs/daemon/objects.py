@@ -7,7 +7,6 @@ from typing_extensions import TypedDict  # pydantic reads the one in typing from
 from dibs.daemon.models import Moment, StateName
 
 Counts = dict[StateName, int]
-GpuState = Literal["free", "held", "busy", "drained", "quarantined", "stale", "lost", "missing", "silent"]
 
 
 class Problem(TypedDict):
@@ -299,48 +298,6 @@ class ChangedGpus(TypedDict):
     changed: list[str]
 
 
-class HolderObject(TypedDict):
-    user: str
-    job: str
-    pid: int | None
-    share: str
-    since_at: Moment | None
-
-
-class ProcessObject(TypedDict):
-    user: str | None
-    pid: int
-    memory_bytes: int | None
-    kind: Literal["compute", "graphics"]
-    name: str
-    is_foreign: bool  # it computes there without a claim
-
-
-class GpuObject(TypedDict):
-    index: int | None
-    number: str | None
-    key: str
-    name: str
-    memory_total_bytes: int | None
-    memory_used_bytes: int | None
-    load_percent: float | None
-    temperature_celsius: float | None
-    power_watts: float | None
-    energy_joules: float | None
-    ecc_uncorrected: int | None
-    slots: int
-    state: GpuState
-    why: str
-    remedy: str
-    holders: list[HolderObject]
-    processes: list[ProcessObject]
-
-
-class Gpus(TypedDict):
-    gpus: list[GpuObject]
-    pool: str
-
-
 class LogLines(TypedDict):
     """Output as people read it: progress bars folded, long lines cut, holes named."""
 
@@ -365,22 +322,6 @@ class LogMatches(TypedDict):
     matches: list[LogMatch]
     next: int | None  # the line from which to go on; null: that was all
     is_over: bool  # the file was looked through to its end
-
-
-class GpuPast(TypedDict):
-    """One value for each step; null where nobody looked. Of load and power the mean, of the others the most."""
-
-    key: str
-    load_percent: list[float | None]
-    memory_used_bytes: list[int | None]
-    power_watts: list[float | None]
-    temperature_celsius: list[float | None]
-
-
-class GpuHistory(TypedDict):
-    start_at: Moment
-    step_seconds: float
-    gpus: list[GpuPast]
 
 
 class SpanObject(TypedDict):

@@ -13,9 +13,9 @@ from dibs import __version__
 from dibs.backends.nodes import counts
 from dibs.backends.protocol import Node
 from dibs.daemon.desk import Desk
+from dibs.daemon.gpu_objects import GpuState
 from dibs.daemon.gpus import gpu_objects
 from dibs.daemon.metrics import Tally
-from dibs.daemon.objects import GpuState
 from dibs.model.jobs import State
 
 __all__ = ["CONTENT_TYPE", "exposition"]
