@@ -197,6 +197,7 @@ def test_one_whose_slurm_step_is_killed_ends_with_everything_below_it(site: Site
 
     os.kill(step, signal.SIGKILL)
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (shim, command)), seconds=60)
+    slurm.ask("scontrol", "reconfigure")  # its nodes tell what they run now, and not in half a minute
     seen = site.wait(ref, Phase.ENDED, seconds=90)
 
     assert (seen.cause, "its node failed" in seen.reason) == (Cause.LOST, True), "Slurm calls it so"
