@@ -72,6 +72,15 @@ def test_what_was_over_is_left_out_and_not_waited_for_unless_it_is_to_run_again(
     assert daemon.jobs[18]["after"] == [{"job": 13, "kind": "ok"}, {"job": 15, "kind": "ok"}]
 
 
+def test_what_should_fail_first_and_did_is_not_waited_for(daemon, typed, tmp_path):
+    daemon.jobs = {1: a_job(1, "failed"), 2: a_job(2, "succeeded")}
+    daemon.jobs[3] = a_job(3, after=[{"job": 1, "kind": "fail"}, {"job": 2, "kind": "fail"}])
+
+    typed("import", exported(typed, tmp_path))
+
+    assert daemon.jobs[4]["after"] == [{"job": 2, "kind": "fail"}], "what did not come is not taken for it"
+
+
 def test_a_file_of_nothing_but_what_was_over_queues_nothing(daemon, typed, tmp_path):
     daemon.jobs = {1: a_job(1, "failed")}
 

@@ -24,7 +24,7 @@ from dibs.store import journal, sweep_lines
 from dibs.store.catch_up import record, remember_position
 from dibs.store.codec import encode_requests
 from dibs.store.journal import Journal
-from dibs.store.queue import Mark, is_met
+from dibs.store.queue import Mark
 from dibs.store.store import Store
 from dibs.supervise.folder import Facts
 from store.builders import NOON, a_request, an_attempt
@@ -206,7 +206,7 @@ class Books:
         if not state.is_over:
             return
         for follower, kind in self.store.queue.followers(ended):
-            if is_met(kind, state):
+            if kind.is_met_by(state):
                 self.store.queue.unblock(follower, ended)
             else:
                 message = f"job {ended} ended as {state}"

@@ -207,10 +207,11 @@ def _is_over(job: Mapping[str, Any]) -> bool:
 
 def _still_after(wanted: dict[str, Any], over: Mapping[int | None, str]) -> dict[str, Any]:
     """Without what it waits for no more: jobs that are left out and ended as it wanted them to."""
+    from dibs.model.jobs import After, State
 
     def has_come(one: Mapping[str, Any]) -> bool:
-        state = over.get(one["job"])
-        return state is not None and (state == "succeeded" or one.get("kind") == "any")
+        state, kind = over.get(one["job"]), one.get("kind", After.OK)
+        return state is not None and kind in list(After) and After(kind).is_met_by(State(state))
 
     after = wanted.get("after") or []
     return {**wanted, "after": [one for one in after if not has_come(one)]}

@@ -12,7 +12,7 @@ from dibs.policy.breakers import Breakers, Limits, Over, Verdicts, after, fresh_
 from dibs.store import journal
 from dibs.store.catch_up import record
 from dibs.store.journal import Journal
-from dibs.store.queue import Mark, is_met
+from dibs.store.queue import Mark
 
 _LONGEST_REST = 300.0  # seconds; whoever runs elsewhere may do so for days
 
@@ -203,7 +203,7 @@ class Consequences:
         while todo:
             number, state = todo.pop()
             for follower, kind in self._store.queue.followers(number):
-                if is_met(kind, state):
+                if kind.is_met_by(state):
                     job = self._store.queue.unblock(follower, number)
                     if not job.blockers and job.state is State.QUEUED:
                         self._engine.hand.waiting.add(job)

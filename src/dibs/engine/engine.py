@@ -438,7 +438,7 @@ class Engine:
     def _go_back_to(
         self, before: "_Before", done: Sequence[Key], now: float, error: StoreUnusable | OSError | None
     ) -> None:
-        """The store would not have it. Nothing was started, nobody was told; the disk's truth is ours again."""
+        """The store would not have it. Nothing of it was started or told; the disk's truth is ours again."""
         hand = self.hand
         self._beginning.forget_plan()
         for one in hand.open.values():

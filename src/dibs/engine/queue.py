@@ -21,7 +21,7 @@ from dibs.policy.retry import retry_name, retry_names
 from dibs.policy.shapes import with_shape
 from dibs.store import journal
 from dibs.store.codec import encode_requests
-from dibs.store.queue import Mark, is_met
+from dibs.store.queue import Mark
 
 if TYPE_CHECKING:
     from dibs.gpus.probe import Probe
@@ -191,7 +191,7 @@ class Queue:
             state = self._listing.states([needed.job]).get(needed.job)
             if state is None and needed.kind is not After.ANY:
                 return f"job {needed.job}, which it follows, was cleaned away"
-            if state is not None and state.is_over and not is_met(needed.kind, state):
+            if state is not None and state.is_over and not needed.kind.is_met_by(state):
                 wanted = "succeed" if needed.kind is After.OK else "fail"
                 return f"job {needed.job} should {wanted} first, but it {_stands(state)}"
         return ""

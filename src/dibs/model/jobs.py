@@ -96,6 +96,10 @@ class After(StrEnum):
     ANY = "any"
     FAIL = "fail"
 
+    def is_met_by(self, state: State) -> bool:
+        """Whether a job that ended in this state ended as its follower wants."""
+        return self is After.ANY or (state is State.SUCCEEDED) == (self is After.OK)
+
 
 @dataclass(frozen=True, slots=True)
 class Dependency:

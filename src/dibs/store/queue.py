@@ -131,7 +131,7 @@ class QueueTables:
             row = self._db.execute("select state from jobs where id = ?", (needed.job,)).fetchone()
             if row is None and needed.kind is After.ANY:
                 continue  # it was over, and was cleaned away
-            if row is not None and State(row[0]).is_over and is_met(needed.kind, State(row[0])):
+            if row is not None and State(row[0]).is_over and needed.kind.is_met_by(State(row[0])):
                 continue
             blockers += self._db.execute(
                 "insert or ignore into dependencies values (?, ?, ?)", (needed.job, job, needed.kind)
@@ -324,13 +324,6 @@ class QueueTables:
 
     def set(self, name: str, value: str) -> None:
         self._db.execute("insert or replace into settings values (?, ?)", (name, value))
-
-
-def is_met(kind: After, state: State) -> bool:
-    """Whether a job that ended in this state ended as its follower wants."""
-    if kind is After.ANY:
-        return True
-    return (state is State.SUCCEEDED) == (kind is After.OK)
 
 
 def _snapshot(code: str) -> str:

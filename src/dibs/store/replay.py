@@ -7,7 +7,7 @@ from typing import Any
 from dibs.model.jobs import Attempt, Cause, Command, Job, JobId, Outcome, Request, State
 from dibs.store import journal
 from dibs.store.codec import class_of, decode_claims, decode_request, encode_request, encode_requests
-from dibs.store.queue import Mark, is_met
+from dibs.store.queue import Mark
 from dibs.store.rows import AttemptRow
 from dibs.store.store import Store
 from dibs.store.sweep_lines import acts_on
@@ -232,7 +232,7 @@ class Replay:
         if not state.is_over:
             return
         for follower, kind in self._store.queue.followers(ended):
-            if is_met(kind, state):
+            if kind.is_met_by(state):
                 self._store.queue.unblock(follower, ended)
 
     def _only_once(self, request: Request) -> Request:
