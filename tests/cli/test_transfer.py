@@ -76,8 +76,9 @@ def test_what_should_fail_first_and_did_is_not_waited_for(daemon, typed, tmp_pat
     daemon.jobs = {1: a_job(1, "failed"), 2: a_job(2, "succeeded")}
     daemon.jobs[3] = a_job(3, after=[{"job": 1, "kind": "fail"}, {"job": 2, "kind": "fail"}])
 
-    typed("import", exported(typed, tmp_path))
+    done = typed("import", exported(typed, tmp_path))
 
+    assert done.stderr.startswith("dibs: job 2 was over, and is left out: ")
     assert daemon.jobs[4]["after"] == [{"job": 2, "kind": "fail"}], "what did not come is not taken for it"
 
 

@@ -122,7 +122,7 @@ def import_jobs(file: str, again: bool, as_json: bool) -> int:
     over = {} if again else {_number_of(job): str(job["state"]) for _, job, _ in read if _is_over(job)}
     jobs = [(_number_of(job), _still_after(wanted, over)) for _, job, wanted in read if again or not _is_over(job)]
     left_out = len(read) - len(jobs)
-    for warning in _warnings(jobs):
+    for warning in _warnings(jobs, over):
         say(f"dibs: {warning}")
     importer = _Importer(ask_daemon(), left_out=over.keys())
     try:
@@ -221,12 +221,13 @@ def _number_of(job: Mapping[str, Any]) -> int | None:
     return job["id"] if isinstance(job.get("id"), int) else None
 
 
-def _warnings(jobs: Sequence[tuple[int | None, Mapping[str, Any]]]) -> Iterator[str]:
-    """What a job waits for that is not in the file is looked for in this queue, where it may be another one."""
+def _warnings(jobs: Sequence[tuple[int | None, Mapping[str, Any]]], over: Collection[int | None]) -> Iterator[str]:
+    """What a job waits for that is not queued with it is looked for in this queue, where it may be another one."""
     known = {number for number, _ in jobs}
     missing = {one["job"] for _, wanted in jobs for one in wanted.get("after") or ()} - known
     for number in sorted(missing)[:_MOST_SAID]:
-        yield f"job {number} is not in the file: those that wait for it wait for job {number} of this queue"
+        why = "was over, and is left out" if number in over else "is not in the file"
+        yield f"job {number} {why}: those that wait for it wait for job {number} of this queue"
 
 
 def _wanted(line: int, job: Mapping[str, Any]) -> dict[str, Any]:
