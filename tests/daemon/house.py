@@ -87,6 +87,12 @@ class House:
     def state(self, number: int) -> str:
         return str(self.job(number)["state"])
 
+    def failures(self) -> list[str]:
+        """What is known of the jobs that failed, for whoever looks into a test that did."""
+        found = [self.job(one["id"]) for one in self.get("/v1/jobs?state=failed")["jobs"]]
+        said = [Path(one["stderr"]).read_text(errors="replace") for one in found]
+        return [json.dumps(one, indent=1) + f"\n{words}" for one, words in zip(found, said, strict=True)]
+
     def wait(self, *numbers: int) -> Any:
         found = self.get(f"/v1/jobs/wait?ids={','.join(map(str, numbers))}&timeout_seconds={PATIENCE / 2}")
         assert not found["waiting"], found

@@ -2,7 +2,8 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,19 @@ ARGUMENTS = [
     f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1",
 ]
 READINGS = Path(__file__).parents[1] / "data" / "readings"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A page shows that a job failed; whoever reads the report wants to know why it did."""
+    report = yield
+    house = item.funcargs.get("house")
+    if report.when == "call" and report.failed and isinstance(house, House):
+        with suppress(Exception):  # the daemon itself may be what is missing
+            report.sections += [("a job that failed", one) for one in house.failures()]
+    return report
 
 
 @pytest.fixture(scope="module")

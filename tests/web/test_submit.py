@@ -1,7 +1,7 @@
 """Submit: a form with the wishes."""
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from daemon.house import House
 from stories.outside import wait_until
@@ -94,6 +94,26 @@ def test_a_whole_script_is_one_job(page: Page, form: Locator, house: House):
     form.locator(".submit-added a").click()
     expect(page.locator("h1 + .badge")).to_have_text("succeeded")
     expect(page.locator(".log-scroll")).to_contain_text("1")
+
+
+def test_a_folder_that_comes_late_does_not_come_between_what_is_typed(page: Page, site: Site, house: House):
+    like = house.add({"command": "true", "workdir": str(house.world.folder.parent)})
+    held: list[Route] = []
+    page.route("**/v1/jobs?limit=100", lambda route: held.append(route))
+    go(page, site, "submit")
+    form = page.get_by_role("form", name="new jobs")
+    folder = form.get_by_label("Folder")
+    folder.focus()
+
+    wait_until(lambda: page.evaluate("1") and held)
+    held.pop().continue_()
+    expect(form.get_by_label("Environment")).to_have_value(str(like))
+    folder.press_sequentially("/tmp")
+
+    expect(folder).to_have_value("/tmp")
+    folder.clear()
+    folder.blur()
+    expect(folder).to_have_value(str(house.world.folder.parent))
 
 
 def test_the_environment_and_the_folder_are_those_of_an_earlier_job(page: Page, site: Site, house: House):

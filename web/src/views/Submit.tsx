@@ -10,6 +10,7 @@ import { count } from "../words";
 import { Commands } from "./submit/Commands";
 import { Elsewhere } from "./submit/Elsewhere";
 import { Environment } from "./submit/Environment";
+import { idOf } from "./submit/Field";
 import { EMPTY, formOf, RARE, read, type Asked, type Field, type Form, type Problems } from "./submit/form";
 import { inputsOf } from "./submit/inputs";
 import { useLikeness } from "./submit/likeness";
@@ -45,10 +46,13 @@ export default function Submit() {
     draft.value = null;
     draftFrom.value = null;
   }, []);
-  useEffect(() => {
+  /** The folder of the job that new ones are like, unless somebody wrote another one or is about to. */
+  const fillInFolder = () => {
     const folder = likeness.job?.workdir;
-    if (folder && !isFolderTheirs.current) setForm((before) => ({ ...before, workdir: folder }));
-  }, [likeness.job?.id]);
+    const isTheirs = isFolderTheirs.current || document.activeElement?.id === idOf("workdir");
+    if (folder && !isTheirs) setForm((before) => ({ ...before, workdir: folder }));
+  };
+  useEffect(fillInFolder, [likeness.job?.id]);
 
   const change = (field: Field, value: string | boolean) => {
     if (field === "workdir") isFolderTheirs.current = value !== "";
@@ -102,6 +106,9 @@ export default function Submit() {
       class="submit"
       noValidate
       aria-label="new jobs"
+      onFocusOut={(event) => {
+        if ((event.target as HTMLElement).id === idOf("workdir")) fillInFolder();
+      }}
       onSubmit={(event) => {
         event.preventDefault();
         void submit();

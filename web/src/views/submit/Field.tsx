@@ -16,9 +16,11 @@ export interface Attributes {
   "aria-describedby": string;
 }
 
+export const idOf = (field: FieldName) => `submit-${field}`;
+
 /** A label, its field, and one sentence: what to write, or what is wrong with what was written. */
 export function Field({ field, label, hint = "", problem, class: more = "", children }: Props) {
-  const id = `submit-${field}`;
+  const id = idOf(field);
   const note = `${id}-note`;
   return (
     <div class={`field ${more}`}>
