@@ -84,6 +84,41 @@ def test_every_line_of_many_busy_pipes_arrives() -> None:
     assert taken == 16_000
 
 
+def test_after_a_pause_several_lines_are_read_at_once() -> None:
+    pulled: list[BadEntry] = []
+
+    def counted() -> Iterator[BadEntry]:
+        for entry in entries(1000):
+            pulled.append(entry)
+            yield entry
+
+    feed = Feed([List(counted(), look_ahead=100)], lambda: None)
+    feed.start()
+    wait_until(lambda: len(pulled) == 101, show=lambda: len(pulled))
+    while feed.take():
+        pass
+
+    feed.tell_waiting(99)
+    time.sleep(0.05)  # in which nobody should read
+    assert len(pulled) == 101
+    feed.tell_waiting(49)
+
+    wait_until(lambda: len(pulled) == 152, show=lambda: len(pulled))
+    feed.stop()
+
+
+def test_a_list_that_is_asked_for_one_job_at_a_time_is_read_on_when_none_waits() -> None:
+    feed = Feed([List(entries(3), look_ahead=1)], lambda: None)
+    feed.start()
+
+    for number in range(3):
+        wait_until(lambda number=number: feed._entries.qsize() == 1, show=feed._entries.qsize)
+        assert [entry.shown for entry in feed.take()] == [str(number)]
+        feed.tell_waiting(0)
+
+    wait_until(lambda: feed.is_over, show=feed._entries.qsize)
+
+
 class Slow(Feed):
     """Counts its readers so slowly that two threads can read the same number."""
 

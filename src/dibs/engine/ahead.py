@@ -74,8 +74,9 @@ class Ahead:
 
     def room(self) -> int:
         """How many more may be recorded ahead: one for each place, where these are all alike."""
-        claims = {one.attempt.claims for one in self._hand.open.values()}
-        return len(self._hand.open) - len(self.next) if len(claims) == 1 else 0
+        places = [one.attempt.claims for one in self._hand.open.values()]
+        are_alike = all(place == places[0] for place in places)
+        return len(places) - len(self.next) if places and are_alike else 0
 
     @property
     def place(self) -> tuple[Claim, ...]:

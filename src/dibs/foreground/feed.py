@@ -9,6 +9,7 @@ from dibs.errors import DibsError
 from dibs.inputs.entry import BadEntry, Entry
 
 _BATCH = 500  # entries accepted in one transaction
+_AT_ONCE = 64  # entries that are read after a pause; one at a time each would cost a transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Feed:
         self._entries: queue.SimpleQueue[Entry] = queue.SimpleQueue()
         self._room = threading.Condition()
         self._waiting = 0  # jobs in the queue, as the loop last told us, plus what we have read since
+        self._few = 0  # with fewer waiting jobs than that somebody who paused reads on
         self._stopped = False
         self._wake_is_due = False  # the loop was woken and has not come yet
         self.errors: list[DibsError] = []
@@ -63,7 +65,9 @@ class Feed:
         """Say how many jobs wait, so that reading goes on when there are few."""
         with self._room:
             self._waiting = waiting + self._entries.qsize()
-            self._room.notify_all()
+            if self._waiting < self._few:
+                self._few = 0
+                self._room.notify_all()
 
     @property
     def is_over(self) -> bool:
@@ -80,11 +84,8 @@ class Feed:
         try:
             for one in lists:
                 for entry in one.entries:
-                    with self._room:
-                        self._room.wait_for(lambda one=one: self._stopped or self._waiting < one.look_ahead)  # type: ignore[misc]
-                        if self._stopped:
-                            return
-                        self._waiting += 1
+                    if not self._make_room(one.look_ahead):
+                        return
                     self._entries.put(entry)
                     self._wake_once()
         except DibsError as error:
@@ -94,6 +95,16 @@ class Feed:
             with self._room:
                 self._left -= 1
             self._wake()
+
+    def _make_room(self, enough: int) -> bool:
+        """Count one more waiting job, once there are not enough of them; False where nothing more is read."""
+        with self._room:
+            few = enough if self._waiting < enough else enough - min(_AT_ONCE, enough // 2)
+            while self._waiting >= few and not self._stopped:
+                self._few = max(self._few, few)
+                self._room.wait()
+            self._waiting += 1
+            return not self._stopped
 
     def _wake_once(self) -> None:
         """Wake the loop, unless it has been woken and will come anyway."""
