@@ -14,6 +14,7 @@ from dibs.engine.beginning import Beginning
 from dibs.engine.engine import Engine
 from dibs.engine.keeper import Keeper
 from dibs.engine.launching import Launching
+from dibs.engine.undoing import Undoing
 from dibs.policy.settle import Verdict
 from dibs.store.store import Store
 from engine.invariants import check_at_the_end, check_now
@@ -100,7 +101,7 @@ def a_leaked_lease(patch):
 
 def a_failed_turn_is_forgotten(patch):
     """A turn that the store refused is not taken back."""
-    patch.setattr(Engine, "_go_back_to", lambda self, *args: self.hand.trouble("the disk is full", args[-2]))
+    patch.setattr(Undoing, "go_back_to", lambda self, *args: self._hand.trouble("the disk is full", args[-2]))
 
 
 def crash_at_launch(world):

@@ -9,7 +9,7 @@ from dibs.engine.engine import Engine
 from dibs.model.events import Refused
 from dibs.model.jobs import Attempt, AttemptKey, Cause, Job, JobId, Outcome, State
 from dibs.policy.breakers import Breakers, Limits, Over, Verdicts, after, fresh_for
-from dibs.store import journal
+from dibs.store import job_lines
 from dibs.store.catch_up import record
 from dibs.store.journal import Journal
 from dibs.store.queue import Mark
@@ -27,7 +27,7 @@ class Consequences:
         self._limits = limits
         self._breakers = Breakers()
         self._rests: dict[str, str] = {}  # cards under suspicion, until others have ended elsewhere
-        self._lines: list[journal.Line] = []  # of this turn
+        self._lines: list[job_lines.Line] = []  # of this turn
         self._must_sync = False
         self.when_marked: Callable[[], None] = lambda: None
         # Inside the turn that records it, which may still fail: whoever hears it looks at the store later.
@@ -40,7 +40,7 @@ class Consequences:
     # -- what the engine tells -------------------------------------------------------------------------
 
     def started(self, job: Job, attempt: Attempt) -> None:
-        self._lines.append(journal.started(attempt))
+        self._lines.append(job_lines.started(attempt))
         if attempt.backend:
             body: dict[str, Any] = {"attempt": attempt.number, "backend": attempt.backend}
             self._store.events.write(attempt.opened_at, "job.submitted", job.id, body)
@@ -50,7 +50,7 @@ class Consequences:
         self.when_touched(job.id)
 
     def runs(self, job: Job, attempt: Attempt, *, is_new: bool) -> None:
-        self._lines.append(journal.running(attempt))
+        self._lines.append(job_lines.running(attempt))
         if is_new:
             body = {"attempt": attempt.number, "gpus": [], "backend": attempt.backend, "node": attempt.node}
             self._store.events.write(attempt.opened_at, "job.started", job.id, body)
@@ -58,19 +58,19 @@ class Consequences:
 
     def ended(self, job: Job, attempt: Attempt, outcome: Outcome, retry_at: float | None, now: float) -> None:
         state = outcome.state if retry_at is None else State.QUEUED
-        self._lines.append(journal.ended(attempt, outcome, state, retry_at, now))
+        self._lines.append(job_lines.ended(attempt, outcome, state, retry_at, now))
         body = {"attempt": attempt.number, **_told(outcome, state), "retry_at": retry_at}
         self._store.events.write(now, "job.ended", job.id, body)
         self.when_touched(job.id)
         if outcome.tried_alone:
-            self._lines.append(journal.edited(job))  # it wants the card to itself from now on
+            self._lines.append(job_lines.edited(job))  # it wants the card to itself from now on
         if retry_at is None:
             self.let_follow(job.id, state, now)
         if not outcome.tried_alone:  # its neighbours were in the way: that says nothing about the card
             self._apply_stop_rules(job, attempt, outcome, now, is_last=retry_at is None)
 
     def never_ran(self, job: Job, attempt: Attempt, retry_at: float | None) -> None:
-        self._lines.append(journal.never_ran(attempt, retry_at))
+        self._lines.append(job_lines.never_ran(attempt, retry_at))
 
     def astray(self, job: Job, attempt: Attempt, gpus: Sequence[str], sentence: str, now: float) -> None:
         body = {"attempt": attempt.number, "gpus": list(gpus), "message": sentence}
@@ -98,14 +98,14 @@ class Consequences:
 
     # -- what the queue tells --------------------------------------------------------------------------
 
-    def note(self, line: journal.Line, *, sync: bool = False) -> None:
+    def note(self, line: job_lines.Line, *, sync: bool = False) -> None:
         """One more line of this turn, of somebody who records beside the jobs."""
         self._lines.append(line)
         self._must_sync |= sync
 
     def added(self, jobs: Sequence[Job], requests: Sequence[str], key: str, now: float) -> None:
         """Acknowledged is durable: what was added is synced. `requests` are the jobs' own, as text."""
-        self.note(journal.added(jobs, requests, key=key, now=now), sync=True)
+        self.note(job_lines.added(jobs, requests, key=key, now=now), sync=True)
         body = {"first": jobs[0].id, "last": jobs[-1].id}
         self._store.events.write(now, "job.queued", jobs[0].id, body)
 
@@ -113,7 +113,7 @@ class Consequences:
         self, jobs: Sequence[JobId], state: State, now: float, why: str = "", *, is_fresh: bool = False
     ) -> None:
         """Held, released or queued again."""
-        self._lines.append(journal.changed(jobs, state, now=now, why=why, is_fresh=is_fresh))
+        self._lines.append(job_lines.changed(jobs, state, now=now, why=why, is_fresh=is_fresh))
         if is_fresh:
             self.when_retried(jobs)
         for job in jobs:
@@ -125,14 +125,14 @@ class Consequences:
             self._store.queue.stop(job)
             self._store.events.write(now, "job.stopping", job)
         self._engine.hand.stopping.update(jobs)
-        self._lines.append(journal.stopped(sorted(jobs)))
+        self._lines.append(job_lines.stopped(sorted(jobs)))
 
     def edited(self, job: Job, now: float) -> None:
-        self._lines.append(journal.edited(job))
+        self._lines.append(job_lines.edited(job))
         self._store.events.write(now, "job.edited", job.id)
 
     def cleaned(self, jobs: Sequence[JobId], now: float) -> None:
-        self._lines.append(journal.cleaned(jobs))
+        self._lines.append(job_lines.cleaned(jobs))
         self._store.events.write(now, "jobs.removed", None, {"jobs": len(jobs)})
 
     def ended_before_start(self, job: JobId, outcome: Outcome, now: float) -> None:
@@ -142,7 +142,7 @@ class Consequences:
 
     def mark(self, mark: Mark) -> None:
         self._store.queue.mark(mark)
-        self._lines.append(journal.marked(mark.subject, mark.kind, mark.why, mark.since))
+        self._lines.append(job_lines.marked(mark.subject, mark.kind, mark.why, mark.since))
         self._tell_mark(mark.subject, mark.kind, mark.why, mark.since)
         self.load_marks()
 
@@ -150,7 +150,7 @@ class Consequences:
         kind, _, name = subject.partition(" ")
         is_resting = kind == "gpu" and self._rests.pop(name, None) is not None
         if self._store.queue.unmark(subject):
-            self._lines.append(journal.unmarked(subject))
+            self._lines.append(job_lines.unmarked(subject))
         elif not is_resting:
             return False
         if kind == "gpu":  # whoever gives a card back wants it to be tried again
@@ -165,7 +165,7 @@ class Consequences:
 
     def set(self, name: str, value: str, now: float) -> None:
         self._store.queue.set(name, value)
-        self._lines.append(journal.setting(name, value))
+        self._lines.append(job_lines.setting(name, value))
         self._store.events.write(now, f"{name}.set", None, {"value": value})
 
     def mark_of_queue(self) -> str:
@@ -175,7 +175,7 @@ class Consequences:
         mark = f"q{secrets.token_hex(4)}"
         with self._store.turn():
             self._store.queue.set("mark", mark)
-            self.note(journal.setting("mark", mark), sync=True)
+            self.note(job_lines.setting("mark", mark), sync=True)
             self.before_commit()
         return mark
 
@@ -215,7 +215,7 @@ class Consequences:
 
     def _end_unstarted(self, job: JobId, outcome: Outcome, now: float, by: JobId | None = None) -> None:
         self._store.queue.end_without_attempt(job, outcome, now, by)
-        self._lines.append(journal.changed([job], outcome.state, now=now, outcome=outcome, by=by))
+        self._lines.append(job_lines.changed([job], outcome.state, now=now, outcome=outcome, by=by))
         self._store.events.write(now, "job.ended", job, _told(outcome, outcome.state))
         self.when_touched(job)
 

@@ -9,8 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dibs.backends.local import LocalBackend
 from dibs.engine.ahead import Ahead
@@ -25,12 +24,13 @@ from dibs.engine.packing import Packing
 from dibs.engine.place import Place
 from dibs.engine.results import Results
 from dibs.engine.settling import LOOK_AT_STARTING, Settling
+from dibs.engine.undoing import Undoing
 from dibs.engine.waiting import WaitingLine
 from dibs.errors import StoreUnusable
 from dibs.leases.leases import Leases
 from dibs.model.events import Ended, Event, Found, Refused, Skipped, Trouble
 from dibs.model.gpus import Reading
-from dibs.model.jobs import Attempt, JobId, Outcome, State
+from dibs.model.jobs import Attempt, Outcome
 from dibs.model.usage import Usage
 from dibs.store.store import Store
 
@@ -71,7 +71,6 @@ class Engine:
         self.tell_reading: list[Callable[[Reading], None]] = []  # who hears what the cards say, beside the books
         self.usage_of: Callable[[Key], Usage | None] = lambda key: None  # what is measured of an attempt
         self.close_series: Callable[[Attempt], bool] = lambda attempt: False  # it ended: whether a series is kept
-        self._must_reload = False  # a sick disk could not tell who waits
         self._backend = backend
         self._keeper = Keeper(leases)
         self._results = results
@@ -121,6 +120,15 @@ class Engine:
             ahead=self._ahead,
             reach=reach,
         )
+        self._undoing = Undoing(
+            hand=self.hand,
+            store=store,
+            cards=cards,
+            keeper=self._keeper,
+            ahead=self._ahead,
+            forget_plan=self._beginning.forget_plan,
+            clock=clock,
+        )
         self._settling = Settling(
             hand=self.hand,
             store=store,
@@ -138,7 +146,8 @@ class Engine:
 
     def observe(self, observer: Observer) -> None:
         """Let somebody hear of everything inside the turn that records it."""
-        self._observer = self._settling.observer = self._beginning.observer = observer
+        self._observer = observer
+        self._settling.observer = self._beginning.observer = self._undoing.observer = observer
 
     def look_ahead(self) -> None:
         """Record who comes next in a place before it is free. For a run's list: nobody else changes who waits."""
@@ -146,7 +155,7 @@ class Engine:
 
     def reach_out(self, make: "Callable[[Settling], Away]") -> None:
         """Let jobs run with other systems, too."""
-        self.away = self.outlook.away = make(self._settling)
+        self.away = self.outlook.away = self._undoing.away = make(self._settling)
         self.away.observer = self._observer
 
     def consult(self, judge: Callable[[Attempt, Outcome, float], Outcome | None]) -> None:
@@ -265,18 +274,22 @@ class Engine:
         self._keeper.close()
         self._backend.close()
 
+    def load_waiting(self) -> None:
+        """Read again who waits: somebody changed it in the store."""
+        self._undoing.load_waiting()
+
     # -- the loop --------------------------------------------------------------------------------------
 
     def turn(self) -> None:
         """Settle what ended, start what can start. One transaction, then the acts, then the news."""
         now = self.clock()
         self._mind_the_clock(now)
-        if self._must_reload:
-            self._reload()
+        if self._undoing.must_reload:
+            self._undoing.reload()
         self._ring(now)
         done, self.hand.done = list(dict.fromkeys(self.hand.done)), []
         stepped = self._step_in(done, now)
-        before = self._keep()
+        before = self._undoing.keep()
         try:
             with self.store.turn():
                 left = self._settle(done, now)
@@ -287,9 +300,9 @@ class Engine:
                 self._keeper.let_go_of_spares()
                 self._observer.before_commit()
         except (StoreUnusable, OSError) as error:
-            self._go_back_to(before, done, now, error)
+            self._undoing.go_back_to(before, done, now, error)
         except Exception:  # a bug: what ended must not be forgotten over it
-            self._go_back_to(before, done, now, None)
+            self._undoing.go_back_to(before, done, now, None)
             raise
         else:
             if begun:
@@ -305,17 +318,17 @@ class Engine:
         """A turn for what people ask for: durable at its end, or it never happened. Gives the moment."""
         now = self.clock()
         self._beginning.forget_plan()
-        before = self._keep()
+        before = self._undoing.keep()
         try:
             with self.store.turn():
                 yield now
                 self._observer.before_commit()
         except OSError as error:  # of the journal or an environment: as if the store itself were full
-            self._go_back_to(before, [], now, None)
+            self._undoing.go_back_to(before, [], now, None)
             where = os.path.dirname(self.store.path)
             raise StoreUnusable(f"cannot write to {where}: {error.strerror}", remedy=_MAKE_ROOM) from error
         except BaseException:
-            self._go_back_to(before, [], now, None)
+            self._undoing.go_back_to(before, [], now, None)
             raise
         self._reach("after-commit")
         self.hand.ask_for_turn()
@@ -370,7 +383,7 @@ class Engine:
         if jump < 0:
             with suppress(StoreUnusable), self.store.turn():
                 self.store.shift_retries(now, jump)
-            self._must_reload = True
+            self._undoing.must_reload = True
 
     def _ring(self, now: float) -> None:
         """Do what was put off until now."""
@@ -418,79 +431,3 @@ class Engine:
         except OSError as error:
             return [Trouble(f"cannot write the result folder of job {event.job.label}: {error}")]
         return []
-
-    # -- what is in the way ----------------------------------------------------------------------------
-
-    def _keep(self) -> "_Before":
-        hand = self.hand
-        return _Before(
-            dict(hand.open),
-            dict(hand.away),
-            self._ahead.next.copy(),
-            hand.events.copy(),
-            hand.false_starts.copy(),
-            hand.failures,
-            hand.stopping.copy(),
-            self.hand.served,
-            self._observer.keep(),
-        )
-
-    def _go_back_to(
-        self, before: "_Before", done: Sequence[Key], now: float, error: StoreUnusable | OSError | None
-    ) -> None:
-        """The store would not have it. Nothing of it was started or told; the disk's truth is ours again."""
-        hand = self.hand
-        self._beginning.forget_plan()
-        for one in hand.open.values():
-            self.cards.release(one.attempt)
-        self._keeper.keep_only(before.open.keys())
-        hand.open = before.open
-        for one in before.open.values():
-            self.cards.book(one.attempt, one.job)
-        hand.away = before.away
-        self._ahead.next = before.ahead
-        hand.done += done
-        hand.unclear.difference_update(done)
-        hand.events, hand.false_starts, hand.failures = before.events, before.false_starts, before.failures
-        self.hand.served = before.served
-        hand.stopping = before.stopping
-        if self.away is not None:
-            self.away.go_back()
-        self._observer.go_back(before.observer)
-        self._reload()
-        if error is not None:
-            self.hand.trouble(error.message if isinstance(error, StoreUnusable) else str(error), now)
-
-    def _reload(self) -> None:
-        """Read again who waits; where the disk is too sick for that, before the next turn."""
-        try:
-            self.load_waiting()
-            self._observer.reload()
-            self._must_reload = False
-        except StoreUnusable as error:
-            self._must_reload = True
-            self.hand.trouble(error.message, self.clock())
-
-    def load_waiting(self) -> None:
-        now = self.clock()
-        self.hand.waiting = WaitingLine(self.store.waiting, self.store.delayed)
-        self.hand.waiting.restore(
-            self.store.waiting_classes(),
-            self.store.counts().get(State.QUEUED, 0) - self.store.listing.blocked(),
-            now,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """What comes back when the store would not have a turn."""
-
-    open: dict[Key, Open]
-    away: dict[Key, Open]
-    ahead: list[Open]
-    events: list[Event]
-    false_starts: dict[JobId, tuple[int, float]]
-    failures: int
-    stopping: set[JobId]
-    served: Mapping[str, float]
-    observer: Any

@@ -19,7 +19,7 @@ from dibs.model.jobs import OVER, After, Attempt, Cause, Job, JobId, Outcome, Re
 from dibs.model.pool import Pool
 from dibs.policy.retry import retry_name, retry_names
 from dibs.policy.shapes import with_shape
-from dibs.store import journal
+from dibs.store import job_lines
 from dibs.store.codec import encode_requests
 from dibs.store.queue import Mark
 
@@ -129,7 +129,7 @@ class Queue:
         """Remember what is known about the code of jobs, inside a change of the engine; its key."""
         key, is_new = self._tables.keep_code(code)
         if code and is_new:
-            self._consequences.note(journal.coded(key, code))
+            self._consequences.note(job_lines.coded(key, code))
         return key
 
     def enter(self, requests: Sequence[Request], environment: str, code: str, now: float) -> list[Job]:

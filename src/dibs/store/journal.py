@@ -8,21 +8,18 @@ told of a job 17 before, and a second start or end of an attempt takes the place
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import ENOSPC
 from typing import Any, NamedTuple
 
-from dibs.model.jobs import Attempt, Job, JobId, Outcome, State
-from dibs.store.codec import encode_claims, encode_request
+from dibs.store.job_lines import Line, cleaned, going_on_from, next_number, without_gone
 
 NAME = "journal.jsonl"
 _LONGEST = 64 * 1024**2  # bytes of one line; a batch of jobs is at most some megabytes
 _CHECK = b',"crc":'  # stands last in a line
 _WITH_CODE = ("add", "sweep")
-
-Line = dict[str, Any]
 
 
 class Position(NamedTuple):
@@ -145,164 +142,11 @@ class Journal:
         for line in read(self.path):
             if line.body is None:  # nobody knows what it says: not ours to remove
                 yield line
-            elif (body := _without_gone(line.body, is_kept)) is not None:
+            elif (body := without_gone(line.body, is_kept)) is not None:
                 yield Read(line.number, line.raw, body)
 
     def _next_number(self) -> int:
         return max((next_number(line.body) for line in read(self.path) if line.body), default=1)
-
-
-# -- what a line says --------------------------------------------------------------------------------------
-
-
-def added(jobs: Sequence[Job], requests: Sequence[str], *, key: str = "", now: float) -> Line:
-    """What one call added: jobs with consecutive numbers, their requests as text, and the key of the call."""
-    first = jobs[0]
-    line = {"k": "add", "at": now, "first": first.id, "environment": first.environment, "code": first.code}
-    return {**line, "key": key, "jobs": list(requests)}
-
-
-def coded(key: str, content: Mapping[str, Any]) -> Line:
-    """What is known about the code of jobs that name this key. Before their `add`."""
-    return {"k": "code", "key": key, "content": dict(content)}
-
-
-def started(attempt: Attempt) -> Line:
-    """The intent: from now on it may have run."""
-    more = {"backend": attempt.backend} if attempt.backend else {}
-    return {
-        "k": "start",
-        "job": attempt.job,
-        "attempt": attempt.number,
-        "folder": attempt.folder,
-        "claims": encode_claims(attempt.claims),
-        "boot": attempt.boot_id,
-        "at": attempt.opened_at,
-        **more,
-    }
-
-
-def running(attempt: Attempt) -> Line:
-    """Another system has started it, there and then."""
-    return {
-        "k": "run",
-        "job": attempt.job,
-        "attempt": attempt.number,
-        "node": attempt.node,
-        "gpus": attempt.node_gpus,
-        "at": attempt.opened_at,
-    }
-
-
-def ended(attempt: Attempt, outcome: Outcome, state: State, retry_at: float | None, now: float) -> Line:
-    """How it ended, and where its job stands now."""
-    return {
-        "k": "end",
-        "job": attempt.job,
-        "attempt": attempt.number,
-        "outcome": _outcome(outcome),
-        "state": state,
-        "retry_at": retry_at,
-        "at": now,
-    }
-
-
-def never_ran(attempt: Attempt, retry_at: float | None = None) -> Line:
-    """Its job waits again, and the try does not count."""
-    return {"k": "never", "job": attempt.job, "attempt": attempt.number, "retry_at": retry_at}
-
-
-def changed(
-    jobs: Iterable[int],
-    state: State,
-    *,
-    now: float,
-    why: str = "",
-    outcome: Outcome | None = None,
-    by: int | None = None,
-    is_fresh: bool = False,
-    not_before: float | None = None,
-) -> Line:
-    """Somebody held, released, cancelled, refused or retried them. `is_fresh`: their tries are counted anew."""
-    line: Line = {"k": "set", "jobs": ranges(jobs), "state": state, "at": now}
-    if why:
-        line["why"] = why
-    if outcome is not None:
-        line["outcome"] = _outcome(outcome)
-    if by is not None:  # the job whose end ended them
-        line["by"] = by
-    if is_fresh:
-        line["fresh"] = True
-    if not_before is not None:
-        line["not_before"] = not_before
-    return line
-
-
-def stopped(jobs: Iterable[int]) -> Line:
-    """Somebody asked for the end of jobs that run: they are not tried again."""
-    return {"k": "stop", "jobs": ranges(jobs)}
-
-
-def edited(job: Job) -> Line:
-    """It is asked for in another way now, or stands at another place in the queue; its state stays."""
-    line: Line = {"k": "edit", "job": job.id, "request": encode_request(job.request), "rank": job.rank}
-    return {**line, "not_before": job.not_before}
-
-
-def cleaned(jobs: Iterable[int]) -> Line:
-    """They are gone, and so are their attempts."""
-    return {"k": "gone", "jobs": ranges(jobs)}
-
-
-def marked(subject: str, kind: str, why: str, now: float) -> Line:
-    """A pause, a drain or a quarantine."""
-    return {"k": "mark", "subject": subject, "kind": kind, "why": why, "at": now}
-
-
-def unmarked(subject: str) -> Line:
-    return {"k": "mark", "subject": subject, "kind": ""}
-
-
-def setting(name: str, value: str) -> Line:
-    """Something that was set while it ran."""
-    return {"k": "setting", "name": name, "value": value}
-
-
-def going_on_from(number: int, name: str, was: Position) -> Line:
-    """The lines before are gone; whatever number was given before is not given again."""
-    return {"k": "next", "number": number, "id": name, "was": list(was)}
-
-
-def ranges(jobs: Iterable[int]) -> list[int | list[int]]:
-    """`[[1, 5], 8]`: a hundred thousand numbers in few bytes. They come in order."""
-    found: list[int | list[int]] = []
-    first = last = None
-    for job in jobs:
-        if last is not None and job == last + 1:
-            last = job
-            continue
-        if first is not None and last is not None:
-            found.append(first if first == last else [first, last])
-        first = last = job
-    if first is not None and last is not None:
-        found.append(first if first == last else [first, last])
-    return found
-
-
-def numbers(given: Iterable[int | list[int]]) -> Iterator[JobId]:
-    """What `ranges` was made of."""
-    for one in given:
-        if isinstance(one, list):
-            yield from map(JobId, range(one[0], one[1] + 1))
-        else:
-            yield JobId(one)
-
-
-def next_number(line: Mapping[str, Any]) -> int:
-    """The first number that is free as far as this line knows."""
-    if line["k"] == "add":
-        return int(line["first"] + len(line["jobs"]))
-    return int(line["number"]) if line["k"] == "next" else 1
 
 
 # -- reading -----------------------------------------------------------------------------------------------
@@ -387,31 +231,3 @@ def _sync_folder(path: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def _without_gone(line: Line, is_kept: Callable[[int], bool]) -> Line | None:
-    """The line without what it says about jobs that are gone; None where nothing is left of it."""
-    kind = line["k"]
-    if kind == "add":
-        jobs = [text if is_kept(number) else None for number, text in enumerate(line["jobs"], line["first"])]
-        return {**line, "jobs": jobs} if any(jobs) else None
-    if kind == "set":
-        kept = ranges(number for number in numbers(line["jobs"]) if is_kept(number))
-        return {**line, "jobs": kept} if kept else None
-    if kind in ("gone", "next"):
-        return None
-    return line if "job" not in line or is_kept(line["job"]) else None
-
-
-def _outcome(outcome: Outcome) -> Line:
-    """Only what is known."""
-    said = {
-        "exit_code": outcome.exit_code,
-        "signal": outcome.signal,
-        "cause": outcome.cause,
-        "message": outcome.message or None,
-        "seconds": outcome.seconds,
-        "checkpointed": outcome.checkpointed or None,
-        "tried_alone": outcome.tried_alone or None,
-    }
-    return {name: value for name, value in said.items() if value is not None}

@@ -18,7 +18,7 @@ from dibs.model.sweeps import SweepState
 from dibs.model.usage import Usage
 from dibs.policy.retry import retry_after
 from dibs.policy.settle import LOST, outcome_of
-from dibs.store import journal
+from dibs.store import job_lines, journal
 from dibs.store.catch_up import remember_position
 from dibs.store.codec import encode_usage
 from dibs.store.replay import Replay
@@ -290,7 +290,7 @@ class _Rebuilding:
 
 def _shown(jobs: list[JobId]) -> str:
     """`1-2000, 2005`."""
-    parts = [f"{one[0]}-{one[1]}" if isinstance(one, list) else str(one) for one in journal.ranges(jobs)]
+    parts = [f"{one[0]}-{one[1]}" if isinstance(one, list) else str(one) for one in job_lines.ranges(jobs)]
     return ", ".join(parts[:20]) + (", ..." if len(parts) > 20 else "")
 
 

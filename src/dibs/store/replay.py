@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dibs.model.jobs import Attempt, Cause, Command, Job, JobId, Outcome, Request, State
-from dibs.store import journal
+from dibs.store import job_lines
 from dibs.store.codec import class_of, decode_claims, decode_request, encode_request, encode_requests
 from dibs.store.queue import Mark
 from dibs.store.rows import AttemptRow
@@ -49,7 +49,7 @@ class Replay:
             self._complain(f"line {number} of the journal is of a kind that this dibs does not know")
             return
         try:
-            self.next_number = max(self.next_number, journal.next_number(line))
+            self.next_number = max(self.next_number, job_lines.next_number(line))
             act(line)
         except (KeyError, ValueError, TypeError):  # whole, but written by another dibs, or about an unknown job
             self._complain(f"line {number} of the journal does not fit the lines before it")
@@ -154,7 +154,7 @@ class Replay:
 
     def _set(self, line: Mapping[str, Any]) -> None:
         state = State(line["state"])
-        for number in journal.numbers(line["jobs"]):
+        for number in job_lines.numbers(line["jobs"]):
             self._set_one(self._job(number), state, line)
 
     def _set_one(self, job: Job, state: State, line: Mapping[str, Any]) -> None:
@@ -176,7 +176,7 @@ class Replay:
             self._db.execute("update jobs set not_before = ? where id = ?", (line["not_before"], job.id))
 
     def _stop(self, line: Mapping[str, Any]) -> None:
-        for number in journal.numbers(line["jobs"]):
+        for number in job_lines.numbers(line["jobs"]):
             self._store.queue.stop(number)
 
     def _edit(self, line: Mapping[str, Any]) -> None:

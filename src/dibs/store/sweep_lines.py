@@ -7,7 +7,7 @@ from typing import Any
 from dibs.model.jobs import JobId
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
 from dibs.store.codec import decode_request, encode_request
-from dibs.store.journal import Line
+from dibs.store.job_lines import Line
 from dibs.store.sweeps import SweepTable, goals_of
 
 
