@@ -19,13 +19,15 @@ from pathlib import Path
 from stories.outside import DIBS, Finished, wait_until
 
 USER, UID = "ann", 42_424
+_CHECKOUT = Path(__file__).resolve().parents[2]
 _NEEDED = ("ip", "unshare", "nsenter", "setpriv", "ssh", "ssh-keygen", "sshd", "mount")
 _PATH = os.pathsep.join((os.environ["PATH"], "/usr/sbin", "/sbin"))
 _SCRIPT = """
 set -e
 mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd
 mount --bind {folder}/passwd /etc/passwd
-mount --bind {folder}/tmp /var/tmp
+{seen}
+mount --rbind {folder}/tmp /var/tmp
 [ -d {folder}/home ] && mount --bind {folder}/home {home}
 hostname {name}
 ip link set lo up
@@ -48,6 +50,15 @@ def why_not() -> str:
     return "" if version.stdout.strip() == b"True" else "the system's Python is older than 3.11"
 
 
+def _see_checkout(tmp: Path) -> str:
+    """What lets a server with this /var/tmp see the checkout, where that lies below the real one."""
+    if not _CHECKOUT.is_relative_to("/var/tmp"):
+        return ""
+    seen = tmp / _CHECKOUT.relative_to("/var/tmp")
+    seen.mkdir(parents=True)
+    return f"mount --bind {_CHECKOUT} {seen}"
+
+
 @dataclass(frozen=True)
 class Server:
     """A namespace that a process keeps open."""
@@ -57,6 +68,12 @@ class Server:
     folder: Path
     keeper: "subprocess.Popen[bytes]"
     network: str  # the kernel's name for its namespace
+
+    @property
+    def in_tmp(self) -> list[Path]:
+        """What lies in its /var/tmp. The way to the checkout, which may be there, is ours."""
+        ours = _CHECKOUT.parts[3] if _CHECKOUT.is_relative_to("/var/tmp") else ""
+        return [one for one in (self.folder / "tmp").iterdir() if one.name != ours]
 
     @property
     def pids(self) -> list[int]:
@@ -204,7 +221,7 @@ class Servers:
         (folder / "tmp").chmod(0o1777)
         if home:
             self._own(folder / "home", uid)
-        script = _SCRIPT.format(folder=folder, home=self.home, name=name)
+        script = _SCRIPT.format(folder=folder, home=self.home, name=name, seen=_see_checkout(folder / "tmp"))
         log = (folder / "log").open("wb")
         keeper = subprocess.Popen(
             ["unshare", "-n", "-m", "-u", "sh", "-c", script, "sh", *words],

@@ -152,7 +152,7 @@ def test_packages_are_unpacked_in_a_home_that_is_shared_and_nothing_is_left_of_i
     assert servers.dibs("cluster", "down", "--force").status == 2
     assert servers.dibs("cluster", "status").stderr.startswith("dibs: error: there is no cluster\n")
     assert list((servers.home / ".local/share/dibs").iterdir()) == []
-    assert not list((servers.servers["b"].folder / "tmp").glob("*/*"))
+    assert not [inside for one in servers.servers["b"].in_tmp for inside in one.glob("*")]
     assert servers.servers["b"].daemons == {} and servers.desk.daemons == {}
 
 
@@ -229,7 +229,7 @@ def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_changed(servers
     assert told.stderr.startswith("dibs: error: cannot make a cluster of these hosts: ")
     for server in (*servers.servers.values(), servers.desk):
         assert server.daemons == {}
-        assert list((server.folder / "tmp").iterdir()) == []
+        assert server.in_tmp == []
     assert list((servers.servers["a"].folder / "home").iterdir()) == []
     assert servers.dibs("cluster", "status").status == 1, "there is none"
 
