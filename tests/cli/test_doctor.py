@@ -477,6 +477,16 @@ def test_nothing_is_said_of_a_slurm_that_nobody_uses(environ):
     assert about_slurm({**environ, "SLURM_CONF": "/nowhere"}) == []
 
 
+def test_a_slurm_that_is_there_is_looked_at_though_nobody_has_used_it_yet(environ, slurm, tmp_path):
+    theirs, silent = slurm.environment["SLURM_CONF"], tmp_path / "slurm.conf"
+    silent.write_text("ClusterName=gone\nSlurmctldHost=nowhere.invalid\n")
+
+    answers, *_ = about_slurm({**environ, "SLURM_CONF": theirs})
+    does_not, *_ = about_slurm({**environ, "SLURM_CONF": str(silent)})
+
+    assert (answers.state, does_not.state) == (OK, WARNING)
+
+
 def test_a_slurm_that_answers_is_told_with_its_version_and_what_its_nodes_need(environ, slurm):
     environ |= {"DIBS_BACKEND": "slurm", "SLURM_CONF": slurm.environment["SLURM_CONF"]}
 

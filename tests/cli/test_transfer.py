@@ -173,3 +173,13 @@ def test_export_takes_the_filters_of_ls(daemon, typed):
     lines = typed("export", "--state", "waiting", "--project", "a").stdout.splitlines()
 
     assert [json.loads(line)["id"] for line in lines] == [3]
+
+
+@pytest.mark.parametrize("words", [["99"], ["1", "99"], ["--sbatch", "99"], ["--sbatch", "1", "99"]])
+def test_a_job_that_there_is_not_is_said(daemon, typed, words):
+    daemon.jobs = {1: a_job(1)}
+
+    done = typed("export", *words)
+
+    assert done.status != 0 and done.stdout == ""
+    assert "cannot find job 99" in done.stderr

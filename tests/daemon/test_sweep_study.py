@@ -105,6 +105,15 @@ def test_without_room_in_the_conditions_the_sweep_is_held_with_the_reason(house:
 # -- pruning ---------------------------------------------------------------------------------------------
 
 
+def test_a_number_without_a_step_may_be_the_result_and_nobody_is_ended_over_it(house: House):
+    line = 'echo loss={x} >> "$DIBS_METRICS"; sleep 2.5; echo saved'  # running trials are looked at once a second
+    space = {**WHOLE, "low": 0, "high": 5}
+
+    sweep = begin(house, line, space, pruner="halving", parallel=6, wishes={"num_gpus": 0})
+
+    assert until(house, sweep, "finished")["counts"]["complete"] == 6
+
+
 def test_trials_that_are_not_worth_it_are_ended_early_and_say_so(house: House):
     space = {**WHOLE, "low": 0, "high": 9}
     sweep = begin(

@@ -202,6 +202,17 @@ def test_cards_that_another_program_holds_are_not_those_left_to_it(make_world):
     assert ours.running() == [jobs[0].id, jobs[1].id]
 
 
+def test_of_the_cards_that_a_job_wants_together_only_those_are_called_held_that_are(make_world):
+    other, ours = make_world(1, 1, name="other"), make_world(1, 1, name="ours")
+    other.submit(a_request("theirs"))
+
+    ours.submit(a_request("wide", gpus=2), a_request("narrow"))
+
+    (told,) = [what[1] for kind, what in ours.told() if kind == "waits"]
+    assert "GPU 0 is held by" in told and "GPU 1" not in told
+    assert ours.running() == []  # the second card is kept for the first job in line
+
+
 def test_what_wants_more_than_is_ever_left_is_refused(make_world):
     world = make_world(1, 1)
     world.engine.cards.manners = Manners(min_free=1)

@@ -106,6 +106,15 @@ def test_the_command_sees_what_the_batch_system_gave_and_nothing_of_another_job(
     assert Path(one.folder, "stdout").read_text() == "1,3:1,3:cuda1,cuda3:55::1:\n"
 
 
+def test_a_task_of_an_array_has_its_own_number_whatever_it_is_called_over_there(world: World) -> None:
+    one = Alone(world, "echo $SLURM_ARRAY_TASK_ID", env={"DIBS_ARRAY_TASK_ID": "5000"})
+
+    one.run(SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="996")
+
+    assert Path(one.folder, "stdout").read_text() == "5000\n"
+    assert one.record["number"] == "7_996"
+
+
 def test_the_folder_for_checkpoints_is_there(world: World) -> None:
     one = Alone(world, 'cd "$DIBS_CHECKPOINT_DIR"', env={"DIBS_CHECKPOINT_DIR": f"{world.folder}/kept/0/17"})
 

@@ -181,3 +181,9 @@ def test_a_number_that_is_read_elsewhere_is_another_number():
 def printed(spec):
     """The fingerprint of one of its points."""
     return CommandTemplate(spec).fingerprint({"lr": "0.1"}, "/x")
+
+
+def test_a_parameter_that_is_never_anything_but_none_takes_its_flag_with_it():
+    template = CommandTemplate(a_sweep([values("m", None), values("x", "1")]))
+
+    assert template.expand({"m": None, "x": "1"}) == "train --x 1"

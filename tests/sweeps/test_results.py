@@ -39,6 +39,9 @@ def reading(*lines: str, names: tuple[str, ...] = ("val_loss",)) -> MetricsReade
         ("val_loss=1 step=many", Report(None, {"val_loss": 1.0})),
         ("val_loss=1 step=nan", Report(None, {"val_loss": 1.0})),
         ("val_loss=0.3 acc=nan", Report(None, {"val_loss": 0.3})),
+        ("val_loss=3,2nd=4", Report(None, {"val_loss": 3.0})),
+        ("val_loss=3,2=4", Report(None, {"val_loss": 3.0})),
+        ("sizes=1,2,3 val_loss=3", Report(None, {"val_loss": 3.0})),
     ],
 )
 def test_a_line_tells_a_number(line, report):
@@ -124,6 +127,9 @@ def test_any_bytes_are_read(data):
         ('{"val_loss": true}', "val_loss is true, which is no number a search can use"),
         ('{"val_loss": [0.1]}', "val_loss is [0.1], which is no number a search can use"),
         ("val_loss=91%", "val_loss is '91%', which is no number a search can use"),
+        ("val_loss=0,8", "val_loss is '0,8', which is no number a search can use"),
+        ("val_loss=1,234.5,step=5", "val_loss is '1,234.5', which is no number a search can use"),
+        ("val_loss=1,5e-3; step=5", "val_loss is '1,5e-3', which is no number a search can use"),
         ("loss=0.3 acc=1", "val_loss was not reported; what was reported is loss, acc"),
         ("done!", "val_loss was not reported; what was written is 'done!', which is no name=value"),
         (

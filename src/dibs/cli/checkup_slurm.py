@@ -1,4 +1,4 @@
-"""What `dibs doctor` looks at where somebody has set up Slurm: whether it answers, and what its nodes need."""
+"""What `dibs doctor` looks at where there is a Slurm: whether it answers, and what its nodes need."""
 
 import os
 from collections.abc import Callable
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dibs import paths
 from dibs.cli.checkup import OK, PROBLEM, WARNING, Environ, Finding
 from dibs.errors import DibsError
+
+_THEIRS = "/etc/slurm/slurm.conf"  # where Slurm's own programs look for its settings
 
 
 def check_slurm(environ: Environ) -> list[Finding]:
@@ -15,7 +17,8 @@ def check_slurm(environ: Environ) -> list[Finding]:
     from dibs.settings import load_settings
 
     settings = load_settings(environ)
-    if not is_set_up(environ, settings):
+    is_wanted = is_set_up(environ, settings)
+    if not is_wanted and not os.path.isfile(environ.get("SLURM_CONF", _THEIRS)):
         return []
     backend = build_backend("slurm", environ, settings)
     assert isinstance(backend, SlurmBackend)
@@ -25,14 +28,14 @@ def check_slurm(environ: Environ) -> list[Finding]:
         _file("python", ours.python, os.access(ours.python, os.X_OK), "it cannot be executed"),
         _file("source", ours.source, has_package, "the package dibs is not in it"),
     ]
-    return [_answers(backend.version), _root(ours.root, is_fetched=bool(ours.ssh)), *([] if ours.ssh else files)]
+    return [_answers(backend.version, is_wanted), _root(ours.root, is_fetched=bool(ours.ssh)), *([] if ours.ssh else files)]
 
 
-def _answers(version: Callable[[], str]) -> Finding:
+def _answers(version: Callable[[], str], is_wanted: bool) -> Finding:
     try:
         found = version()
     except DibsError as error:
-        return Finding(PROBLEM, error.message, error.remedy)
+        return Finding(PROBLEM if is_wanted else WARNING, error.message, error.remedy)
     return Finding(OK, f"its controller answers{f', version {found}' if found else ''}")
 
 

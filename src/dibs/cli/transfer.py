@@ -52,7 +52,7 @@ def export_jobs(
     """Print jobs as JSON lines that `dibs import` takes, oldest first."""
     from dibs.cli.asking import ask_daemon
     from dibs.cli.output import show
-    from dibs.cli.references import as_ranges, find_jobs
+    from dibs.cli.references import as_ranges
 
     if sbatch:
         if not references or query_of(options):
@@ -63,20 +63,32 @@ def export_jobs(
     client = ask_daemon()
     query = query_of(options)
     if references:
-        query["ids"] = as_ranges(find_jobs(client, references))
+        query["ids"] = as_ranges(_known(client, references))
     for job in client.export(**query):
         show(json.dumps(job))
     return 0
 
 
+def _known(client: "Client", references: Sequence[str]) -> list[int]:
+    """The jobs that are meant, all of which there are."""
+    from dibs.cli.references import as_ranges, find_jobs
+    from dibs.errors import NoSuchJob
+
+    numbers = find_jobs(client, references)
+    there = {job["id"] for job in client.jobs(ids=as_ranges(numbers))}
+    if missing := [number for number in numbers if number not in there]:
+        raise NoSuchJob(missing[0])
+    return numbers
+
+
 def _export_script(references: Sequence[str], environment: bool, output: str | None) -> int:
     from dibs.cli.asking import ask_daemon
     from dibs.cli.output import put, say
-    from dibs.cli.references import as_ranges, find_jobs
+    from dibs.cli.references import as_ranges
     from dibs.cli.sbatch_script import script_of
 
     client = ask_daemon()
-    numbers = find_jobs(client, references)
+    numbers = _known(client, references)
     jobs = sorted(client.jobs(ids=as_ranges(numbers)), key=lambda job: job["id"])
     first = next(iter(client.export(ids=str(jobs[0]["id"]))))
     script = script_of(jobs, client.environment(jobs[0]["id"]), first.get("umask"), environment)

@@ -38,6 +38,7 @@ class _Books:
 
     ours: dict[AttemptKey, _Booking] = field(default_factory=dict)  # by attempt
     others: Busy | None = None  # who was in the way when we last tried
+    is_awaited: bool = False  # somebody was in the way here, or on a card that was wanted with this one
     seen: GpuReading | None = None
     unsettled: bool = False  # something left it and the card has not been asked since
     is_gone: bool = False  # the driver does not show it any more
@@ -90,21 +91,27 @@ class Cards:
             page.unsettled = page.seen is not None
 
     def taken_by_others(self, claims: Iterable[Claim], busy: Busy) -> None:
-        """Somebody else was first: leave these cards alone until we look again."""
+        """Somebody else was first: leave their cards alone until we look again, and wait for all of these."""
         self.news += 1
+        is_known = bool(busy.holders or busy.waiting)
         for claim in claims:
-            self._page(claim.gpu).others = busy
+            page = self._page(claim.gpu)
+            page.is_awaited = True
+            here = busy.on(claim.gpu)
+            if here.holders or here.waiting or not is_known:
+                page.others = here
 
     def look_again(self) -> None:
         """Forget what others held: the next try tells."""
         self.news += 1
         for page in self._books.values():
             page.others = None
+            page.is_awaited = False
 
     @property
     def awaited(self) -> list[str]:
-        """The cards that others hold or wait for."""
-        return [key for key, page in self._books.items() if page.others is not None]
+        """The cards that others hold or wait for, and those that are wanted together with them."""
+        return [key for key, page in self._books.items() if page.is_awaited]
 
     def saw(self, reading: Reading | None, failure: str = "") -> None:
         """Take in what the cards say. Without an answer nothing new may start on them."""

@@ -47,6 +47,14 @@ class Busy:
     waiting: tuple[Holder, ...] = ()  # those who have waited for longer
     guarded_by: str = ""  # "process 12 of eve keeps ... locked", when we could not even look
 
+    def on(self, gpu: str) -> "Busy":
+        """Who of them stands in the way on this card."""
+        return replace(
+            self,
+            holders=tuple(holder for holder in self.holders if holder.gpu == gpu),
+            waiting=tuple(wish for wish in self.waiting if wish.gpu == gpu),
+        )
+
 
 class Leases:
     """The claims and wishes of one process in the lease folder. One thread uses it at a time."""

@@ -52,7 +52,7 @@ def main(folder: str, fence_at: tuple[str, str] | None = None) -> int:
     if checkpoints := spec["env"].get("DIBS_CHECKPOINT_DIR"):
         with contextlib.suppress(OSError):  # the command meets it, too, and tells more of it
             os.makedirs(checkpoints, mode=0o700, exist_ok=True)
-    shim = Shim(given=_given(os.environ), forget=_THEIRS)
+    shim = Shim(given=_given(os.environ, spec["env"]), forget=_THEIRS)
     shim.listen(control, node=node, gpus=cards, number=_number(os.environ))
     handed = Handed(record)
     answer = shim.take(handed)
@@ -96,12 +96,14 @@ def _listen(spec: Mapping[str, Any]) -> int:
     return reading
 
 
-def _given(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the batch system tells the command, in its words and in ours."""
+def _given(environment: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    """What the batch system tells the command, in its words and in ours; `ours` are the job's own variables."""
     found = {name: value for name, value in environment.items() if name in _VISIBLE or name.startswith(_THEIRS)}
     cards = found.setdefault("CUDA_VISIBLE_DEVICES", "")
     found["DIBS_GPUS"] = cards
     found["GPU"] = ",".join(f"cuda{card}" if card.isdecimal() else card for card in cards.split(",") if card)
+    if task := ours.get("DIBS_ARRAY_TASK_ID"):
+        found["SLURM_ARRAY_TASK_ID"] = task  # over there it may have another number, or be a job by itself
     return found
 
 

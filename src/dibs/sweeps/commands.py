@@ -65,4 +65,5 @@ class CommandTemplate:
 
 def _is_flag(parameter: Parameter) -> bool:
     """Whether its values are flags themselves, as `--amp` or none."""
-    return isinstance(parameter, Choice) and all(value is None or value[:2] == "--" for value in parameter.values)
+    values = [value for value in parameter.values if value is not None] if isinstance(parameter, Choice) else []
+    return bool(values) and all(value.startswith("--") for value in values)

@@ -200,8 +200,12 @@ def _text(line: bytes) -> str:
 
 # A name begins behind what cannot be in it, and is never given back letter by letter: a line without any `=`
 # would else be gone through again from each of its letters. What is followed by `=` is a name and no value, as in
-# `epoch 3: loss=0.2`.
-_PAIR = re.compile(r"""(?<![^\s=:,;'"])([^\s=:,;'"]++)\s*+(?:=|:\s)\s*+"?([^\s=,;"]++)(?!\s*+=)""")
+# `epoch 3: loss=0.2`. A comma between digits belongs to the value, `0,8` or `1,234.5`, and makes it no number.
+_PAIR = re.compile(
+    r"""(?<![^\s=:,;'"])([^\s=:,;'"]++)\s*+(?:=|:\s)\s*+"?"""
+    # An atomic group and no `++`, which in Python 3.11 gives back a letter here.
+    r"""((?>(?:[^\s=,;"]|(?<=\d),(?=\d[\d.eE+-]*+(?![^\s,;"])))+))(?!\s*+=)"""
+)
 
 
 def _json_object(text: str) -> Mapping[str, object] | None:

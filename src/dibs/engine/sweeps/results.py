@@ -59,9 +59,7 @@ class TrialReader:
         found = []
         for report in reports:
             if self._names[0] in report.values:
-                tail.reports += 1
-                step = tail.reports if report.step is None else report.step
-                found.append((step, report.values[self._names[0]]))
+                found += tail.judged(report.step, report.values[self._names[0]])
         return found
 
     async def result(self, trial: Trial, row: JobRow) -> tuple[float, ...] | None:
@@ -162,9 +160,22 @@ class _Tail:
     attempt: tuple[int, int]
     streams: "list[_Stream]"
     reports: int = 0  # of the first metric; they are the steps of a trial that names none
+    last: float | None = None  # told without a step
 
     def read(self) -> "list[Report]":
         return [report for stream in self.streams for report in stream.read()]
+
+    def judged(self, step: int | None, value: float) -> list[tuple[int, float]]:
+        """What can be compared with other trials now.
+
+        Without a step it may be the result, and the trial is about to end: it counts when another follows.
+        """
+        if step is not None:
+            return [(step, value)]
+        before = [] if self.last is None else [(self.reports, self.last)]
+        self.reports += 1
+        self.last = value
+        return before
 
     def skim(self) -> None:
         """Read on where only the result is wanted: millions of reports would fill the memory."""
