@@ -83,10 +83,10 @@ def test_the_search_finds_a_place_that_is_nearly_the_lowest_and_gives_bad_ones_u
         dibs(folder, "daemon", "stop", "--jobs")
 
     assert done.returncode == 0, done.stderr
-    assert sum(sweep["counts"].values()) == 60
+    assert sum(sweep["counts"].values()) == 100
     assert sweep["counts"]["pruned"] > 0 and sweep["counts"]["failed"] == 0
-    # The lowest there is is 0.398, and a point by chance is below 2 once in forty times.
-    assert 0.3978 < sweep["best"][0]["values"][0] < 2
+    # The lowest there is is 0.398. Which points are tried depends on who ends first; 0.55 was the worst seen.
+    assert 0.3978 < sweep["best"][0]["values"][0] < 1
     assert {one["name"] for one in sweep["importance"]} == {"x", "y"}
 
 

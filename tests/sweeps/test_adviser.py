@@ -377,6 +377,24 @@ def test_a_trial_far_behind_is_pruned_and_not_too_early(start, pruner):
     assert all(trial.value == trial.intermediate_values[trial.last_step] for trial in pruned)
 
 
+@pytest.mark.parametrize("pruner", ["halving", "hyperband"])
+@pytest.mark.parametrize("factor", [2, 5])
+def test_trials_are_compared_again_after_so_many_times_the_steps(start, pruner, factor):
+    child = open_child(start, a_spec(pruner=pruner, prune_factor=factor))
+    pruned_at = []
+    for place, asked in enumerate(child.ask(40)):
+        for step in range(1, 17):
+            fell_behind = place >= 20 and step > 1
+            if child.report(asked["number"], step, 1000 if fell_behind else 0.5):
+                child.tell(asked["number"], state="pruned")
+                pruned_at.append(step)
+                break
+        else:
+            child.tell(asked["number"], 0.5)
+
+    assert min(pruned_at) == factor
+
+
 def test_a_grid_can_be_pruned_too(start):
     spec = a_spec(
         method="grid",
@@ -408,6 +426,37 @@ def test_what_was_told_twice_or_reported_late_changes_nothing(start):
 
     (trial,) = the_study(child).trials
     assert (trial.value, trial.intermediate_values, is_pruned) == (0.25, {1: 0.5}, False)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "qmc", "cmaes"])
+@pytest.mark.parametrize("is_integer", [True, False])
+def test_steps_on_a_log_scale_are_told_to_the_study_as_they_were_run(start, sampler, is_integer):
+    size = Range("size", 8, 132, "log", is_integer, 4 if is_integer else 2.5)
+    spec = a_spec(parameters=(size, Range("x", -5, 5)), sampler=sampler)
+    child = open_child(start, spec)
+
+    for _ in range(12):
+        (asked,) = child.ask()
+        child.tell(asked["number"], abs(float(asked["point"]["size"]) - 40))
+
+    trials = the_study(child).trials
+    allowed = {size.value_at(place) for place in range(size.count)}
+    assert {trial.user_attrs["point"]["size"] for trial in trials} <= allowed
+    assert all(trial.params["size"] == float(trial.user_attrs["point"]["size"]) for trial in trials)
+    assert len({trial.distributions["size"] for trial in trials}) == 1
+
+
+def test_steps_on_a_log_scale_are_each_tried_once(start):
+    spec = a_spec(parameters=(Range("size", 8, 64, "log", True, 8),), samples=8)
+    child = open_child(start, spec)
+
+    sizes = []
+    for _ in range(8):
+        (asked,) = child.ask()
+        child.tell(asked["number"], 1.0)
+        sizes.append(asked["point"]["size"])
+
+    assert sorted(map(int, sizes)) == [8, 16, 24, 32, 40, 48, 56, 64]
 
 
 def test_a_failed_trial_that_succeeds_at_its_second_attempt_counts(start):

@@ -21,9 +21,7 @@ ENDS = st.floats(1e-6, 1e6)
 
 def ranges(name: str) -> st.SearchStrategy[Range]:
     return st.builds(
-        lambda ends, scale, step: Range(
-            name, min(ends), max(ends), scale, False, step if scale == "linear" else None
-        ),
+        lambda ends, scale, step: Range(name, min(ends), max(ends), scale, False, step),
         st.tuples(ENDS, ENDS),
         st.sampled_from(["linear", "log"]),
         st.one_of(st.none(), st.floats(1e-3, 1e3)),
@@ -58,6 +56,7 @@ def specs(draw: st.DrawFn) -> Spec:
         results=results,
         pruner=draw(st.sampled_from(["", "halving", "hyperband", "median"])) if is_pruned else "",
         prune_after=draw(st.integers(0, 9)),
+        prune_factor=draw(st.one_of(st.none(), st.integers(2, 9))),
         parallel=draw(st.one_of(st.none(), st.integers(1, 9))),
         rerun=draw(st.booleans()),
         name=draw(st.sampled_from(["", "first try"])),
@@ -73,6 +72,13 @@ def test_what_has_a_default_may_be_missing():
     spec = read_spec({"command": "train {bs}", "parameters": [BS]})
 
     assert spec == Spec(line="train {bs}", parameters=(Choice("bs", ("32", "64")),))
+
+
+def test_a_sweep_stored_before_its_pruner_had_a_factor_is_read():
+    stored = spec_object(read_spec(WHOLE))
+    del stored["prune_factor"]
+
+    assert read_spec(stored).prune_factor is None
 
 
 def test_numbers_among_values_are_texts():
@@ -152,6 +158,7 @@ def test_numbers_among_values_are_texts():
             {"method": "adaptive", "sampler": "cmaes", "metrics": [{"name": "a"}, {"name": "b"}]},
             "cmaes knows one metric only",
         ),
+        ({"prune_factor": 1}, "prune_factor cannot be 1"),
         ({"name": "17"}, "'17'"),
         ({"name": "@"}, "'@'"),
         ({"name": "a\x1b[2J"}, "cannot call a sweep"),

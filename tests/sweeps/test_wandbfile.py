@@ -150,6 +150,123 @@ def test_hyperband_can_be_counted_from_the_end():
     assert (spec["pruner"], spec["prune_after"]) == ("hyperband", 3)
 
 
+def test_hyperband_counted_from_the_end_begins_at_the_last_whole_step():
+    rule = "early_terminate: {type: hyperband, max_iter: 12, s: 3, eta: 4}\n"
+
+    spec, _ = read_sweep_file(rule + "program: t\nmethod: grid\nparameters: {a: {values: [1, 2]}}\n", "f")
+
+    assert (spec["prune_after"], spec["prune_factor"]) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("rule", "factor"),
+    [
+        ("{type: hyperband, min_iter: 3, eta: 2}", 2),
+        ("{type: hyperband, min_iter: 3, eta: 2, s: 4}", 2),
+        ("{type: hyperband, min_iter: 3}", None),
+    ],
+)
+def test_eta_is_how_many_trials_one_is_kept_of(rule, factor):
+    text = f"early_terminate: {rule}\nprogram: t\nmethod: grid\nmetric: {{name: loss}}\n"
+
+    spec, _ = read_sweep_file(text + "parameters: {a: {values: [1, 2]}}\n", "f")
+
+    read = read_spec(spec)
+    assert (read.pruner, read.prune_after, read.prune_factor) == ("hyperband", 3, factor)
+
+
+def test_the_file_of_their_tutorial():
+    text = """
+        program: train.py
+        method: random
+        run_cap: 400
+        metric: {name: loss, goal: minimize}
+        parameters:
+          optimizer: {values: [adam, sgd]}
+          fc_layer_size: {values: [128, 256, 512]}
+          dropout: {values: [0.3, 0.4, 0.5]}
+          epochs: {value: 1}
+          learning_rate: {distribution: uniform, min: 0, max: 0.1}
+          batch_size: {distribution: q_log_uniform_values, q: 8, min: 32, max: 256}
+    """
+
+    spec = read_spec(read_sweep_file(text, "f")[0])
+
+    drawn = [int(words[-1].removeprefix("--batch_size=")) for words in commands(spec, 400)]
+    assert spec.parameters[-1] == Range("batch_size", 32, 256, "log", is_integer=True, step=8)
+    assert all(size % 8 == 0 and 32 <= size <= 256 for size in drawn)
+    assert sum(size < 90 for size in drawn) > 160  # half of them lie below the geometric mean
+
+
+@pytest.mark.parametrize(
+    ("rule", "parameter"),
+    [
+        ("q_log_uniform_values, min: 30, max: 250, q: 8", Range("a", 32, 248, "log", True, 8)),
+        ("q_log_uniform_values, min: 0.1, max: 1, q: 0.05", Range("a", 0.1, 1, "log", step=0.05)),
+        ("q_log_uniform, min: 2.5, max: 5, q: 4", Range("a", 12, 148, "log", True, 4)),
+        ("q_log_uniform_values, min: 1, max: 9", Range("a", 1, 9, "log", True)),
+        ("inv_log_uniform_values, min: 0.001, max: 0.1", Range("a", 0.001, 0.1, "log")),
+        ("inv_log_uniform, min: 0, max: 2", Range("a", 0.135335, 1, "log")),
+    ],
+)
+def test_logarithmic_distributions(rule, parameter):
+    text = f"program: t\nmethod: random\nrun_cap: 9\nparameters: {{a: {{distribution: {rule}}}}}\n"
+
+    spec, _ = read_sweep_file(text, "f")
+
+    assert read_spec(spec).parameters == (parameter,)
+
+
+def test_a_grid_goes_through_all_multiples():
+    rule = "{distribution: q_log_uniform_values, q: 8, min: 30, max: 60}"
+
+    spec, _ = read_sweep_file(f"program: t\nmethod: grid\nparameters: {{a: {rule}}}\n", "f")
+
+    assert [words[-1] for words in commands(read_spec(spec), 5)] == [
+        "--a=32",
+        "--a=40",
+        "--a=48",
+        "--a=56",
+        "--a=64",
+    ]
+
+
+@pytest.mark.parametrize(
+    "distribution", ["", "distribution: categorical, ", "distribution: categorical_w_probabilities, "]
+)
+def test_equal_probabilities_are_none(distribution):
+    rule = f"{{{distribution}values: [x, y], probabilities: [0.5, 0.5]}}"
+
+    spec, _ = read_sweep_file(f"program: t\nmethod: grid\nparameters: {{a: {rule}}}\n", "f")
+
+    assert read_spec(spec).parameters == (Choice("a", ("x", "y")),)
+
+
+def test_a_variable_in_the_command_is_that_of_whoever_begins_the_sweep():
+    text = "command: ['${envvar:PYTHON}', t.py, '--data=${envvar:DATA}/${envvar:SET}', '${args}']\n"
+
+    spec, _ = read_sweep_file(
+        text + "method: grid\nparameters: {a: {values: [1, 2]}}\n",
+        "f",
+        {"PYTHON": "python3.12", "DATA": "/data $x", "SET": ""},
+    )
+
+    assert commands(read_spec(spec), 1) == [["python3.12", "t.py", "--data=/data $x/", "--a=1"]]
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"), [({}, "the variable DATA, which is not set"), ({"DATA": "{a}"}, "DATA has a brace")]
+)
+def test_a_variable_that_cannot_be_put_in_is_refused(environment, words):
+    text = "command: [t, '${envvar:DATA}', '${args}']\nmethod: grid\nparameters: {a: {values: [1, 2]}}\n"
+
+    with pytest.raises(BadInput) as refusal:
+        read_sweep_file(text, "f", environment)
+
+    assert words in refusal.value.message
+    assert refusal.value.remedy
+
+
 def test_a_search_without_an_end_needs_to_be_told_how_many():
     spec, _ = read_sweep_file("program: t\nmethod: random\nparameters: {a: {min: 0.0, max: 1}}\n", "f")
 
@@ -175,7 +292,7 @@ def test_a_search_without_an_end_needs_to_be_told_how_many():
         ("metric: {name: a, impute: worst}", "what to do with impute of metric"),
         ("early_terminate: {type: envelope}", "not hyperband"),
         ("early_terminate: {type: hyperband}", "min_iter is not a whole number"),
-        ("early_terminate: {type: hyperband, min_iter: 3, eta: 2}", "eta is 2"),
+        ("early_terminate: {type: hyperband, min_iter: 3, eta: 1}", "eta is 1"),
         ("early_terminate: {type: hyperband, min_iter: 3, strict: true}", "strict"),
         ("early_terminate: {type: hyperband, min_iter: 3, max_iter: 9}", "min_iter and max_iter"),
         ("early_terminate: {type: hyperband, max_iter: 9}", "s is not a whole number"),
@@ -183,8 +300,10 @@ def test_a_search_without_an_end_needs_to_be_told_how_many():
         ("command: python train.py", "the command is not a list"),
         ("command: ['${program}']", "has 0 of the macros"),
         ("command: ['${args}', '${args_json}']", "has 2 of the macros"),
-        ("command: ['${program}', '${args_json_file}']", "has 0 of the macros"),
-        ("command: ['${args}', '${envvar:HOME}']", "what to do with ${envvar:HOME}"),
+        ("command: ['${args_no_boolean_flags}', '${args_json}']", "has 2 of the macros"),
+        ("command: ['${program}', '${args_json_file}']", "the macro ${args_json_file} is not known here"),
+        ("command: ['${args}', '${envvar:}']", "what to do with ${envvar:}"),
+        ("command: ['${args}', '${envvar}']", "what to do with ${envvar}"),
         ("command: ['${args}', 'a${program}']", "what to do with a${program}"),
         ("program:", "there is no program"),
         ("parameters:", "parameters is not a mapping"),
@@ -198,12 +317,17 @@ def test_a_search_without_an_end_needs_to_be_told_how_many():
         ("parameters: {a: {values: []}}", "a has no values"),
         ("parameters: {a: {values: [1], min: 3}}", "what to do with min of a"),
         ("parameters: {a: {values: [1, 2], probabilities: [0.1, 0.9]}}", "unequal probability"),
+        ("parameters: {a: {values: [1, 2], probabilities: 0.5}}", "the probabilities of a are no list"),
+        ("parameters: {a: {distribution: categorical}}", "is categorical and has no values"),
         ("parameters: {a: {distribution: constant}}", "is constant and has no value"),
         ("parameters: {a: {distribution: normal, mu: 0, sigma: 1}}", "the distribution 'normal'"),
         ("parameters: {a: {distribution: beta, a: 1, b: 1}}", "the distribution 'beta'"),
-        ("parameters: {a: {distribution: inv_log_uniform_values, min: 1, max: 2}}", "the distribution 'inv_log"),
+        ("parameters: {a: {distribution: q_log_normal, mu: 0, sigma: 1}}", "the distribution 'q_log_normal'"),
+        ("parameters: {a: {distribution: inv_log_uniform_values, min: 0, max: 2}}", "no logarithm"),
         ("parameters: {a: {distribution: q_uniform, min: 1, max: 2, q: 0}}", "q of a is 0"),
-        ("parameters: {a: {distribution: q_log_uniform_values, min: 1, max: 9, q: 2}}", "in steps of 2"),
+        ("parameters: {a: {distribution: q_uniform, min: 1, max: 1e300, q: 1e-300}}", "q of a is 1e-300"),
+        ("parameters: {a: {distribution: q_log_uniform_values, min: 1, max: 64, q: 8}}", "which q: 8 rounds to 0"),
+        ("parameters: {a: {distribution: q_log_uniform_values, min: 8, max: 64, q: -8}}", "q of a is -8"),
         ("parameters: {a: {distribution: log_uniform, min: 1, max: 1e4}}", "the exponent 10000"),
         ("parameters: {a: {distribution: log_uniform_values, min: 0, max: 1}}", "no logarithm"),
         ("parameters: {a: {parameters: {b: {value: 1}}, values: [1]}}", "what to do with values of a"),

@@ -28,7 +28,11 @@ def check_slurm(environ: Environ) -> list[Finding]:
         _file("python", ours.python, os.access(ours.python, os.X_OK), "it cannot be executed"),
         _file("source", ours.source, has_package, "the package dibs is not in it"),
     ]
-    return [_answers(backend.version, is_wanted), _root(ours.root, is_fetched=bool(ours.ssh)), *([] if ours.ssh else files)]
+    return [
+        _answers(backend.version, is_wanted),
+        _root(ours.root, is_fetched=bool(ours.ssh)),
+        *([] if ours.ssh else files),
+    ]
 
 
 def _answers(version: Callable[[], str], is_wanted: bool) -> Finding:

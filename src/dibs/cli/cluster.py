@@ -180,25 +180,62 @@ def _not_fetched(node: str) -> list[int]:
 
 @cluster.command(epilog=_DOWN_EPILOG)
 @click.option("--purge", is_flag=True, help="Remove its folders on every host, and forget it.")
-@click.option("--force", is_flag=True, help="With --purge: forget it, though a host cannot be reached.")
+@click.option(
+    "--force", is_flag=True, help="With --purge: though a host cannot be reached, or jobs are open there."
+)
 @_JSON
 def down(purge: bool, force: bool, as_json: bool) -> int:
     """End the jobs and every process of the cluster on every host."""
     if force and not purge:
         raise BadInput("--force is for --purge", remedy="dibs cluster down --purge --force")
+    from dibs.backends.slurm.mark import forget_below
     from dibs.cli.output import say, show_json
     from dibs.cluster.ending import end_cluster
     from dibs.cluster.known import alone
+    from dibs.paths import queue_folder
 
     with alone(os.environ):
+        known = _there_is()
         ended, errors = end_cluster(
-            os.environ, _there_is(), purge=purge, force=force, tell=(lambda text: None) if as_json else say
+            os.environ,
+            known,
+            purge=purge,
+            force=force,
+            open_jobs=_open_on(known, force) if purge else [],
+            forget_root=lambda base, is_gone: forget_below(
+                f"{queue_folder(os.environ)}/slurm-root", base, is_gone=is_gone
+            ),
+            tell=(lambda text: None) if as_json else say,
         )
     if as_json:
         show_json({"ended": ended, "errors": [_error(error) for error in errors]})
     for error in errors:
         say(f"{error.message}\n  {error.remedy}" if error.remedy else error.message)
     return 1 if errors else 0
+
+
+def _open_on(known: "Cluster", force: bool) -> list[int]:
+    """Jobs that the queue has handed to this cluster and has not heard the end of. A daemon is started to tell.
+
+    Where another Slurm is named in the settings, only those whose folders lie in this one's.
+    """
+    from dibs.client.client import connect
+    from dibs.paths import queue_folder
+    from dibs.settings import load_settings
+
+    if not os.path.exists(f"{queue_folder(os.environ)}/store.db"):
+        return []
+    try:
+        client = connect(os.environ)
+        away = [job["id"] for job in client.jobs(state=["submitted", "running"]) if job["on"] == "slurm"]
+        if load_settings(os.environ).backends_slurm_conf or os.environ.get("SLURM_CONF"):
+            folders = {job: client.job(job)["attempts_list"][-1]["folder"] for job in away}
+            away = [job for job in away if folders[job].startswith(f"{known.base}/")]
+    except DibsError:
+        if not force:
+            raise
+        return []
+    return sorted(away)
 
 
 @cluster.command(epilog=_STATUS_EPILOG)

@@ -64,7 +64,7 @@ def _every_gpu(machine: Machine, limits: Sequence[Limit]) -> Sequence[Gpu]:
         if given is None:
             raise NoGpu(
                 "cannot find a GPU: there is no driver of NVIDIA or AMD here",
-                remedy="name the GPUs yourself, like --gpus 0,1, or install the driver",
+                remedy="name the GPUs yourself, like --gpus 0,1 (in Python gpus='0,1'), or install the driver",
             )
         gpus = given.gpus
     if not gpus:

@@ -57,7 +57,7 @@ def _check_metrics(spec: "Spec") -> None:
         if not _METRIC.fullmatch(metric.name) or len(metric.name) > _LONGEST_NAME or metric.name == STEP:
             raise BadInput(
                 f"cannot use {metric.name[:_LONGEST_NAME]!r} as a metric's name",
-                remedy="one word without = : , as val_loss or val/loss; the step has the name step",
+                remedy="one word without = : , as val_loss or, with a goal, val_loss:max; step is the step",
             )
         if metric.name in seen:
             raise BadInput(f"the metric {metric.name} is given twice", remedy="give it once")
@@ -127,6 +127,7 @@ def _check_numbers(spec: "Spec") -> None:
         ("samples", spec.samples, 1, _MOST_SAMPLES),
         ("parallel", spec.parallel, 1, _MOST_SAMPLES),
         ("prune_after", spec.prune_after, 0, _MOST_SAMPLES),
+        ("prune_factor", spec.prune_factor, 2, _MOST_SAMPLES),
         ("seed", spec.seed, 0, _SEEDS - 1),
     ]:
         if number is not None and not least <= number <= most:

@@ -127,7 +127,7 @@ class Activity:
 
 
 def _has_counted_logs(parameters: Sequence[Parameter]) -> bool:
-    """Whether some whole numbers come up more often than others, so that a shuffle would be wrong."""
+    """Whether some values come up more often than others, so that a shuffle would be wrong."""
     return any(isinstance(parameter, Range) and parameter.scale == "log" for parameter in parameters)
 
 

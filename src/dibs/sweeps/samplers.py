@@ -49,11 +49,13 @@ def make_pruner(spec: Spec, longest: int | None) -> pruners.BasePruner:
     first = max(1, spec.prune_after)
     match spec.pruner:
         case "halving":
-            return pruners.SuccessiveHalvingPruner(min_resource=first)
+            return pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=spec.prune_factor or 4)
         case "median":
             return pruners.MedianPruner(n_warmup_steps=spec.prune_after)
         case "hyperband" if longest is not None and longest >= first:
-            return pruners.HyperbandPruner(min_resource=first, max_resource=longest)
+            return pruners.HyperbandPruner(
+                min_resource=first, max_resource=longest, reduction_factor=spec.prune_factor or 3
+            )
         case _:
             return pruners.NopPruner()
 

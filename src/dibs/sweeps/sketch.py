@@ -32,9 +32,10 @@ class Sketch(BaseStorage):
         for trial in study.get_all_trials(study_id, deepcopy=False):
             self._carried |= trial.system_attrs.get(_CARRIED, {})
 
-    def ink(self, user_attrs: dict[str, Any]) -> int:
-        """Write the trial into the study, by one line; returns its number."""
+    def ink(self, user_attrs: dict[str, Any], params: dict[str, Any]) -> int:
+        """Write the trial into the study, by one line; returns its number. `params` correct what was drawn."""
         trial = self._pencilled
+        trial.params.update(params)
         trial.user_attrs |= user_attrs
         if self._new:
             trial.system_attrs[_CARRIED] = self._new

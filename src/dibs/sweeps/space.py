@@ -58,7 +58,7 @@ class Range:
     high: float
     scale: Scale = "linear"
     is_integer: bool = False
-    step: float | None = None  # counted from `low`; None for whole numbers means 1
+    step: float | None = None  # counted from `low`, on a log scale too; None for whole numbers means 1
     when: str = ""
 
     def __post_init__(self) -> None:
@@ -69,33 +69,41 @@ class Range:
     @cached_property
     def count(self) -> int | None:
         """How many values there are; None where they lie dense."""
-        step = self.step if self.step is not None else 1.0 if self.is_integer else None
+        step = self._step
         if step is None:
             return 1 if self.low == self.high else None
         return int((_exact(self.high) - _exact(self.low)) / _exact(step)) + 1
 
     def value_at(self, place: int) -> str:
         """The place-th of a counted range. Exact: 0, 0.1, 0.2, 0.3 and no 0.30000000000000004."""
-        step = self.step if self.step is not None else 1.0
-        return number_text(float(_exact(self.low) + place * _exact(step)))
+        return number_text(float(_exact(self.low) + place * _exact(self._step or 1.0)))
 
     def value_of(self, share: float) -> str:
         """The value at a share of the way, from 0 up to but not including 1, on the scale of the range."""
-        if self.scale == "log" and self.is_integer:
-            # Half a step more at both ends, so that they come up as often as their neighbours.
-            return number_text(self._within(round(_between(self.low - 0.5, self.high + 0.5, share, "log"))))
+        if self.scale == "log" and self._step is not None:
+            return self.text(_between(*self._log_ends(self._step), share, "log"))
         if self.count is not None:
             return self.value_at(min(int(share * self.count), self.count - 1))  # a large count is rounded up
         return self.text(_between(self.low, self.high, share, self.scale))
 
     def text(self, number: float) -> str:
         """How a number somewhere in the range is written: few digits, and never outside of the range."""
-        if self.is_integer:
-            return number_text(self._within(round(number)))
         if self.step is not None and self.count is not None:
             place = round((number - self.low) / self.step)
             return self.value_at(min(max(place, 0), self.count - 1))
+        if self.is_integer:
+            return number_text(self._within(round(number)))
         return number_text(self._within(float(f"{number:.{self._digits}g}")))
+
+    @property
+    def _step(self) -> float | None:
+        return self.step if self.step is not None else 1.0 if self.is_integer else None
+
+    def _log_ends(self, step: float) -> tuple[float, float]:
+        """Half a step more at both ends, so that they come up as often as their neighbours."""
+        half, last = step / 2, float(self.value_at((self.count or 1) - 1))
+        # A first step longer than the way to 0 leaves no room below.
+        return (self.low - half if self.low > half else self.low), last + half
 
     @cached_property
     def _digits(self) -> int:
@@ -159,11 +167,6 @@ def _check_steps(range_: Range) -> None:
         return
     if not math.isfinite(step) or step <= 0:
         raise BadInput(f"the step of {name} is {step:g}", remedy="it is a number above 0, as in 0..1:0.1")
-    if range_.scale == "log":
-        raise BadInput(
-            f"the range of {name} is logarithmic and has a step",
-            remedy=f"leave one of them out, or list the values: -p {name} 0.001 0.01 0.1",
-        )
     if range_.is_integer and not float(step).is_integer():
         raise BadInput(f"{name} is a whole number, but its step is {step:g}", remedy="write 0..100:5")
     # One that is lost beside the ends would give the same number again and again.

@@ -57,6 +57,7 @@ class Spec:
     results: ResultSource = ResultSource()
     pruner: Pruner = ""
     prune_after: int = 1  # how many steps a trial may take before it can be pruned
+    prune_factor: int | None = None  # of so many trials one goes on; None: Optuna's 4 (halving), 3 (hyperband)
     parallel: int | None = None
     rerun: bool = False
     name: str = ""
@@ -90,6 +91,7 @@ def spec_object(spec: Spec) -> dict[str, Any]:
         "results": {"from": spec.results.kind, "pattern": spec.results.pattern, "path": spec.results.path},
         "pruner": spec.pruner,
         "prune_after": spec.prune_after,
+        "prune_factor": spec.prune_factor,
         "parallel": spec.parallel,
         "rerun": spec.rerun,
         "name": spec.name,
@@ -143,6 +145,7 @@ def read_spec(given: Mapping[str, Any]) -> Spec:
         results=results,
         pruner=fields.one_of("pruner", Pruner, ""),
         prune_after=fields.whole("prune_after", 1),
+        prune_factor=fields.whole("prune_factor", None),
         parallel=parallel,
         rerun=fields.truth("rerun"),
         name=fields.text("name", ""),

@@ -91,7 +91,7 @@ class SweepStudy:
                 repeats += 1
                 continue
             self._tried.add(self._key(point))
-            return self._sketch.ink({_POINT: point}), point
+            return self._sketch.ink({_POINT: point}, self._suggestions.put_on_steps(point)), point
         raise NothingToTry(
             f"cannot find a point to try: of {_MOST_DRAWS} drawn, none fulfils {' and '.join(self._spec.where)}",
             remedy="loosen the conditions, or narrow the ranges to where they hold",

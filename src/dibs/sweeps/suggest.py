@@ -11,9 +11,11 @@ from optuna.distributions import (
 from optuna.trial import Trial
 
 from dibs.sweeps.points import Activity
-from dibs.sweeps.space import Choice, Parameter, Point
+from dibs.sweeps.space import Choice, Parameter, Point, Range
 from dibs.sweeps.spec import Spec
 from dibs.sweeps.where import Condition
+
+_Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 
 
 class Suggestions:
@@ -31,10 +33,22 @@ class Suggestions:
         for parameter in self._parameters:
             point[parameter.name] = None
             if self._activity.is_wanted(parameter, point):
-                drawn = _draw(trial, parameter)
+                drawn = _draw(trial, parameter.name, self._distributions[parameter.name])
                 # Optuna keeps what it drew; the command gets the few digits of it that mean something.
                 point[parameter.name] = drawn if isinstance(parameter, Choice) else parameter.text(drawn)
         return point
+
+    def put_on_steps(self, point: Point) -> dict[str, Any]:
+        """The parameters that a drawn point really has, where they are far from what Optuna drew.
+
+        It knows no steps on a log scale. Told 37 where 40 was run, it would learn what is not so.
+        """
+        params, _ = self.of(point)
+        return {
+            each.name: params[each.name]
+            for each in self._parameters
+            if isinstance(each, Range) and each.scale == "log" and each.step is not None and each.name in params
+        }
 
     def allows(self, point: Point) -> bool:
         return all(condition.holds(point) for condition in self._where)
@@ -54,22 +68,20 @@ class Suggestions:
         return params, {name: self._distributions[name] for name in params}
 
 
-def _draw(trial: Trial, parameter: Parameter) -> Any:
-    if isinstance(parameter, Choice):
-        return trial.suggest_categorical(parameter.name, parameter.values)
-    is_log = parameter.scale == "log"
-    if parameter.is_integer:
-        low, high = int(parameter.low), int(parameter.high)
-        return trial.suggest_int(parameter.name, low, high, step=int(parameter.step or 1), log=is_log)
-    return trial.suggest_float(parameter.name, parameter.low, parameter.high, step=parameter.step, log=is_log)
+def _draw(trial: Trial, name: str, of: _Distribution) -> Any:
+    """From the same as a point has that was chosen elsewhere, so that both kinds of trials are of one study."""
+    if isinstance(of, CategoricalDistribution):
+        return trial.suggest_categorical(name, of.choices)
+    if isinstance(of, IntDistribution):
+        return trial.suggest_int(name, of.low, of.high, step=of.step, log=of.log)
+    return trial.suggest_float(name, of.low, of.high, step=of.step, log=of.log)
 
 
-def _distribution(parameter: Parameter) -> BaseDistribution:
-    """The same as a suggestion has, so that both kinds of trials are of one study."""
+def _distribution(parameter: Parameter) -> _Distribution:
     if isinstance(parameter, Choice):
         return CategoricalDistribution(parameter.values)
     is_log = parameter.scale == "log"
+    step = None if is_log else parameter.step  # Optuna refuses both; `Range.text` puts it on a step
     if parameter.is_integer:
-        low, high = int(parameter.low), int(parameter.high)
-        return IntDistribution(low, high, log=is_log, step=int(parameter.step or 1))
-    return FloatDistribution(parameter.low, parameter.high, log=is_log, step=parameter.step)
+        return IntDistribution(int(parameter.low), int(parameter.high), log=is_log, step=int(step or 1))
+    return FloatDistribution(parameter.low, parameter.high, log=is_log, step=step)

@@ -9,6 +9,7 @@ metric: val_loss
 num_gpus: 1
 """
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -21,16 +22,21 @@ from dibs.sweeps.wandbfile import is_of_wandb, read_wandb
 from dibs.sweeps.yamltext import Truth, read_yaml
 
 
-def read_sweep_file(text: str, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The sweep as JSON, for `read_spec`, and the wishes about its jobs. `path` is for sentences only."""
+def read_sweep_file(
+    text: str, path: str, environment: Mapping[str, str] = os.environ
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The sweep as JSON, for `read_spec`, and the wishes about its jobs.
+
+    `path` is for sentences only. `environment` fills `${envvar:NAME}` in a command of Weights & Biases.
+    """
     given = read_yaml(text, path)
     if is_of_wandb(given):
-        return read_wandb(given, path)
+        return read_wandb(given, path, environment)
     return _Ours(path).read(given)
 
 
 _TEXTS = ("shell", "method", "sampler", "pruner", "name")
-_WHOLES = ("samples", "seed", "prune_after", "parallel")
+_WHOLES = ("samples", "seed", "prune_after", "prune_factor", "parallel")
 _TRUTHS = ("shuffle", "rerun")
 
 

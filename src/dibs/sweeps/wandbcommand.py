@@ -1,7 +1,8 @@
 """The command of a Weights & Biases sweep file: its macros, and how their agent writes the arguments."""
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from dibs.sweeps.space import Choice, Parameter
 from dibs.sweeps.yamltext import Truth
 
 _DEFAULT = ("${env}", "${interpreter}", "${program}", "${args}")
+_VARIABLE = re.compile(r"\$\{envvar:(\w+)\}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,19 @@ def argument_text(value: Any) -> str:
 class WandbCommand:
     """Words with placeholders, and the parameters that fill them."""
 
-    def __init__(self, command: Any, program: Any, arguments: Sequence[Argument], *, path: str) -> None:
+    def __init__(
+        self,
+        command: Any,
+        program: Any,
+        arguments: Sequence[Argument],
+        *,
+        path: str,
+        environment: Mapping[str, str],
+    ) -> None:
         """Raise BadInput for a macro that has no equal here."""
         self._program = program
         self._path = path
+        self._environment = environment
         self._arguments = arguments
         self.parameters: list[Parameter] = [
             argument.given for argument in arguments if isinstance(argument.given, Parameter)
@@ -43,6 +54,8 @@ class WandbCommand:
         given = list(_DEFAULT) if command is None else command
         if not isinstance(given, list) or not all(isinstance(word, str) for word in given):
             raise self._refused("the command is not a list of words", "write a list, one word a line")
+        for word in given:
+            self._check_known(word)
         macros = [word for word in given if word in self._macros]
         if len(macros) != 1:
             raise self._refused(
@@ -76,12 +89,31 @@ class WandbCommand:
                     "the command has ${program}, and there is no program", "write program: train.py"
                 )
             return [str(self._program)]
-        if "${" in given:
+        return [_VARIABLE.sub(lambda found: self._variable(found[1]), str(given))]
+
+    def _check_known(self, given: str) -> None:
+        if "${args_json_file}" in given:
+            raise self._refused(
+                "the macro ${args_json_file} is not known here, because dibs writes no file for a trial",
+                "${args_json} passes the same JSON as one word",
+            )
+        if given not in (*_DEFAULT, *self._macros) and "${" in _VARIABLE.sub("", given):
             raise self._refused(
                 f"dibs does not know what to do with {given[:60]} in the command",
-                "${args_json} instead of a file; a variable is read by the program itself",
+                f"dibs has ${{env}}, ${{interpreter}}, ${{program}}, ${{envvar:NAME}}, {', '.join(self._macros)}",
             )
-        return [str(given)]
+
+    def _variable(self, name: str) -> str:
+        """As it is where the sweep is begun, which is where their agent would be started."""
+        value = self._environment.get(name)
+        if value is None:
+            raise self._refused(f"the command has the variable {name[:60]}, which is not set", "export it")
+        if "{" in value:
+            raise self._refused(
+                f"the variable {name[:60]} has a brace in it, which would be taken for a parameter",
+                "let the program read it by itself",
+            )
+        return value
 
     def _flags(self, hyphens: str, *, is_bare: bool = False, is_split: bool = False) -> list[str]:
         words = []

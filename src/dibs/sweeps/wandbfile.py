@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dibs.errors import BadInput
-from dibs.sweeps.space import Choice, Parameter, Range, number_text
+from dibs.sweeps.space import Choice, Parameter, Range, Scale, number_text
 from dibs.sweeps.spec import parameter_object
 from dibs.sweeps.wandbcommand import Argument, WandbCommand, argument_text
 from dibs.sweeps.yamltext import Truth
@@ -35,15 +35,18 @@ def is_of_wandb(given: Mapping[str, Any]) -> bool:
     )
 
 
-def read_wandb(given: Mapping[str, Any], path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_wandb(
+    given: Mapping[str, Any], path: str, environment: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The sweep as JSON, and the wishes about its jobs."""
-    return _Wandb(given, path).read()
+    return _Wandb(given, path, environment).read()
 
 
 class _Wandb:
-    def __init__(self, given: Mapping[str, Any], path: str) -> None:
+    def __init__(self, given: Mapping[str, Any], path: str, environment: Mapping[str, str]) -> None:
         self._given = dict(given)
         self._path = path
+        self._environment = environment
 
     def read(self) -> tuple[dict[str, Any], dict[str, Any]]:
         take = self._given.pop
@@ -54,7 +57,13 @@ class _Wandb:
         spec["method"] = _METHODS[method]
         spec |= self._metric(take("metric", None)) | self._early_terminate(take("early_terminate", None))
         arguments = list(self._arguments(self._mapping(take("parameters", None), "parameters"), ()))
-        command = WandbCommand(take("command", None), take("program", None), arguments, path=self._path)
+        command = WandbCommand(
+            take("command", None),
+            take("program", None),
+            arguments,
+            path=self._path,
+            environment=self._environment,
+        )
         spec["words"] = command.words
         spec["parameters"] = [parameter_object(parameter) for parameter in command.parameters]
         if (cap := take("run_cap", None)) is not None:
@@ -92,15 +101,16 @@ class _Wandb:
             raise self._refused(
                 "early_terminate has a type that is not hyperband", "hyperband is the one there is"
             )
-        eta = self._whole(rule.pop("eta", "3"), "eta")
-        if eta != 3:
-            raise self._refused(f"eta is {eta}, and hyperband keeps a third here", "leave eta out")
+        factor = {"prune_factor": self._whole(rule.pop("eta"), "eta")} if "eta" in rule else {}
+        eta = factor.get("prune_factor", 3)
+        if eta < 2:
+            raise self._refused(f"eta is {eta}", "one of eta trials goes on: it is a whole number from 2")
         strict = rule.pop("strict", Truth("false"))
         if not isinstance(strict, Truth) or strict.is_true:
             raise self._refused("a strict hyperband is not known here", "leave `strict` out")
         after = self._first_look(rule, eta)
         self._end(rule, "early_terminate")
-        return {"pruner": "hyperband", "prune_after": after}
+        return {"pruner": "hyperband", "prune_after": after, **factor}
 
     def _first_look(self, rule: dict[str, Any], eta: int) -> int:
         """The step at which trials are compared first; counted from the end where max_iter and s are given."""
@@ -108,7 +118,9 @@ class _Wandb:
             raise self._refused("early_terminate has min_iter and max_iter", "one of them says it all")
         if "max_iter" in rule:
             most, s = self._whole(rule.pop("max_iter"), "max_iter"), self._whole(rule.pop("s", None), "s")
-            return max(1, int(most / eta ** min(max(s, 0), 100)))
+            looks = [most / eta**n for n in range(1, min(s, 100) + 1)]
+            return min((int(look) for look in looks if look >= 1), default=max(1, most))
+        rule.pop("s", None)  # how often from max_iter on; beside min_iter their agent passes over it too
         return self._whole(rule.pop("min_iter", None), "min_iter")
 
     def _arguments(self, given: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[Argument]:
@@ -130,48 +142,64 @@ class _Wandb:
 
     def _parameter(self, name: str, rule: dict[str, Any]) -> Parameter:
         kind = rule.pop("distribution", None)
-        if "probabilities" in rule or kind == "categorical_w_probabilities":
-            raise self._refused(f"{name} has values of unequal probability", "leave the probabilities out")
-        if kind in (None, "categorical") and "values" in rule:
+        if kind in (None, "categorical", "categorical_w_probabilities") and "values" in rule:
             values = rule.pop("values")
+            self._check_probabilities(name, rule.pop("probabilities", []))
             self._end(rule, name)
             if not isinstance(values, list):
                 raise self._refused(f"the values of {name} are no list", "write [1, 2, 3]")
             # One that is there twice is tried once: a dict keeps the order.
             return Choice(name, tuple(dict.fromkeys(argument_text(value) for value in values)))
+        if str(kind).startswith("categorical"):
+            raise self._refused(f"{name} is categorical and has no values", "give it some")
         if kind is None and not {"min", "max"} <= rule.keys():
             raise self._refused(f"{name} has neither value, values, nor min and max", "give it one of them")
         return self._range(name, kind, rule)
 
+    def _check_probabilities(self, name: str, given: Any) -> None:
+        if not isinstance(given, list):
+            raise self._refused(f"the probabilities of {name} are no list", "leave them out")
+        if len({self._number(each, f"a probability of {name}") for each in given}) > 1:
+            raise self._refused(
+                f"{name} has values of unequal probability, and dibs draws one as often as the other",
+                "leave the probabilities out",
+            )
+
     def _range(self, name: str, kind: Any, rule: dict[str, Any]) -> Range:
         if kind not in _RANGES:
             raise self._refused(
-                f"{name} has the distribution {kind!r}, which is not known here",
-                f"dibs has {', '.join(kind for kind in _RANGES if kind)}, constant and categorical",
+                f"{name} has the distribution {kind!r}, and dibs draws evenly between two ends, or on a log scale",
+                f"min and max, with one of {', '.join(kind for kind in _RANGES if kind)}",
             )
         texts = [rule.pop(end, None) for end in ("min", "max")]
         low, high = (self._number(text, f"an end of {name}") for text in texts)
         q = self._number(rule.pop("q", "1"), f"q of {name}") if str(kind).startswith("q_") else None
         self._end(rule, name)
-        if kind in ("log_uniform", "q_log_uniform"):  # of these the ends are exponents
+        if kind == "inv_log_uniform":  # the exponents of the reciprocal
+            low, high = -high, -low
+        if kind in ("log_uniform", "q_log_uniform", "inv_log_uniform"):  # of these the ends are exponents
             low, high = (self._exp(end, name) for end in (low, high))
-        if kind in ("log_uniform", "log_uniform_values"):
-            return Range(name, low, high, "log")
-        if kind in ("q_log_uniform", "q_log_uniform_values"):
-            if q != 1:
-                raise self._refused(f"{name} is logarithmic in steps of {q}", "q: 1 gives whole numbers")
-            return Range(name, max(1.0, round(low)), round(high), "log", is_integer=True)
+        scale: Scale = "log" if "log" in str(kind) else "linear"
         if q is not None:
-            return self._stepped(name, low, high, q)
+            return self._stepped(name, low, high, q, scale)
+        if scale == "log":
+            # Also of inv_log_uniform_values: where a reciprocal is even in its logarithm, so is the number.
+            return Range(name, low, high, scale)
         is_integer = kind == "int_uniform" or (kind is None and all(_is_whole(text) for text in texts))
         return Range(name, low, high, is_integer=is_integer)
 
-    def _stepped(self, name: str, low: float, high: float, q: float) -> Range:
-        """q_uniform: the multiples of q."""
-        if not q > 0:
-            raise self._refused(f"q of {name} is {number_text(q)}", "it is above 0")
-        low, high = (float(f"{round(end / q) * q:.12g}") for end in (low, high))
-        return Range(name, low, high, is_integer=all(float(each).is_integer() for each in (low, high, q)), step=q)
+    def _stepped(self, name: str, low: float, high: float, q: float, scale: Scale) -> Range:
+        """The multiples of q."""
+        if not q > 0 or math.isinf(max(abs(low), abs(high)) / q):
+            raise self._refused(f"q of {name} is {number_text(q)}", "it is above 0, and of the size of the values")
+        first, last = (float(f"{round(end / q) * q:.12g}") for end in (low, high))
+        if scale == "log" and first == 0:
+            raise self._refused(
+                f"{name} is logarithmic and begins at {number_text(low)}, which q: {number_text(q)} rounds to 0",
+                f"begin at {number_text(q)}: 0 has no logarithm",
+            )
+        is_integer = all(each.is_integer() for each in (first, last, q))
+        return Range(name, first, last, scale, is_integer, None if is_integer and q == 1 else q)
 
     def _exp(self, exponent: float, name: str) -> float:
         if abs(exponent) > 700:
@@ -222,6 +250,8 @@ _RANGES = (
     "log_uniform_values",
     "q_log_uniform",
     "q_log_uniform_values",
+    "inv_log_uniform",
+    "inv_log_uniform_values",
 )
 
 
