@@ -15,6 +15,7 @@ from dibs.backends.local import LocalBackend
 from dibs.backends.protocol import (
     AttemptRef,
     Backend,
+    Identity,
     Node,
     Observed,
     Phase,
@@ -157,6 +158,12 @@ class LocalVerbs:
             callback, arguments = key.data
             callback(*arguments)
         return {ref: self._observe(ref) for ref in refs}
+
+    def unasked(self, mark: str) -> Sequence[Identity]:
+        return []  # nothing comes back here
+
+    def take_out(self, strays: Sequence[Identity]) -> None:
+        assert not strays
 
     def close(self) -> None:
         self._backend.close()

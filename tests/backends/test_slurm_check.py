@@ -1,5 +1,7 @@
 """Whether Slurm would ever take a job, and that a node to be avoided is no reason to have none. A real Slurm."""
 
+import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +13,13 @@ from backends.sites import NO_GPU, Site, slurm_backend
 from dibs.backends.protocol import Phase, Wanted
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
 from dibs.backends.slurm.commands import Commands
+from dibs.backends.slurm.mark import forget_below
 from dibs.errors import BackendMissing, BackendRefused, BackendSilent
-from dibs.model.jobs import Wishes
+from dibs.model.jobs import Cause, Wishes
 from stories.outside import World, wait_until
 
 GIB = 1024**3
+HOLD = "echo $SLURMD_NODENAME >> here; until test -e go; do sleep 0.05; done; exit 5"
 pytestmark = pytest.mark.parametrize("slurm", [{"nodes": 2, "kind": "h200"}], indirect=True)
 
 
@@ -159,11 +163,7 @@ def test_a_root_that_is_not_mounted_is_no_reason_to_give_anything_up(
 
     site.root.rename(site.root.with_name("away"))
     site.root.mkdir()
-    for act in (
-        lambda: site.backend.observe([ref]),
-        lambda: site.backend.cancel([ref]),
-        lambda: site.backend.submit([new]),
-    ):
+    for act in (lambda: site.backend.observe([ref]), lambda: site.backend.submit([new])):
         with pytest.raises(BackendSilent, match="as if it were not mounted"):
             act()
     left = list(site.root.iterdir())
@@ -173,6 +173,95 @@ def test_a_root_that_is_not_mounted_is_no_reason_to_give_anything_up(
     assert left == [], "nothing is written to the wrong disk"
     assert site.record(ref)["code"] == 3
     assert site.backend.submit([new]).accepted == {new.ref}
+
+
+def test_a_mark_that_a_cleaner_removed_is_left_anew_where_attempts_are(
+    site: Site, slurm: PrivateSlurm, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="dibs")
+    memory = str(tmp_path / "mark")
+    site.backend = slurm_backend(slurm, site.root, memory=memory)
+    ref = site.start(HOLD)
+    site.wait_for("here")
+    mark = site.root / ".dibs-root"
+    was = mark.read_text()
+
+    mark.unlink()
+    seen, now = site.look(ref).phase, mark.read_text()
+    mark.unlink()
+    other = site.start("exit 4")  # nothing but the folder itself is asked about
+    (site.workdir / "go").touch()
+
+    assert (seen, now, mark.read_text()) == (Phase.RUNNING, was, was)
+    assert [one.message for one in caplog.records] == [f"the mark in {site.root} was gone: left it anew"] * 2
+    assert (site.record(ref)["code"], site.record(other)["code"]) == (5, 4)
+
+
+def test_a_mark_that_is_another_one_is_never_replaced(site: Site, slurm: PrivateSlurm) -> None:
+    site.backend = slurm_backend(slurm, site.root, patience=0.0)
+    ref = site.start("exit 3")
+    site.record(ref)
+
+    (site.root / ".dibs-root").write_text("of another disk\n")
+
+    with pytest.raises(BackendSilent, match="as if it were not mounted"):
+        site.look(ref)
+    assert (site.root / ".dibs-root").read_text() == "of another disk\n"
+
+
+def test_a_root_that_is_gone_for_good_is_in_nobody_elses_way_and_kill_ends_what_was_there(
+    site: Site, slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    memory = str(tmp_path / "mark")
+    site.backend = slurm_backend(slurm, site.root, memory=memory, patience=0.5)
+    runs = site.start(HOLD)
+    site.wait_for("here")
+    waits = site.submission("true")
+    site.root.rename(site.root.with_name("gone"))
+    other = Site(tmp_path / "other", slurm_backend(slurm, tmp_path / "other", memory=memory, patience=0.5))
+    fresh = other.submission("exit 2")
+
+    submitted = other.backend.submit([waits, fresh])
+    seen = other.backend.observe([runs, fresh.ref])
+    record = other.record(fresh.ref)
+    other.backend.cancel([runs, waits.ref])
+    ends = [other.wait(ref, Phase.LOST) for ref in (runs, waits.ref)]
+
+    assert submitted.accepted == {fresh.ref}
+    assert "is not the folder that it was" in submitted.put_off[waits.ref]
+    assert seen[runs].phase is Phase.RUNNING, "Slurm has it, and that is enough to know"
+    assert record["code"] == 2
+    assert [(one.cause, one.never_started) for one in ends] == [(Cause.KILLED, False)] * 2
+    assert not site.root.exists(), "nothing is written to the wrong disk"
+
+
+def test_what_was_removed_with_its_cluster_is_lost_at_once_and_what_was_not_handed_over_comes_again(
+    site: Site, slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    memory = str(tmp_path / "mark")
+    base = site.root.parent / "cluster-1"
+    site = Site(base / "attempts", slurm_backend(slurm, base / "attempts", memory=memory))
+    runs = site.start("sleep 1000")
+    waits = site.submission("true")
+    slurm.ask("scancel", f"--user={os.getuid()}")
+    wait_until(lambda: not slurm.ask("squeue", "-h").strip())
+    shutil.rmtree(base)
+
+    forget_below(memory, str(base), is_gone=True)
+    old = site.backend.observe([runs])[runs]
+    with pytest.raises(BackendSilent, match="was removed with its cluster"):
+        site.backend.submit([waits])
+    other = Site(tmp_path / "other", slurm_backend(slurm, tmp_path / "other", memory=memory))
+    new = other.submission("exit 2")
+    accepted = other.backend.submit([waits, new]).accepted
+    again = other.look(waits.ref)
+
+    assert (old.phase, old.cause, old.never_started) == (Phase.LOST, Cause.LOST, False)
+    assert accepted == {waits.ref, new.ref}
+    assert (again.phase, again.never_started) == (Phase.LOST, True)
+    assert other.record(new.ref)["code"] == 2
+    assert not base.exists()
+    assert str(base) not in "".join(other.backend.roots)
 
 
 def test_another_root_is_no_missing_one(site: Site, slurm: PrivateSlurm, tmp_path: Path) -> None:

@@ -14,11 +14,16 @@ from dibs.model.jobs import Cause
 
 
 def scripted(folder: Path, rows: Sequence[dict[str, str]] = (), **settings: float) -> SlurmBackend:
-    """A cluster whose queue has these rows; `asked` in the folder names the commands."""
+    """A cluster whose queue has these rows; `asked` in the folder names the commands, `ended` what is to end."""
     folder.mkdir()
     lines = ["".join(row.get(name, "").ljust(width) for name, width in _COLUMNS) for row in rows]
     (folder / "rows").write_text("".join(f"{line}\n" for line in lines))
-    for command, says in {"squeue": f"cat '{folder}/rows'", "scontrol": "echo 'BOOT_TIME = 1'"}.items():
+    commands = {
+        "squeue": f"cat '{folder}/rows'",
+        "scontrol": "echo 'BOOT_TIME = 1'",
+        "scancel": f"echo $* >> '{folder}/ended'",
+    }
+    for command, says in commands.items():
         (folder / command).write_text(f"#!/bin/sh\necho {command} >> '{folder}/asked'\n{says}\n")
         (folder / command).chmod(0o755)
     root = folder / "root"
@@ -52,6 +57,28 @@ def test_many_that_somebody_cancelled_cost_one_question_more(tmp_path: Path):
     assert {(seen.phase, seen.cause) for seen in found} == {(Phase.LOST, Cause.KILLED)}
     asked = (tmp_path / "there" / "asked").read_text().split()
     assert sorted(asked) == ["scontrol", "squeue"]
+
+
+def test_what_nobody_asked_about_is_told_and_taken_out_in_one_call(tmp_path: Path):
+    rows = [
+        {"JobID": "1", "State": "RUNNING", "Name": "dibs-q1-1.1"},  # asked about
+        {"JobID": "2", "State": "PENDING", "Name": "dibs-q1-2.1"},
+        {"JobID": "3", "State": "CANCELLED", "Name": "dibs-q1-2.1"},
+        {"JobID": "4", "State": "PENDING", "Name": "dibs-q1-2.1"},  # another copy
+        {"JobID": "5", "ArrayJobID": "5", "ArrayTaskID": "3", "State": "PENDING", "Name": "dibs-q1-7+10.2"},
+        {"JobID": "6", "State": "COMPLETING", "Name": "dibs-q1-3.1"},
+        {"JobID": "7", "State": "COMPLETED", "Name": "dibs-q1-4.1"},
+        {"JobID": "8", "State": "PENDING", "Name": "dibs-q12-1.1"},  # another queue's
+        {"JobID": "9", "State": "PENDING", "Name": "somebody else's"},
+    ]
+    backend = scripted(tmp_path / "there", rows)
+
+    observe(backend, str(tmp_path / "1"))
+    strays = backend.unasked("q1")
+    backend.take_out([*strays, ("q1-3", 1)])
+
+    assert sorted(strays) == [("q1-2", 1), ("q1-7_13", 2)]
+    assert (tmp_path / "there" / "ended").read_text() == "2 4 5_3\n"
 
 
 def test_a_command_that_cannot_be_run_is_no_answer(tmp_path: Path):

@@ -156,6 +156,41 @@ def test_packages_are_unpacked_in_a_home_that_is_shared_and_nothing_is_left_of_i
     assert servers.servers["b"].daemons == {} and servers.desk.daemons == {}
 
 
+def test_a_purge_leaves_no_job_behind_that_nobody_can_end(servers, slurm):
+    servers.add("b", home=False)
+    up = ("cluster", "up", "b", "--ssh", servers.ssh)
+    assert servers.dibs(*up).status == 0
+    assert servers.dibs("add", "--on", "slurm", "--", "sleep", "1000").status == 0
+    wait_until(lambda: "RUNNING" in slurm("squeue", "-h", "-o", "%T").stdout)
+    assert servers.dibs("daemon", "stop").status == 0
+
+    refused = servers.dibs("cluster", "down", "--purge")
+    runs = slurm("squeue", "-h", "-o", "%T").stdout.split()
+    forced = servers.dibs("cluster", "down", "--purge", "--force")
+    waited = servers.dibs("wait", "1", "--timeout", "60s")
+    lost = json.loads(servers.dibs("info", "1", "--json").stdout)
+    remade = servers.dibs(*up)
+    assert servers.dibs("daemon", "restart").status == 0
+    assert servers.dibs("add", "--on", "slurm", "--", "hostname").status == 0
+    again = servers.dibs("wait", "2", "--timeout", "60s")
+
+    assert refused.status == 1
+    assert refused.stderr.startswith(
+        "dibs: error: cannot remove the folders of the cluster: 1 job of the queue is open on it: 1\n"
+    )
+    assert "`dibs kill 1`" in refused.stderr and runs == ["RUNNING"], "nothing was changed"
+    assert forced.status == 0, forced
+    assert "removed its folders, and forgot it" in forced.stderr
+    assert waited.status not in (0, 124), waited
+    lost = lost[0] if isinstance(lost, list) else lost
+    assert lost["state"] in ("lost", "cancelled", "failed")
+    assert remade.status == 0, remade
+    assert again.status == 0, servers.dibs("why", "2")
+    assert servers.dibs("log", "2").stdout == "b\n"
+    assert servers.dibs("daemon", "stop").status == 0
+    assert servers.dibs("cluster", "down", "--purge").status == 0
+
+
 def test_a_host_leaves_the_cluster_when_its_jobs_have_ended_and_the_others_go_on(servers, slurm):
     for name in ("a", "b", "c"):
         servers.add(name)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dibs.backends.protocol import AttemptRef, Node, Observed, Phase, Submission, Submitted
+from dibs.backends.protocol import AttemptRef, Identity, Node, Observed, Phase, Submission, Submitted
 from dibs.engine.away.away import Away
 from dibs.engine.away.contact import Elsewhere
 from dibs.errors import BackendRefused, BackendSilent
@@ -33,7 +33,8 @@ class There:
 
     @property
     def job(self) -> JobId:
-        return JobId(int(self.ref.key.split("-")[1]))
+        """Of an array's element the array's."""
+        return JobId(int(self.ref.key.split("-")[1].split("_")[0]))
 
 
 @dataclass
@@ -48,6 +49,9 @@ class Cluster:
     submits: int = 0
     looks: int = 0
     avoided: list[tuple[str, ...]] = field(default_factory=list)
+    taken_out: list[Identity] = field(default_factory=list)
+    is_deaf: bool = False  # nothing that is taken out goes
+    _asked: frozenset[Identity] = frozenset()
 
     # -- the verbs --
 
@@ -89,7 +93,20 @@ class Cluster:
         self.looks += 1
         if self.bug:
             raise ValueError(self.bug)
+        self._asked = frozenset((ref.key, ref.attempt) for ref in refs)
         return {ref: self._observe(self.jobs.get((ref.key, ref.attempt))) for ref in refs}
+
+    def unasked(self, mark: str) -> Sequence[Identity]:
+        return [one for one in self.known() if one not in self._asked and one[0].startswith(f"{mark}-")]
+
+    def take_out(self, strays: Sequence[Identity]) -> None:
+        self._answer()
+        self.taken_out += strays
+        for one in () if self.is_deaf else strays:
+            there = self.jobs[one]
+            if there.is_running:
+                self.end(there, by="outside", signal=15)
+            there.is_known = False
 
     def _observe(self, there: There | None) -> Observed:
         if there is None or (not there.is_known and not there.is_fenced):
@@ -110,6 +127,15 @@ class Cluster:
 
     def pending(self) -> list[There]:
         return [one for one in self.jobs.values() if one.is_known and not one.is_running and not one.is_fenced]
+
+    def known(self) -> list[Identity]:
+        """Whatever its queue shows."""
+        return [one for one, there in self.jobs.items() if there.is_known]
+
+    def revive(self) -> None:
+        """The controller comes back with what it had let go. The fence stops whatever passed it before."""
+        for there in self.jobs.values():
+            there.is_known = True
 
     def running(self) -> list[There]:
         return [one for one in self.jobs.values() if one.is_running]

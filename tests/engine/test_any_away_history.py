@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dibs.engine.away.away import Away
 from dibs.engine.away.contact import Contact
 from dibs.engine.away.round import run_errand
+from dibs.engine.away.strays import Strays
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import Cause, Outcome, State
 from engine.away_world import AwayWorld
@@ -93,10 +94,8 @@ class AnyAwayHistory(RuleBasedStateMachine):
 
     @rule()
     def revive(self):
-        """It comes back with what it had long let go; the fence stops whatever passed it before."""
-        for there in self.world.cluster.jobs.values():
-            if not there.is_running and not there.is_fenced:
-                there.is_known = True
+        """It comes back with what it had long let go."""
+        self.world.cluster.revive()
 
     @rule(is_silent=st.booleans(), is_full=st.booleans())
     def be_in_a_mood(self, is_silent, is_full):
@@ -150,6 +149,8 @@ class AnyAwayHistory(RuleBasedStateMachine):
             if row.outcome.cause is Cause.LOST:
                 assert starts[job.id] >= 1, f"job {job.id} is lost, but it never ran"
         assert not world.cluster.running()
+        world.advance(130)
+        assert not world.cluster.known(), "what is over has no place in its queue"
         self.no_job_starts_more_often_than_its_owner_said()
 
 
@@ -188,8 +189,19 @@ def nothing_is_cancelled(patch):
     patch.setattr("dibs.engine.away.away.run_errand", deaf)
 
 
+def left_in_its_queue(patch):
+    """What the cluster brings back is nobody's business."""
+    patch.setattr(Strays, "consider", lambda self, seen, is_over, now: [])
+
+
 @pytest.mark.parametrize(
-    "plant", [a_new_attempt_for_whoever_was_handed_over, forgotten_after_a_failed_turn, nothing_is_cancelled]
+    "plant",
+    [
+        a_new_attempt_for_whoever_was_handed_over,
+        forgotten_after_a_failed_turn,
+        nothing_is_cancelled,
+        left_in_its_queue,
+    ],
 )
 def test_a_planted_bug_is_found(plant, monkeypatch):
     plant(monkeypatch)
@@ -222,3 +234,4 @@ def _one_history(history: AnyAwayHistory) -> None:
     world.do("kill", second.id)
     world.advance(10)
     assert world.state(second.id) == "cancelled"
+    cluster.revive()

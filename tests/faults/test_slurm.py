@@ -144,6 +144,33 @@ def test_a_controller_that_is_killed_at_once_and_later_loses_nothing_that_waits_
     there.assert_nothing_is_left()
 
 
+def test_what_was_killed_while_it_waited_and_comes_back_with_the_controller_is_taken_out(there: Afar) -> None:
+    world, slurm = there.world, there.slurm
+    for _ in slurm.nodes:  # nothing of ours is open when it comes back
+        slurm.ask("sbatch", "--job-name=other", "--gres=gpu:2", "-o", "/dev/null", "--wrap", "sleep 600")
+    daemon = there.daemon()
+    doomed = there.add("-n", "2", "--", world.ledger.job("doomed"))
+    array = there.add("--array", "1-2", "-n", "2", "--", world.ledger.job("$DIBS_ARRAY_TASK_ID"))
+    killed = range(doomed, array + 2)
+    wait_until(lambda: len(there.squeue()) == 6, show=there.squeue, seconds=PATIENCE)
+    slurm.wait_until_saved()
+    saved = (slurm.folder / "state/job_state").read_bytes()
+
+    world.dibs("kill", *map(str, killed))
+    there.wait_until("cancelled", *killed)
+    slurm.kill_controller()
+    (slurm.folder / "state/job_state").write_bytes(saved)  # as if it had died at once
+    slurm.start_controller()
+    wait_until(lambda: "brought back" in daemon.stderr, show=there.squeue, seconds=PATIENCE)
+    wait_until(lambda: set(there.squeue()) == {"other"}, show=there.squeue, seconds=PATIENCE)
+
+    assert {there.job(number)["state"] for number in killed} == {"cancelled"}
+    assert daemon.stderr.count("brought back") == 1
+    assert world.ledger.started() == []
+    slurm.clear()
+    there.assert_nothing_is_left()
+
+
 def _wait_until_all_are_known(there: Afar, jobs: list[int]) -> None:
     def is_known() -> bool:
         there.slurm.resume()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backends.private_slurm import PrivateSlurm
-from stories.on_slurm import PATIENCE, Afar, afar
+from stories.on_slurm import HOLD, PATIENCE, Afar, afar
 from stories.outside import World, fill, needs_root, wait_until
 
 pytestmark = pytest.mark.parametrize("slurm", [{"kind": "h200"}], indirect=True, scope="module", ids=["h200"])
@@ -185,6 +185,45 @@ def test_a_root_that_is_gone_is_one_sentence_with_a_remedy(there: Afar, root: Pa
     assert f"{root} is not the folder that it was, as if it were not mounted; dibs goes on by itself" in told
     assert not left, "nothing is written to the wrong disk, an environment least of all"
     assert over["state"] == "succeeded"
+
+
+def test_a_mark_that_a_cleaner_removed_keeps_no_job_waiting(there: Afar, root: Path) -> None:
+    there.daemon()
+    runs = there.add("--", HOLD)
+    there.wait_until_up(runs)
+
+    (root / ".dibs-root").unlink()
+    job = there.add("--", "true")
+    [over] = there.wait_for(job)
+    there.let_go()
+    [other] = there.wait_for(runs)
+
+    assert (over["state"], other["state"]) == ("succeeded", "succeeded")
+    assert f"the mark in {root} was gone: left it anew" in there.world.dibs("daemon", "log").stdout
+
+
+def test_a_root_that_is_gone_for_good_is_left_behind_with_another_one_and_kill(there: Afar, root: Path) -> None:
+    daemon = there.daemon()
+    old = there.add("--", HOLD)
+    there.wait_until_up(old)
+    root.rename(root.with_name("gone"))
+    stuck = there.add("--", "true")
+    told = why(there, stuck)
+    there.world.dibs("daemon", "stop")
+    daemon.wait(PATIENCE)
+
+    there.world.environ["DIBS_SLURM_ROOT"] = str(root.with_name("other"))
+    there.daemon()
+    new = there.add("--", "true")
+    [over] = there.wait_for(new)
+    killed = there.world.dibs("kill", str(old), str(stuck))
+    ends = there.wait_for(old, stuck)
+
+    assert "gone for good" in told and "`dibs kill`" in told
+    assert over["state"] == "succeeded"
+    assert killed.status == 0
+    assert [one["state"] for one in ends] == ["cancelled", "cancelled"]
+    assert not root.exists()
 
 
 @needs_root

@@ -1,4 +1,4 @@
-"""Five verbs that every place where attempts run must know.
+"""Five verbs that every place where attempts run must know, and two for what it brings back from the dead.
 
 Identity is ours: a key and the attempt's number. Whatever number the other system gives is forgotten between two
 calls, because it may be used again after a crash over there. The shim is the same everywhere and its exit record
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from dibs.errors import DibsError
 from dibs.model.jobs import Cause, Wishes
 
+Identity = tuple[str, int]  # a key and the attempt's number, of whatever the other system has
 # What another system takes as a name, and `_4` for the fifth element of an array.
 _KEY = re.compile(r"[A-Za-z0-9-]{1,80}(_[0-9]{1,9})?")
 
@@ -143,3 +144,9 @@ class Backend(Protocol):
 
     def observe(self, refs: Sequence[AttemptRef]) -> Mapping[AttemptRef, Observed]:
         """Where each of them stands."""
+
+    def unasked(self, mark: str) -> Sequence[Identity]:
+        """What the last `observe` saw waiting or running under this mark beside what it was asked about."""
+
+    def take_out(self, strays: Sequence[Identity]) -> None:
+        """End what waits or runs of these by the other system's own means: they are over, and nobody asks how."""

@@ -228,6 +228,8 @@ class Engine:
             self._observer.before_commit()
         self.load_waiting()
         self._packing.come_back()
+        if self.away is not None:
+            self.away.look_out()
         self.tell([key for key in self.hand.everywhere if key[0] in self.hand.stopping], "stop")
         self.hand.ask_for_turn()
 

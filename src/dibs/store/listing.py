@@ -24,6 +24,7 @@ Ask = Callable[..., list[Any]]  # a question and its values; StoreUnusable where
 Scanned = tuple[int, Any]  # a job's number, and by what it is sorted; None where it has nothing of the kind
 
 _MOST_IN_RANGE = 100_000
+_LATELY = 10_000  # jobs
 # How a page is sorted: the column, and whether it runs backwards.
 _ORDERS = {"newest": ("id", True), "oldest": ("id", False), "ended": ("ended_at", True)}
 ORDERS = (*_ORDERS, "turn")  # of pages
@@ -211,6 +212,14 @@ class Listing:
             (backend,),
         )
         return [AwayRow(*row) for row in rows]
+
+    def was_used(self, backend: str) -> bool:
+        """Whether another system has run one of the last thousands of jobs."""
+        row = self._one(
+            "select 1 from attempts where backend = ? and job > (select max(job) from attempts) - ? limit 1",
+            (backend, _LATELY),
+        )
+        return row is not None
 
     def ahead_of(self, job: JobId, now: float) -> int:
         """How many queued jobs of the same class that may start now stand before this one."""

@@ -1,4 +1,4 @@
-"""Slurm's side of the five verbs. One caller at a time; every call may take as long as its commands' deadline.
+"""Slurm's side of the verbs. One caller at a time; every call may take as long as its commands' deadline.
 
 What protects against running twice, from the outside in: a job is looked for by its name before it is submitted;
 Slurm never runs one again by itself (`--no-requeue`); and the shim passes the fence in the attempt's folder once.
@@ -8,19 +8,30 @@ A controller that forgets jobs or brings old ones back costs time, and at worst 
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dibs.backends.protocol import AttemptRef, Node, Observed, Phase, Prospect, Submission, Submitted, Wanted
+from dibs.backends.protocol import (
+    AttemptRef,
+    Identity,
+    Node,
+    Observed,
+    Phase,
+    Prospect,
+    Submission,
+    Submitted,
+    Wanted,
+)
 from dibs.backends.slurm import partitions, prospects, sinfo, squeue
 from dibs.backends.slurm.batches import Batch, batches
 from dibs.backends.slurm.commands import Commands, Refused, last_line
 from dibs.backends.slurm.fetched import FetchedFiles
 from dibs.backends.slurm.files import Files, NotReached, SharedFiles, cannot_look, cannot_put
 from dibs.backends.slurm.flags import flags
-from dibs.backends.slurm.judging import judge_gone, judge_live
+from dibs.backends.slurm.judging import judge_gone, judge_live, judge_removed, judge_unseen
 from dibs.backends.slurm.mark import RootMark
+from dibs.backends.slurm.names import identity
 from dibs.backends.slurm.refusals import has_no_node, is_full, leaves_none, refusal
 from dibs.backends.slurm.script import ranges
 from dibs.backends.slurm.settings import SlurmSettings
@@ -68,6 +79,9 @@ class SlurmBackend:
         self._config: _Config | None = None
         self._began: float | None = None  # when the controller began, as far as the last look asked
         self._doubted_since: dict[AttemptRef, float] = {}  # gone, or ended without a record
+        self._unasked: list[Identity] = []  # what the last look saw beside what it was asked about
+        self._ending: set[AttemptRef] = set()  # whose end was asked for while their folders were away
+        self._unborn: set[AttemptRef] = set()  # not handed over before their folders were removed with the cluster
         self._gpus: dict[AttemptRef, str] = {}  # of those that were seen running; their folders are read once
 
     @property
@@ -120,9 +134,15 @@ class SlurmBackend:
         accepted: set[AttemptRef] = set()
         refused: dict[AttemptRef, DibsError] = {}
         put_off: dict[AttemptRef, str] = {}
-        rows = self._rows(one.ref for one in submissions)
         self._mark.make()
-        self._mark.check(one.ref.folder for one in submissions)
+        accepted |= {one.ref for one in submissions if self._mark.is_removed(one.ref.folder)}
+        self._unborn |= accepted  # whoever observes them hears so
+        missing = self._mark.missing(one.ref.folder for one in submissions)
+        put_off |= {one.ref: _whole(missing[one.ref.folder]) for one in submissions if one.ref.folder in missing}
+        submissions = [one for one in submissions if one.ref not in accepted and one.ref not in put_off]
+        if not submissions:
+            return Submitted(accepted=frozenset(accepted), put_off=put_off)
+        rows = self._rows(one.ref for one in submissions)
         accepted |= {ref for ref, row in rows.items() if row is not None and row.is_live}
         left = [one for one in submissions if one.ref not in accepted]
         self._files.withdraw({one.ref: rows[one.ref] for one in left})
@@ -166,12 +186,16 @@ class SlurmBackend:
 
         Asked for through the shim, because Slurm's own way kills it after some seconds, and with it what it knows.
         """
+        refs = [ref for ref in refs if not self._mark.is_removed(ref.folder)]
         if not refs:
             return
-        self._mark.check(ref.folder for ref in refs)
-        never = self._files.forbid(refs)  # first of all: it holds also where Slurm does not answer
+        missing = self._mark.missing(ref.folder for ref in refs)
+        away = {ref for ref in refs if ref.folder in missing}  # Slurm alone can be told of these
+        self._ending |= away
+        # First of all: it holds also where Slurm does not answer.
+        never = self._files.forbid([ref for ref in refs if ref not in away])
         rows = self._rows(refs)
-        never |= self._files.forbid_there({ref: row for ref, row in rows.items() if ref not in never})
+        never |= self._files.forbid_there({ref: rows[ref] for ref in refs if ref not in never | away})
         live = {ref: row for ref, row in rows.items() if row is not None and row.is_live}
         self._scancel([], [row.address for ref, row in live.items() if ref in never])
         others = [row for ref, row in live.items() if ref not in never]
@@ -183,16 +207,46 @@ class SlurmBackend:
 
     def observe(self, refs: Sequence[AttemptRef]) -> dict[AttemptRef, Observed]:
         """One `squeue` for all. Folders are read only of those that Slurm does not have any more."""
-        self._mark.check(ref.folder for ref in refs)
-        rows = self._rows(refs)
+        self._unasked = []
+        removed = {ref for ref in refs if self._mark.is_removed(ref.folder)}
+        missing = self._mark.missing(ref.folder for ref in refs if ref not in removed)
+        away = {ref: _whole(missing[ref.folder]) for ref in refs if ref.folder in missing}
+        self._ending -= {ref for ref in refs if ref not in away}
+        if away and self._ending.isdisjoint(away) and len(away) + len(removed) == len(refs):
+            raise next(iter(missing.values()))
+        found = {ref: judge_removed(never_started=ref in self._unborn) for ref in removed}
+        self._unborn -= removed
+        if refs and len(removed) == len(refs):
+            return found  # perhaps there is no Slurm any more
+        there = squeue.by_identity(self._queue())
+        rows = _of(refs, there)
+        asked = {(ref.key, ref.attempt) for ref in refs}
+        self._unasked = [one for one, row in there.items() if row.is_live and one not in asked]
         self._doubted_since = {ref: since for ref, since in self._doubted_since.items() if ref in rows}
         self._gpus = {ref: gpus for ref, gpus in self._gpus.items() if ref in rows}
-        self._files.look(rows)
+        self._files.look({ref: row for ref, row in rows.items() if ref not in away and ref not in removed})
         self._began = None
-        return {
-            ref: replace(self._judge(ref, row), number="" if row is None else row.address)
-            for ref, row in rows.items()
-        }
+        for ref, row in rows.items():
+            if ref not in removed:
+                seen = self._judge_unseen(ref, row, away[ref]) if ref in away else self._judge(ref, row)
+                found[ref] = replace(seen, number="" if row is None else row.address)
+        return found
+
+    def unasked(self, mark: str) -> list[Identity]:
+        """What the last look saw of this mark, waiting or running, that nobody asked about."""
+        return [(key, attempt) for key, attempt in self._unasked if key.startswith(f"{mark}-")]
+
+    def take_out(self, strays: Sequence[Identity]) -> None:
+        """Looked for anew: a number that was seen before may be another job's by now."""
+        wanted = set(strays)
+        found = [row for row in self._queue() if row.is_live and identity(row.name, row.task) in wanted]
+        self._scancel([], [row.address for row in found])
+
+    def _judge_unseen(self, ref: AttemptRef, row: Row | None, why: str) -> Observed:
+        since = self._clock() if row is not None and row.is_live else self._doubted_since.get(ref, self._clock())
+        self._doubted_since[ref] = since
+        is_patient = self._clock() - since < self._settings.patience
+        return judge_unseen(row, why, is_ending=ref in self._ending, is_patient=is_patient)
 
     def _judge(self, ref: AttemptRef, row: Row | None) -> Observed:
         # One that Slurm took back may have run all the same; then it waits only to be stopped by the fence.
@@ -242,14 +296,17 @@ class SlurmBackend:
         return self._gpus.get(ref, "")
 
     def _rows(self, refs: Iterable[AttemptRef]) -> dict[AttemptRef, Row | None]:
-        """What Slurm has of each of these. `-a`: a partition may be hidden from those who do not use it."""
+        """What Slurm has of each of these."""
+        return _of(refs, squeue.by_identity(self._queue()))
+
+    def _queue(self) -> list[Row]:
+        """All that this user has. `-a`: a partition may be hidden from those who do not use it."""
         asked = ["-h", "-a", "-r", "-t", "all", f"--user={os.getuid()}", "-O", squeue.FORMAT]
         try:
-            rows = squeue.by_identity(squeue.parse(self._ask("squeue", asked)))
+            return list(squeue.parse(self._ask("squeue", asked)))
         except BackendSilent:
             self._doubted_since.clear()  # a controller that comes back hears of its jobs only after a while
             raise
-        return {ref: rows.get((ref.key, ref.attempt)) for ref in refs}
 
     def _prepare(
         self, batch: Batch, refused: dict[AttemptRef, DibsError], put_off: dict[AttemptRef, str]
@@ -363,6 +420,14 @@ class SlurmBackend:
             raise BackendSilent(
                 f"cannot ask Slurm: {last_line(str(error))}", remedy="`scontrol ping` shows more"
             ) from None
+
+
+def _of(refs: Iterable[AttemptRef], rows: Mapping[Identity, Row]) -> dict[AttemptRef, Row | None]:
+    return {ref: rows.get((ref.key, ref.attempt)) for ref in refs}
+
+
+def _whole(error: DibsError) -> str:
+    return f"{error.message}; {error.remedy}"
 
 
 def _types(nodes: Iterable[Node]) -> set[str]:

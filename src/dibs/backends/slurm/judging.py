@@ -20,6 +20,24 @@ def judge_live(row: Row) -> Observed:
     return Observed(phase=Phase.RUNNING, node=row.node, reason=reason)
 
 
+def judge_unseen(row: Row | None, why: str, *, is_ending: bool, is_patient: bool) -> Observed:
+    """One whose folder is away: what Slurm has in its hands is known, and the rest stands as it stood.
+
+    Where somebody asked for its end and Slurm has let it go, there is nothing to wait for.
+    """
+    if row is not None and row.is_live:
+        return judge_live(row)
+    if is_ending and not is_patient:
+        return Observed(phase=Phase.LOST, cause=Cause.KILLED, reason=why)
+    return Observed(phase=Phase.QUEUED, reason=why)
+
+
+def judge_removed(*, never_started: bool) -> Observed:
+    """One whose folder was removed with its cluster."""
+    reason = "its folder was removed with its cluster"
+    return Observed(phase=Phase.LOST, cause=Cause.LOST, reason=reason, never_started=never_started)
+
+
 def judge_gone(
     row: Row | None,
     record: Mapping[str, Any] | None,

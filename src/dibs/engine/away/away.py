@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from dibs.backends.protocol import AttemptRef, Observed, Phase
+from dibs.backends.protocol import AttemptRef, Identity, Observed, Phase
 from dibs.engine.away.asking import Aside, Asides, Asking
 from dibs.engine.away.contact import Contact, Elsewhere, Standing
 from dibs.engine.away.homes import Homes
 from dibs.engine.away.round import Findings, remove, run_errand
+from dibs.engine.away.strays import is_over, sentence
 from dibs.engine.hand import Hand, Key, Observer, Open
 from dibs.engine.place import Place
 from dibs.engine.results import Results
@@ -109,6 +110,13 @@ class Away:
         self._hand.away[one.attempt.key] = one
         self._take(one)
 
+    def look_out(self) -> None:
+        """An earlier life may have ended something over there that is back by now."""
+        for name, contact in self._contacts.items():
+            if self._store.listing.was_used(name):
+                contact.strays.look_out()
+                self._ask_within(contact, _GATHER)
+
     def hand_over(self, begun: Sequence[Open]) -> None:
         """The intent is recorded: have these run."""
         for one in begun:
@@ -148,10 +156,12 @@ class Away:
 
     def settle(self, now: float) -> None:
         """Record what the last rounds found. Inside a turn of the store."""
-        for contact in self._contacts.values():
+        for name, contact in self._contacts.items():
             findings, contact.findings = contact.findings, []
             for found in findings:
                 self._record(contact, found, now)
+                if found.strays is not None:
+                    self._take_out(name, contact, found.strays, now)
 
     def waiting(self, job: Job) -> tuple[Reason, float | None]:
         """Why a job that was handed over does not run yet, and when it may."""
@@ -245,9 +255,9 @@ class Away:
 
     def _begin_round(self, name: str, contact: Contact, now: float) -> None:
         contact.next_round = None
-        if not contact.refs:
+        if not contact.is_needed:
             return
-        contact.next_round = now + contact.elsewhere.every  # whatever is in the way of this one
+        contact.next_round = now + contact.pause  # whatever is in the way of this one
         try:
             errand = contact.errand(
                 self._hand.away,
@@ -266,6 +276,7 @@ class Away:
         )
         if contact.is_asking:  # otherwise there can be no thread now
             contact.next_round = None
+            contact.strays.due = []
 
     def _came(self, contact: Contact, found: Findings) -> None:
         contact.is_asking = False
@@ -276,8 +287,11 @@ class Away:
             self._hand.events.append(Trouble(contact.trouble))
         if found.submitted.accepted:
             self._reach("after-submit")
-        if contact.refs:
-            self._ask_within(contact, _HURRY if contact.must_hurry else contact.elsewhere.every)
+        if found.bug is not None and not contact.refs:
+            contact.strays.stop_looking()
+            is_news = True
+        if contact.is_needed:
+            self._ask_within(contact, _HURRY if contact.must_hurry else contact.pause)
         self._set_timer()
         self._hand.ask_for_turn()
         if found.bug is not None and is_news:  # a daemon in which bugs fall again and again would end
@@ -307,6 +321,13 @@ class Away:
             if (one := self._one(keys, ref)) is not None and one.attempt.key in contact.refs:
                 contact.seen[one.attempt.key] = seen
                 self._see(contact, one, seen, now)
+
+    def _take_out(self, name: str, contact: Contact, seen: Sequence[Identity], now: float) -> None:
+        """Have those of them ended that are over here."""
+        chosen = contact.strays.consider(seen, partial(is_over, self._store.listing, name, self._mark), now)
+        if chosen:
+            self._hand.events.append(Trouble(sentence(contact.elsewhere.title, self._mark, chosen)))
+            self._ask_within(contact, _GATHER)
 
     def _one(self, keys: Mapping[AttemptRef, Key], ref: AttemptRef) -> Open | None:
         return self._hand.away.get(keys[ref]) if ref in keys else None

@@ -4,12 +4,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from dibs.backends.protocol import AttemptRef, Backend, Observed, Submission, Wanted
+from dibs.engine.away.keys import key_of
 from dibs.engine.away.round import Errand, Findings
+from dibs.engine.away.strays import Strays
 from dibs.engine.hand import Key, Open
 from dibs.engine.place import Place
+from dibs.errors import BackendSilent
 from dibs.model.jobs import Request, State
 
 _LONGEST_GATHERING = 1.0  # seconds for which a round waits for more to say
+_SELDOM = 5  # so many times the usual pause between two rounds while nothing is open
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +57,7 @@ class Contact:
     trouble: str = ""  # a sentence, while nobody answers
     remedy: str = ""  # what helps against it
     silent_since: float | None = None  # seconds since the epoch
+    strays: Strays = field(default_factory=Strays)
     findings: list[Findings] = field(default_factory=list)  # for the next turn
     is_asking: bool = False
     was_used: bool = False
@@ -66,17 +71,28 @@ class Contact:
         """
         if self.next_round is None or self.is_asking or self.findings:
             return False
-        return not 0.0 < self.next_round - now <= self.elsewhere.every + _LONGEST_GATHERING
+        return not 0.0 < self.next_round - now <= self.pause + _LONGEST_GATHERING
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to ask."""
+        return bool(self.refs or self.strays.due) or self.strays.looks_out
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two rounds."""
+        return self.elsewhere.every * (1 if self.refs or self.strays.due else _SELDOM)
 
     def take(self, one: Open) -> None:
         """An attempt that is to run there, or does so already."""
         key = one.attempt.key
         self.was_used = True
-        self.refs[key] = AttemptRef(key_of(self.mark, one), one.attempt.number, one.attempt.folder)
+        self.refs[key] = AttemptRef(key_of(self.mark, one.job), one.attempt.number, one.attempt.folder)
         if one.job.state is not State.RUNNING:
             self.unsubmitted.add(key)
 
     def drop(self, key: Key) -> None:
+        self.strays.look_out()
         self.refs.pop(key, None)
         self.unsubmitted.discard(key)
         for book in (self.stopping, self.asked_at, self.seen, self.put_off):
@@ -85,6 +101,7 @@ class Contact:
     def agree_with(self, open_ones: Iterable[Open]) -> None:
         """A turn failed: have what the engine has, and nothing else. What was found is found again."""
         self.findings.clear()
+        self.strays.forget()
         there = {one.attempt.key: one for one in open_ones}
         for key in self.refs.keys() - there.keys():
             self.drop(key)
@@ -110,14 +127,18 @@ class Contact:
             )
             for one in fresh
         ]
+        ours = {(ref.key, ref.attempt) for ref in self.refs.values()}
         paths = {one.job.environment: place.environment_path(one.job.environment) for one in fresh}
         return Errand(
             stop=[self.refs[key] for key, insists in self.stopping.items() if not insists],
             kill=[self.refs[key] for key, insists in self.stopping.items() if insists],
+            # One that was queued again meanwhile under the same name is wanted.
+            take_out=[stray for stray in self.strays.due if stray not in ours],
             submit=submissions,
             # Nothing is known over there of what was never accepted.
             observe=[ref for key, ref in self.refs.items() if key not in self.unsubmitted or key in self.stopping],
             environments={path: environments(key) for key, path in paths.items() if path != environments(key)},
+            mark=self.mark,
             root_setting=self.elsewhere.root_setting,
             make_ready=self.elsewhere.make_ready,
         )
@@ -131,8 +152,10 @@ class Contact:
         """Who was accepted is not given again; who was refused, is put off or stands elsewhere by now waits for
         the next turn, which records it."""
         keys = {ref: key for key, ref in self.refs.items()}
-        self.trouble = findings.trouble.message if findings.trouble is not None else ""
-        self.remedy = findings.trouble.remedy if findings.trouble is not None else ""
+        trouble = findings.trouble if self.refs else None  # it is in nobody's way
+        self.trouble, self.remedy = ("", "") if trouble is None else (trouble.message, trouble.remedy)
+        if not self.refs:
+            self.strays.looked(is_silent=isinstance(findings.trouble, BackendSilent))
         if not self.trouble or self.silent_since is None:
             self.silent_since = now if self.trouble else None
         for ref in findings.submitted.accepted:
@@ -154,11 +177,6 @@ class Contact:
     def must_hurry(self) -> bool:
         """Whether some were not reached, and nobody said why."""
         return not self.trouble and bool(self.unsubmitted - self.put_off.keys() - self.stopping.keys())
-
-
-def key_of(mark: str, one: Open) -> str:
-    array = one.job.request.array
-    return f"{mark}-{one.job.id}" if array is None else f"{mark}-{array.array}_{array.task}"
 
 
 def wanted_by(request: Request, avoid: tuple[str, ...] = (), *, is_retry: bool = False) -> Wanted:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dibs.backends.disks import cannot_write, said
-from dibs.backends.protocol import AttemptRef, Backend, Observed, Phase, Submission, Submitted
+from dibs.backends.protocol import AttemptRef, Backend, Identity, Observed, Phase, Submission, Submitted
 from dibs.errors import DibsError
 
 
@@ -16,9 +16,11 @@ class Errand:
 
     stop: Sequence[AttemptRef] = ()
     kill: Sequence[AttemptRef] = ()  # whoever asks again does not want to wait for the grace
+    take_out: Sequence[Identity] = ()  # what was brought back though it is over
     submit: Sequence[Submission] = ()
     observe: Sequence[AttemptRef] = ()
     environments: Mapping[str, str] = field(default_factory=dict)  # files to be there, each a copy of another
+    mark: str = ""  # of this queue
     root_setting: str = ""  # the setting that says where they are
     make_ready: Callable[[], None] = lambda: None  # before they are put there
 
@@ -29,6 +31,7 @@ class Findings:
 
     submitted: Submitted = field(default_factory=Submitted)
     observed: Mapping[AttemptRef, Observed] = field(default_factory=dict)
+    strays: Sequence[Identity] | None = None  # of our mark, beside what we asked about; None: nobody looked
     trouble: DibsError | None = None  # nobody answered: whatever is not named here stands as it stood
     bug: Exception | None = None  # to be told on the loop; the next round may go well
 
@@ -40,10 +43,14 @@ def run_errand(backend: Backend, errand: Errand) -> Findings:
         for refs, insist in ((errand.stop, False), (errand.kill, True)):
             if refs:
                 backend.cancel(refs, insist=insist)
+        if errand.take_out:
+            backend.take_out(errand.take_out)
         if errand.submit:
             found.submitted = _submit(backend, errand)
-        if asked := [*errand.observe, *found.submitted.accepted]:
+        asked = [*errand.observe, *found.submitted.accepted]
+        if asked or not errand.submit:
             found.observed = _with_unborn(errand, backend.observe(asked))
+            found.strays = backend.unasked(errand.mark)
     except DibsError as error:
         found.trouble = error
     except OSError as error:
