@@ -222,7 +222,7 @@ def test_what_slurm_refuses_is_one_sentence(site: Site, wanted: Wanted, sentence
 
     assert answer.accepted == {good.ref}
     error = answer.refused[bad.ref]
-    assert error.message == f"cannot submit job {bad.ref.key} to Slurm: {sentence}"
+    assert error.message == f"cannot run this on Slurm: {sentence}"
     assert error.remedy
 
 

@@ -340,17 +340,17 @@ def test_what_slurm_has_no_word_for_is_refused(wanted: Wanted) -> None:
 def test_a_refusal_says_what_is_wrong_with_the_job() -> None:
     said = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
 
-    error = refusal("k-1", said, ["--account=lab"])
-    other = refusal("k-1", "sbatch: error: Batch job submission failed: Something new", ["--mem=1M"])
-    kind = refusal("k-1", "whatever", ["--gres=gpu:h300:1"], {"a100", ""})
+    error = refusal(said, ["--account=lab"])
+    other = refusal("sbatch: error: Batch job submission failed: Something new", ["--mem=1M"])
+    kind = refusal("whatever", ["--gres=gpu:h300:1"], {"a100", ""})
 
-    assert error.message == "cannot submit job k-1 to Slurm: you cannot use the account lab here"
+    assert error.message == "cannot run this on Slurm: you cannot use the account lab here"
     assert (other.message, other.remedy) == (
-        "cannot submit job k-1 to Slurm: Something new",
+        "cannot run this on Slurm: Something new",
         "it was asked for --mem=1M",
     )
     assert (kind.message, kind.remedy) == (
-        "cannot submit job k-1 to Slurm: no node has GPUs of type h300",
+        "cannot run this on Slurm: no node has GPUs of type h300",
         "there are a100",
     )
 

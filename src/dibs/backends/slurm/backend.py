@@ -120,7 +120,7 @@ class SlurmBackend:
             # Slurm says the same of a job that is too big and of one whose nodes are down, which it would take.
             much = prospects.what_is_too_much(whole, nodes, where)
             if much or not has_no_node(text):
-                raise refusal("", text, asked, _types(nodes), much)
+                raise refusal(text, asked, _types(nodes), much)
         if wanted.time_limit is not None:
             prospects.refuse_too_long(wanted.time_limit, where)
         if where and not any(one.is_up for one in where):
@@ -355,7 +355,7 @@ class SlurmBackend:
             put_off |= dict.fromkeys(batch.refs, f"Slurm takes no more jobs now: {last_line(text)}")
         else:
             types = _types(self.nodes())
-            refused |= {ref: refusal(ref.key, text, batch.flags, types) for ref in batch.refs}
+            refused |= {ref: refusal(text, batch.flags, types) for ref in batch.refs}
 
     def _scancel(self, how: list[str], addresses: list[str]) -> None:
         for start in range(0, len(addresses), _MOST_CANCELS):

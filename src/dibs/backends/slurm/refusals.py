@@ -28,14 +28,12 @@ def leaves_none(text: str) -> bool:
     return bool(re.search(rf"{_NO_NODE}|invalid node name", text, re.IGNORECASE))
 
 
-def refusal(
-    key: str, text: str, flags: Sequence[str], types: Collection[str] = (), too_much: str = ""
-) -> BackendRefused:
+def refusal(text: str, flags: Sequence[str], types: Collection[str] = (), too_much: str = "") -> BackendRefused:
     """One sentence about the flag that is wrong, and where to look. `types` are those of the cluster's GPUs.
 
-    Without a key it is about a job that nobody has submitted. `too_much` is what no node has, where that is known.
+    `too_much` is what no node has, where that is known.
     """
-    cannot = f"cannot submit job {key} to Slurm" if key else "cannot run this on Slurm"
+    cannot = "cannot run this on Slurm"
     asked = dict(flag.removeprefix("--").partition("=")[::2] for flag in flags)
     if (kind := _type_in(asked.get("gres", ""))) and kind not in types:
         there_are = (
