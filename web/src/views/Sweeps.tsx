@@ -74,8 +74,9 @@ function Line({ sweep }: { sweep: Sweep }) {
 
 function bestWords({ metrics, best }: Sweep): string {
   const values = best[0]?.values;
-  if (!metrics.length || !values) return metrics.map((one) => one.name).join(", ");
-  if (best.length > 1) return `${best.length} on the front of ${metrics.map((one) => one.name).join(", ")}`;
+  const names = metrics.map((one) => one.name).join(", ");
+  if (!metrics.length || !values) return names && `no ${names} yet`;
+  if (best.length > 1) return `${best.length} on the front of ${names}`;
   return metrics.map((one, place) => `${one.name} ${number(values[place] ?? NaN)}`).join(", ");
 }
 

@@ -11,7 +11,6 @@ export function ImportanceBars({ sweep }: { sweep: number }) {
     atMost: AT_MOST,
   });
   const data = found.data.value;
-  const most = Math.max(...(data?.importance.map((one) => one.value) ?? []), 0);
   return (
     <section class="panel sweep-importance" aria-label="importance">
       <h2>Importance</h2>
@@ -22,7 +21,7 @@ export function ImportanceBars({ sweep }: { sweep: number }) {
           <div key={name}>
             <dt>{name}</dt>
             <dd>
-              <span class="sweep-bar" style={{ width: `${most ? (100 * value) / most : 0}%` }} />
+              <span class="sweep-bar" style={{ width: `${100 * value}%` }} />
               <span>{Math.round(100 * value)} %</span>
             </dd>
           </div>
