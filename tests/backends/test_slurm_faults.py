@@ -239,14 +239,25 @@ def test_a_suspended_job_can_be_cancelled(site: Site, slurm: PrivateSlurm) -> No
     assert not slurm.ask("squeue", "-h", "-o", "%i", f"--jobs={number}").strip()
 
 
+def _state_of_command(ref: AttemptRef) -> str:
+    """As the kernel tells it: `S` sleeps, `T` is stopped; empty before its pid is known."""
+    record = folder.record_of(ref.folder) or {}
+    if "pid" not in record:
+        return ""
+    return Path(f"/proc/{record['pid']}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def test_a_suspended_job_runs_and_says_so(site: Site, slurm: PrivateSlurm) -> None:
     ref = site.start(HOLD)
     site.wait_for("here")
+    wait_until(lambda: _state_of_command(ref))
     (number,) = slurm.ask("squeue", "-h", "-o", "%i", f"--name=dibs-{ref.key}.1").split()
 
     slurm.ask("scontrol", "suspend", number)
     wait_until(lambda: "SUSPENDED" in slurm.ask("squeue", "-h", "-o", "%T", f"--jobs={number}"))
     seen = site.look(ref)
+    # Slurm says so before its node has done it, and a node that hears of both at once may stop it last.
+    wait_until(lambda: _state_of_command(ref) == "T", show=lambda: _state_of_command(ref))
     slurm.ask("scontrol", "resume", number)
     (site.workdir / "go").touch()
     after = site.record(ref)
