@@ -50,6 +50,7 @@ PURE = {
 ONLY_IN = {"sqlite3": "store", "pynvml": "gpus"}
 SHIM = (
     "shim.py",
+    "channel.py",
     "alone.py",
     "carried.py",
     "deliver.py",

@@ -32,7 +32,8 @@ def check_now(world: World) -> None:
 def check_at_the_end(world: World) -> None:
     """When everything has come to its end."""
     check_now(world)
-    assert world.store.open_attempts() == []
+    endless = [job.id for job, _ in world.store.open_attempts()]
+    assert endless == [], f"attempts of jobs {endless} have no end"
     assert world.engine.running == world.engine.waiting == 0
     left = [*world.leases.holders(), *world.leases.waiting()]
     assert left == [], f"leases are left: {left}"  # I4

@@ -28,21 +28,32 @@ class AnyShortHistory(AnyHistory):
     @precondition(lambda self: self.world.machine.alive())
     @rule(
         codes=st.lists(st.sampled_from([0] * 15 + [1]), min_size=4, max_size=20),
-        dies_at=st.sampled_from([""] * 6 + ["after-launch", "after-lease", "after-intent"]),
+        seconds=st.sampled_from([0.001, 0.001, 1.0]),
+        unheard=st.integers(1, 4),
+        dies_at=st.sampled_from([""] * 6 + ["after-launch", "after-lease", "after-intent", "after-behind"]),
     )
-    def jobs_end_in_turn(self, codes, dies_at):
-        """Each as soon as it runs; perhaps the engine is killed between two of them."""
+    def jobs_end_in_turn(self, codes, seconds, unheard, dies_at):
+        """Each as soon as it runs, perhaps unheard by the engine, which may be killed between two of them."""
         for place, code in enumerate(codes):
             if not self.world.machine.alive():
                 return
             self.world.dies_at = dies_at if place == len(codes) - 1 else ""
-            self.world.machine.end(self.world.machine.alive()[0], code=code)
+            self.world.machine.end(self.world.machine.alive()[0], code=code, seconds=seconds)
+            if place % unheard:
+                continue
             try:
                 self.world.settle_down()
             except Died:
                 self.world.crash()
                 self.world.come_back()
         self.world.dies_at = ""
+        self.world.settle_down()
+
+    @precondition(lambda self: self.world.machine.alive())
+    @rule(data=st.data())
+    def one_takes_longer(self, data):
+        self.world.machine.turn_away(data.draw(st.sampled_from(self.world.machine.alive())))
+        self.world.settle_down()
 
 
 AnyShortHistory.TestCase.settings = HISTORIES

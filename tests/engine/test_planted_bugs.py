@@ -11,6 +11,7 @@ import pytest
 
 import dibs.engine.settling as settling_module
 from dibs.engine.beginning import Beginning
+from dibs.engine.behind import Behind
 from dibs.engine.engine import Engine
 from dibs.engine.keeper import Keeper
 from dibs.engine.launching import Launching
@@ -104,6 +105,12 @@ def a_failed_turn_is_forgotten(patch):
     patch.setattr(Undoing, "go_back_to", lambda self, *args: self._hand.trouble("the disk is full", args[-2]))
 
 
+def whoever_is_turned_away_is_forgotten(patch):
+    """A shim gave back somebody who waited behind another, and nobody puts it into the line again."""
+    turned_away = Behind.turned_away
+    patch.setattr(Behind, "turned_away", lambda self, done: turned_away(self, done)[:0])
+
+
 def crash_at_launch(world):
     world.dies_at = "after-launch"
     try:
@@ -149,6 +156,17 @@ def full_disk_at_the_end_of_a_job(world):
     world.store.is_full = False
 
 
+def one_that_takes_longer_after_short_ones(world):
+    world.submit(*(a_request(f"number {number}") for number in range(20)))
+    for _ in range(4):
+        world.machine.end(world.machine.alive()[0], code=0, seconds=0.001)
+        world.settle_down()
+    (long,) = world.machine.alive()
+    assert long.behind
+    world.machine.turn_away(long)
+    world.settle_down()
+
+
 @dataclass(frozen=True)
 class Case:
     plant: Any
@@ -160,6 +178,11 @@ class Case:
 
 
 CASES = [
+    Case(
+        whoever_is_turned_away_is_forgotten,
+        one_that_takes_longer_after_short_ones,
+        "have no end",
+    ),
     Case(record_after_start, crash_at_launch, "is started twice"),
     Case(requeue_of_a_lost_job, lose_a_job, "job 1 was started 2 times, but may be 1 times"),
     Case(forget_the_running, crash_while_it_runs, "job 1 is running for ever"),

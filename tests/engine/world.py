@@ -66,6 +66,7 @@ class Run:
     job: JobId
     claims: tuple[Claim, ...]
     epoch: int  # how many engines there had been
+    shim: int  # its pid
     has_started: bool = True
     has_shim: bool = True
     is_alive: bool = True  # the command
@@ -73,6 +74,7 @@ class Run:
     said_goodbye: bool = False  # its shim told the engine that nothing is left
     locks: list[int] = field(default_factory=list)  # of its leases
     watchers: list[Callable[[], None]] = field(default_factory=list)
+    behind: "list[Run]" = field(default_factory=list)  # wait at its shim, in order
 
 
 class Machine:
@@ -88,10 +90,7 @@ class Machine:
     def start(self, attempt: Attempt, leases: Sequence[int], when_done: Callable[[], None]) -> None:
         if self.refuses:
             raise OSError(28, self.refuses, attempt.folder)
-        run = Run(attempt.job, attempt.claims, self.epoch)
-        before = self.runs.get(attempt.folder)
-        assert before is None or not before.has_started, f"{attempt.folder} is started twice"
-        self.runs[attempt.folder] = run
+        run = self._new_run(attempt)
         if self.false_starts:
             self.false_starts -= 1
             run.has_started = run.has_shim = run.is_alive = False
@@ -101,6 +100,28 @@ class Machine:
         run.watchers.append(when_done)
         self.ledger.append(run)
         self.check_overlap()
+
+    def start_behind(
+        self, first: str, attempt: Attempt, leases: Sequence[int], when_done: Callable[[], None]
+    ) -> bool:
+        """Have it wait at the shim of whatever runs in the place of that folder's attempt."""
+        ahead = self.runs[first]
+        if self.refuses or not ahead.has_shim or ahead.epoch != self.epoch:
+            return False
+        run = self._new_run(attempt)
+        run.has_started = run.is_alive = False
+        run.shim = ahead.shim
+        run.locks = [os.dup(fd) for fd in leases]
+        run.watchers.append(when_done)
+        ahead.behind.append(run)
+        return True
+
+    def _new_run(self, attempt: Attempt) -> Run:
+        run = Run(attempt.job, attempt.claims, self.epoch, shim=len(self.runs))
+        before = self.runs.get(attempt.folder)
+        assert before is None or not before.has_started, f"{attempt.folder} is started twice"
+        self.runs[attempt.folder] = run
+        return run
 
     def check_overlap(self) -> None:
         """No GPU is given to more commands than fit."""
@@ -116,7 +137,7 @@ class Machine:
             return Facts(is_locked=False, record=None, has_started=False)
         return Facts(
             is_locked=run.has_shim,
-            record=run.record,
+            record=run.record or ({"state": "running", "shim": run.shim} if run.has_started else None),
             has_started=run.has_started,
             is_told=run.said_goodbye and run.epoch == self.epoch,  # what an engine heard dies with it
         )
@@ -127,14 +148,36 @@ class Machine:
     def starts(self, job: JobId) -> int:
         return sum(run.job == job for run in self.ledger)
 
-    def end(self, run: Run, *, code: int | None = None, signal: int | None = None, by: str = "") -> None:
-        """The command ends; its shim writes that down and goes."""
+    def end(
+        self,
+        run: Run,
+        *,
+        code: int | None = None,
+        signal: int | None = None,
+        by: str = "",
+        seconds: float = 1.0,
+    ) -> None:
+        """The command ends; its shim writes that down and goes on with whoever waits there, if all is well."""
         run.is_alive = False
-        if run.has_shim:
-            run.record = {"state": "ended", "code": code, "signal": signal, "by": by, "seconds": 1.0}
-            run.said_goodbye = True
         self._unlock(run)
+        if run.has_shim:
+            how = {"code": code, "signal": signal, "by": by, "seconds": seconds}
+            run.record = {"state": "ended", "shim": run.shim, **how}
+            run.said_goodbye = True
+            if run.behind and code == 0 and not by and run.epoch == self.epoch:
+                follower, *follower_s_own = run.behind
+                follower.has_started = follower.is_alive = True
+                follower.behind, run.behind = follower_s_own, []
+                self.ledger.append(follower)
+                self.check_overlap()
         self.kill_shim(run)
+
+    def turn_away(self, run: Run) -> None:
+        """It runs for longer than a moment: whoever waited behind it is let go."""
+        behind, run.behind = run.behind, []
+        for follower in behind:
+            self._unlock(follower)
+            self.kill_shim(follower)
 
     def kill_shim(self, run: Run) -> None:
         """The command lives on, if it did."""
@@ -142,6 +185,13 @@ class Machine:
         watchers, run.watchers = run.watchers, []
         for tell in watchers:
             tell()
+        self.turn_away(run)
+
+    def forget_engine(self) -> None:
+        """The engine was killed: nobody hears anything, and what only waited at a shim goes with its channel."""
+        for run in self.runs.values():
+            run.watchers.clear()
+            self.turn_away(run)
 
     def stop(self) -> None:
         """A power cut."""
@@ -149,6 +199,7 @@ class Machine:
             run.is_alive = run.has_shim = False
             run.watchers.clear()
             self._unlock(run)
+            self.turn_away(run)
 
     def _unlock(self, run: Run) -> None:
         while run.locks:
@@ -168,6 +219,13 @@ class FakeBackend:
 
     def submit(self, attempt, spec, leases, when_done, attached=None) -> None:
         self._machine.start(attempt, leases, when_done)
+
+    def submit_behind(self, first, attempt, spec, leases, when_done) -> bool:
+        return self._machine.start_behind(first.folder, attempt, leases, when_done)
+
+    def clear(self, attempt: Attempt) -> None:
+        assert not self._machine.runs[attempt.folder].has_started, "what ran is not cleared away"
+        del self._machine.runs[attempt.folder]
 
     def adopt(self, attempt: Attempt, when_done: Callable[[], None]) -> bool:
         run = self._machine.runs.get(attempt.folder)
@@ -283,8 +341,7 @@ class World:
         """kill -9 of the engine: what the kernel would close is closed, nobody is told."""
         self.leases.die()
         self.store.close()
-        for run in self.machine.ledger:
-            run.watchers.clear()
+        self.machine.forget_engine()
         self.dies_at = ""
 
     def come_back(self, *, with_list: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 import random
 
-from faults.campaign import JOBS, KILLS, Campaign
+from faults.campaign import JOBS, KILLS, Campaign, ShortCampaign
 from stories.outside import World
 
 
@@ -25,6 +25,23 @@ def test_random_kills_of_supervisors_too_lose_only_what_is_reported_as_lost(worl
 
     for _ in range(KILLS // 2):
         if chance.random() < 0.5:
+            killed_shims += campaign.kill_a_shim_at_random(chance)
+        else:
+            campaign.kill_engine_at_random(chance)
+    while campaign.finish() != 0:
+        assert len(campaign.said) < 3 * KILLS
+
+    assert killed_shims > 0
+    assert campaign.complaints(may_be_lost=killed_shims) == []
+
+
+def test_random_kills_between_short_jobs_that_wait_at_their_shims(world: World) -> None:
+    campaign = ShortCampaign(world, jobs=10 * JOBS)
+    chance = random.Random(11)
+    killed_shims = 0
+
+    for _ in range(KILLS // 2):
+        if chance.random() < 0.4:
             killed_shims += campaign.kill_a_shim_at_random(chance)
         else:
             campaign.kill_engine_at_random(chance)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from faults.campaign import Campaign
+from faults.campaign import Campaign, ShortCampaign
 from stories.outside import World
 
 
@@ -40,5 +40,17 @@ def test_a_kill_between_short_jobs_that_are_recorded_ahead(world: World, point: 
         campaign.start(env={"DIBS_FAULT": f"{point}:{times}"}).wait()
     status = campaign.finish()
 
+    assert status == 0
+    assert campaign.complaints() == []
+
+
+@pytest.mark.parametrize("point", ["after-lease", "after-intent", "after-launch", "after-behind"])
+def test_a_kill_between_short_jobs_that_wait_at_their_shims(world: World, point: str) -> None:
+    campaign = ShortCampaign(world, jobs=200)
+
+    killed = [campaign.start(env={"DIBS_FAULT": f"{point}:{times}"}).wait() for times in (1, 3, 7, 11)]
+    status = campaign.finish()
+
+    assert -9 in [ended.status for ended in killed]
     assert status == 0
     assert campaign.complaints() == []

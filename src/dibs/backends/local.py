@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.model.jobs import Attempt
 from dibs.supervise import folder, records
 from dibs.supervise.folder import Facts
-from dibs.supervise.launcher import AddReader, Launcher, RemoveReader
+from dibs.supervise.launcher import AddReader, Launcher, RemoveReader, WhenDone
 from dibs.supervise.orphans import tell_orphans
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class LocalBackend:
         self._remove_reader = remove_reader
         self._retired: list[str] = []  # folders that may be used again
         self._told: dict[tuple[int, int], Facts] = {}  # what shims said at the end, until somebody asks
+        self._shims: dict[tuple[int, int], socket.socket] = {}  # who was given an attempt, until it is done
         self._watched: set[int] = set()  # FIFOs of adopted attempts
 
     def warm_up(self) -> None:
@@ -57,24 +58,48 @@ class LocalBackend:
     ) -> None:
         """Hand an attempt to a shim. Raises OSError when its folder cannot be made: nothing was started then."""
         attached = attached or Attached()
-        record = self._reuse(attempt.folder, spec)
-        if record is None:
-            record = folder.prepare(attempt.folder, spec)
-
-        def done(content: bytes | None) -> None:
-            if content is not None and (found := records.decode(content)) is not None:
-                self._told[attempt.key] = Facts(is_locked=False, record=found, has_started=True, is_told=True)
-            when_done()
-
+        record, done = self._prepare(attempt, spec), self._hear(attempt, when_done)
         fds = [record, *attached.fds, *leases]
         stdin, terminal = attached.stdin is not None, attached.terminal is not None
         try:
             if "warm" in spec:
                 self._get_warm().hand_over(spec, self._control, fds, done, stdin=stdin, terminal=terminal)
             else:
-                self._launcher.hand_over(self._control, fds, done, stdin=stdin, terminal=terminal)
+                self._shims[attempt.key] = self._launcher.hand_over(
+                    self._control, fds, done, stdin=stdin, terminal=terminal
+                )
         finally:
             os.close(record)
+
+    def submit_behind(
+        self,
+        first: Attempt,
+        attempt: Attempt,
+        spec: dict[str, Any],
+        leases: Sequence[int],
+        when_done: Callable[[], None],
+    ) -> bool:
+        """Hand an attempt to the shim that runs the first, to be started as soon as that has ended well.
+
+        Where it does not end well, or not within a moment, the attempt is let go without having been started.
+        False, or an OSError, says that it was not handed over.
+        """
+        shim = self._shims.get(first.key)
+        if shim is None:
+            return False
+        record = self._prepare(attempt, spec)
+        try:
+            done = self._hear(attempt, when_done)
+            is_there = self._launcher.hand_behind(shim, self._control, [record, *leases], done)
+        finally:
+            os.close(record)
+        if is_there:
+            self._shims[attempt.key] = shim
+        return is_there
+
+    def clear(self, attempt: Attempt) -> None:
+        """It was let go without having been started: away with the folder that was made for it."""
+        folder.remove_blank(attempt.folder)
 
     def adopt(self, attempt: Attempt, when_done: Callable[[], None]) -> bool:
         """Watch an attempt that another engine started; False when it cannot be watched (yet)."""
@@ -139,6 +164,21 @@ class LocalBackend:
         """The modules of each, and its pid once it has imported them."""
         return [] if self._warm is None else self._warm.shown
 
+    def _prepare(self, attempt: Attempt, spec: dict[str, Any]) -> int:
+        record = folder.reuse(self._retired.pop(), attempt.folder, spec) if self._retired else None
+        return folder.prepare(attempt.folder, spec) if record is None else record
+
+    def _hear(self, attempt: Attempt, when_done: Callable[[], None]) -> WhenDone:
+        """Called by whoever hears from the attempt's shim at its end."""
+
+        def done(content: bytes | None) -> None:
+            self._shims.pop(attempt.key, None)
+            if content is not None and (found := records.decode(content)) is not None:
+                self._told[attempt.key] = Facts(is_locked=False, record=found, has_started=True, is_told=True)
+            when_done()
+
+        return done
+
     def _get_warm(self) -> "WarmProcesses":
         if self._warm is None:
             from dibs.supervise.warm.keeping import WarmProcesses  # few jobs want it
@@ -150,9 +190,6 @@ class LocalBackend:
         self._watched.remove(fd)
         self._remove_reader(fd)
         os.close(fd)
-
-    def _reuse(self, new: str, spec: dict[str, Any]) -> int | None:
-        return folder.reuse(self._retired.pop(), new, spec) if self._retired else None
 
 
 def is_free_port(port: int) -> bool:

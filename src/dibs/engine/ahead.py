@@ -2,29 +2,39 @@
 
 Between two short jobs of one kind nothing takes as long as the commit that records the start of the second. So
 where all places are alike, slots of one card, a turn that records starts may record the next ones, too. When a job
-has ended well, the next is started at once, and the end is recorded while it runs.
+has ended well, the next is started at once, and the end is recorded while it runs. Where jobs are very short, the
+next ones even wait at their shims (behind.py), and the ends of several are recorded together.
 
 It is for moments only. Whoever was recorded ahead goes back into the line as soon as a plan must be made, and a
 plan is made several times a second.
 """
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
 
 from dibs.backends.local import LocalBackend
+from dibs.engine.behind import Behind
 from dibs.engine.cards import Cards
 from dibs.engine.hand import Hand, Key, Open
 from dibs.engine.keeper import Keeper
+from dibs.engine.launching import Launching
 from dibs.model.claims import Claim
 from dibs.model.events import Event
-from dibs.model.jobs import State
+from dibs.model.jobs import Attempt, State
 from dibs.model.values import changed
 from dibs.policy.settle import outcome_of
 from dibs.policy.turns import served_after
 from dibs.store.store import Store
 
+_SHORT = 0.02  # seconds
+_LATER = 0.005  # seconds within which ends are recorded together
+_AHEAD_OF_SHORT = 4  # are recorded for each place where jobs are short
+_MOST = 64  # are recorded before there is a place for them
+
 
 class Ahead:
-    """Those whose start is recorded and who have not been started, in order."""
+    """Those whose start is recorded and who have not been started, in order; and what has happened since."""
 
     def __init__(
         self,
@@ -34,49 +44,78 @@ class Ahead:
         backend: LocalBackend,
         cards: Cards,
         keeper: Keeper,
-        launch: Callable[[Sequence[Open], float], None],
+        launching: Launching,
         reach: Callable[[str], None],
     ) -> None:
         self.next: list[Open] = []
-        self.news: list[Event] = []  # of those who stepped in, to be told after the ends that made room for them
+        self.behind = Behind(hand=hand, backend=backend, cards=cards, keeper=keeper, launching=launching)
+        self.ended: list[Key] = []  # not recorded yet
+        self.stepped: dict[Key, Open] = {}  # who took whose place before that was recorded
+        self._well: dict[Key, dict[str, Any]] = {}  # what shims said of those that have just ended well
+        self._is_hurrying = False  # short jobs follow each other
+        self._news: dict[Key, list[Event]] = {}  # to be told after the ends of these
         self._hand = hand
         self._store = store
         self._backend = backend
         self._cards = cards
         self._keeper = keeper
-        self._launch = launch
+        self._launching = launching
         self._reach = reach
 
-    def step_in(self, done: Sequence[Key], now: float) -> dict[Key, Open]:
-        """Start the next ones in the places of these, before their ends are recorded; who took whose.
+    def note_ends(self, done: Sequence[Key], now: float) -> None:
+        """These are over: whoever waited behind one that ended well has taken its place by now."""
+        self.ended = list(dict.fromkeys([*self.ended, *done]))
+        self._well = {}
+        for key in done:
+            if (record := self._succeeded(key)) is not None:
+                self._well[key] = record
+                if one := self.behind.move_up(key, now):
+                    self.stepped[key] = one
+                    self._news[key] = [self._launching.started(one)]
+        if back := self.behind.turned_away(done):
+            self.next = sorted([*back, *self.next], key=attrgetter("job.order"))
+
+    def step_in(self, done: Sequence[Key], now: float) -> list[Attempt]:
+        """Start the next ones in the places of these, before their ends are recorded; those after a short one.
 
         Only if all of them ended well: after one that did not, perhaps nothing more is to be started.
         """
-        stepped: dict[Key, Open] = {}
-        if not all(self._has_succeeded(key) for key in done):
-            return stepped
-        for key, follower in zip(done, self.next.copy(), strict=False):
-            one = changed(follower, attempt=changed(follower.attempt, opened_at=now))
-            self._keeper.release(self._hand.open[key].attempt)
-            if busy := self._keeper.take(one.job, one.attempt):
-                self._cards.taken_by_others(one.attempt.claims, busy)
-                break  # the plan that is made now tells what else there is
-            self._reach("after-lease")
-            del self.next[0]
-            stepped[key] = self._hand.open[one.attempt.key] = one
-            self._cards.book(one.attempt, one.job)
-            self._hand.served = served_after(self._hand.served, one.job)
-        told = len(self._hand.events)
-        self._launch(list(stepped.values()), now)
-        self.news += self._hand.events[told:]
-        del self._hand.events[told:]
-        return stepped
+        if len(self._well) < len(done):
+            return []
+        for key in done:
+            if key not in self.stepped and not (self.next and self._step_in(key, now)):
+                return []  # the plan that is made now tells what else there is
+        return [self.stepped[key].attempt for key, record in self._well.items() if _is_short(record)]
 
-    def room(self) -> int:
-        """How many more may be recorded ahead: one for each place, where these are all alike."""
-        places = [one.attempt.claims for one in self._hand.open.values()]
-        are_alike = all(place == places[0] for place in places)
-        return len(places) - len(self.next) if places and are_alike else 0
+    def hurry(self, places: Sequence[Attempt]) -> None:
+        """In these places a short job has just ended: have the next ones wait behind those who follow."""
+        self._is_hurrying = bool(places)
+        self.behind.fill(places, self.next)
+
+    def can_wait(self, done: Sequence[Key], now: float) -> bool:
+        """Whether the ends of these are better recorded a moment later, together with the next ones."""
+        if not done or not self.next or not self._is_hurrying or self._hand.events:
+            return False
+        if not all(key in self.stepped for key in done):
+            return False
+        return now < self._hand.timers.setdefault("ends", now + _LATER)
+
+    def are_recorded(self) -> None:
+        """What ended since the last time is in the store now."""
+        self.ended, self.stepped = [], {}
+        self._hand.timers.pop("ends", None)
+
+    def news_after(self, key: Key) -> list[Event]:
+        """What there is to tell once the end of this one was told."""
+        return self._news.pop(key, [])
+
+    def room(self, free: Sequence[tuple[Claim, ...]]) -> int:
+        """How many more may be recorded: some for each place, these among them, where all places are alike."""
+        places = [*free, *(one.attempt.claims for one in self._hand.open.values())]
+        if not places or any(place != places[0] for place in places):
+            return 0
+        each = _AHEAD_OF_SHORT if self._is_hurrying else 1
+        return min(_MOST, len(places) * each) - len(self.next)
 
     @property
     def place(self) -> tuple[Claim, ...]:
@@ -91,9 +130,32 @@ class Ahead:
             self._hand.waiting.add(changed(one.job, state=State.QUEUED, attempts=number, tries=one.job.tries - 1))
         self.next = []
 
-    def _has_succeeded(self, key: Key) -> bool:
+    def _step_in(self, key: Key, now: float) -> bool:
+        one = changed(self.next[0], attempt=changed(self.next[0].attempt, opened_at=now))
+        self._keeper.release(self._hand.open[key].attempt)
+        if busy := self._keeper.take(one.job, one.attempt):
+            self._cards.taken_by_others(one.attempt.claims, busy)
+            return False
+        self._reach("after-lease")
+        del self.next[0]
+        self.stepped[key] = self._hand.open[one.attempt.key] = one
+        self._cards.book(one.attempt, one.job)
+        self._hand.served = served_after(self._hand.served, one.job)
+        told = len(self._hand.events)
+        self._launching.launch([one], now)
+        self._news[key] = self._hand.events[told:]
+        del self._hand.events[told:]
+        return True
+
+    def _succeeded(self, key: Key) -> dict[str, Any] | None:
+        """What its shim said of one that ended well; None where it did not, or nothing is known of it yet."""
         one = self._hand.open.get(key)
         facts = None if one is None else self._backend.heard(one.attempt)
-        if one is None or facts is None or facts.exit_record is None or one.job.id in self._hand.stopping:
-            return False
-        return outcome_of(facts.exit_record).cause is None
+        if one is None or facts is None or one.job.id in self._hand.stopping:
+            return None
+        record = facts.exit_record
+        return None if record is None or outcome_of(record).cause is not None else record
+
+
+def _is_short(record: dict[str, Any]) -> bool:
+    return (record.get("seconds") or _SHORT) < _SHORT

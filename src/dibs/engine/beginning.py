@@ -22,7 +22,6 @@ from dibs.policy.turns import served_after
 from dibs.store.store import Store
 
 _LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
-_MOST_AHEAD = 16  # whose start is recorded before there is a place for them
 _LOOK_AT_FREE = 1.0  # seconds between two looks at who else holds cards, where some are left to others
 
 
@@ -58,31 +57,38 @@ class Beginning:
         """Make a plan before anything else starts."""
         self._following.forget()
 
-    def step_in(self, done: Sequence[Key], paused: Mapping[str, str], now: float) -> dict[Key, Open]:
-        """Start those whose start was recorded ahead, now that these are done; who took whose place.
+    def step_in(
+        self, done: Sequence[Key], paused: Mapping[str, str], now: float, *, may_begin: bool, may_hurry: bool
+    ) -> None:
+        """Start those whose start was recorded ahead, now that these are done.
 
-        Before the turn of the store that records it, and only if that turn would decide the same.
+        Before the turn of the store that records it, and only if that turn would decide the same. `may_hurry` says
+        whether shims may have the next ones at hand.
         """
+        self._ahead.note_ends(done, now)
+        short: list[Attempt] = []
+        if may_begin and self._goes_on(paused, now):
+            short = self._ahead.step_in(done, now)
+        self._following.inherit(self._ahead.stepped)
+        if done:
+            self._ahead.hurry([one for one in short if may_hurry and self._following.knows(one.key)])
+
+    def _goes_on(self, paused: Mapping[str, str], now: float) -> bool:
+        """Whether a plan made now would have those follow who were recorded ahead."""
         last = self._ahead.next[-1].job if self._ahead.next else None
-        if last is None or not self._following.holds(paused, now) or not self._following.comes_first(last, now):
-            return {}
-        return self._ahead.step_in(done, now)
+        return last is not None and self._following.holds(paused, now) and self._following.comes_first(last, now)
 
     def begin(
         self,
         left: Sequence[Open],
-        stepped: Mapping[Key, Open],
         paused: Mapping[str, str],
         now: float,
         *,
         may_begin: bool,
     ) -> list[Open]:
-        """Decide, take the leases, record the intents. Others may be faster: then decide again without them.
-
-        `stepped` are those who have taken places of some that left.
-        """
+        """Decide, take the leases, record the intents. Others may be faster: then decide again without them."""
         begun: list[Open] = []
-        if may_begin and self._go_on(left, stepped, paused, now, begun):
+        if may_begin and self._go_on(left, paused, now, begun):
             return begun
         self._following.forget()
         self._ahead.give_back()
@@ -112,17 +118,16 @@ class Beginning:
     def _go_on(
         self,
         left: Sequence[Open],
-        stepped: Mapping[Key, Open],
         paused: Mapping[str, str],
         now: float,
         begun: list[Open],
     ) -> bool:
         """Give the places of those that left to the next of their kind; False where a plan must be made."""
-        places = [one.attempt.claims for one in left if one.attempt.key not in stepped]
-        if places and self._ahead.next:
-            return False  # they were kept from stepping in
-        more = _MOST_AHEAD if self.looks_ahead else 1
-        first = self._following.followers(left, len(places), paused, now, more=more)
+        places = [one.attempt.claims for one in left if one.attempt.key not in self._ahead.stepped]
+        if self._ahead.next and (places or not self._goes_on(paused, now)):
+            return False  # they were kept from stepping in, or somebody goes before them
+        room = self._ahead.room(places) if self.looks_ahead else 0
+        first = self._following.followers(left, len(places), paused, now, more=max(room, 1))
         if not first:
             return False
         for job, claims in zip(first, places, strict=False):
@@ -130,11 +135,9 @@ class Beginning:
             if one is None:
                 return False
             begun.append(one)
-        self._following.go_on([*stepped.values(), *begun])
-        if self.looks_ahead:
-            for job in first[len(places) :][: self._ahead.room()]:
-                attempt = self._attempt(job, self._ahead.place, now)
-                self._ahead.next.append(self._record(job, attempt))
+        self._following.go_on(begun)
+        for job in first[len(places) :][: max(room, 0)]:
+            self._ahead.next.append(self._record(job, self._attempt(job, self._ahead.place, now)))
         return True
 
     def _take(self, job: Job, claims: tuple[Claim, ...], now: float) -> Open | None:

@@ -18,6 +18,8 @@ class BrowsableFolders:
     An empty root makes no links.
     """
 
+    writes_more = True
+
     def __init__(self, root: str) -> None:
         self.root = root
         self._made: OrderedDict[str, None] = OrderedDict()

@@ -107,7 +107,7 @@ class Engine:
             backend=backend,
             cards=cards,
             keeper=self._keeper,
-            launch=self.launching.launch,
+            launching=self.launching,
             reach=reach,
         )
         self._beginning = Beginning(
@@ -166,11 +166,11 @@ class Engine:
 
     @property
     def running(self) -> int:
-        return len(self.hand.open) + len(self.hand.away)
+        return len(self.hand.open) - len(self._ahead.stepped) + len(self.hand.away)
 
     @property
     def waiting(self) -> int:
-        return self.hand.waiting.count + len(self._ahead.next)
+        return self.hand.waiting.count + len(self._ahead.next) + len(self._ahead.behind.keys)
 
     @property
     def machine(self) -> Machine:
@@ -180,7 +180,8 @@ class Engine:
     def is_idle(self) -> bool:
         """Nothing runs, and nothing will without a new job."""
         hand = self.hand
-        return not hand.open and not hand.away and not hand.done and (self.is_draining or not self.waiting)
+        is_quiet = not hand.open and not hand.away and not hand.done and not self._ahead.behind.keys
+        return is_quiet and (self.is_draining or not self.waiting)
 
     @property
     def looks_closely(self) -> bool:
@@ -224,7 +225,8 @@ class Engine:
                 self.cards.book(attempt, job)
                 if job.is_stopping:
                     self.hand.stopping.add(job.id)
-                self._settling.settle(attempt.key, now)
+            for key in list(self.hand.open):
+                self._settling.settle(key, now)
             self._observer.before_commit()
         self.load_waiting()
         self._packing.come_back()
@@ -248,7 +250,7 @@ class Engine:
 
     def tell_all(self, word: str) -> None:
         """Send `stop`, `kill` or `signal N` to everything that runs."""
-        self.tell(self.hand.everywhere, word)
+        self.tell([*self.hand.everywhere, *self._ahead.behind.keys], word)
 
     def tell(self, attempts: Iterable[Key], word: str) -> None:
         """Send a word to some of what runs; whoever cannot hear it yet is told again."""
@@ -290,16 +292,20 @@ class Engine:
             self._undoing.reload()
         self._ring(now)
         done, self.hand.done = list(dict.fromkeys(self.hand.done)), []
-        stepped = self._step_in(done, now)
+        self._step_in(done, now)
+        if self._ahead.can_wait(done, now):
+            return
+        done = self._ahead.ended
         before = self._undoing.keep()
         try:
             with self.store.turn():
                 left = self._settle(done, now)
                 if self.away is not None:
                     self.away.settle(now)
-                begun = self._beginning.begin(left, stepped, self.paused, now, may_begin=self._may_begin)
+                begun = self._beginning.begin(left, self.paused, now, may_begin=self._may_begin)
                 self._packing.lower()
                 self._keeper.let_go_of_spares()
+                self._keeper.sign()
                 self._observer.before_commit()
         except (StoreUnusable, OSError) as error:
             self._undoing.go_back_to(before, done, now, error)
@@ -307,6 +313,7 @@ class Engine:
             self._undoing.go_back_to(before, done, now, None)
             raise
         else:
+            self._ahead.are_recorded()
             if begun:
                 self._reach("after-intent")
             self.launching.launch([one for one in begun if not one.attempt.backend], now)
@@ -336,8 +343,12 @@ class Engine:
         self.hand.ask_for_turn()
 
     def _tell_news(self) -> None:
-        events = self.hand.events + self._ahead.news
-        self.hand.events, self._ahead.news = [], []
+        events: list[Event] = []
+        for event in self.hand.events:
+            events.append(event)
+            if isinstance(event, Ended):
+                events += self._ahead.news_after(event.attempt.key)
+        self.hand.events = []
         for event in events:
             if isinstance(event, Ended):
                 self.launching.detach(event.job.id)
@@ -366,10 +377,12 @@ class Engine:
 
     def _tell(self, now: float) -> None:
         """Say what must be said to attempts, and again to those whose shim is not there yet to hear it."""
+        not_yet = self._ahead.behind.keys
         self._words = {
             key: word
             for key, word in self._words.items()
-            if key in self.hand.open and not self._backend.tell(self.hand.open[key].attempt, word)
+            if key in not_yet
+            or (key in self.hand.open and not self._backend.tell(self.hand.open[key].attempt, word))
         }
         if self._words:
             self.hand.timers["words"] = now + LOOK_AT_STARTING
@@ -400,12 +413,12 @@ class Engine:
             elif name == "away" and self.away is not None:
                 self.away.ring(now)
 
-    def _step_in(self, done: Sequence[Key], now: float) -> dict[Key, Open]:
-        """Start whose start is on disk already, in the places of these; who took whose."""
-        if not self._may_begin:
-            return {}
+    def _step_in(self, done: Sequence[Key], now: float) -> None:
+        """Start whose start is on disk already, in the places of these."""
         try:
-            return self._beginning.step_in(done, self.paused, now)
+            # Whoever counts failures wants to be asked before each start.
+            may_hurry = self.most_failures == sys.maxsize
+            self._beginning.step_in(done, self.paused, now, may_begin=self._may_begin, may_hurry=may_hurry)
         except Exception:  # a bug: what ended must not be forgotten over it
             self.hand.done += done
             raise

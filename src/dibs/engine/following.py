@@ -49,6 +49,16 @@ class Following:
     def go_on(self, begun: Sequence[Open]) -> None:
         self._begun.update(one.attempt.key for one in begun)
 
+    def inherit(self, stepped: Mapping[Key, Open]) -> None:
+        """Let those who took somebody's place stand for them."""
+        for key, one in stepped.items():
+            if key in self._begun:
+                self._begun.add(one.attempt.key)
+
+    def knows(self, key: Key) -> bool:
+        """Whether the place of this attempt was given in these surroundings, by a plan or by inheritance."""
+        return key in self._begun
+
     def holds(self, paused: Mapping[str, str], now: float) -> bool:
         """Whether a plan made now would find the same as the last one."""
         return (

@@ -14,6 +14,11 @@ from dibs.model.usage import Usage
 class Results(Protocol):
     """What becomes visible of a job outside the store."""
 
+    @property
+    def writes_more(self) -> bool:
+        """Whether anything is written outside an attempt's own folder."""
+        ...
+
     def shows_attempts(self, job: Job) -> bool:
         """Whether people are led into the folders of this job's attempts, so that these must stay."""
         ...
@@ -41,6 +46,8 @@ class Results(Protocol):
 
 class InAttemptFolders:
     """Output stays in the attempt's own folder; nothing else is written."""
+
+    writes_more = False
 
     def shows_attempts(self, job: Job) -> bool:
         return False
@@ -78,6 +85,10 @@ class JobFolders:
     stdout: str = "stdout"
     stderr: str = "stderr"
     info: str = "info"
+
+    @property
+    def writes_more(self) -> bool:
+        return True
 
     def shows_attempts(self, job: Job) -> bool:
         return False

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -16,7 +17,7 @@ from dibs.model.events import Ended, Event, Refused
 from dibs.model.jobs import Job, Request
 from dibs.model.pool import Pool
 
-_NO_MORE = 2**63
+_NO_MORE = sys.maxsize
 
 
 class Stop(IntEnum):

@@ -10,6 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from dibs.supervise.channel import TURNED_AWAY
+
 _START = "import sys; sys.path.append(sys.argv[2]); from dibs.supervise.zygote import main; main(int(sys.argv[1]))"
 
 # Waits for a descriptor to become readable; the same shape as asyncio's add_reader and remove_reader.
@@ -28,7 +30,8 @@ class Launcher:
         self._zygote: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._idle: list[socket.socket] = []
-        self._busy: dict[socket.socket, WhenDone] = {}
+        # Who is told: of the one that runs there, then of those that wait behind it, in order.
+        self._busy: dict[socket.socket, list[WhenDone]] = {}
 
     def warm_up(self) -> None:
         """Start the zygote now, so that the first job does not wait for it."""
@@ -44,8 +47,8 @@ class Launcher:
         stdin: bool = False,
         terminal: bool = False,
         note: str = "",
-    ) -> None:
-        """Give an attempt's locked descriptors to a shim; the caller closes its copies afterwards.
+    ) -> socket.socket:
+        """Give an attempt's locked descriptors to a shim, and tell which; the caller closes its copies afterwards.
 
         `control` is the folder for the shims' FIFOs. `when_done` is called when the shim has let the attempt go. A
         note goes into the job's log.
@@ -61,8 +64,23 @@ class Launcher:
             except OSError:
                 self._idle.append(shim)
                 raise
-            self._busy[shim] = when_done
-            return
+            self._busy[shim] = [when_done]
+            return shim
+
+    def hand_behind(self, shim: socket.socket, control: str, fds: Sequence[int], when_done: WhenDone) -> bool:
+        """Give an attempt to a shim that still has another, to be run right after it if that ends well.
+
+        False where it has none by now. If it takes longer than a moment, or does not end well, the shim lets go of
+        the attempt without having run it.
+        """
+        if shim not in self._busy:
+            return False
+        try:
+            socket.send_fds(shim, [shim_message(control, False, False, is_behind=True)], list(fds))
+        except OSError:
+            return False  # it was killed: whoever looks after it will hear of it
+        self._busy[shim].append(when_done)
+        return True
 
     def close(self) -> None:
         """Let everybody go: shims end after their attempt, the zygote after its last shim."""
@@ -95,13 +113,20 @@ class Launcher:
             answer = shim.recv(4096)
         except OSError:
             answer = b""
-        if answer:
-            self._idle.append(shim)
-        else:
+        told = self._busy.pop(shim, [])
+        if not answer:
             self._forget(shim)
             if shim in self._idle:
                 self._idle.remove(shim)
-        if when_done := self._busy.pop(shim, None):
+        elif answer == TURNED_AWAY:
+            self._busy[shim] = told[:1] + told[2:]
+            told = told[1:2]
+        elif told[1:]:
+            self._busy[shim] = told[1:]
+            told = told[:1]
+        else:
+            self._idle.append(shim)
+        for when_done in told:
             when_done(answer or None)
 
     def _forget(self, shim: socket.socket) -> None:
@@ -137,7 +162,11 @@ class Launcher:
 
 
 @lru_cache(maxsize=8)
-def shim_message(control: str, stdin: bool, terminal: bool, note: str = "") -> bytes:
+def shim_message(control: str, stdin: bool, terminal: bool, note: str = "", *, is_behind: bool = False) -> bytes:
     """What goes with the descriptors: the same for nearly every attempt."""
-    wishes = {"control": control, "stdin": stdin, "terminal": terminal}
-    return json.dumps({**wishes, "note": note} if note else wishes).encode()
+    wishes: dict[str, Any] = {"control": control, "stdin": stdin, "terminal": terminal}
+    if note:
+        wishes["note"] = note
+    if is_behind:
+        wishes["behind"] = True
+    return json.dumps(wishes).encode()

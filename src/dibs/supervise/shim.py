@@ -15,26 +15,20 @@ import ctypes
 import json
 import os
 import select
-import socket
 import time
 import traceback
-from array import array
 from collections.abc import Callable
 from errno import EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC
-from functools import lru_cache
 from typing import Any
 
 from dibs.supervise import records, tree
+from dibs.supervise.channel import NOT_RUN, Channel
 from dibs.supervise.diagnosis import KernelKills, diagnose
 from dibs.supervise.logs import BoundedLogs, Log, open_log
 from dibs.supervise.starting import Environment, Handed, note, start, start_error
 from dibs.supervise.stopping import Stopping, boottime
 
-MOST_DESCRIPTORS = 250  # the kernel passes at most 253 at once
-NOT_RUN = b"!"  # said instead of a record
-
 _PR_SET_CHILD_SUBREAPER = 36
-_CUT_SHORT = int(socket.MSG_CTRUNC)  # as a number: `&` with a flag of Python's takes longer than the system call
 _libc = ctypes.CDLL(None, use_errno=True)
 # Until then nobody could ask for the pid, and most short commands are over: they cost one write less.
 _SHORT = 0.05
@@ -58,12 +52,13 @@ class Shim:
 
     def __init__(
         self,
-        channel: socket.socket | None = None,
+        channel: Channel | None = None,
         *,
         given: dict[str, str] | None = None,
         forget: tuple[str, ...] = (),
     ) -> None:
         self._channel = channel
+        self._went_well = False  # the last one
         self._given = given or {}
         self._forget = forget
         self._control = -1
@@ -76,23 +71,24 @@ class Shim:
     def serve(self) -> None:
         """A message is `{"control", "stdin", "terminal"}` with the descriptors in the order of `Handed`.
 
-        There may be a `note` in it, for the job's log. The answer is the record as it stands at the end, sent when
-        nothing of the attempt is left.
+        There may be a `note` in it, for the job's log. What comes `behind` another is run only if that one ended
+        well. The answer is the record as it stands at the end, sent when nothing of the attempt is left.
         """
         assert self._channel is not None
         os.setsid()
         _adopt_orphans()
-        while True:
-            message, fds = receive(self._channel, MOST_DESCRIPTORS)
-            if not message:
-                break
+        while handed := self._channel.next():
+            wanted, fds = handed
+            if wanted.get("behind") and not self._went_well:
+                self._channel.refuse(fds)
+                continue
+            answer = self._serve_one(wanted, fds)
             record, *others = fds
-            answer = self._serve_one(_wishes_in(message), fds)
             # Closing, never LOCK_UN, which would free the locks of others too.
             for fd in others:
                 os.close(fd)
             try:
-                self._channel.send(answer)
+                self._channel.answer(answer)
             except OSError:
                 # The engine is gone. It would have synced the outcome into its store before anybody heard of it;
                 # now this record is all there is until a new one comes.
@@ -117,6 +113,7 @@ class Shim:
         `control` is the folder for a FIFO of our own, where nobody told us what to listen to. A remark goes into
         the job's log.
         """
+        self._went_well = False
         try:
             if self._control < 0:
                 self._open_control(control)
@@ -200,8 +197,9 @@ class Shim:
             record |= {"state": "running", "pid": pid}
             if logs and spec.get("log_limit"):
                 bounded = BoundedLogs(logs, spec["log_limit"])
-            ended, stopping = _wait(record, spec, handed, self._control, clock, bounded)
+            ended, stopping = _wait(record, spec, handed, self._control, clock, bounded, self._channel)
             record |= ended
+            self._went_well = record["code"] == 0 and not record["by"]
             if record["code"] != 0 and not record["by"]:
                 record |= self._diagnosis(record, logs, kernel_kills, boottime() - clock, stopping.sent)
         record |= {"state": "ended", "seconds": boottime() - clock}
@@ -249,31 +247,6 @@ def _adopt_orphans() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-@lru_cache(maxsize=8)
-def _wishes_in(message: bytes) -> dict[str, Any]:
-    """The same for nearly every attempt."""
-    found: dict[str, Any] = json.loads(message)
-    return found
-
-
-def receive(channel: socket.socket, most: int) -> tuple[bytes, list[int]]:
-    """A message and its descriptors, which no command inherits.
-
-    Not `socket.recv_fds`: it takes flags and forgets them, and a command that inherits its attempt's lock would
-    look like a living shim.
-    """
-    fds = array("i")
-    room = socket.CMSG_LEN(most * fds.itemsize)
-    message, ancillary, flags, _ = channel.recvmsg(4096, room, socket.MSG_CMSG_CLOEXEC)
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-    if flags & _CUT_SHORT:
-        # A lock may be among those that did not arrive. Whoever receives ends here, and nothing was started.
-        raise OSError(EMFILE, os.strerror(EMFILE))
-    return message, list(fds)
-
-
 def _wait(
     record: dict[str, Any],
     spec: dict[str, Any],
@@ -281,10 +254,11 @@ def _wait(
     control: int,
     clock: float,
     bounded: BoundedLogs | None,
+    channel: Channel | None,
 ) -> tuple[dict[str, Any], Stopping]:
     """Wait for the command, obey the control FIFO and the time limit; return how it ended.
 
-    The record, which says that it runs, is written if that takes longer than a moment.
+    If that takes longer than a moment, the record, which says that it runs, is written; nobody waits behind it.
     """
     pid: int = record["pid"]
     poll = select.poll()
@@ -317,10 +291,15 @@ def _wait(
             is_told = True
             with contextlib.suppress(OSError):  # it runs: a copy-on-write disk that is full must not end it
                 os.pwrite(handed.record, records.encode(record), 0)
+            if channel is not None:
+                poll.register(channel, select.POLLIN)
         _reap_orphans(pid)
         for fd, events in ready:
             if fd == control:
                 stopping.obey(os.read(fd, 4096))
+            elif channel is not None and fd == channel.fileno():
+                if not channel.turn_away():
+                    poll.unregister(fd)
             elif handed.terminal and fd == handed.terminal[2]:
                 poll.unregister(fd)
                 poll.register(handed.terminal[0], select.POLLIN)

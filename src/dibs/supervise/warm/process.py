@@ -21,8 +21,9 @@ import traceback
 from typing import Any
 
 from dibs.supervise import tree
+from dibs.supervise.channel import Channel, receive
 from dibs.supervise.logs import Log
-from dibs.supervise.shim import Shim, receive
+from dibs.supervise.shim import Shim
 from dibs.supervise.starting import Handed, start
 from dibs.supervise.warm.birth import VARIABLE, memory_is_short, read_order, refuse, variables_of
 from dibs.supervise.warm.footprint import Footprint
@@ -204,7 +205,7 @@ class _Warm:
         born = None
         try:
             channel.send(b"+")
-            _Shim(channel).serve()
+            _Shim(Channel(channel)).serve()
         except _Forked as forked:
             born = forked.born
         finally:
