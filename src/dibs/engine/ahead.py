@@ -51,8 +51,8 @@ class Ahead:
         self.behind = Behind(hand=hand, backend=backend, cards=cards, keeper=keeper, launching=launching)
         self.ended: list[Key] = []  # not recorded yet
         self.stepped: dict[Key, Open] = {}  # who took whose place before that was recorded
+        self.is_hurrying = False  # short jobs follow each other
         self._well: dict[Key, dict[str, Any]] = {}  # what shims said of those that have just ended well
-        self._is_hurrying = False  # short jobs follow each other
         self._news: dict[Key, list[Event]] = {}  # to be told after the ends of these
         self._hand = hand
         self._store = store
@@ -89,12 +89,12 @@ class Ahead:
 
     def hurry(self, places: Sequence[Attempt]) -> None:
         """In these places a short job has just ended: have the next ones wait behind those who follow."""
-        self._is_hurrying = bool(places)
+        self.is_hurrying = bool(places)
         self.behind.fill(places, self.next)
 
     def can_wait(self, done: Sequence[Key], now: float) -> bool:
         """Whether the ends of these are better recorded a moment later, together with the next ones."""
-        if not done or not self.next or not self._is_hurrying or self._hand.events:
+        if not done or not self.next or not self.is_hurrying or self._hand.events:
             return False
         if not all(key in self.stepped for key in done):
             return False
@@ -114,7 +114,7 @@ class Ahead:
         places = [*free, *(one.attempt.claims for one in self._hand.open.values())]
         if not places or any(place != places[0] for place in places):
             return 0
-        each = _AHEAD_OF_SHORT if self._is_hurrying else 1
+        each = _AHEAD_OF_SHORT if self.is_hurrying else 1
         return min(_MOST, len(places) * each) - len(self.next)
 
     @property

@@ -107,6 +107,8 @@ class Beginning:
             if not beaten and (not self._hand.waiting.count or _each_kind_waits(snapshot, plan)):
                 break
         self._following.keep(plan, snapshot, begun)
+        if left and self._ahead.is_hurrying:
+            self._record_ahead(self._following.next_ones(self._ahead.room(()), paused, now), now)
         # Whoever waits for another system does not stand in line for our cards.
         stuck = next((job for job in snapshot.waiting if job.id in plan.reasons and not job.request.on), None)
         if stuck is None:
@@ -136,9 +138,11 @@ class Beginning:
                 return False
             begun.append(one)
         self._following.go_on(begun)
-        for job in first[len(places) :][: max(room, 0)]:
-            self._ahead.next.append(self._record(job, self._attempt(job, self._ahead.place, now)))
+        self._record_ahead(first[len(places) :][: max(room, 0)], now)
         return True
+
+    def _record_ahead(self, jobs: Sequence[Job], now: float) -> None:
+        self._ahead.next += [self._record(job, self._attempt(job, self._ahead.place, now)) for job in jobs]
 
     def _take(self, job: Job, claims: tuple[Claim, ...], now: float) -> Open | None:
         """Lease the cards and record the intent; None when somebody else was faster."""

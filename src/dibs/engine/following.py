@@ -38,6 +38,7 @@ class Following:
         if surroundings != self._surroundings:
             self._surroundings = surroundings
             self._begun.clear()
+        self._begun.intersection_update(self._hand.open)
         self.go_on(begun)
         kinds = {kind_of(job.request) for job in snapshot.waiting}
         # What goes to another system takes nobody's place here.
@@ -87,6 +88,13 @@ class Following:
             return []
         self._hand.timers.setdefault("plan", self._at + _HOLDS)
         return first
+
+    def next_ones(self, most: int, paused: Mapping[str, str], now: float) -> list[Job]:
+        """Up to so many who will follow, wherever a place becomes free; nobody where a plan must tell."""
+        if most < 1 or not self.holds(paused, now) or not self._begun.issuperset(self._hand.open):
+            return []
+        first = self._hand.waiting.first(lambda _: most, now)
+        return first[:most] if self._are_alike(first) else []
 
     def comes_first(self, job: Job, now: float) -> bool:
         """Whether nobody who waits is more urgent or of another kind."""
