@@ -131,7 +131,7 @@ class Ahead:
         self.next = []
 
     def _step_in(self, key: Key, now: float) -> bool:
-        one = changed(self.next[0], attempt=changed(self.next[0].attempt, opened_at=now))
+        one = Open(self.next[0].job, changed(self.next[0].attempt, opened_at=now), is_ours=True)
         self._keeper.release(self._hand.open[key].attempt)
         if busy := self._keeper.take(one.job, one.attempt):
             self._cards.taken_by_others(one.attempt.claims, busy)

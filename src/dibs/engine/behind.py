@@ -36,19 +36,23 @@ class Behind:
         self._keeper = keeper
         self._launching = launching
 
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
     @property
     def keys(self) -> list[Key]:
         return [one.attempt.key for line in self._lines.values() for one in line]
 
     def fill(self, places: Sequence[Attempt], following: list[Open]) -> None:
         """Have the next ones wait in these places: each place gets one before any gets two."""
+        if not following or not places or not self._keeper.may_follow(following[0].attempt):
+            return
         for most in range(1, _MOST + 1):
             for first in places:
                 line = self._lines.get(first.key, [])
                 if len(line) >= most or not following:
                     continue
-                one = following[0]
-                if not self._keeper.may_follow(one.attempt) or not self._launching.launch_behind(first, one):
+                if not self._launching.launch_behind(first, following[0]):
                     return
                 self._lines[first.key] = [*line, following.pop(0)]
 
@@ -57,7 +61,7 @@ class Behind:
         line = self._lines.pop(key, None)
         if line is None:
             return None
-        one = changed(line[0], attempt=changed(line[0].attempt, opened_at=now))
+        one = Open(line[0].job, changed(line[0].attempt, opened_at=now), is_ours=True)
         if line[1:]:
             self._lines[one.attempt.key] = line[1:]
         self._keeper.pass_down(self._hand.open[key].attempt, one.job, one.attempt)

@@ -170,7 +170,7 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        return self.hand.waiting.count + len(self._ahead.next) + len(self._ahead.behind.keys)
+        return self.hand.waiting.count + len(self._ahead.next) + len(self._ahead.behind)
 
     @property
     def machine(self) -> Machine:
@@ -180,7 +180,7 @@ class Engine:
     def is_idle(self) -> bool:
         """Nothing runs, and nothing will without a new job."""
         hand = self.hand
-        is_quiet = not hand.open and not hand.away and not hand.done and not self._ahead.behind.keys
+        is_quiet = not hand.open and not hand.away and not hand.done and not self._ahead.behind
         return is_quiet and (self.is_draining or not self.waiting)
 
     @property
@@ -352,7 +352,8 @@ class Engine:
         for event in events:
             if isinstance(event, Ended):
                 self.launching.detach(event.job.id)
-        events += [trouble for event in events for trouble in self._show_result(event)]
+        if self._results.writes_more:
+            events += [trouble for event in events for trouble in self._show_result(event)]
         if events:
             self._announce(events)
         for event in events:

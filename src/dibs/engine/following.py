@@ -14,7 +14,7 @@ from dibs.policy.snapshot import Plan, Snapshot
 
 __all__ = ["Following", "kind_of"]
 
-_HOLDS = 0.05  # seconds; then people are told again why the next one waits
+_HOLDS = 0.1  # seconds; then people are told again why the next one waits
 
 
 class Following:
