@@ -117,6 +117,7 @@ def _slurm(environ: Mapping[str, str], settings: "Settings", root: str) -> "Slur
     """The cluster that somebody named, else the one of `dibs cluster up`, else whatever Slurm finds itself."""
     from dibs.backends.slurm.backend import SlurmBackend
     from dibs.backends.slurm.commands import Commands
+    from dibs.backends.slurm.mark import memory_in
     from dibs.backends.slurm.settings import SlurmSettings
     from dibs.cluster.known import known_cluster
 
@@ -142,7 +143,7 @@ def _slurm(environ: Mapping[str, str], settings: "Settings", root: str) -> "Slur
             root=os.path.abspath(there),
             options=settings.backends_slurm_options,
             patience=settings.backends_slurm_patience,
-            memory=f"{root}/slurm-root",
+            memory=memory_in(root),
             **ours,
         ),
         Commands(variables),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.away_world import AwayWorld
 from engine.world import World, a_pool
 
 
@@ -24,3 +25,14 @@ def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
     yield make
     for world in worlds:
         world.close()
+
+
+@pytest.fixture
+def away_world(tmp_path: Path) -> Iterator[AwayWorld]:
+    """One card here, and a cluster."""
+    root, leases = tmp_path / "state", tmp_path / "leases"
+    root.mkdir()
+    leases.mkdir()
+    world = AwayWorld(root=str(root), leases_folder=str(leases), pool=a_pool(1))
+    yield world
+    world.close()

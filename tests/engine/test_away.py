@@ -1,7 +1,7 @@
 """Jobs that another system runs, as the engine sees them: the store is real, the other system is a small one."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,16 +16,12 @@ from dibs.supervise import records
 from dibs.supervise.folder import prepare_unlocked
 from engine.away_world import AwayWorld, Cluster
 from engine.queue_world import a_wish
-from engine.world import Died, a_pool
+from engine.world import Died
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[AwayWorld]:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "leases").mkdir()
-    made = AwayWorld(root=str(tmp_path / "state"), leases_folder=str(tmp_path / "leases"), pool=a_pool(1))
-    yield made
-    made.close()
+def world(away_world: AwayWorld) -> AwayWorld:
+    return away_world
 
 
 def add(world: AwayWorld, count: int = 1, *, before_round: bool = False, **more) -> list[JobId]:

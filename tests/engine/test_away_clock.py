@@ -1,22 +1,14 @@
 """A clock that is set while another system runs our jobs (faults.md, row 39)."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from engine.away_world import AwayWorld
 from engine.queue_world import a_wish
-from engine.world import a_pool
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[AwayWorld]:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "leases").mkdir()
-    made = AwayWorld(root=str(tmp_path / "state"), leases_folder=str(tmp_path / "leases"), pool=a_pool(1))
-    yield made
-    made.close()
+def world(away_world: AwayWorld) -> AwayWorld:
+    return away_world
 
 
 @pytest.mark.parametrize("jump", [-500_000.0, -3600.0, 3600.0])

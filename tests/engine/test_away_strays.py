@@ -1,24 +1,17 @@
 """Attempts that are over here and come back over there, with a controller that goes on with what it had saved."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from dibs.model.jobs import ArrayTask, JobId
 from engine.away_world import AwayWorld
 from engine.queue_world import a_wish
 from engine.test_away import add, until_round
-from engine.world import Died, a_pool
+from engine.world import Died
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[AwayWorld]:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "leases").mkdir()
-    made = AwayWorld(root=str(tmp_path / "state"), leases_folder=str(tmp_path / "leases"), pool=a_pool(1))
-    yield made
-    made.close()
+def world(away_world: AwayWorld) -> AwayWorld:
+    return away_world
 
 
 def kill(world: AwayWorld, *jobs: int) -> None:

@@ -15,7 +15,7 @@ from dibs.store.store import Store
 from dibs.supervise.folder import facts
 from store.builders import NOON, a_request
 from store.campaign import RUNS, Books, picture
-from stories.outside import World, needs_root
+from stories.outside import World, fill, needs_root
 from supervise.hands import Hands, parent_of
 
 
@@ -27,18 +27,6 @@ def disk(tmp_path):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], check=True)
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def fill(disk):
-    ballast = disk / "ballast"
-    with ballast.open("ab", buffering=0) as file:
-        for size in (1 << 16, 1 << 12, 1):
-            try:
-                while file.write(b"x" * size) == size:
-                    pass
-            except OSError:
-                continue
-    return ballast
 
 
 def restored(folder):

@@ -11,7 +11,7 @@ _THEIRS = "/etc/slurm/slurm.conf"  # where Slurm's own programs look for its set
 
 
 def check_slurm(environ: Environ) -> list[Finding]:
-    """Nothing where nobody uses it. What is wrong with one thing hides no other."""
+    """Nothing where there is none. What is wrong with one thing hides no other."""
     from dibs.backends.slurm.backend import SlurmBackend
     from dibs.build import build_backend, is_set_up
     from dibs.settings import load_settings

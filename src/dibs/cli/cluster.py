@@ -188,7 +188,7 @@ def down(purge: bool, force: bool, as_json: bool) -> int:
     """End the jobs and every process of the cluster on every host."""
     if force and not purge:
         raise BadInput("--force is for --purge", remedy="dibs cluster down --purge --force")
-    from dibs.backends.slurm.mark import forget_below
+    from dibs.backends.slurm.mark import forget_below, memory_in
     from dibs.cli.output import say, show_json
     from dibs.cluster.ending import end_cluster
     from dibs.cluster.known import alone
@@ -203,7 +203,7 @@ def down(purge: bool, force: bool, as_json: bool) -> int:
             force=force,
             open_jobs=_open_on(known, force) if purge else [],
             forget_root=lambda base, is_gone: forget_below(
-                f"{queue_folder(os.environ)}/slurm-root", base, is_gone=is_gone
+                memory_in(queue_folder(os.environ)), base, is_gone=is_gone
             ),
             tell=(lambda text: None) if as_json else say,
         )

@@ -121,7 +121,7 @@ def _read(path: str) -> tuple[dict[str, Any], Mapping[str, object]]:
         raise BadInput(f"{path} is no text in UTF-8", remedy="a sweep is described in YAML") from None
     from dibs.sweeps.sweepfile import read_sweep_file
 
-    spec, wishes = read_sweep_file(text, path)
+    spec, wishes = read_sweep_file(text, path, os.environ)
     return dict(spec), wishes
 
 

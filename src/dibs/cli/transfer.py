@@ -63,33 +63,31 @@ def export_jobs(
     client = ask_daemon()
     query = query_of(options)
     if references:
-        query["ids"] = as_ranges(_known(client, references))
+        query["ids"] = as_ranges([job["id"] for job in _known(client, references)])
     for job in client.export(**query):
         show(json.dumps(job))
     return 0
 
 
-def _known(client: "Client", references: Sequence[str]) -> list[int]:
-    """The jobs that are meant, all of which there are."""
+def _known(client: "Client", references: Sequence[str]) -> list[dict[str, Any]]:
+    """The jobs that are meant, all of which there are, oldest first."""
     from dibs.cli.references import as_ranges, find_jobs
     from dibs.errors import NoSuchJob
 
     numbers = find_jobs(client, references)
-    there = {job["id"] for job in client.jobs(ids=as_ranges(numbers))}
+    there = {job["id"]: job for job in client.jobs(ids=as_ranges(numbers))}
     if missing := [number for number in numbers if number not in there]:
         raise NoSuchJob(missing[0])
-    return numbers
+    return [there[number] for number in sorted(there)]
 
 
 def _export_script(references: Sequence[str], environment: bool, output: str | None) -> int:
     from dibs.cli.asking import ask_daemon
     from dibs.cli.output import put, say
-    from dibs.cli.references import as_ranges
     from dibs.cli.sbatch_script import script_of
 
     client = ask_daemon()
-    numbers = _known(client, references)
-    jobs = sorted(client.jobs(ids=as_ranges(numbers)), key=lambda job: job["id"])
+    jobs = _known(client, references)
     first = next(iter(client.export(ids=str(jobs[0]["id"]))))
     script = script_of(jobs, client.environment(jobs[0]["id"]), first.get("umask"), environment)
     data = script.text.encode("utf-8", "surrogateescape")

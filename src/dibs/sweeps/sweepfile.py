@@ -9,9 +9,9 @@ metric: val_loss
 num_gpus: 1
 """
 
-import os
 from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from dibs.errors import BadInput
@@ -23,7 +23,7 @@ from dibs.sweeps.yamltext import Truth, read_yaml
 
 
 def read_sweep_file(
-    text: str, path: str, environment: Mapping[str, str] = os.environ
+    text: str, path: str, environment: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The sweep as JSON, for `read_spec`, and the wishes about its jobs.
 

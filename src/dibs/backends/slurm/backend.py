@@ -6,10 +6,9 @@ A controller that forgets jobs or brings old ones back costs time, and at worst 
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dibs.backends.protocol import (
@@ -23,9 +22,10 @@ from dibs.backends.protocol import (
     Submitted,
     Wanted,
 )
-from dibs.backends.slurm import partitions, prospects, sinfo, squeue
+from dibs.backends.slurm import prospects, squeue
 from dibs.backends.slurm.batches import Batch, batches
 from dibs.backends.slurm.commands import Commands, Refused, last_line
+from dibs.backends.slurm.controller import Controller
 from dibs.backends.slurm.fetched import FetchedFiles
 from dibs.backends.slurm.files import Files, NotReached, SharedFiles, cannot_look, cannot_put
 from dibs.backends.slurm.flags import flags
@@ -43,17 +43,8 @@ from dibs.supervise import fence
 __all__ = ["SlurmBackend", "SlurmSettings"]
 
 _MOST_SUBMITS = 50  # calls of sbatch in one turn; an array is one
-_MOST_CANCELS = 200  # jobs in one call of scancel
 _LONG = 10  # patiences until an attempt on a node that does not answer is given up
 _NOTHING = b"#!/bin/sh\n"  # a script for a job that is not submitted
-
-
-@dataclass(frozen=True, slots=True)
-class _Config:
-    """What the controller is set up for."""
-
-    kill_wait: float  # seconds between TERM and KILL
-    largest_array: int
 
 
 class SlurmBackend:
@@ -73,10 +64,10 @@ class SlurmBackend:
             )
         self._settings = settings
         self._commands = commands
+        self._controller = Controller(commands)
         self._clock = clock
         self._files: Files = FetchedFiles(settings, self._names) if settings.ssh else SharedFiles(settings)
         self._mark = RootMark(settings.root, settings.memory)
-        self._config: _Config | None = None
         self._began: float | None = None  # when the controller began, as far as the last look asked
         self._doubted_since: dict[AttemptRef, float] = {}  # gone, or ended without a record
         self._unasked: list[Identity] = []  # what the last look saw beside what it was asked about
@@ -100,22 +91,22 @@ class SlurmBackend:
 
     def version(self) -> str:
         """The controller's version; empty where it does not tell."""
-        return self._show_config().get("SLURM_VERSION", "")
+        return self._controller.version()
 
     def nodes(self) -> tuple[Node, ...]:
         """Every node that this user may see, with its cards."""
-        return sinfo.parse(self._ask("sinfo", ["-a", "-N", "-h", "-O", sinfo.FORMAT]))
+        return self._controller.nodes()
 
     def check(self, wanted: Wanted) -> Prospect:
         """Whether Slurm would ever start such a job, and when: its own estimate, with what it does not look at."""
         whole = self._with_options(wanted)
-        asked = flags(whole, shards_per_gpu=self._shards_per_gpu([wanted]))
+        asked = flags(whole, shards_per_gpu=self._controller.shards_per_gpu([wanted]))
         found: Prospect | None = None
         try:
             found = prospects.prospect(self._commands.would_submit(asked, _NOTHING), time.time())
         except Refused as error:
             text, nodes = str(error), self.nodes()
-        where = self._partitions(whole)
+        where = self._controller.partitions(whole)
         if found is None and not is_full(text):
             # Slurm says the same of a job that is too big and of one whose nodes are down, which it would take.
             much = prospects.what_is_too_much(whole, nodes, where)
@@ -147,7 +138,7 @@ class SlurmBackend:
         left = [one for one in submissions if one.ref not in accepted]
         self._files.withdraw({one.ref: rows[one.ref] for one in left})
         fresh: list[tuple[Submission, tuple[str, ...]]] = []
-        shards = self._shards_per_gpu(one.wanted for one in left)
+        shards = self._controller.shards_per_gpu(one.wanted for one in left)
         for one in sorted(left, key=lambda one: -one.wanted.priority):
             try:
                 if self._files.holder(one.ref) is not None:
@@ -158,7 +149,7 @@ class SlurmBackend:
                 refused[one.ref] = error
             except OSError as error:
                 put_off[one.ref] = cannot_look(error, one.ref)
-        largest = self._configuration().largest_array
+        largest = self._controller.config().largest_array
         for batch in batches(fresh, largest_array=largest)[:_MOST_SUBMITS]:
             ready = self._prepare(batch, refused, put_off)
             for part in batches(ready, largest_array=largest):
@@ -197,13 +188,13 @@ class SlurmBackend:
         rows = self._rows(refs)
         never |= self._files.forbid_there({ref: rows[ref] for ref in refs if ref not in never | away})
         live = {ref: row for ref, row in rows.items() if row is not None and row.is_live}
-        self._scancel([], [row.address for ref, row in live.items() if ref in never])
+        self._controller.scancel([], [row.address for ref, row in live.items() if ref in never])
         others = [row for ref, row in live.items() if ref not in never]
-        self._scancel(["--state=PENDING"], [row.address for row in others if row.is_queued])
+        self._controller.scancel(["--state=PENDING"], [row.address for row in others if row.is_queued])
         # Slurm refuses to signal one that it suspended; its own way wakes it up first.
-        self._scancel([], [row.address for row in others if row.is_suspended])
+        self._controller.scancel([], [row.address for row in others if row.is_suspended])
         awake = [row.address for row in others if row.is_running and not row.is_suspended]
-        self._scancel(["--batch", f"--signal={'USR2' if insist else 'USR1'}"], awake)
+        self._controller.scancel(["--batch", f"--signal={'USR2' if insist else 'USR1'}"], awake)
 
     def observe(self, refs: Sequence[AttemptRef]) -> dict[AttemptRef, Observed]:
         """One `squeue` for all. Folders are read only of those that Slurm does not have any more."""
@@ -240,7 +231,7 @@ class SlurmBackend:
         """Looked for anew: a number that was seen before may be another job's by now."""
         wanted = set(strays)
         found = [row for row in self._queue() if row.is_live and identity(row.name, row.task) in wanted]
-        self._scancel([], [row.address for row in found])
+        self._controller.scancel([], [row.address for row in found])
 
     def _judge_unseen(self, ref: AttemptRef, row: Row | None, why: str) -> Observed:
         since = self._clock() if row is not None and row.is_live else self._doubted_since.get(ref, self._clock())
@@ -279,12 +270,14 @@ class SlurmBackend:
             has_started=has_started,
             is_patient=is_patient,
             said="" if odd is None else self._what_was_said(odd),
-            controller_started=0.0 if odd is None else self._controller_started(),
+            controller_started=0.0 if odd is None else self._controller_began(),
         )
         if found.phase is Phase.ENDED:
             del self._doubted_since[ref]
         if row is not None and row.is_live and found.phase in (Phase.ENDED, Phase.LOST):
-            self._scancel([], [row.address])  # the fence would stop it, but held over there it would stay for ever
+            self._controller.scancel(
+                [], [row.address]
+            )  # the fence would stop it, but held over there it would stay for ever
         return found
 
     def _cards(self, ref: AttemptRef) -> str:
@@ -300,10 +293,8 @@ class SlurmBackend:
         return _of(refs, squeue.by_identity(self._queue()))
 
     def _queue(self) -> list[Row]:
-        """All that this user has. `-a`: a partition may be hidden from those who do not use it."""
-        asked = ["-h", "-a", "-r", "-t", "all", f"--user={os.getuid()}", "-O", squeue.FORMAT]
         try:
-            return list(squeue.parse(self._ask("squeue", asked)))
+            return self._controller.queue()
         except BackendSilent:
             self._doubted_since.clear()  # a controller that comes back hears of its jobs only after a while
             raise
@@ -313,7 +304,7 @@ class SlurmBackend:
     ) -> list[tuple[Submission, tuple[str, ...]]]:
         """Make their folders; one that cannot be made keeps no other waiting."""
         # Slurm kills the shim after its own grace. Half of that is for writing down how the command ended.
-        grace = self._configuration().kill_wait / 2
+        grace = self._controller.config().kill_wait / 2
         ready = []
         for one in batch.members.values():
             ours = replace(one, spec={**one.spec, "outside_grace": grace})
@@ -357,12 +348,6 @@ class SlurmBackend:
             types = _types(self.nodes())
             refused |= {ref: refusal(text, batch.flags, types) for ref in batch.refs}
 
-    def _scancel(self, how: list[str], addresses: list[str]) -> None:
-        for start in range(0, len(addresses), _MOST_CANCELS):
-            # A job that ended in between is no error of ours: who observes sees it.
-            with contextlib.suppress(Refused):
-                self._commands.ask("scancel", [*how, *addresses[start : start + _MOST_CANCELS]])
-
     def _flags(self, wanted: Wanted, shards: int) -> list[str]:
         return flags(self._with_options(wanted), shards_per_gpu=shards)
 
@@ -370,39 +355,14 @@ class SlurmBackend:
         options = dict(self._settings.options) | dict(wanted.options)
         return replace(wanted, options=tuple(options.items()))
 
-    def _shards_per_gpu(self, many: Iterable[Wanted]) -> int:
-        """The fewest parts of a card on any node that has them; 0 where nobody asks or there are none."""
-        if not any(wanted.wishes.share or wanted.wishes.vram for wanted in many):
-            return 0
-        cards = [(node.shards, sum(gpus.total for gpus in node.gpus)) for node in self.nodes()]
-        return min((shards // total for shards, total in cards if shards and total), default=0)
-
-    def _partitions(self, wanted: Wanted) -> tuple[partitions.Partition, ...]:
-        """Those in which it may run."""
-        found = partitions.parse(self._ask("scontrol", ["-a", "-o", "show", "partition"]))
-        return partitions.chosen(found, dict(wanted.options).get("partition", ""))
-
     def _names(self) -> list[str]:
         return [node.name for node in self.nodes()]
 
-    def _configuration(self) -> _Config:
-        if self._config is None:
-            found = self._show_config()
-            self._config = _Config(
-                kill_wait=float(_first_number(found.get("KillWait", ""), 30)),
-                largest_array=max(1, _first_number(found.get("MaxArraySize", ""), 1001)),
-            )
-        return self._config
-
-    def _controller_started(self) -> float:
-        """Seconds since the epoch. Asked only about jobs that may be lost, and once for all of a look."""
+    def _controller_began(self) -> float:
+        """Asked only about jobs that may be lost, and once for all of a look."""
         if self._began is None:
-            self._began = float(_first_number(self._show_config().get("BOOT_TIME", ""), 0))
+            self._began = self._controller.began()
         return self._began
-
-    def _show_config(self) -> dict[str, str]:
-        lines = self._ask("scontrol", ["show", "config"]).decode("utf-8", "replace").splitlines()
-        return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
 
     def _what_was_said(self, row: Row) -> str:
         """The last line that the batch script wrote before it failed."""
@@ -411,15 +371,6 @@ class SlurmBackend:
         except OSError:
             return ""
         return text.splitlines()[-1][:200] if text else ""
-
-    def _ask(self, command: str, arguments: Sequence[str]) -> bytes:
-        """A question that Slurm has no reason to refuse."""
-        try:
-            return self._commands.ask(command, arguments)
-        except Refused as error:
-            raise BackendSilent(
-                f"cannot ask Slurm: {last_line(str(error))}", remedy="`scontrol ping` shows more"
-            ) from None
 
 
 def _of(refs: Iterable[AttemptRef], rows: Mapping[Identity, Row]) -> dict[AttemptRef, Row | None]:
@@ -432,8 +383,3 @@ def _whole(error: DibsError) -> str:
 
 def _types(nodes: Iterable[Node]) -> set[str]:
     return {gpus.type for node in nodes for gpus in node.gpus}
-
-
-def _first_number(text: str, default: int) -> int:
-    word = text.split()[0] if text else ""
-    return int(word) if word.isdecimal() else default

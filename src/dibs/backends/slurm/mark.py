@@ -101,6 +101,11 @@ class RootMark:
             self._expected = found
 
 
+def memory_in(queue: str) -> str:
+    """Where a queue remembers its marks: beside its store."""
+    return f"{queue}/slurm-root"
+
+
 def forget_below(memory: str, removed: str, *, is_gone: bool) -> None:
     """Forget the marks in a folder that was removed; with `is_gone` nobody waits for what ran there either."""
     found = _remembered(memory)
