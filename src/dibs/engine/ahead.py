@@ -21,7 +21,7 @@ from dibs.engine.keeper import Keeper
 from dibs.engine.launching import Launching
 from dibs.model.claims import Claim
 from dibs.model.events import Event
-from dibs.model.jobs import Attempt, State
+from dibs.model.jobs import State
 from dibs.model.values import changed
 from dibs.policy.settle import outcome_of
 from dibs.policy.turns import served_after
@@ -51,7 +51,8 @@ class Ahead:
         self.behind = Behind(hand=hand, backend=backend, cards=cards, keeper=keeper, launching=launching)
         self.ended: list[Key] = []  # not recorded yet
         self.stepped: dict[Key, Open] = {}  # who took whose place before that was recorded
-        self.is_hurrying = False  # short jobs follow each other
+        self.may_hurry = True
+        self.is_hurrying = False  # short jobs follow each other, and the next ones wait at their shims
         self._well: dict[Key, dict[str, Any]] = {}  # what shims said of those that have just ended well
         self._news: dict[Key, list[Event]] = {}  # to be told after the ends of these
         self._hand = hand
@@ -74,23 +75,20 @@ class Ahead:
                     self._news[key] = [self._launching.started(one)]
         if back := self.behind.turned_away(done):
             self.next = sorted([*back, *self.next], key=attrgetter("job.order"))
+        if done:
+            all_well = len(self._well) == len(done)
+            self.is_hurrying = self.may_hurry and all_well and all(map(_is_short, self._well.values()))
 
-    def step_in(self, done: Sequence[Key], now: float) -> list[Attempt]:
-        """Start the next ones in the places of these, before their ends are recorded; those after a short one.
+    def step_in(self, done: Sequence[Key], now: float) -> None:
+        """Start the next ones in the places of these, before their ends are recorded.
 
         Only if all of them ended well: after one that did not, perhaps nothing more is to be started.
         """
         if len(self._well) < len(done):
-            return []
+            return
         for key in done:
             if key not in self.stepped and not (self.next and self._step_in(key, now)):
-                return []  # the plan that is made now tells what else there is
-        return [self.stepped[key].attempt for key, record in self._well.items() if _is_short(record)]
-
-    def hurry(self, places: Sequence[Attempt]) -> None:
-        """In these places a short job has just ended: have the next ones wait behind those who follow."""
-        self.is_hurrying = bool(places)
-        self.behind.fill(places, self.next)
+                return  # the plan that is made now tells what else there is
 
     def can_wait(self, done: Sequence[Key], now: float) -> bool:
         """Whether the ends of these are better recorded a moment later, together with the next ones."""

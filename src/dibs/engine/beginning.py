@@ -57,21 +57,20 @@ class Beginning:
         """Make a plan before anything else starts."""
         self._following.forget()
 
-    def step_in(
-        self, done: Sequence[Key], paused: Mapping[str, str], now: float, *, may_begin: bool, may_hurry: bool
-    ) -> None:
+    def step_in(self, done: Sequence[Key], paused: Mapping[str, str], now: float, *, may_begin: bool) -> None:
         """Start those whose start was recorded ahead, now that these are done.
 
-        Before the turn of the store that records it, and only if that turn would decide the same. `may_hurry` says
-        whether shims may have the next ones at hand.
+        Before the turn of the store that records it, and only if that turn would decide the same.
         """
-        self._ahead.note_ends(done, now)
-        short: list[Attempt] = []
-        if may_begin and self._goes_on(paused, now):
-            short = self._ahead.step_in(done, now)
-        self._following.inherit(self._ahead.stepped)
-        if done:
-            self._ahead.hurry([one for one in short if may_hurry and self._following.knows(one.key)])
+        ahead = self._ahead
+        ahead.note_ends(done, now)
+        goes_on = may_begin and self._goes_on(paused, now)
+        if goes_on:
+            ahead.step_in(done, now)
+        self._following.inherit(ahead.stepped)
+        if goes_on and ahead.is_hurrying:
+            places = [ahead.stepped[key].attempt for key in done if key in ahead.stepped]
+            ahead.behind.fill([one for one in places if self._following.knows(one.key)], ahead.next)
 
     def _goes_on(self, paused: Mapping[str, str], now: float) -> bool:
         """Whether a plan made now would have those follow who were recorded ahead."""

@@ -418,8 +418,8 @@ class Engine:
         """Start whose start is on disk already, in the places of these."""
         try:
             # Whoever counts failures wants to be asked before each start.
-            may_hurry = self.most_failures == sys.maxsize
-            self._beginning.step_in(done, self.paused, now, may_begin=self._may_begin, may_hurry=may_hurry)
+            self._ahead.may_hurry = self.most_failures == sys.maxsize
+            self._beginning.step_in(done, self.paused, now, may_begin=self._may_begin)
         except Exception:  # a bug: what ended must not be forgotten over it
             self.hand.done += done
             raise
