@@ -253,6 +253,109 @@ def test_a_killed_shim_loses_what_ran_and_nobody_behind(one_place):
     check_at_the_end(world)
 
 
+def test_one_whose_answer_was_lost_with_its_shim_is_followed_by_the_one_that_runs(one_place):
+    """The shim had gone on to 6 when it was killed, and nobody had read what it said of 5."""
+    world = one_place
+    end(world, 4)
+    (fifth,) = world.machine.alive(5)
+    world.machine.end(fifth, code=0, seconds=SHORT)
+    fifth.said_goodbye = False
+    (sixth,) = world.machine.alive(6)
+    world.told()
+
+    world.machine.kill_shim(sixth)
+    world.settle_down()
+
+    told = [(kind, of[0]) for kind, of in world.told(Ended, Started)]
+    assert told == [("ended", 4), ("started", 5), ("ended", 5), ("started", 6)]
+    assert world.states()[5] is State.SUCCEEDED
+    assert world.states()[6] is State.RUNNING  # its command does
+    check_now(world)
+
+
+def test_ends_are_put_off_for_a_moment_only_however_many_follow(make_world):
+    world = make_world(16)
+    world.submit(*some_jobs(400))
+    for _ in range(3):
+        end(world, *world.running())
+        world.advance(0.02)
+    first = world.running()[0]
+    end(world, first)
+    assert world.states()[first] is State.RUNNING
+
+    for _ in range(6):
+        world.now += 0.001
+        end(world, world.running()[0])
+
+    assert world.states()[first] is State.SUCCEEDED
+
+
+def test_whoever_is_recorded_with_a_plan_goes_back_when_it_is_over(make_world, monkeypatch):
+    monkeypatch.setattr("dibs.engine.results.InAttemptFolders.writes_more", True)  # so that nobody waits at a shim
+    world = make_world(1)
+    world.submit(*some_jobs(200))
+    for turn in range(60):
+        end(world, *world.running())
+        world.now += 0.001
+        if turn % 3 == 0:
+            world.advance(0.006)
+
+    world.advance(1)
+
+    assert ahead(world) == []
+    assert list(world.states().values()).count(State.RUNNING) == 1
+
+
+def test_a_folder_that_cannot_be_read_now_loses_nobody(one_place, monkeypatch):
+    world = one_place
+    end(world, 4)
+    (fifth,) = world.machine.alive(5)
+
+    def sick(attempt):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.backend, "observe", sick)
+        world.machine.turn_away(fifth)
+        world.settle_down()
+    world.advance(3)
+
+    world.run_out()
+    check_at_the_end(world)
+
+
+def test_on_a_full_disk_a_run_that_drains_comes_to_its_end_though_some_were_turned_away(one_place):
+    world = one_place
+    end(world, 4)
+    (fifth,) = world.machine.alive(5)
+    waiting, fifth.behind = fifth.behind, []
+    world.engine.drain()
+    end(world, 5, code=1)
+
+    world.store.is_full = True
+    fifth.behind = waiting
+    world.machine.turn_away(fifth)
+    world.settle_down()
+
+    assert world.engine.is_idle
+
+
+def test_one_that_was_turned_away_before_the_end_of_the_one_before_was_heard(one_place):
+    world = one_place
+    end(world, 4)
+    (fifth,) = world.machine.alive(5)
+    world.told()
+
+    world.machine.turn_away(fifth)
+    end(world, 5)
+    world.advance(0.2)
+
+    assert [of[0] for _, of in world.told(Started)].count(6) == 1
+    assert world.machine.starts(6) == 1
+    world.run_out()
+    check_at_the_end(world)
+
+
 def test_a_full_disk_lets_them_go_on_and_loses_no_end(one_place):
     world = one_place
     end(world, 4)

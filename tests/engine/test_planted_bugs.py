@@ -16,6 +16,7 @@ from dibs.engine.engine import Engine
 from dibs.engine.keeper import Keeper
 from dibs.engine.launching import Launching
 from dibs.engine.undoing import Undoing
+from dibs.model.jobs import State
 from dibs.policy.settle import Verdict
 from dibs.store.store import Store
 from engine.invariants import check_at_the_end, check_now
@@ -107,8 +108,13 @@ def a_failed_turn_is_forgotten(patch):
 
 def whoever_is_turned_away_is_forgotten(patch):
     """A shim gave back somebody who waited behind another, and nobody puts it into the line again."""
-    turned_away = Behind.turned_away
-    patch.setattr(Behind, "turned_away", lambda self, done: turned_away(self, done)[:0])
+    let_go = Behind.let_go
+    patch.setattr(Behind, "let_go", lambda self, key, now: let_go(self, key, now) and None)
+
+
+def a_lease_with_the_name_of_the_one_before(patch):
+    """Nobody signs for a lease before the names on leases are looked at."""
+    patch.setattr(Keeper, "sign", lambda self: None)
 
 
 def crash_at_launch(world):
@@ -167,6 +173,20 @@ def one_that_takes_longer_after_short_ones(world):
     world.settle_down()
 
 
+def kill_the_shim_of_one_that_has_just_moved_up(world):
+    world.submit(*(a_request(f"number {number}", restartable=True) for number in range(20)))
+    for _ in range(4):
+        world.machine.end(world.machine.alive()[0], code=0, seconds=0.001)
+        world.settle_down()
+    (one,) = world.machine.alive()
+    world.kill_shim(one.job, command_too=False)
+    world.advance(1)
+    assert world.states()[one.job] is State.RUNNING, f"job {one.job} is called lost, though it runs"
+    one.is_alive = False
+    world.machine._unlock(one)
+    world.advance(1)
+
+
 @dataclass(frozen=True)
 class Case:
     plant: Any
@@ -178,6 +198,7 @@ class Case:
 
 
 CASES = [
+    Case(a_lease_with_the_name_of_the_one_before, kill_the_shim_of_one_that_has_just_moved_up, "is called lost"),
     Case(
         whoever_is_turned_away_is_forgotten,
         one_that_takes_longer_after_short_ones,

@@ -3,12 +3,14 @@
 import fcntl
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
 import pytest
 
 from dibs.supervise import folder
+from dibs.supervise.launcher import Launcher
 from stories.outside import wait_until
 from supervise.hands import Hands, is_alive
 
@@ -141,6 +143,24 @@ def test_a_shim_that_is_killed_takes_nobody_behind_with_it(hands: Hands) -> None
     wait_until(lambda: _seen(behind.folder) == NEVER_RAN)
     assert folder.facts(first.folder).has_started
     assert not (hands.workdir / "ran").exists()
+
+
+def test_what_a_shim_said_before_it_was_killed_is_heard() -> None:
+    """The kernel reports the reset of a channel, with somebody waiting in it, before what was said there."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    heard: list[tuple[str, bytes | None]] = []
+    launcher = Launcher(lambda *args: None, lambda fd: None)
+    launcher._idle.append(ours)
+    shim = launcher.hand_over("control", [], lambda answer: heard.append(("first", answer)))
+    assert shim is ours and theirs.recv(100)
+    assert launcher.hand_behind(ours, "control", [], lambda answer: heard.append(("second", answer)))
+
+    theirs.send(b"a record")
+    theirs.close()
+    while len(heard) < 2:
+        launcher._heard(ours)
+
+    assert heard == [("first", b"a record"), ("second", None)]
 
 
 def test_when_the_engine_is_gone_nobody_behind_is_started(hands: Hands) -> None:

@@ -95,6 +95,8 @@ class LocalBackend:
             os.close(record)
         if is_there:
             self._shims[attempt.key] = shim
+        else:
+            self.clear(attempt)
         return is_there
 
     def clear(self, attempt: Attempt) -> None:

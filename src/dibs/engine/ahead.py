@@ -9,6 +9,7 @@ It is for moments only. Whoever was recorded ahead goes back into the line as so
 plan is made several times a second.
 """
 
+import bisect
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -52,7 +53,8 @@ class Ahead:
         self.ended: list[Key] = []  # not recorded yet
         self.stepped: dict[Key, Open] = {}  # who took whose place before that was recorded
         self.may_hurry = True
-        self.is_hurrying = False  # short jobs follow each other, and the next ones wait at their shims
+        self.is_hurrying = False  # short jobs follow each other
+        self._record_by: float | None = None  # the first of those ends
         self._well: dict[Key, dict[str, Any]] = {}  # what shims said of those that have just ended well
         self._news: dict[Key, list[Event]] = {}  # to be told after the ends of these
         self._hand = hand
@@ -64,20 +66,38 @@ class Ahead:
         self._reach = reach
 
     def note_ends(self, done: Sequence[Key], now: float) -> None:
-        """These are over: whoever waited behind one that ended well has taken its place by now."""
-        self.ended = list(dict.fromkeys([*self.ended, *done]))
+        """These were let go by their shims, in this order.
+
+        Whoever waited behind one that ended well has taken its place by now. Whoever waited in vain is recorded as
+        before, and has not been started.
+        """
         self._well = {}
         for key in done:
-            if (record := self._succeeded(key)) is not None:
-                self._well[key] = record
-                if one := self.behind.move_up(key, now):
-                    self.stepped[key] = one
-                    self._news[key] = [self._launching.started(one)]
-        if back := self.behind.turned_away(done):
-            self.next = sorted([*back, *self.next], key=attrgetter("job.order"))
+            if key in self._hand.open:
+                self.ended.append(key)
+                if (record := self._succeeded(key)) is not None:
+                    self._well[key] = record
+                    self._move_up(key, self.behind.move_up(key, now))
+            elif found := self.behind.let_go(key, now):
+                place, one, has_started = found
+                if has_started:
+                    self.ended.append(key)
+                    self._move_up(place, one)
+                else:
+                    bisect.insort(self.next, one, key=attrgetter("job.order"))
+        self.ended = list(dict.fromkeys(self.ended))
         if done:
             all_well = len(self._well) == len(done)
             self.is_hurrying = self.may_hurry and all_well and all(map(_is_short, self._well.values()))
+
+    def _move_up(self, place: Key, one: Open | None) -> None:
+        if one is None:
+            return
+        if place in self._hand.open:
+            self.stepped[place] = one
+            self._news[place] = [self._launching.started(one)]
+        else:  # its end was told before
+            self._hand.events.append(self._launching.started(one))
 
     def step_in(self, done: Sequence[Key], now: float) -> None:
         """Start the next ones in the places of these, before their ends are recorded.
@@ -96,11 +116,14 @@ class Ahead:
             return False
         if not all(key in self.stepped for key in done):
             return False
-        return now < self._hand.timers.setdefault("ends", now + _LATER)
+        if self._record_by is None:
+            self._record_by = self._hand.timers["ends"] = now + _LATER
+        return now < self._record_by <= now + _LATER  # somebody may have set the clock
 
     def are_recorded(self) -> None:
         """What ended since the last time is in the store now."""
         self.ended, self.stepped = [], {}
+        self._record_by = None
         self._hand.timers.pop("ends", None)
 
     def news_after(self, key: Key) -> list[Event]:

@@ -26,7 +26,7 @@ _LOOK_AT_FREE = 1.0  # seconds between two looks at who else holds cards, where 
 
 
 class Beginning:
-    """Turns waiting jobs into attempts. Everything here happens inside a turn of the store."""
+    """Turns waiting jobs into attempts, inside a turn of the store; `step_in` before it."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class Beginning:
         """Make a plan before anything else starts."""
         self._following.forget()
 
-    def step_in(self, done: Sequence[Key], paused: Mapping[str, str], now: float, *, may_begin: bool) -> None:
-        """Start those whose start was recorded ahead, now that these are done.
+    def step_in(self, done: Sequence[Key], paused: Mapping[str, str], now: float, *, may_begin: bool) -> bool:
+        """Start those whose start was recorded ahead, now that these are done; False where a plan must be made.
 
         Before the turn of the store that records it, and only if that turn would decide the same.
         """
@@ -71,6 +71,7 @@ class Beginning:
         if goes_on and ahead.is_hurrying:
             places = [ahead.stepped[key].attempt for key in done if key in ahead.stepped]
             ahead.behind.fill([one for one in places if self._following.knows(one.key)], ahead.next)
+        return goes_on
 
     def _goes_on(self, paused: Mapping[str, str], now: float) -> bool:
         """Whether a plan made now would have those follow who were recorded ahead."""

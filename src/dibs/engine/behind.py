@@ -9,7 +9,7 @@ As long as it is not known that the one before has ended, whoever waits here has
 (ahead.py), and has no card of its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from dibs.backends.local import LocalBackend
 from dibs.engine.cards import Cards
@@ -58,40 +58,45 @@ class Behind:
 
     def move_up(self, key: Key, now: float) -> Open | None:
         """This one has ended well: the first of those who waited behind it runs in its place, if there was one."""
-        line = self._lines.pop(key, None)
-        if line is None:
+        line = self._lines.get(key)
+        return self._take_place(key, line[0], now) if line else None
+
+    def let_go(self, key: Key, now: float) -> tuple[Key, Open, bool] | None:
+        """This one was let go by its shim: in whose place it waited, and whether it was started there after all.
+
+        None where it waited for nobody. Mostly the one before took too long, or failed; or the shim was killed.
+        """
+        place = self._place_of(key)
+        if place is None:
             return None
-        one = Open(line[0].job, changed(line[0].attempt, opened_at=now), is_ours=True)
-        if line[1:]:
-            self._lines[one.attempt.key] = line[1:]
-        self._keeper.pass_down(self._hand.open[key].attempt, one.job, one.attempt)
-        self._open(one)
+        one = next(one for one in self._lines[place] if one.attempt.key == key)
+        try:
+            facts = self._backend.observe(one.attempt)
+            has_started = facts.is_locked or facts.has_started
+        except OSError:
+            has_started = True  # nobody can tell yet: whoever settles it looks again
+        if has_started:
+            return place, self._take_place(place, one, now), True
+        if rest := self._others(place, one):
+            self._lines[place] = rest
+        self._backend.clear(one.attempt)
+        return place, one, False
+
+    def _take_place(self, place: Key, waiting: Open, now: float) -> Open:
+        one = Open(waiting.job, changed(waiting.attempt, opened_at=now), is_ours=True)
+        if rest := self._others(place, waiting):
+            self._lines[one.attempt.key] = rest
+        if (before := self._hand.open.get(place)) is not None:
+            self._keeper.pass_down(before.attempt, one.job, one.attempt)
+        self._hand.open[one.attempt.key] = one
+        self._cards.book(one.attempt, one.job)
+        self._hand.served = served_after(self._hand.served, one.job)
         return one
 
-    def turned_away(self, done: Iterable[Key]) -> list[Open]:
-        """Those of these that were let go without a start: the one before took too long, or failed."""
-        found = []
-        for key in done:
-            place = None if key in self._hand.open else self._place_of(key)
-            if place is None:
-                continue
-            line = self._lines.pop(place)
-            one = next(one for one in line if one.attempt.key == key)
-            if rest := [other for other in line if other is not one]:
-                self._lines[place] = rest
-            facts = self._backend.observe(one.attempt)
-            if facts.is_locked or facts.has_started:
-                self._open(one)  # a bug, or a shim that was killed: it is settled like everybody else
-            else:
-                self._backend.clear(one.attempt)
-                found.append(one)
-        return found
+    def _others(self, place: Key, one: Open) -> list[Open]:
+        """Who else waited there. They wait nowhere now."""
+        return [other for other in self._lines.pop(place) if other is not one]
 
     def _place_of(self, key: Key) -> Key | None:
         lines = self._lines.items()
         return next((place for place, line in lines if any(one.attempt.key == key for one in line)), None)
-
-    def _open(self, one: Open) -> None:
-        self._hand.open[one.attempt.key] = one
-        self._cards.book(one.attempt, one.job)
-        self._hand.served = served_after(self._hand.served, one.job)

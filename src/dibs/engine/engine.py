@@ -242,7 +242,7 @@ class Engine:
         self.away.come_back(one)
 
     def drain(self) -> None:
-        """Start nothing more; what runs goes on."""
+        """Start nothing more; what runs goes on, with what short jobs have behind them."""
         self.is_draining = True
         self._keeper.stop_waiting()
         self.hand.timers.pop("others", None)
@@ -285,15 +285,18 @@ class Engine:
     # -- the loop --------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Settle what ended, start what can start. One transaction, then the acts, then the news."""
+        """Settle what ended, start what can start. One transaction, then the acts, then the news.
+
+        What is recorded already may start before that; and where short jobs follow each other, the rest may wait
+        until some more of them have ended.
+        """
         now = self.clock()
         self._mind_the_clock(now)
         if self._undoing.must_reload:
             self._undoing.reload()
         self._ring(now)
         done, self.hand.done = list(dict.fromkeys(self.hand.done)), []
-        self._step_in(done, now)
-        if self._ahead.can_wait(done, now):
+        if self._step_in(done, now) and self._ahead.can_wait(done, now):
             return
         done = self._ahead.ended
         before = self._undoing.keep()
@@ -414,12 +417,12 @@ class Engine:
             elif name == "away" and self.away is not None:
                 self.away.ring(now)
 
-    def _step_in(self, done: Sequence[Key], now: float) -> None:
-        """Start whose start is on disk already, in the places of these."""
+    def _step_in(self, done: Sequence[Key], now: float) -> bool:
+        """Start whose start is on disk already, in the places of these; False where a plan must be made."""
         try:
             # Whoever counts failures wants to be asked before each start.
             self._ahead.may_hurry = self.most_failures == sys.maxsize
-            self._beginning.step_in(done, self.paused, now, may_begin=self._may_begin)
+            return self._beginning.step_in(done, self.paused, now, may_begin=self._may_begin)
         except Exception:  # a bug: what ended must not be forgotten over it
             self.hand.done += done
             raise

@@ -94,7 +94,10 @@ class Following:
         if most < 1 or not self.holds(paused, now) or not self._begun.issuperset(self._hand.open):
             return []
         first = self._hand.waiting.first(lambda _: most, now)
-        return first[:most] if self._are_alike(first) else []
+        if not self._are_alike(first):
+            return []
+        self._hand.timers.setdefault("plan", self._at + _HOLDS)
+        return first[:most]
 
     def comes_first(self, job: Job, now: float) -> bool:
         """Whether nobody who waits is more urgent or of another kind."""

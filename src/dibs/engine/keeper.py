@@ -69,14 +69,17 @@ class Keeper:
 
     def sign(self) -> None:
         """Let others see whose leases they are that were passed down, where that has not passed yet."""
-        for key, (job, attempt) in self._unsigned.items():
-            if kept := self._kept.get(key):
-                with suppress(LeaseRefused):  # it runs there, whatever others can read of it
+        for key, (job, attempt) in list(self._unsigned.items()):
+            with suppress(
+                LeaseRefused
+            ):  # it runs there, whatever others can read of it; the next turn tries again
+                if kept := self._kept.get(key):
                     self._leases.inscribe(kept[1], attempt.claims, job=job.label, folder=attempt.folder)
-        self._unsigned.clear()
+                del self._unsigned[key]
 
     def is_held_by(self, attempt: Attempt) -> bool:
         """Whether something of an attempt still has its GPU, though its shim is gone."""
+        self.sign()  # we are going to look for its name
         if kept := self._kept.pop(attempt.key, None):
             kept[1].close()  # our own copy must not look like its command's hold
         try:

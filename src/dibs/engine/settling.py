@@ -1,6 +1,7 @@
 """What became of an attempt: found out from its folder, its lock and its leases, and recorded."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -103,9 +104,10 @@ class Settling:
         for other in self._hand.open.values():
             if other is one or other.attempt.claims != one.attempt.claims or self._backend.heard(other.attempt):
                 continue
-            seen = self._backend.observe(other.attempt)
-            if seen.is_locked and seen.record and seen.record.get("shim") == record.get("shim"):
-                return True
+            with suppress(OSError):  # a folder that cannot be read says nothing
+                seen = self._backend.observe(other.attempt)
+                if seen.is_locked and seen.record and seen.record.get("shim") == record.get("shim"):
+                    return True
         return False
 
     def _adopt(self, one: Open, now: float) -> None:

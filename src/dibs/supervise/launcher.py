@@ -78,7 +78,7 @@ class Launcher:
         try:
             socket.send_fds(shim, [shim_message(control, False, False, is_behind=True)], list(fds))
         except OSError:
-            return False  # it was killed: whoever looks after it will hear of it
+            return False  # it was killed, and `_heard` will tell; or the kernel passes no more now
         self._busy[shim].append(when_done)
         return True
 
@@ -111,6 +111,8 @@ class Launcher:
     def _heard(self, shim: socket.socket) -> None:
         try:
             answer = shim.recv(4096)
+        except ConnectionResetError:
+            return  # killed while somebody waited there: its last words come after this, and then the end
         except OSError:
             answer = b""
         told = self._busy.pop(shim, [])

@@ -199,7 +199,6 @@ class Shim:
                 bounded = BoundedLogs(logs, spec["log_limit"])
             ended, stopping = _wait(record, spec, handed, self._control, clock, bounded, self._channel)
             record |= ended
-            self._went_well = record["code"] == 0 and not record["by"]
             if record["code"] != 0 and not record["by"]:
                 record |= self._diagnosis(record, logs, kernel_kills, boottime() - clock, stopping.sent)
         record |= {"state": "ended", "seconds": boottime() - clock}
@@ -210,6 +209,7 @@ class Shim:
         tree.end_children()
         if bounded is not None:
             bounded.cut()
+        self._went_well = record.get("code") == 0 and not record["by"]
         return written
 
     def _start(self, spec: dict[str, Any], handed: Handed, logs: list[Log]) -> int:
