@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 
-def facts(scratch: Path, dibs_version: str) -> dict[str, str]:
+def facts(scratch: Path) -> dict[str, str]:
     """What stays the same from bench to bench."""
     return {
         "kernel": platform.release(),
@@ -16,7 +16,6 @@ def facts(scratch: Path, dibs_version: str) -> dict[str, str]:
         "memory": f"{int(_from_proc('/proc/meminfo', 'MemTotal').split()[0]) / 2**20:.0f} GiB",
         "disk": f"{file_system(scratch)} under {scratch.parent}",
         "Python": platform.python_version(),
-        "dibs": f"{dibs_version} {_commit()}".strip(),
     }
 
 
@@ -54,7 +53,7 @@ def _from_proc(path: str, name: str) -> str:
         return "?"
 
 
-def _commit() -> str:
+def commit() -> str:
     """`at 1a2b3c4`, with a star where the tree has changes; nothing outside a repository."""
     git = ["git", "-C", str(Path(__file__).parent)]
     head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)

@@ -78,7 +78,7 @@ def page(stored: Mapping[str, Any]) -> str:
         _grid(["the machine", ""], [[name, value] for name, value in facts.items()]),
     ]
     for bench in stored["benches"].values():
-        when = f"Measured {bench['date']}, load before it {bench['load']}."
+        when = f"Measured {bench['date']} with dibs {bench['dibs']}, load before it {bench['load']}."
         parts += ["", markdown(report_from(bench["report"])).rstrip("\n"), "", f"*{when}*"]
     return "\n".join(parts) + "\n"
 

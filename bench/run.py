@@ -60,8 +60,9 @@ def run(wishes: argparse.Namespace) -> bool:
     failed = False
     try:
         dibs = peers.dibs()
-        facts = machine.facts(scratch.root, dibs.version)
-        for name, value in facts.items():
+        facts = machine.facts(scratch.root)
+        measured = f"{dibs.version} {machine.commit()}".strip()
+        for name, value in (facts | {"dibs": measured}).items():
             say(f"{name}: {value}")
         chosen = [name for name in BENCHES if not wishes.only or {name, name.partition("-")[0]} & set(wishes.only)]
         tools = [dibs, *(peers.peers(say) if BESIDE_PEERS & set(chosen) else [])]
@@ -82,7 +83,8 @@ def run(wishes: argparse.Namespace) -> bool:
                 continue
             print(report.markdown(found) + f"\n*Load before it {load:.2f}.*\n", flush=True)
             if results:
-                _remember(results, facts, name, {"date": date, "load": f"{load:.2f}", "report": asdict(found)})
+                stamp = {"date": date, "dibs": measured, "load": f"{load:.2f}"}
+                _remember(results, facts, name, {**stamp, "report": asdict(found)})
     finally:
         if wishes.keep:
             say(f"everything is still in {scratch.root}")
@@ -132,7 +134,7 @@ def _bench(
 
 
 def _remember(path: Path, facts: dict[str, str], name: str, bench: dict[str, Any]) -> None:
-    """Put one bench into the file. What another machine or another dibs measured goes out of it."""
+    """Put one bench into the file. What another machine measured goes out of it."""
     stored = _stored(path) if path.exists() else {}
     old = stored.get("benches", {}) if stored.get("machine") == facts else {}
     benches = {**old, name: bench}
