@@ -184,7 +184,7 @@ class AwayWorld(QueueWorld):
                 hand=self.engine.hand,
                 store=self.store,
                 settling=settling,
-                results=self.engine._results,
+                results=self.results,
                 place=place,
                 places={
                     "slurm": Elsewhere(title="Slurm", backend=self.cluster, place=seen, most=self.most, every=3.0)

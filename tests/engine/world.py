@@ -305,6 +305,7 @@ class World:
     dies_at: str = ""
     clock_is_off: float = 0.0  # seconds: somebody set the clock
     retried: Counter[JobId] = field(default_factory=Counter)  # how often somebody asked for it
+    results: InAttemptFolders = field(default_factory=InAttemptFolders)
 
     def __post_init__(self) -> None:
         self.open()
@@ -322,7 +323,7 @@ class World:
             backend=self.backend,  # type: ignore[arg-type]
             leases=self.leases,
             cards=Cards(self.pool, is_ours=lambda pid: True, is_alive=lambda pid: True),
-            results=InAttemptFolders(),
+            results=self.results,
             place=Place(root=self.root, boot_id=self.boot_id, run="test", umask=0o022, workdir="/"),
             announce=self.events.extend,
             ask_for_turn=self._ask_for_turn,

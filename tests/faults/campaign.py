@@ -74,6 +74,18 @@ class Campaign:
         self.said.append(running.stderr)
         return bool(victims)
 
+    def live_through_kills(self, chance: random.Random) -> int:
+        """Kill engines and supervisors by turns, and let it come to its end; how many supervisors that were."""
+        killed_shims = 0
+        for _ in range(KILLS // 2):
+            if chance.random() < 0.5:
+                killed_shims += self.kill_a_shim_at_random(chance)
+            else:
+                self.kill_engine_at_random(chance)
+        while self.finish() != 0:
+            assert len(self.said) < 3 * KILLS
+        return killed_shims
+
     # -- the checker -----------------------------------------------------------------------------------
 
     def complaints(self, *, may_be_lost: int = 0) -> list[str]:

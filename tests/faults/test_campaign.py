@@ -20,16 +20,8 @@ def test_random_kills_of_dibs_run_lose_nothing_and_run_nothing_twice(world: Worl
 
 def test_random_kills_of_supervisors_too_lose_only_what_is_reported_as_lost(world: World) -> None:
     campaign = Campaign(world, jobs=JOBS // 3, seconds=0.2)
-    chance = random.Random(4)
-    killed_shims = 0
 
-    for _ in range(KILLS // 2):
-        if chance.random() < 0.5:
-            killed_shims += campaign.kill_a_shim_at_random(chance)
-        else:
-            campaign.kill_engine_at_random(chance)
-    while campaign.finish() != 0:
-        assert len(campaign.said) < 3 * KILLS
+    killed_shims = campaign.live_through_kills(random.Random(4))
 
     assert killed_shims > 0
     assert campaign.complaints(may_be_lost=killed_shims) == []
@@ -37,16 +29,8 @@ def test_random_kills_of_supervisors_too_lose_only_what_is_reported_as_lost(worl
 
 def test_random_kills_between_short_jobs_that_wait_at_their_shims(world: World) -> None:
     campaign = ShortCampaign(world, jobs=10 * JOBS)
-    chance = random.Random(11)
-    killed_shims = 0
 
-    for _ in range(KILLS // 2):
-        if chance.random() < 0.4:
-            killed_shims += campaign.kill_a_shim_at_random(chance)
-        else:
-            campaign.kill_engine_at_random(chance)
-    while campaign.finish() != 0:
-        assert len(campaign.said) < 3 * KILLS
+    killed_shims = campaign.live_through_kills(random.Random(11))
 
     assert killed_shims > 0
     assert campaign.complaints(may_be_lost=killed_shims) == []

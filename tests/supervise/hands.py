@@ -1,5 +1,6 @@
 """The real zygote and shims under a loop of our own."""
 
+import fcntl
 import json
 import os
 import selectors
@@ -145,6 +146,15 @@ def an_attempt(root: Path, number: int) -> Attempt:
         opened_at=0.0,
         folder=f"{root}/attempts/0/{number}.1",
     )
+
+
+def is_locked(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def parent_of(pid: int) -> int:

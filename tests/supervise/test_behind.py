@@ -12,7 +12,7 @@ import pytest
 from dibs.supervise import folder
 from dibs.supervise.launcher import Launcher
 from stories.outside import wait_until
-from supervise.hands import Hands, is_alive
+from supervise.hands import Hands, is_alive, is_locked
 
 NEVER_RAN = (False, None, False)
 
@@ -114,17 +114,8 @@ def test_whoever_is_turned_away_keeps_no_lock(hands: Hands, tmp_path: Path) -> N
 
     hands.wait(second)
 
-    with open(tmp_path / "lease") as other:
-        wait_until(lambda: _can_lock(other.fileno()))
+    wait_until(lambda: not is_locked(tmp_path / "lease"))
     (hands.workdir / "go").touch()
-
-
-def _can_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def test_a_shim_that_is_killed_takes_nobody_behind_with_it(hands: Hands) -> None:

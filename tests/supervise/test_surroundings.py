@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from dibs.backends.local import Attached
-from supervise.hands import Hands
+from supervise.hands import Hands, is_locked
 
 
 def test_the_environment_is_exact_also_where_it_is_no_utf8(hands: Hands) -> None:
@@ -99,12 +99,12 @@ def test_a_lease_is_held_by_the_command_and_free_at_its_end(hands: Hands) -> Non
     os.close(lease)
     hands.turn_until((hands.workdir / "up").exists)
 
-    held = _is_locked(path)
+    held = is_locked(path)
     (hands.workdir / "go").touch()
     hands.record(attempt)
 
     assert held
-    assert not _is_locked(path)
+    assert not is_locked(path)
 
 
 def test_signals_have_their_default_meaning(hands: Hands) -> None:
@@ -149,15 +149,6 @@ def test_a_very_long_folder_is_no_problem(tmp_path: Path) -> None:
     hands.close()
 
     assert record["signal"] == signal.SIGTERM
-
-
-def _is_locked(path: Path) -> bool:
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def test_a_variable_that_is_set_only_where_it_is_missing(hands: Hands) -> None:

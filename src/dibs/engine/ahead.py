@@ -25,7 +25,6 @@ from dibs.model.events import Event
 from dibs.model.jobs import State
 from dibs.model.values import changed
 from dibs.policy.settle import outcome_of
-from dibs.policy.turns import served_after
 from dibs.store.store import Store
 
 _SHORT = 0.02  # seconds
@@ -52,9 +51,9 @@ class Ahead:
         self.behind = Behind(hand=hand, backend=backend, cards=cards, keeper=keeper, launching=launching)
         self.ended: list[Key] = []  # not recorded yet
         self.stepped: dict[Key, Open] = {}  # who took whose place before that was recorded
-        self.may_hurry = True
+        self.may_hurry = True  # shims may have the next ones at hand
         self.is_hurrying = False  # short jobs follow each other
-        self._record_by: float | None = None  # the first of those ends
+        self._record_by: float | None = None  # the moment by which these ends are to be recorded
         self._well: dict[Key, dict[str, Any]] = {}  # what shims said of those that have just ended well
         self._news: dict[Key, list[Event]] = {}  # to be told after the ends of these
         self._hand = hand
@@ -89,15 +88,6 @@ class Ahead:
         if done:
             all_well = len(self._well) == len(done)
             self.is_hurrying = self.may_hurry and all_well and all(map(_is_short, self._well.values()))
-
-    def _move_up(self, place: Key, one: Open | None) -> None:
-        if one is None:
-            return
-        if place in self._hand.open:
-            self.stepped[place] = one
-            self._news[place] = [self._launching.started(one)]
-        else:  # its end was told before
-            self._hand.events.append(self._launching.started(one))
 
     def step_in(self, done: Sequence[Key], now: float) -> None:
         """Start the next ones in the places of these, before their ends are recorded.
@@ -151,6 +141,15 @@ class Ahead:
             self._hand.waiting.add(changed(one.job, state=State.QUEUED, attempts=number, tries=one.job.tries - 1))
         self.next = []
 
+    def _move_up(self, place: Key, one: Open | None) -> None:
+        if one is None:
+            return
+        if place in self._hand.open:
+            self.stepped[place] = one
+            self._news[place] = [self._launching.started(one)]
+        else:  # its end was told before
+            self._hand.events.append(self._launching.started(one))
+
     def _step_in(self, key: Key, now: float) -> bool:
         one = Open(self.next[0].job, changed(self.next[0].attempt, opened_at=now), is_ours=True)
         self._keeper.release(self._hand.open[key].attempt)
@@ -159,9 +158,9 @@ class Ahead:
             return False
         self._reach("after-lease")
         del self.next[0]
-        self.stepped[key] = self._hand.open[one.attempt.key] = one
+        self.stepped[key] = one
+        self._hand.enter(one)
         self._cards.book(one.attempt, one.job)
-        self._hand.served = served_after(self._hand.served, one.job)
         told = len(self._hand.events)
         self._launching.launch([one], now)
         self._news[key] = self._hand.events[told:]
@@ -179,4 +178,4 @@ class Ahead:
 
 
 def _is_short(record: dict[str, Any]) -> bool:
-    return (record.get("seconds") or _SHORT) < _SHORT
+    return bool(record.get("seconds", _SHORT) < _SHORT)

@@ -18,7 +18,6 @@ from dibs.model.values import changed
 from dibs.policy.fitting import is_allowed, need
 from dibs.policy.schedule import schedule
 from dibs.policy.snapshot import Plan, Snapshot
-from dibs.policy.turns import served_after
 from dibs.store.store import Store
 
 _LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
@@ -153,9 +152,9 @@ class Beginning:
             self._cards.taken_by_others(claims, busy)
             return None
         self._reach("after-lease")
-        one = self._hand.open[attempt.key] = self._record(job, attempt)
+        one = self._record(job, attempt)
+        self._hand.enter(one)
         self._cards.book(attempt, job)
-        self._hand.served = served_after(self._hand.served, job)
         self.observer.started(one.job, attempt)
         return one
 

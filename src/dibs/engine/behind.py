@@ -18,7 +18,6 @@ from dibs.engine.keeper import Keeper
 from dibs.engine.launching import Launching
 from dibs.model.jobs import Attempt
 from dibs.model.values import changed
-from dibs.policy.turns import served_after
 
 _MOST = 2  # wait in one place
 
@@ -88,9 +87,8 @@ class Behind:
             self._lines[one.attempt.key] = rest
         if (before := self._hand.open.get(place)) is not None:
             self._keeper.pass_down(before.attempt, one.job, one.attempt)
-        self._hand.open[one.attempt.key] = one
+        self._hand.enter(one)
         self._cards.book(one.attempt, one.job)
-        self._hand.served = served_after(self._hand.served, one.job)
         return one
 
     def _others(self, place: Key, one: Open) -> list[Open]:

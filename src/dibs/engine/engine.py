@@ -24,11 +24,12 @@ from dibs.engine.packing import Packing
 from dibs.engine.place import Place
 from dibs.engine.results import Results
 from dibs.engine.settling import LOOK_AT_STARTING, Settling
+from dibs.engine.telling import Telling
 from dibs.engine.undoing import Undoing
 from dibs.engine.waiting import WaitingLine
 from dibs.errors import StoreUnusable
 from dibs.leases.leases import Leases
-from dibs.model.events import Ended, Event, Found, Refused, Skipped, Trouble
+from dibs.model.events import Event, Trouble
 from dibs.model.gpus import Reading
 from dibs.model.jobs import Attempt, Outcome
 from dibs.model.usage import Usage
@@ -73,9 +74,7 @@ class Engine:
         self.close_series: Callable[[Attempt], bool] = lambda attempt: False  # it ended: whether a series is kept
         self._backend = backend
         self._keeper = Keeper(leases)
-        self._results = results
         self.place = place
-        self._announce = announce
         self.clock = clock
         self._ticks = ticks
         self._offset = clock() - ticks()  # a jump of it is a clock that was set
@@ -109,6 +108,15 @@ class Engine:
             keeper=self._keeper,
             launching=self.launching,
             reach=reach,
+        )
+        self._telling = Telling(
+            hand=self.hand,
+            ahead=self._ahead,
+            launching=self.launching,
+            backend=backend,
+            results=results,
+            announce=announce,
+            close_series=lambda attempt: self.close_series(attempt),
         )
         self._beginning = Beginning(
             hand=self.hand,
@@ -323,7 +331,7 @@ class Engine:
             if self.away is not None:
                 self.away.hand_over([one for one in begun if one.attempt.backend])
             self._packing.show()
-        self._tell_news()
+        self._telling.tell()
 
     @contextmanager
     def change(self) -> Iterator[float]:
@@ -344,32 +352,6 @@ class Engine:
             raise
         self._reach("after-commit")
         self.hand.ask_for_turn()
-
-    def _tell_news(self) -> None:
-        events: list[Event] = []
-        for event in self.hand.events:
-            events.append(event)
-            if isinstance(event, Ended):
-                events += self._ahead.news_after(event.attempt.key)
-        self.hand.events = []
-        for event in events:
-            if isinstance(event, Ended):
-                self.launching.detach(event.job.id)
-        if self._results.writes_more:
-            events += [trouble for event in events for trouble in self._show_result(event)]
-        if events:
-            self._announce(events)
-        for event in events:
-            # What was measured stays in the folder, which then is no silent one.
-            if not isinstance(event, Ended) or event.attempt.backend:
-                continue
-            if not self.close_series(event.attempt) and event.outcome.cause is None:
-                self._retire(event)
-
-    def _retire(self, event: Ended) -> None:
-        """Let the folder of a silent success be used again, unless somebody is led there by name."""
-        if not self._results.shows_attempts(event.job) and self._backend.retire(event.attempt):
-            self._results.forget(event.job)
 
     @property
     def _may_start(self) -> bool:
@@ -433,20 +415,3 @@ class Engine:
         for one in before:
             self._settling.settle(one.attempt.key, now)
         return [one for one in before if one.attempt.key not in self.hand.open]
-
-    # -- what others see of it -------------------------------------------------------------------------
-
-    def _show_result(self, event: Event) -> list[Event]:
-        if not isinstance(event, (Ended, Found, Refused, Skipped)):
-            return []
-        try:
-            if isinstance(event, (Ended, Found)):
-                usage = event.usage if isinstance(event, Ended) else None
-                self._results.end(event.job, event.attempt, event.outcome, usage)
-            elif isinstance(event, Refused):
-                self._results.refuse(event.job, event.outcome)
-            else:
-                self._results.confirm(event.job)
-        except OSError as error:
-            return [Trouble(f"cannot write the result folder of job {event.job.label}: {error}")]
-        return []

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from dibs.engine.waiting import WaitingLine
 from dibs.model.events import Event, Trouble
 from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Outcome
+from dibs.policy.turns import served_after
 
 Key = AttemptKey  # short: it is everywhere in the engine
 _AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried again
@@ -45,6 +46,11 @@ class Hand:
     def everywhere(self) -> dict[Key, Open]:
         """What is open, wherever it runs."""
         return {**self.open, **self.away} if self.away else self.open
+
+    def enter(self, one: Open) -> None:
+        """It runs on this machine now, and its project has been served."""
+        self.open[one.attempt.key] = one
+        self.served = served_after(self.served, one.job)
 
     def trouble(self, sentence: str, now: float) -> None:
         """Tell what is in the way, and start nothing for a moment."""

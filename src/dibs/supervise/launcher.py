@@ -76,7 +76,7 @@ class Launcher:
         if shim not in self._busy:
             return False
         try:
-            socket.send_fds(shim, [shim_message(control, False, False, is_behind=True)], list(fds))
+            socket.send_fds(shim, [shim_message(control, stdin=False, terminal=False, is_behind=True)], list(fds))
         except OSError:
             return False  # it was killed, and `_heard` will tell; or the kernel passes no more now
         self._busy[shim].append(when_done)
