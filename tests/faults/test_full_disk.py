@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,3 +81,17 @@ def test_a_run_on_a_full_disk_can_be_stopped_and_resumed(world: World, disk: Pat
     assert resumed.status == 0, resumed
     assert Counter(world.ledger.started()) == {"1": 1, "2": 1, "3": 1}
     world.assert_nothing_is_left()
+
+
+def test_a_list_that_the_disk_cannot_take_is_not_told_with_every_piece_of_it(
+    world: World, disk: Path
+) -> None:
+    """Each piece that was read began an endless row of tries of its own, each with its sentence."""
+    world.write("jobs.txt", (f"true {number} {'x' * 400}" for number in range(60_000)))
+    running = world.start("run", "-q", "--gpus", "0,0", "-f", "jobs.txt", "--output-dir", "disk/out")
+    wait_until(lambda: "is full" in running.stderr, show=lambda: running.stderr)
+
+    time.sleep(5)  # in which it is tried again two or three times
+
+    assert running.stderr.count("is full") < 8
+    running.kill()

@@ -54,6 +54,7 @@ class Runner:
         self._gpus_text = ""
         self._has_list = orders.single is not None
         self._refused_batch: list[Entry] = []  # entries that the store could not take yet
+        self._retry: asyncio.TimerHandle | None = None  # when it is asked to take them again
         self._single: JobId | None = None
 
     def execute(self) -> Tally:
@@ -167,18 +168,24 @@ class Runner:
         if self.stop_level > Stop.NO:
             self._check_over()
             return
+        if self._retry is not None:
+            return  # the store could not take the last ones; more of them change nothing
         while batch := self._refused_batch or self._feed.take():
             self._refused_batch = batch
             try:
                 self._list.submit([_request(entry) for entry in batch], self._key)
             except StoreUnusable as error:
                 self._face.trouble(error)
-                self._loop.call_later(_AFTER_TROUBLE, self._take_from_feed)
+                self._retry = self._loop.call_later(_AFTER_TROUBLE, self._try_again)
                 return
             self._refused_batch = []
             self._has_list = True
         self._resume_without_list()
         self._check_over()
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._take_from_feed()
 
     def _resume_without_list(self) -> None:
         """An old run that is given no list goes on with what its store knows."""
