@@ -83,9 +83,7 @@ def test_a_run_on_a_full_disk_can_be_stopped_and_resumed(world: World, disk: Pat
     world.assert_nothing_is_left()
 
 
-def test_a_list_that_the_disk_cannot_take_is_not_told_with_every_piece_of_it(
-    world: World, disk: Path
-) -> None:
+def test_a_list_that_the_disk_cannot_take_is_not_told_with_every_piece_of_it(world: World, disk: Path) -> None:
     """Each piece that was read began an endless row of tries of its own, each with its sentence."""
     world.write("jobs.txt", (f"true {number} {'x' * 400}" for number in range(60_000)))
     running = world.start("run", "-q", "--gpus", "0,0", "-f", "jobs.txt", "--output-dir", "disk/out")
