@@ -15,6 +15,7 @@ def check_now(world: World) -> None:
         job = world.store.job(number)
         assert job.request.command == request.command, f"job {number} is another one now"
     world.machine.check_overlap()  # I3
+    _check_what_is_shown_as_running(world)
     for number, request in world.acknowledged.items():  # I2
         runs = [run for run in world.machine.ledger if run.job == number]
         for run in runs[:-1]:
@@ -27,6 +28,14 @@ def check_now(world: World) -> None:
             assert starts <= most, f"job {number} was started {starts} times, but may be {most} times"
         living = [run for run in runs if run.is_alive and (run.claims or run.has_shim)]
         assert len(living) <= 1, f"job {number} runs twice at once"
+
+
+def _check_what_is_shown_as_running(world: World) -> None:
+    """A job shown as running was started, unless the disk has just refused to say otherwise."""
+    if world.store.is_full or world.turn_is_due or "trouble" in world.engine.hand.timers:
+        return
+    for job, attempt in world.store.open_attempts():
+        assert attempt.backend or attempt.folder in world.machine.runs, f"job {job.id} is shown running, but waits"
 
 
 def check_at_the_end(world: World) -> None:

@@ -4,19 +4,17 @@ A plant breaks one rule of the launch protocol; its history is one in which that
 same history passes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 import dibs.engine.settling as settling_module
 from dibs.engine.beginning import Beginning
-from dibs.engine.behind import Behind
 from dibs.engine.engine import Engine
 from dibs.engine.keeper import Keeper
 from dibs.engine.launching import Launching
 from dibs.engine.undoing import Undoing
-from dibs.model.jobs import State
 from dibs.policy.settle import Verdict
 from dibs.store.store import Store
 from engine.invariants import check_at_the_end, check_now
@@ -106,15 +104,19 @@ def a_failed_turn_is_forgotten(patch):
     patch.setattr(Undoing, "go_back_to", lambda self, *args: self._hand.trouble("the disk is full", args[-2]))
 
 
-def whoever_is_turned_away_is_forgotten(patch):
-    """A shim gave back somebody who waited behind another, and nobody puts it into the line again."""
-    let_go = Behind.let_go
-    patch.setattr(Behind, "let_go", lambda self, key, now: let_go(self, key, now) and None)
+def recorded_before_its_turn(patch):
+    """The next job is recorded as running while all cards are taken."""
+    begin = Beginning.begin
 
+    def begin_and_record_one_more(self, left, paused, now, *, may_begin):
+        begun = begin(self, left, paused, now, may_begin=may_begin)
+        for job in self._hand.waiting.first(lambda _: 1, now)[:1] if begun else ():
+            folder = self._place.attempt_folder(job.id, 1)
+            attempt = replace(begun[-1].attempt, job=job.id, number=1, folder=folder)
+            self._store.open_attempt(attempt)
+        return begun
 
-def a_lease_with_the_name_of_the_one_before(patch):
-    """Nobody signs for a lease before the names on leases are looked at."""
-    patch.setattr(Keeper, "sign", lambda self: None)
+    patch.setattr(Beginning, "begin", begin_and_record_one_more)
 
 
 def crash_at_launch(world):
@@ -162,31 +164,6 @@ def full_disk_at_the_end_of_a_job(world):
     world.store.is_full = False
 
 
-def one_that_takes_longer_after_short_ones(world):
-    world.submit(*(a_request(f"number {number}") for number in range(20)))
-    for _ in range(4):
-        world.machine.end(world.machine.alive()[0], code=0, seconds=0.001)
-        world.settle_down()
-    (long,) = world.machine.alive()
-    assert long.behind
-    world.machine.turn_away(long)
-    world.settle_down()
-
-
-def kill_the_shim_of_one_that_has_just_moved_up(world):
-    world.submit(*(a_request(f"number {number}", restartable=True) for number in range(20)))
-    for _ in range(4):
-        world.machine.end(world.machine.alive()[0], code=0, seconds=0.001)
-        world.settle_down()
-    (one,) = world.machine.alive()
-    world.kill_shim(one.job, command_too=False)
-    world.advance(1)
-    assert world.states()[one.job] is State.RUNNING, f"job {one.job} is called lost, though it runs"
-    one.is_alive = False
-    world.machine._unlock(one)
-    world.advance(1)
-
-
 @dataclass(frozen=True)
 class Case:
     plant: Any
@@ -198,12 +175,7 @@ class Case:
 
 
 CASES = [
-    Case(a_lease_with_the_name_of_the_one_before, kill_the_shim_of_one_that_has_just_moved_up, "is called lost"),
-    Case(
-        whoever_is_turned_away_is_forgotten,
-        one_that_takes_longer_after_short_ones,
-        "have no end",
-    ),
+    Case(recorded_before_its_turn, run_to_the_end, "job 2 is shown running, but waits"),
     Case(record_after_start, crash_at_launch, "is started twice"),
     Case(requeue_of_a_lost_job, lose_a_job, "job 1 was started 2 times, but may be 1 times"),
     Case(forget_the_running, crash_while_it_runs, "job 1 is running for ever"),

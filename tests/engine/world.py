@@ -74,7 +74,6 @@ class Run:
     said_goodbye: bool = False  # its shim told the engine that nothing is left
     locks: list[int] = field(default_factory=list)  # of its leases
     watchers: list[Callable[[], None]] = field(default_factory=list)
-    behind: "list[Run]" = field(default_factory=list)  # wait at its shim, in order
 
 
 class Machine:
@@ -100,21 +99,6 @@ class Machine:
         run.watchers.append(when_done)
         self.ledger.append(run)
         self.check_overlap()
-
-    def start_behind(
-        self, first: str, attempt: Attempt, leases: Sequence[int], when_done: Callable[[], None]
-    ) -> bool:
-        """Have it wait at the shim of whatever runs in the place of that folder's attempt."""
-        ahead = self.runs[first]
-        if self.refuses or not ahead.has_shim or ahead.epoch != self.epoch:
-            return False
-        run = self._new_run(attempt)
-        run.has_started = run.is_alive = False
-        run.shim = ahead.shim
-        run.locks = [os.dup(fd) for fd in leases]
-        run.watchers.append(when_done)
-        ahead.behind.append(run)
-        return True
 
     def _new_run(self, attempt: Attempt) -> Run:
         run = Run(attempt.job, attempt.claims, self.epoch, shim=len(self.runs))
@@ -157,27 +141,14 @@ class Machine:
         by: str = "",
         seconds: float = 1.0,
     ) -> None:
-        """The command ends; its shim writes that down and goes on with whoever waits there, if all is well."""
+        """The command ends; its shim writes that down."""
         run.is_alive = False
         self._unlock(run)
         if run.has_shim:
             how = {"code": code, "signal": signal, "by": by, "seconds": seconds}
             run.record = {"state": "ended", "shim": run.shim, **how}
             run.said_goodbye = True
-            if run.behind and code == 0 and not by and run.epoch == self.epoch:
-                follower, *follower_s_own = run.behind
-                follower.has_started = follower.is_alive = True
-                follower.behind, run.behind = follower_s_own, []
-                self.ledger.append(follower)
-                self.check_overlap()
         self.kill_shim(run)
-
-    def turn_away(self, run: Run) -> None:
-        """It runs for longer than a moment: whoever waited behind it is let go."""
-        behind, run.behind = run.behind, []
-        for follower in behind:
-            self._unlock(follower)
-            self.kill_shim(follower)
 
     def kill_shim(self, run: Run) -> None:
         """The command lives on, if it did."""
@@ -185,13 +156,11 @@ class Machine:
         watchers, run.watchers = run.watchers, []
         for tell in watchers:
             tell()
-        self.turn_away(run)
 
     def forget_engine(self) -> None:
-        """The engine was killed: nobody hears anything, and what only waited at a shim goes with its channel."""
+        """The engine was killed: nothing is told to it any more."""
         for run in self.runs.values():
             run.watchers.clear()
-            self.turn_away(run)
 
     def stop(self) -> None:
         """A power cut."""
@@ -199,7 +168,6 @@ class Machine:
             run.is_alive = run.has_shim = False
             run.watchers.clear()
             self._unlock(run)
-            self.turn_away(run)
 
     def _unlock(self, run: Run) -> None:
         while run.locks:
@@ -220,23 +188,12 @@ class FakeBackend:
     def submit(self, attempt, spec, leases, when_done, attached=None) -> None:
         self._machine.start(attempt, leases, when_done)
 
-    def submit_behind(self, first, attempt, spec, leases, when_done) -> bool:
-        return self._machine.start_behind(first.folder, attempt, leases, when_done)
-
-    def clear(self, attempt: Attempt) -> None:
-        assert not self._machine.runs[attempt.folder].has_started, "what ran is not cleared away"
-        del self._machine.runs[attempt.folder]
-
     def adopt(self, attempt: Attempt, when_done: Callable[[], None]) -> bool:
         run = self._machine.runs.get(attempt.folder)
         if run is None or not run.has_shim:
             return False
         run.watchers.append(when_done)
         return True
-
-    def heard(self, attempt: Attempt) -> Facts | None:
-        facts = self._machine.facts(attempt.folder)
-        return facts if facts.is_told else None
 
     def observe(self, attempt: Attempt) -> Facts:
         return self._machine.facts(attempt.folder)

@@ -1,15 +1,17 @@
 """From `dibs add` to the end of the job, with the real daemon that the first command starts."""
 
+import json
 import os
 import signal
 import stat
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from stories.outside import DIBS, World, wait_until
+from stories.outside import DIBS, World, open_store, wait_until
 from stories.terminal import Session
 
 
@@ -332,3 +334,24 @@ def test_the_daemons_log_is_followed_into_the_next_file(queue: World) -> None:
     log.write_text("a new file\n")
 
     wait_until(lambda: "a new file" in following.stdout, show=lambda: following.stdout)
+
+
+def test_adds_among_short_jobs_leave_no_job_that_is_shown_running_and_does_not_run(world: World) -> None:
+    world.environ |= {"DIBS_POOL": "0", "XDG_CONFIG_HOME": str(world.folder.parent / "config")}
+    added(world, "--", "true")
+    (world.folder / "list").write_text("true\n" * 300)
+
+    many = world.start("add", "--quiet", "-f", "list")
+    for _ in range(12):
+        added(world, "--", "true")
+    assert many.wait(60).status == 0
+    client = world.client()
+    wait_until(lambda: client.status()["counts"].get("succeeded") == 313, show=client.status)
+    assert world.dibs("daemon", "stop").status == 0
+
+    root = world.state / "queue"
+    lines = [json.loads(line)["k"] for line in (root / "journal.jsonl").read_text().splitlines()]
+    assert lines.count("start") == lines.count("end") == 313
+    with open_store(root) as store:
+        kinds = Counter(kind for (kind,) in store.execute("select kind from events"))
+    assert kinds["job.started"] == kinds["job.ended"] == 313

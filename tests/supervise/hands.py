@@ -45,17 +45,6 @@ class Hands:
         self.backend.submit(attempt, whole, leases, lambda: self._done.add(attempt.key), attached)
         return attempt
 
-    def start_behind(
-        self, first: Attempt, words: Sequence[str] | str, *, leases: Sequence[int] = ()
-    ) -> Attempt | None:
-        """Have it wait at the shim of the first; None where that has none any more."""
-        self._number += 1
-        attempt = an_attempt(self.root, self._number)
-        is_there = self.backend.submit_behind(
-            first, attempt, self.spec(words, attempt), leases, lambda: self._done.add(attempt.key)
-        )
-        return attempt if is_there else None
-
     def spec(self, words: Sequence[str] | str, attempt: Attempt) -> dict[str, Any]:
         environment = self.root / f"environment-{attempt.job}.json"
         environment.write_text(json.dumps(self.environment))

@@ -41,7 +41,6 @@ class LocalBackend:
         self._remove_reader = remove_reader
         self._retired: list[str] = []  # folders that may be used again
         self._told: dict[tuple[int, int], Facts] = {}  # what shims said at the end, until somebody asks
-        self._shims: dict[tuple[int, int], socket.socket] = {}  # who was given an attempt, until it is done
         self._watched: set[int] = set()  # FIFOs of adopted attempts
 
     def warm_up(self) -> None:
@@ -65,43 +64,9 @@ class LocalBackend:
             if "warm" in spec:
                 self._get_warm().hand_over(spec, self._control, fds, done, stdin=stdin, terminal=terminal)
             else:
-                self._shims[attempt.key] = self._launcher.hand_over(
-                    self._control, fds, done, stdin=stdin, terminal=terminal
-                )
+                self._launcher.hand_over(self._control, fds, done, stdin=stdin, terminal=terminal)
         finally:
             os.close(record)
-
-    def submit_behind(
-        self,
-        first: Attempt,
-        attempt: Attempt,
-        spec: dict[str, Any],
-        leases: Sequence[int],
-        when_done: Callable[[], None],
-    ) -> bool:
-        """Hand an attempt to the shim that runs the first, to be started as soon as that has ended well.
-
-        Where it does not end well, or not within a moment, the attempt is let go without having been started.
-        False, or an OSError, says that it was not handed over.
-        """
-        shim = self._shims.get(first.key)
-        if shim is None:
-            return False
-        record = self._prepare(attempt, spec)
-        try:
-            done = self._hear(attempt, when_done)
-            is_there = self._launcher.hand_behind(shim, self._control, [record, *leases], done)
-        finally:
-            os.close(record)
-        if is_there:
-            self._shims[attempt.key] = shim
-        else:
-            self.clear(attempt)
-        return is_there
-
-    def clear(self, attempt: Attempt) -> None:
-        """It was let go without having been started: away with the folder that was made for it."""
-        folder.remove_blank(attempt.folder)
 
     def adopt(self, attempt: Attempt, when_done: Callable[[], None]) -> bool:
         """Watch an attempt that another engine started; False when it cannot be watched (yet)."""
@@ -117,10 +82,6 @@ class LocalBackend:
         self._add_reader(fd, gone)
         self._watched.add(fd)
         return True
-
-    def heard(self, attempt: Attempt) -> Facts | None:
-        """What its shim said at the end, until somebody observes it; None where it has not said anything."""
-        return self._told.get(attempt.key)
 
     def observe(self, attempt: Attempt) -> Facts:
         """What became of an attempt: what its shim told us, or what stands in its folder."""
@@ -174,7 +135,6 @@ class LocalBackend:
         """Called by whoever hears from the attempt's shim at its end."""
 
         def done(content: bytes | None) -> None:
-            self._shims.pop(attempt.key, None)
             if content is not None and (found := records.decode(content)) is not None:
                 self._told[attempt.key] = Facts(is_locked=False, record=found, has_started=True, is_told=True)
             when_done()

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from dibs.engine.ahead import Ahead
 from dibs.engine.cards import Cards
 from dibs.engine.following import Following, kind_of
-from dibs.engine.hand import Hand, Key, Observer, Open
+from dibs.engine.hand import Hand, Observer, Open
 from dibs.engine.keeper import Keeper
 from dibs.engine.outlook import Outlook
 from dibs.engine.place import Place
@@ -25,7 +24,7 @@ _LOOK_AT_FREE = 1.0  # seconds between two looks at who else holds cards, where 
 
 
 class Beginning:
-    """Turns waiting jobs into attempts, inside a turn of the store; `step_in` before it."""
+    """Turns waiting jobs into attempts. Everything here happens inside a turn of the store."""
 
     def __init__(
         self,
@@ -36,18 +35,15 @@ class Beginning:
         keeper: Keeper,
         place: Place,
         outlook: Outlook,
-        ahead: Ahead,
         reach: Callable[[str], None],
     ) -> None:
         self.observer: Observer
-        self.looks_ahead = False  # a run's list does
         self._hand = hand
         self._store = store
         self._cards = cards
         self._keeper = keeper
         self._place = place
         self._outlook = outlook
-        self._ahead = ahead
         self._reach = reach
         self._following = Following(hand, cards)
         self._last_reason: tuple[JobId, Reason] | None = None
@@ -55,27 +51,6 @@ class Beginning:
     def forget_plan(self) -> None:
         """Make a plan before anything else starts."""
         self._following.forget()
-
-    def step_in(self, done: Sequence[Key], paused: Mapping[str, str], now: float, *, may_begin: bool) -> bool:
-        """Start those whose start was recorded ahead, now that these are done; False where a plan must be made.
-
-        Before the turn of the store that records it, and only if that turn would decide the same.
-        """
-        ahead = self._ahead
-        ahead.note_ends(done, now)
-        goes_on = may_begin and self._goes_on(paused, now)
-        if goes_on:
-            ahead.step_in(done, now)
-        self._following.inherit(ahead.stepped)
-        if goes_on and ahead.is_hurrying:
-            places = [ahead.stepped[key].attempt for key in done if key in ahead.stepped]
-            ahead.behind.fill([one for one in places if self._following.knows(one.key)], ahead.next)
-        return goes_on
-
-    def _goes_on(self, paused: Mapping[str, str], now: float) -> bool:
-        """Whether a plan made now would have those follow who were recorded ahead."""
-        last = self._ahead.next[-1].job if self._ahead.next else None
-        return last is not None and self._following.holds(paused, now) and self._following.comes_first(last, now)
 
     def begin(
         self,
@@ -90,7 +65,6 @@ class Beginning:
         if may_begin and self._go_on(left, paused, now, begun):
             return begun
         self._following.forget()
-        self._ahead.give_back()
         if not may_begin or not self._hand.waiting.count:
             return begun
         while True:
@@ -106,8 +80,6 @@ class Beginning:
             if not beaten and (not self._hand.waiting.count or _each_kind_waits(snapshot, plan)):
                 break
         self._following.keep(plan, snapshot, begun)
-        if left and self._ahead.is_hurrying:
-            self._record_ahead(self._following.next_ones(self._ahead.room(()), paused, now), now)
         # Whoever waits for another system does not stand in line for our cards.
         stuck = next((job for job in snapshot.waiting if job.id in plan.reasons and not job.request.on), None)
         if stuck is None:
@@ -124,43 +96,21 @@ class Beginning:
         begun: list[Open],
     ) -> bool:
         """Give the places of those that left to the next of their kind; False where a plan must be made."""
-        places = [one.attempt.claims for one in left if one.attempt.key not in self._ahead.stepped]
-        if self._ahead.next and (places or not self._goes_on(paused, now)):
-            return False  # they were kept from stepping in, or somebody goes before them
-        room = self._ahead.room(places) if self.looks_ahead else 0
-        first = self._following.followers(left, len(places), paused, now, more=max(room, 1))
-        if not first:
-            return False
-        for job, claims in zip(first, places, strict=False):
+        followers = self._following.followers(left, paused, now)
+        for job, claims in followers:
             one = self._take(job, claims, now)
             if one is None:
                 return False
             begun.append(one)
         self._following.go_on(begun)
-        self._record_ahead(first[len(places) :][: max(room, 0)], now)
-        return True
-
-    def _record_ahead(self, jobs: Sequence[Job], now: float) -> None:
-        self._ahead.next += [self._record(job, self._attempt(job, self._ahead.place, now)) for job in jobs]
+        return bool(followers)
 
     def _take(self, job: Job, claims: tuple[Claim, ...], now: float) -> Open | None:
         """Lease the cards and record the intent; None when somebody else was faster."""
         if job.request.on:
             return self._take_away(job, job.attempts + 1, now)
-        attempt = self._attempt(job, claims, now)
-        if busy := self._keeper.take(job, attempt):
-            self._cards.taken_by_others(claims, busy)
-            return None
-        self._reach("after-lease")
-        one = self._record(job, attempt)
-        self._hand.enter(one)
-        self._cards.book(attempt, job)
-        self.observer.started(one.job, attempt)
-        return one
-
-    def _attempt(self, job: Job, claims: tuple[Claim, ...], now: float) -> Attempt:
         number = job.attempts + 1
-        return Attempt(
+        attempt = Attempt(
             job=job.id,
             number=number,
             claims=claims,
@@ -168,13 +118,18 @@ class Beginning:
             opened_at=now,
             folder=self._place.attempt_folder(job.id, number),
         )
-
-    def _record(self, job: Job, attempt: Attempt) -> Open:
-        """From now on it may have been started, and does not wait any more."""
+        if busy := self._keeper.take(job, attempt):
+            self._cards.taken_by_others(claims, busy)
+            return None
+        self._reach("after-lease")
         self._store.open_attempt(attempt)
         self._hand.waiting.remove(job)
-        running = changed(job, state=State.RUNNING, attempts=attempt.number, tries=job.tries + 1)
-        return Open(running, attempt, is_ours=True)
+        running = changed(job, state=State.RUNNING, attempts=number, tries=job.tries + 1)
+        one = Open(running, attempt, is_ours=True)
+        self._hand.enter(one)
+        self._cards.book(attempt, job)
+        self.observer.started(running, attempt)
+        return one
 
     def _take_away(self, job: Job, number: int, now: float) -> Open:
         """Record that it is handed to another system. The cards are that one's to give."""

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from dibs.backends.local import LocalBackend
-from dibs.engine.ahead import Ahead
 from dibs.engine.beginning import Beginning
 from dibs.engine.cards import Cards
 from dibs.engine.hand import Hand, Key, Nobody, Observer, Open
@@ -100,18 +99,8 @@ class Engine:
             results=results,
             reach=reach,
         )
-        self._ahead = Ahead(
-            hand=self.hand,
-            store=store,
-            backend=backend,
-            cards=cards,
-            keeper=self._keeper,
-            launching=self.launching,
-            reach=reach,
-        )
         self._telling = Telling(
             hand=self.hand,
-            ahead=self._ahead,
             launching=self.launching,
             backend=backend,
             results=results,
@@ -125,7 +114,6 @@ class Engine:
             keeper=self._keeper,
             place=place,
             outlook=self.outlook,
-            ahead=self._ahead,
             reach=reach,
         )
         self._undoing = Undoing(
@@ -133,7 +121,6 @@ class Engine:
             store=store,
             cards=cards,
             keeper=self._keeper,
-            ahead=self._ahead,
             forget_plan=self._beginning.forget_plan,
             clock=clock,
         )
@@ -157,10 +144,6 @@ class Engine:
         self._observer = observer
         self._settling.observer = self._beginning.observer = self._undoing.observer = observer
 
-    def look_ahead(self) -> None:
-        """Record who comes next in a place before it is free. For a run's list: nobody else changes who waits."""
-        self._beginning.looks_ahead = True
-
     def reach_out(self, make: "Callable[[Settling], Away]") -> None:
         """Let jobs run with other systems, too."""
         self.away = self.outlook.away = self._undoing.away = make(self._settling)
@@ -174,11 +157,11 @@ class Engine:
 
     @property
     def running(self) -> int:
-        return len(self.hand.open) - len(self._ahead.stepped) + len(self.hand.away)
+        return len(self.hand.open) + len(self.hand.away)
 
     @property
     def waiting(self) -> int:
-        return self.hand.waiting.count + len(self._ahead.next) + len(self._ahead.behind)
+        return self.hand.waiting.count
 
     @property
     def machine(self) -> Machine:
@@ -188,7 +171,7 @@ class Engine:
     def is_idle(self) -> bool:
         """Nothing runs, and nothing will without a new job."""
         hand = self.hand
-        is_quiet = not hand.open and not hand.away and not hand.done and not self._ahead.behind
+        is_quiet = not hand.open and not hand.away and not hand.done
         return is_quiet and (self.is_draining or not self.waiting)
 
     @property
@@ -250,7 +233,7 @@ class Engine:
         self.away.come_back(one)
 
     def drain(self) -> None:
-        """Start nothing more; what runs goes on, with what short jobs have behind them."""
+        """Start nothing more; what runs goes on."""
         self.is_draining = True
         self._keeper.stop_waiting()
         self.hand.timers.pop("others", None)
@@ -258,7 +241,7 @@ class Engine:
 
     def tell_all(self, word: str) -> None:
         """Send `stop`, `kill` or `signal N` to everything that runs."""
-        self.tell([*self.hand.everywhere, *self._ahead.behind.keys], word)
+        self.tell(self.hand.everywhere, word)
 
     def tell(self, attempts: Iterable[Key], word: str) -> None:
         """Send a word to some of what runs; whoever cannot hear it yet is told again."""
@@ -293,20 +276,13 @@ class Engine:
     # -- the loop --------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Settle what ended, start what can start. One transaction, then the acts, then the news.
-
-        What is recorded already may start before that; and where short jobs follow each other, the rest may wait
-        until some more of them have ended.
-        """
+        """Settle what ended, start what can start. One transaction, then the acts, then the news."""
         now = self.clock()
         self._mind_the_clock(now)
         if self._undoing.must_reload:
             self._undoing.reload()
         self._ring(now)
         done, self.hand.done = list(dict.fromkeys(self.hand.done)), []
-        if self._step_in(done, now) and self._ahead.can_wait(done, now):
-            return
-        done = self._ahead.ended
         before = self._undoing.keep()
         try:
             with self.store.turn():
@@ -316,7 +292,6 @@ class Engine:
                 begun = self._beginning.begin(left, self.paused, now, may_begin=self._may_begin)
                 self._packing.lower()
                 self._keeper.let_go_of_spares()
-                self._keeper.sign()
                 self._observer.before_commit()
         except (StoreUnusable, OSError) as error:
             self._undoing.go_back_to(before, done, now, error)
@@ -324,7 +299,6 @@ class Engine:
             self._undoing.go_back_to(before, done, now, None)
             raise
         else:
-            self._ahead.are_recorded()
             if begun:
                 self._reach("after-intent")
             self.launching.launch([one for one in begun if not one.attempt.backend], now)
@@ -363,12 +337,10 @@ class Engine:
 
     def _tell(self, now: float) -> None:
         """Say what must be said to attempts, and again to those whose shim is not there yet to hear it."""
-        not_yet = self._ahead.behind.keys
         self._words = {
             key: word
             for key, word in self._words.items()
-            if key in not_yet
-            or (key in self.hand.open and not self._backend.tell(self.hand.open[key].attempt, word))
+            if key in self.hand.open and not self._backend.tell(self.hand.open[key].attempt, word)
         }
         if self._words:
             self.hand.timers["words"] = now + LOOK_AT_STARTING
@@ -398,16 +370,6 @@ class Engine:
                 self._tell(now)
             elif name == "away" and self.away is not None:
                 self.away.ring(now)
-
-    def _step_in(self, done: Sequence[Key], now: float) -> bool:
-        """Start whose start is on disk already, in the places of these; False where a plan must be made."""
-        try:
-            # Whoever counts failures wants to be asked before each start.
-            self._ahead.may_hurry = self.most_failures == sys.maxsize
-            return self._beginning.step_in(done, self.paused, now, may_begin=self._may_begin)
-        except Exception:  # a bug: what ended must not be forgotten over it
-            self.hand.done += done
-            raise
 
     def _settle(self, done: Sequence[Key], now: float) -> list[Open]:
         """Record what became of these attempts; return those that have left their places."""

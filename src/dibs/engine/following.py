@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from dibs.engine.cards import Cards
 from dibs.engine.hand import Hand, Key, Open
+from dibs.model.claims import Claim
 from dibs.model.jobs import Job
 from dibs.policy.schedule import kind_of
 from dibs.policy.snapshot import Plan, Snapshot
@@ -50,16 +51,6 @@ class Following:
     def go_on(self, begun: Sequence[Open]) -> None:
         self._begun.update(one.attempt.key for one in begun)
 
-    def inherit(self, stepped: Mapping[Key, Open]) -> None:
-        """Let those who took somebody's place stand for them."""
-        for key, one in stepped.items():
-            if key in self._begun:
-                self._begun.add(one.attempt.key)
-
-    def knows(self, key: Key) -> bool:
-        """Whether the place of this attempt was given in these surroundings, by a plan or by inheritance."""
-        return key in self._begun
-
     def holds(self, paused: Mapping[str, str], now: float) -> bool:
         """Whether a plan made now would find the same as the last one."""
         return (
@@ -70,39 +61,21 @@ class Following:
         )
 
     def followers(
-        self, left: Sequence[Open], places: int, paused: Mapping[str, str], now: float, *, more: int
-    ) -> list[Job]:
-        """Who comes after those that have left in this turn; nobody where a plan must tell.
-
-        First those who get one of their places, then up to so many more, but at least one.
-        """
+        self, left: Sequence[Open], paused: Mapping[str, str], now: float
+    ) -> list[tuple[Job, tuple[Claim, ...]]]:
+        """Who takes the places of those that have left in this turn; nobody where a plan must tell."""
         keys = {one.attempt.key for one in left}
         # What was given in other surroundings may be no place any more: its card was drained, or has other slots.
         are_ours = keys <= self._begun
         self._begun -= keys
         if not left or not are_ours or not self.holds(paused, now) or not self._are_alike(one.job for one in left):
             return []
-        first = self._hand.waiting.first(lambda _: places + more, now)
+        first = self._hand.waiting.first(lambda _: len(left) + 1, now)
         # Somebody must be left over: only then is the machine full again.
-        if len(first) <= places or not self._are_alike(first):
+        if len(first) <= len(left) or not self._are_alike(first):
             return []
         self._hand.timers.setdefault("plan", self._at + _HOLDS)
-        return first
-
-    def next_ones(self, most: int, paused: Mapping[str, str], now: float) -> list[Job]:
-        """Up to so many who will follow, wherever a place becomes free; nobody where a plan must tell."""
-        if most < 1 or not self.holds(paused, now) or not self._begun.issuperset(self._hand.open):
-            return []
-        first = self._hand.waiting.first(lambda _: most, now)
-        if not self._are_alike(first):
-            return []
-        self._hand.timers.setdefault("plan", self._at + _HOLDS)
-        return first[:most]
-
-    def comes_first(self, job: Job, now: float) -> bool:
-        """Whether nobody who waits is more urgent or of another kind."""
-        first = self._hand.waiting.first(lambda _: 1, now)
-        return self._are_alike((job, *first)) and all(job.order < other.order for other in first)
+        return [(job, one.attempt.claims) for job, one in zip(first, left, strict=False)]
 
     def _are_alike(self, jobs: Iterable[Job]) -> bool:
         return all(kind_of(job.request) == self._kind for job in jobs)

@@ -20,7 +20,6 @@ class Keeper:
         self._leases = leases
         self._kept: dict[tuple[int, int], tuple[tuple[Claim, ...], Lease]] = {}  # our copies, by attempt
         self._spare: list[tuple[tuple[Claim, ...], Lease]] = []  # of attempts that ended in this turn
-        self._unsigned: dict[tuple[int, int], tuple[Job, Attempt]] = {}  # whose leases still name another
         self._wished_since: float | None = None
 
     def take(self, job: Job, attempt: Attempt) -> Busy | None:
@@ -53,33 +52,8 @@ class Keeper:
         if kept is not None:
             self._spare.append(kept)
 
-    def may_follow(self, attempt: Attempt) -> bool:
-        """Whether nobody else has waited for the cards that a job of ours would pass on to this one."""
-        try:
-            return not self._leases.are_awaited(attempt.claims, since=self._wished_since or attempt.opened_at)
-        except LeaseRefused:
-            return False
-
-    def pass_down(self, attempt: Attempt, job: Job, follower: Attempt) -> None:
-        """The follower has taken the place of this attempt, locks and all. What others read of it comes later."""
-        if kept := self._kept.pop(attempt.key, None):
-            self._kept[follower.key] = kept
-            self._unsigned.pop(attempt.key, None)
-            self._unsigned[follower.key] = (job, follower)
-
-    def sign(self) -> None:
-        """Let others see whose leases they are that were passed down, where that has not passed yet."""
-        for key, (job, attempt) in list(self._unsigned.items()):
-            with suppress(
-                LeaseRefused
-            ):  # it runs there, whatever others can read of it; the next turn tries again
-                if kept := self._kept.get(key):
-                    self._leases.inscribe(kept[1], attempt.claims, job=job.label, folder=attempt.folder)
-                del self._unsigned[key]
-
     def is_held_by(self, attempt: Attempt) -> bool:
         """Whether something of an attempt still has its GPU, though its shim is gone."""
-        self.sign()  # we are going to look for its name
         if kept := self._kept.pop(attempt.key, None):
             kept[1].close()  # our own copy must not look like its command's hold
         try:

@@ -12,7 +12,7 @@ from dibs.engine.place import Place
 from dibs.engine.ports import Ports
 from dibs.engine.results import Results
 from dibs.model.events import Started, Trouble
-from dibs.model.jobs import Attempt, JobId
+from dibs.model.jobs import JobId
 
 
 class Launching:
@@ -56,28 +56,6 @@ class Launching:
                     self._hand.let_go(other.attempt.key)
                 raise
 
-    def launch_behind(self, first: Attempt, one: Open) -> bool:
-        """Hand it to the shim that still runs the first; False where it must be launched in its turn."""
-        job, attempt = one.job, one.attempt
-        if self._results.writes_more or job.request.checkpoint is not None or job.request.warm:
-            return False  # something is to be made ready for it, and it may never start there
-        try:
-            is_there = self._backend.submit_behind(
-                first,
-                attempt,
-                self._spec(one, *self._results.streams(job, attempt.folder)),
-                self._keeper.descriptors(first),
-                lambda: self._hand.let_go(attempt.key),
-            )
-        except OSError:
-            return False  # what is in the way is told then
-        self._reach("after-behind")
-        return is_there
-
-    def started(self, one: Open) -> Started:
-        """What is told of one that runs."""
-        return Started(one.job, one.attempt, *self._results.streams(one.job, one.attempt.folder))
-
     def _launch(self, one: Open, now: float) -> None:
         job, attempt = one.job, one.attempt
         try:
@@ -98,7 +76,7 @@ class Launching:
             self._hand.trouble(f"cannot start job {job.label}: {error}", now)
             self._hand.let_go(attempt.key)
         else:
-            self._hand.events.append(self.started(one))
+            self._hand.events.append(Started(job, attempt, stdout, stderr))
 
     def _spec(self, one: Open, stdout: str, stderr: str) -> dict[str, Any]:
         job, attempt = one.job, one.attempt

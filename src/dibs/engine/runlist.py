@@ -15,7 +15,6 @@ class RunList:
         self._engine = engine
         self._store = engine.store
         self._store.be_a_list()
-        engine.look_ahead()
 
     def capture(self, environment: dict[str, str]) -> str:
         """Keep an environment for the jobs submitted under the returned key."""

@@ -1,9 +1,7 @@
 """What became of an attempt: found out from its folder, its lock and its leases, and recorded."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from dibs.backends.local import LocalBackend
 from dibs.engine.cards import Cards
@@ -80,9 +78,7 @@ class Settling:
             is_locked=facts.is_locked,
             has_record=record is not None,
             has_started=facts.has_started,
-            lease_is_held=not (facts.is_told or facts.is_locked)
-            and self._keeper.is_held_by(attempt)
-            and not self._went_on(one, record),
+            lease_is_held=not (facts.is_told or facts.is_locked) and self._keeper.is_held_by(attempt),
             same_boot=attempt.boot_id == self._boot_id,
         )
         if verdict is Verdict.RUNNING:
@@ -93,22 +89,6 @@ class Settling:
             self.queue_again(one, now)
         else:
             self._judge(one, LOST if record is None else outcome_of(record), now)
-
-    def _went_on(self, one: Open, record: dict[str, Any] | None) -> bool:
-        """Whether its shim runs another attempt by now, in the same place: then nothing of this one is left.
-
-        An engine that was killed in between could not write down whose lease it is now.
-        """
-        if record is None:
-            return False
-        for other in self._hand.open.values():
-            if other is one or other.attempt.claims != one.attempt.claims or self._backend.heard(other.attempt):
-                continue
-            with suppress(OSError):  # a folder that cannot be read says nothing
-                seen = self._backend.observe(other.attempt)
-                if seen.is_locked and seen.record and seen.record.get("shim") == record.get("shim"):
-                    return True
-        return False
 
     def _adopt(self, one: Open, now: float) -> None:
         """It runs under a shim that another engine started, or that has not yet said so: watch it."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 from dibs.backends.local import LocalBackend
-from dibs.engine.ahead import Ahead
 from dibs.engine.hand import Hand
 from dibs.engine.launching import Launching
 from dibs.engine.results import Results
@@ -18,7 +17,6 @@ class Telling:
         self,
         *,
         hand: Hand,
-        ahead: Ahead,
         launching: Launching,
         backend: LocalBackend,
         results: Results,
@@ -26,7 +24,6 @@ class Telling:
         close_series: Callable[[Attempt], bool],
     ) -> None:
         self._hand = hand
-        self._ahead = ahead
         self._launching = launching
         self._backend = backend
         self._results = results
@@ -34,13 +31,10 @@ class Telling:
         self._close_series = close_series
 
     def tell(self) -> None:
-        events: list[Event] = []
-        for event in self._hand.events:
-            events.append(event)
+        events, self._hand.events = self._hand.events, []
+        for event in events:
             if isinstance(event, Ended):
                 self._launching.detach(event.job.id)
-                events += self._ahead.news_after(event.attempt.key)
-        self._hand.events = []
         if self._results.writes_more:
             events += [trouble for event in events for trouble in self._show_result(event)]
         if events:

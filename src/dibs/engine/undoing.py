@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dibs.engine.ahead import Ahead
 from dibs.engine.cards import Cards
 from dibs.engine.hand import Hand, Key, Observer, Open
 from dibs.engine.keeper import Keeper
@@ -24,7 +23,6 @@ class Before:
 
     open: dict[Key, Open]
     away: dict[Key, Open]
-    ahead: list[Open]
     events: list[Event]
     false_starts: dict[JobId, tuple[int, float]]
     failures: int
@@ -43,7 +41,6 @@ class Undoing:
         store: Store,
         cards: Cards,
         keeper: Keeper,
-        ahead: Ahead,
         forget_plan: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
@@ -54,7 +51,6 @@ class Undoing:
         self._store = store
         self._cards = cards
         self._keeper = keeper
-        self._ahead = ahead
         self._forget_plan = forget_plan
         self._clock = clock
 
@@ -63,7 +59,6 @@ class Undoing:
         return Before(
             dict(hand.open),
             dict(hand.away),
-            self._ahead.next.copy(),
             hand.events.copy(),
             hand.false_starts.copy(),
             hand.failures,
@@ -85,7 +80,6 @@ class Undoing:
         for one in before.open.values():
             self._cards.book(one.attempt, one.job)
         hand.away = before.away
-        self._ahead.next = before.ahead
         hand.done += done
         hand.unclear.difference_update(done)
         hand.events, hand.false_starts, hand.failures = before.events, before.false_starts, before.failures

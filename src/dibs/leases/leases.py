@@ -109,32 +109,22 @@ class Leases:
 
         Its locks were never free in between, so nobody's claim has to be looked at.
         """
-        if self.are_awaited(claims, since=since):
-            return False
-        self.inscribe(lease, claims, job=job, folder=folder)
-        return True
-
-    def are_awaited(self, claims: Sequence[Claim], *, since: float) -> bool:
-        """Whether somebody has waited for one of these cards since before `since`; true where nobody can look."""
         files = self._listing.files()
         for claim in claims:
             if not self._renewed_wishes(files, claim.gpu):
                 continue
             guards = self._guards.hold([claim.gpu])
             if isinstance(guards, str):
-                return True
+                return False
             try:
                 if any(wish.since < since for wish in self._others_wishes(files, claim.gpu)):
-                    return True
+                    return False
             finally:
                 close_all(guards)
-        return False
-
-    def inscribe(self, lease: Lease, claims: Sequence[Claim], *, job: str, folder: str) -> None:
-        """Let others see which job of ours a lease belongs to now."""
         now = time.time()
         for fd, claim in zip(lease.fds, claims, strict=True):
             write(self._folder, fd, self._record(claim, job=job, folder=folder, since=now))
+        return True
 
     def lower(self, claims: Sequence[Claim], *, folder: str) -> bool:
         """Write down that the attempt in this folder holds less than it took; False where a guard is kept from us.

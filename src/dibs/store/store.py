@@ -270,21 +270,19 @@ class Store:
         """Record how an attempt ended, and whether its job is over or queued again."""
         values = (outcome.exit_code, outcome.signal, outcome.cause, text_value(outcome.message), outcome.seconds)
         self._db.execute(
-            "update attempts set opened_at = ?, ended_at = ?, exit_code = ?, signal = ?, cause = ?, message = ?,"
+            "update attempts set ended_at = ?, exit_code = ?, signal = ?, cause = ?, message = ?,"
             " seconds = ?, usage = ? where job = ? and number = ?",
-            (attempt.opened_at, now, *values, encode_usage(usage), attempt.job, attempt.number),
+            (now, *values, encode_usage(usage), attempt.job, attempt.number),
         )
         state = outcome.state if retry_at is None else State.QUEUED
         self._db.execute(
-            "update jobs set state = ?, tries = tries - ?, not_before = ?, started_at = coalesce(?, started_at),"
-            " ended_at = ?, exit_code = ?, signal = ?, cause = ?, message = ?, seconds = ? where id = ?",
+            "update jobs set state = ?, tries = tries - ?, not_before = ?, ended_at = ?,"
+            " exit_code = ?, signal = ?, cause = ?, message = ?, seconds = ? where id = ?",
             (
                 state,
                 # It ended because we asked it to, or because of its neighbours: that try does not count.
                 outcome.checkpointed or outcome.tried_alone,
                 retry_at,
-                # What was recorded ahead began a little later than it was said to.
-                None if attempt.backend else attempt.opened_at,
                 now if retry_at is None else None,
                 *values,
                 attempt.job,

@@ -106,15 +106,6 @@ def reuse(old: str, folder: str, spec: dict[str, Any]) -> int | None:
     return fd
 
 
-def remove_blank(folder: str) -> None:
-    """Remove what `prepare` made for an attempt that never ran."""
-    with contextlib.suppress(OSError):
-        for name in _NAMES:  # a folder that was used before has empty logs
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{folder}/{name}")
-        os.rmdir(folder)
-
-
 def read_record(folder: str) -> dict[str, Any] | None:
     """What stands in the record now; None where nothing whole does. The lock is not touched.
 

@@ -10,8 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dibs.supervise.channel import TURNED_AWAY
-
 _START = "import sys; sys.path.append(sys.argv[2]); from dibs.supervise.zygote import main; main(int(sys.argv[1]))"
 
 # Waits for a descriptor to become readable; the same shape as asyncio's add_reader and remove_reader.
@@ -30,8 +28,7 @@ class Launcher:
         self._zygote: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._idle: list[socket.socket] = []
-        # Who is told: of the one that runs there, then of those that wait behind it, in order.
-        self._busy: dict[socket.socket, list[WhenDone]] = {}
+        self._busy: dict[socket.socket, WhenDone] = {}
 
     def warm_up(self) -> None:
         """Start the zygote now, so that the first job does not wait for it."""
@@ -47,8 +44,8 @@ class Launcher:
         stdin: bool = False,
         terminal: bool = False,
         note: str = "",
-    ) -> socket.socket:
-        """Give an attempt's locked descriptors to a shim, and tell which; the caller closes its copies afterwards.
+    ) -> None:
+        """Give an attempt's locked descriptors to a shim; the caller closes its copies afterwards.
 
         `control` is the folder for the shims' FIFOs. `when_done` is called when the shim has let the attempt go. A
         note goes into the job's log.
@@ -64,23 +61,8 @@ class Launcher:
             except OSError:
                 self._idle.append(shim)
                 raise
-            self._busy[shim] = [when_done]
-            return shim
-
-    def hand_behind(self, shim: socket.socket, control: str, fds: Sequence[int], when_done: WhenDone) -> bool:
-        """Give an attempt to a shim that still has another, to be run right after it if that ends well.
-
-        False where it has none by now. If it takes longer than a moment, or does not end well, the shim lets go of
-        the attempt without having run it.
-        """
-        if shim not in self._busy:
-            return False
-        try:
-            socket.send_fds(shim, [shim_message(control, stdin=False, terminal=False, is_behind=True)], list(fds))
-        except OSError:
-            return False  # it was killed, and `_heard` will tell; or the kernel passes no more now
-        self._busy[shim].append(when_done)
-        return True
+            self._busy[shim] = when_done
+            return
 
     def close(self) -> None:
         """Let everybody go: shims end after their attempt, the zygote after its last shim."""
@@ -111,24 +93,15 @@ class Launcher:
     def _heard(self, shim: socket.socket) -> None:
         try:
             answer = shim.recv(4096)
-        except ConnectionResetError:
-            return  # killed while somebody waited there: its last words come after this, and then the end
         except OSError:
             answer = b""
-        told = self._busy.pop(shim, [])
-        if not answer:
+        if answer:
+            self._idle.append(shim)
+        else:
             self._forget(shim)
             if shim in self._idle:
                 self._idle.remove(shim)
-        elif answer == TURNED_AWAY:
-            self._busy[shim] = told[:1] + told[2:]
-            told = told[1:2]
-        elif told[1:]:
-            self._busy[shim] = told[1:]
-            told = told[:1]
-        else:
-            self._idle.append(shim)
-        for when_done in told:
+        if when_done := self._busy.pop(shim, None):
             when_done(answer or None)
 
     def _forget(self, shim: socket.socket) -> None:
@@ -164,11 +137,7 @@ class Launcher:
 
 
 @lru_cache(maxsize=8)
-def shim_message(control: str, stdin: bool, terminal: bool, note: str = "", *, is_behind: bool = False) -> bytes:
+def shim_message(control: str, stdin: bool, terminal: bool, note: str = "") -> bytes:
     """What goes with the descriptors: the same for nearly every attempt."""
-    wishes: dict[str, Any] = {"control": control, "stdin": stdin, "terminal": terminal}
-    if note:
-        wishes["note"] = note
-    if is_behind:
-        wishes["behind"] = True
-    return json.dumps(wishes).encode()
+    wishes = {"control": control, "stdin": stdin, "terminal": terminal}
+    return json.dumps({**wishes, "note": note} if note else wishes).encode()

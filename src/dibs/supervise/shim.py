@@ -15,6 +15,7 @@ import ctypes
 import json
 import os
 import select
+import socket
 import time
 import traceback
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from errno import EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC
 from typing import Any
 
 from dibs.supervise import records, tree
-from dibs.supervise.channel import NOT_RUN, Channel
+from dibs.supervise.channel import MOST_DESCRIPTORS, NOT_RUN, receive, wishes_in
 from dibs.supervise.diagnosis import KernelKills, diagnose
 from dibs.supervise.logs import BoundedLogs, Log, open_log
 from dibs.supervise.starting import Environment, Handed, note, start, start_error
@@ -52,13 +53,12 @@ class Shim:
 
     def __init__(
         self,
-        channel: Channel | None = None,
+        channel: socket.socket | None = None,
         *,
         given: dict[str, str] | None = None,
         forget: tuple[str, ...] = (),
     ) -> None:
         self._channel = channel
-        self._went_well = False  # the last one
         self._given = given or {}
         self._forget = forget
         self._control = -1
@@ -71,24 +71,23 @@ class Shim:
     def serve(self) -> None:
         """A message is `{"control", "stdin", "terminal"}` with the descriptors in the order of `Handed`.
 
-        There may be a `note` in it, for the job's log. What comes `behind` another is run only if that one ended
-        well. The answer is the record as it stands at the end, sent when nothing of the attempt is left.
+        There may be a `note` in it, for the job's log. The answer is the record as it stands at the end, sent when
+        nothing of the attempt is left.
         """
         assert self._channel is not None
         os.setsid()
         _adopt_orphans()
-        while handed := self._channel.next():
-            wanted, fds = handed
-            if wanted.get("behind") and not self._went_well:
-                self._channel.refuse(fds)
-                continue
-            answer = self._serve_one(wanted, fds)
+        while True:
+            message, fds = receive(self._channel, MOST_DESCRIPTORS)
+            if not message:
+                break
             record, *others = fds
+            answer = self._serve_one(wishes_in(message), fds)
             # Closing, never LOCK_UN, which would free the locks of others too.
             for fd in others:
                 os.close(fd)
             try:
-                self._channel.answer(answer)
+                self._channel.send(answer)
             except OSError:
                 # The engine is gone. It would have synced the outcome into its store before anybody heard of it;
                 # now this record is all there is until a new one comes.
@@ -113,7 +112,6 @@ class Shim:
         `control` is the folder for a FIFO of our own, where nobody told us what to listen to. A remark goes into
         the job's log.
         """
-        self._went_well = False
         try:
             if self._control < 0:
                 self._open_control(control)
@@ -197,7 +195,7 @@ class Shim:
             record |= {"state": "running", "pid": pid}
             if logs and spec.get("log_limit"):
                 bounded = BoundedLogs(logs, spec["log_limit"])
-            ended, stopping = _wait(record, spec, handed, self._control, clock, bounded, self._channel)
+            ended, stopping = _wait(record, spec, handed, self._control, clock, bounded)
             record |= ended
             if record["code"] != 0 and not record["by"]:
                 record |= self._diagnosis(record, logs, kernel_kills, boottime() - clock, stopping.sent)
@@ -209,7 +207,6 @@ class Shim:
         tree.end_children()
         if bounded is not None:
             bounded.cut()
-        self._went_well = record.get("code") == 0 and not record["by"]
         return written
 
     def _start(self, spec: dict[str, Any], handed: Handed, logs: list[Log]) -> int:
@@ -254,11 +251,10 @@ def _wait(
     control: int,
     clock: float,
     bounded: BoundedLogs | None,
-    channel: Channel | None,
 ) -> tuple[dict[str, Any], Stopping]:
     """Wait for the command, obey the control FIFO and the time limit; return how it ended.
 
-    If that takes longer than a moment, the record, which says that it runs, is written; nobody waits behind it.
+    The record, which says that it runs, is written if that takes longer than a moment.
     """
     pid: int = record["pid"]
     poll = select.poll()
@@ -291,15 +287,10 @@ def _wait(
             is_told = True
             with contextlib.suppress(OSError):  # it runs: a copy-on-write disk that is full must not end it
                 os.pwrite(handed.record, records.encode(record), 0)
-            if channel is not None:
-                poll.register(channel, select.POLLIN)
         _reap_orphans(pid)
         for fd, events in ready:
             if fd == control:
                 stopping.obey(os.read(fd, 4096))
-            elif channel is not None and fd == channel.fileno():
-                if not channel.turn_away():
-                    poll.unregister(fd)
             elif handed.terminal and fd == handed.terminal[2]:
                 poll.unregister(fd)
                 poll.register(handed.terminal[0], select.POLLIN)

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 
-from dibs.supervise.channel import Channel, receive
+from dibs.supervise.channel import receive
 from dibs.supervise.shim import Shim
 
 
@@ -48,7 +48,7 @@ def _fork(message: bytes, fds: list[int], channel: socket.socket) -> None:
                 from dibs.supervise.warm.birth import become_warm  # few want it, and every shim would carry it
 
                 become_warm(*fds)
-            Shim(Channel(socket.socket(fileno=fds[0]))).serve()
+            Shim(socket.socket(fileno=fds[0])).serve()
         finally:
             os._exit(0)
     for fd in fds:

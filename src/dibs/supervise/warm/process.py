@@ -21,7 +21,7 @@ import traceback
 from typing import Any
 
 from dibs.supervise import tree
-from dibs.supervise.channel import Channel, receive
+from dibs.supervise.channel import receive
 from dibs.supervise.logs import Log
 from dibs.supervise.shim import Shim
 from dibs.supervise.starting import Handed, start
@@ -205,7 +205,7 @@ class _Warm:
         born = None
         try:
             channel.send(b"+")
-            _Shim(Channel(channel)).serve()
+            _Shim(channel).serve()
         except _Forked as forked:
             born = forked.born
         finally:
