@@ -289,7 +289,8 @@ def test_every_setting_is_in_the_reference() -> None:
 
 
 def test_every_key_of_a_job_and_every_address_is_in_the_page_of_the_api() -> None:
-    from dibs.daemon import models, objects
+    from dibs.daemon.schemas import requests as models
+    from dibs.daemon.schemas import responses as objects
 
     page = (DOCS / "api.md").read_text()
     routes = "".join(path.read_text() for path in (ROOT / "src" / "dibs" / "daemon").glob("*.py"))
@@ -303,7 +304,7 @@ def test_every_key_of_a_job_and_every_address_is_in_the_page_of_the_api() -> Non
 
 
 def test_every_reason_and_error_code_is_documented() -> None:
-    from dibs.daemon.answers import _SAID, _STATUS
+    from dibs.daemon.http.errors import _SAID, _STATUS
 
     sources = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     reference, page = (DOCS / "reference.md").read_text(), (DOCS / "api.md").read_text()

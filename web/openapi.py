@@ -5,7 +5,7 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 from dibs.daemon.app import description
-from dibs.daemon.metrics import Tally
+from dibs.daemon.routes.metrics import Tally
 
 TARGET = Path(__file__).parent / "openapi.json"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dibs.client import requests
 from dibs.client.requests import NOTHING, difference
-from dibs.daemon.requests import requests_of
+from dibs.daemon.schemas.parsing import requests_of
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
 
 TEXT = st.sampled_from(["", "a", "é \udcff", "x'y\"z"])

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dibs.daemon.server import Address, Server
+from dibs.daemon.http.server import Address, Server
 from stories.outside import PATIENCE
 
 

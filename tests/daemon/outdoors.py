@@ -12,12 +12,12 @@ from typing import Any
 
 from daemon.house import House
 from daemon.listening import Reply, said
-from dibs.daemon.answers import Stamp
-from dibs.daemon.door_guard import Dressed, Guard, is_our_host
-from dibs.daemon.door_keys import Keys, Right
-from dibs.daemon.door_page import Page
-from dibs.daemon.door_server import DoorServer
-from dibs.daemon.gate import Gate
+from dibs.daemon.http.errors import Stamp
+from dibs.daemon.http.limits import Gate
+from dibs.daemon.web.guard import Dressed, Guard, is_our_host
+from dibs.daemon.web.page_files import Page
+from dibs.daemon.web.server import DoorServer
+from dibs.daemon.web.tokens import Keys, Right
 from stories.outside import PATIENCE
 
 

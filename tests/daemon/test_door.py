@@ -15,7 +15,7 @@ import pytest
 from daemon.house import House
 from daemon.outdoors import Street, a_free_port, open_page
 from dibs import __version__
-from dibs.daemon.door_peer import peer_uid
+from dibs.daemon.web.peer import peer_uid
 from stories.outside import NOBODY, World, needs_root, wait_until
 
 pytestmark = pytest.mark.usefixtures("at_the_door")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.daemon.door_keys import CODE_LIFE, Keys, Right
+from dibs.daemon.web.tokens import CODE_LIFE, Keys, Right
 from dibs.errors import NotAllowed
 
 

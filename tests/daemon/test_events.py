@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 from daemon.house import House, Stream
 from daemon.listening import connect, said
-from dibs.daemon.events import _Stream
-from dibs.daemon.news import News
+from dibs.daemon.event_feed import News
+from dibs.daemon.routes.events import _Stream
 from dibs.store.store import Store
 from stories.outside import wait_until
 

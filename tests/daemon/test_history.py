@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 
 from daemon.house import House
-from dibs.daemon.history import LONGEST, STEP, History
+from dibs.daemon.gpu_history import LONGEST, STEP, History
 from dibs.model.gpus import CardState, Gpu, GpuReading, Reading
 from stories.outside import World, wait_until
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.house import House
-from dibs.daemon import logindex
-from dibs.daemon.lines import _lines
-from dibs.daemon.logindex import Cut, LogFile, LogIndex
-from dibs.daemon.logsearch import Wanted, search
-from dibs.daemon.logtext import LONGEST, fold, take, text_of
+from dibs.daemon.logs import index as logindex
+from dibs.daemon.logs.index import Cut, LogFile, LogIndex
+from dibs.daemon.logs.search import Wanted, search
+from dibs.daemon.logs.text import LONGEST, fold, take, text_of
+from dibs.daemon.routes.lines import _lines
 from stories.outside import wait_until
 
 LATER = 1e12
@@ -67,7 +67,7 @@ def test_lines_are_those_of_the_file(tmp_path_factory, content: bytes, block, ma
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logindex, "BLOCK", block)
         patch.setattr(logindex, "_MOST_MARKS", marks)
-        patch.setattr("dibs.daemon.logtext._CHUNK", block)
+        patch.setattr("dibs.daemon.logs.text._CHUNK", block)
         patch.setattr(LogFile.blocks, "__defaults__", (block,))
         found = _lines(LogIndex(), str(path), first, count)
         last = _lines(LogIndex(), str(path), -max(1, count), 0)
@@ -100,14 +100,14 @@ def test_what_is_known_grows_with_the_file_and_is_forgotten_when_it_shrinks(tmp_
 
 
 def test_the_last_lines_of_a_large_file_are_there_before_all_are_counted(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("dibs.daemon.lines._COUNTING", 0.0)
+    monkeypatch.setattr("dibs.daemon.routes.lines._COUNTING", 0.0)
     path = tmp_path / "stdout"
     path.write_bytes(b"".join(b"%d\n" % number for number in range(100_000)))
     index = LogIndex()
 
     early = _lines(index, str(path), -2, 0)
     middle = _lines(index, str(path), 50_000, 2)
-    monkeypatch.setattr("dibs.daemon.lines._COUNTING", LATER)
+    monkeypatch.setattr("dibs.daemon.routes.lines._COUNTING", LATER)
     late = _lines(index, str(path), -2, 0)
 
     assert (early["lines"], early["first"], early["total"]) == (["99998", "99999"], None, None)

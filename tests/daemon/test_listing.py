@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from daemon.house import House
-from dibs.daemon import views
-from dibs.daemon.views import Views
+from dibs.daemon import job_views as views
+from dibs.daemon.job_views import Views
 from dibs.model.jobs import Outcome
 from dibs.store.listing import Filter
 from dibs.store.store import Store

@@ -1,6 +1,6 @@
 """What the log route knows about a file whose middle was given back to the disk."""
 
-from dibs.daemon import log
+from dibs.daemon.routes import logs as log
 
 
 def test_what_was_cut_out_of_the_middle_is_named(tmp_path):

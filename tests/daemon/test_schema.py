@@ -18,7 +18,7 @@ from urllib3.connectionpool import HTTPConnectionPool
 from daemon.house import House
 from daemon.listening import connect
 from dibs.daemon.app import description
-from dibs.daemon.metrics import Tally
+from dibs.daemon.routes.metrics import Tally
 
 # Made-up commands must not run, nor the daemon end or listen elsewhere; a stream has no end to be looked at.
 NOT_CALLED = "^/v1/(unpause|stop|events|web.*)$"

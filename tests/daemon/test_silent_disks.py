@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 from dibs.backends.protocol import AttemptRef, Submission
-from dibs.daemon import aside, cleaning, lines, log, pruning, shim_records
-from dibs.daemon.shim_records import ShimRecords
+from dibs.daemon import attempt_records as shim_records
+from dibs.daemon import cleaning
+from dibs.daemon import worker_thread as aside
+from dibs.daemon.attempt_records import ShimRecords
+from dibs.daemon.logs import pruning
+from dibs.daemon.routes import lines
+from dibs.daemon.routes import logs as log
 from dibs.engine.away.contact import wanted_by
 from dibs.engine.away.round import Errand, run_errand
 from dibs.engine.browse import BrowsableFolders

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from daemon.house import House
-from dibs.daemon import timeline
-from dibs.daemon.timeline import _Gathered
+from dibs.daemon.routes import timeline
+from dibs.daemon.routes.timeline import _Gathered
 from dibs.model.jobs import Cause, Outcome
 from dibs.store.spans import Span
 from dibs.store.store import Store

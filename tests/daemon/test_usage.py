@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from daemon.house import House, Stream
-from dibs.daemon import objects
+from dibs.daemon.schemas import responses as objects
 from stories.outside import World, wait_until
 
 G = 1024**3

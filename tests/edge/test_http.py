@@ -18,11 +18,11 @@ from fastapi.responses import StreamingResponse
 
 from daemon.listening import Reply, ask, call, connect, listening, said
 from dibs import __version__, paths
-from dibs.daemon import protocol
-from dibs.daemon.answers import Answer, Stamp, answer_errors
-from dibs.daemon.gate import BODY, BODY_OF_JOBS, Gate
-from dibs.daemon.protocol import Protocol
-from dibs.daemon.server import Address, most_connections
+from dibs.daemon.http import protocol
+from dibs.daemon.http.errors import Answer, Stamp, answer_errors
+from dibs.daemon.http.limits import BODY, BODY_OF_JOBS, Gate
+from dibs.daemon.http.protocol import Protocol
+from dibs.daemon.http.server import Address, most_connections
 from stories.outside import NOBODY, PATIENCE, needs_root, wait_until
 
 GET = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n"
@@ -303,8 +303,8 @@ def test_a_thousand_idle_connections_keep_nobody_waiting(tmp_path):
         "from pathlib import Path\n"
         "from edge.test_http import an_app\n"
         "from daemon.listening import listening\n"
-        "from dibs.daemon.answers import Stamp\n"
-        "from dibs.daemon.gate import Gate\n"
+        "from dibs.daemon.http.errors import Stamp\n"
+        "from dibs.daemon.http.limits import Gate\n"
         "with listening(Stamp(Gate(an_app())), Path(sys.argv[1])):\n"
         "    print('up', flush=True); sys.stdin.read()\n"
     )

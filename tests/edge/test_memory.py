@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dibs.daemon import quiet
-from dibs.daemon.quiet import give_back_when_quiet
+from dibs.daemon import memory as quiet
+from dibs.daemon.memory import give_back_when_quiet
 from dibs.store.store import Store
 from stories.outside import World, wait_until
 
@@ -20,10 +20,10 @@ DESCRIBE = """
 import json, sys
 from unittest.mock import MagicMock
 if sys.argv[1:]:
-    from dibs.daemon.lean import load_fastapi
+    from dibs.daemon.fastapi_loader import load_fastapi
     load_fastapi()
 from dibs.daemon.app import description, make_app
-from dibs.daemon.metrics import Tally
+from dibs.daemon.routes.metrics import Tally
 from fastapi.openapi.models import OAuth2
 app = make_app(MagicMock(), Tally())
 models = sum(len(getattr(route, "response_fields", ())) for route in app.routes)

@@ -17,8 +17,10 @@ import pytest
 from daemon.house import House
 from daemon.listening import Reply, call, said
 from daemon.outdoors import Street, open_page, standing
-from dibs.daemon import door_guard, door_server, protocol
-from dibs.daemon.door_keys import Keys, Right
+from dibs.daemon.http import protocol
+from dibs.daemon.web import guard as door_guard
+from dibs.daemon.web import server as door_server
+from dibs.daemon.web.tokens import Keys, Right
 from edge.test_http import an_app, rss
 from stories.outside import World, wait_until
 

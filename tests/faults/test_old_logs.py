@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daemon.house import House
-from dibs.daemon.pruning import prune, was_removed
+from dibs.daemon.logs.pruning import prune, was_removed
 from dibs.errors import BadInput
 from dibs.model.jobs import JobId, State
 from dibs.settings import load_settings

@@ -7,23 +7,23 @@ from fastapi import FastAPI, Response
 from starlette.types import ASGIApp
 
 from dibs import __version__
-from dibs.daemon.acts import acts_routes
-from dibs.daemon.answers import JSON, Stamp, answer_errors, described_routes, encode
-from dibs.daemon.desk import Desk
-from dibs.daemon.door_routes import door_routes
-from dibs.daemon.events import events_routes
-from dibs.daemon.gate import Gate
-from dibs.daemon.gpus import gpus_routes
-from dibs.daemon.history import history_routes
-from dibs.daemon.jobs import jobs_routes
-from dibs.daemon.lines import lines_routes
-from dibs.daemon.log import log_routes
-from dibs.daemon.metrics import Tally, metrics_routes
-from dibs.daemon.nodes import nodes_routes
-from dibs.daemon.status import status_routes
-from dibs.daemon.sweeps import sweeps_routes
-from dibs.daemon.timeline import timeline_routes
-from dibs.daemon.usage import usage_routes
+from dibs.daemon.app_state import Desk
+from dibs.daemon.gpu_history import history_routes
+from dibs.daemon.http.errors import JSON, Stamp, answer_errors, described_routes, encode
+from dibs.daemon.http.limits import Gate
+from dibs.daemon.routes.actions import acts_routes
+from dibs.daemon.routes.events import events_routes
+from dibs.daemon.routes.gpus import gpus_routes
+from dibs.daemon.routes.jobs import jobs_routes
+from dibs.daemon.routes.lines import lines_routes
+from dibs.daemon.routes.logs import log_routes
+from dibs.daemon.routes.metrics import Tally, metrics_routes
+from dibs.daemon.routes.nodes import nodes_routes
+from dibs.daemon.routes.status import status_routes
+from dibs.daemon.routes.sweeps import sweeps_routes
+from dibs.daemon.routes.timeline import timeline_routes
+from dibs.daemon.routes.usage import usage_routes
+from dibs.daemon.routes.web import door_routes
 
 
 def make_app(desk: Desk, tally: Tally) -> FastAPI:

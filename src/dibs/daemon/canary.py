@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import IO
 
-from dibs.daemon.logfile import log
+from dibs.daemon.daemon_log import log
 from dibs.engine.engine import Engine
 from dibs.engine.health import Health, Result
 from dibs.errors import DibsError

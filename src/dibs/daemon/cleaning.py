@@ -6,9 +6,9 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from dibs.daemon.aside import answers, aside
-from dibs.daemon.desk import Desk
-from dibs.daemon.logfile import log
+from dibs.daemon.app_state import Desk
+from dibs.daemon.daemon_log import log
+from dibs.daemon.worker_thread import answers, aside
 from dibs.engine.away.round import remove
 from dibs.engine.place import Place
 from dibs.model.jobs import Attempt, Job, State

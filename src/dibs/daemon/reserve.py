@@ -5,7 +5,7 @@ import ctypes
 import gc
 import mmap
 
-from dibs.daemon.logfile import log
+from dibs.daemon.daemon_log import log
 
 _SIZE = 16 * 1024**2  # bytes; asked for and never touched, so that they cost nothing
 _PAUSE = 5.0  # seconds until it may be taken again

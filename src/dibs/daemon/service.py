@@ -13,20 +13,20 @@ from typing import Any
 from dibs import __version__, paths
 from dibs.build import BuiltQueue, build_queue
 from dibs.daemon.app import guarded, make_app
+from dibs.daemon.app_state import Desk
 from dibs.daemon.canary import Canaries
 from dibs.daemon.cleaning import clean_up, empty_trash
-from dibs.daemon.desk import Desk
-from dibs.daemon.door import Door
-from dibs.daemon.history import History
+from dibs.daemon.daemon_log import log, open_log
+from dibs.daemon.event_feed import News
+from dibs.daemon.gpu_history import History
+from dibs.daemon.http.server import SHORT_OF, Address, Server, most_connections
+from dibs.daemon.job_views import Views
 from dibs.daemon.lock import take_lock
-from dibs.daemon.logfile import log, open_log
-from dibs.daemon.metrics import Tally
-from dibs.daemon.news import News
-from dibs.daemon.pruning import prune
-from dibs.daemon.quiet import give_back_when_quiet, trim
+from dibs.daemon.logs.pruning import prune
+from dibs.daemon.memory import give_back_when_quiet, trim
 from dibs.daemon.reserve import reserve
-from dibs.daemon.server import SHORT_OF, Address, Server, most_connections
-from dibs.daemon.views import Views
+from dibs.daemon.routes.metrics import Tally
+from dibs.daemon.web.listener import Door
 from dibs.engine.driver import Driver
 from dibs.errors import DibsError
 from dibs.leases.who import user_name
