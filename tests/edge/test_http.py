@@ -18,11 +18,10 @@ from fastapi.responses import StreamingResponse
 
 from daemon.listening import Reply, ask, call, connect, listening, said
 from dibs import __version__, paths
-from dibs.daemon.http import protocol
-from dibs.daemon.http.errors import Answer, Stamp, answer_errors
-from dibs.daemon.http.limits import BODY, BODY_OF_JOBS, Gate
-from dibs.daemon.http.protocol import Protocol
-from dibs.daemon.http.server import Address, most_connections
+from dibs.daemon.http import server
+from dibs.daemon.http.errors import JsonResponse, VersionHeader, handle_errors
+from dibs.daemon.http.limits import BODY, BODY_OF_JOBS, RequestLimits
+from dibs.daemon.http.server import UnixSocket, most_connections
 from stories.outside import NOBODY, PATIENCE, needs_root, wait_until
 
 GET = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n"
@@ -33,15 +32,15 @@ def an_app() -> FastAPI:
 
     @app.get("/v1/status")
     async def status() -> Response:
-        return Answer({"ok": True})
+        return JsonResponse({"ok": True})
 
     @app.post("/v1/jobs")
     async def jobs(request: Request) -> Response:
-        return Answer({"bytes": len(await request.body())})
+        return JsonResponse({"bytes": len(await request.body())})
 
     @app.post("/v1/pause")
     async def pause(request: Request) -> Response:
-        return Answer({"bytes": len(await request.body())})
+        return JsonResponse({"bytes": len(await request.body())})
 
     @app.get("/v1/bug")
     async def bug() -> Response:
@@ -56,13 +55,13 @@ def an_app() -> FastAPI:
 
         return StreamingResponse(flood())
 
-    answer_errors(app)
+    handle_errors(app)
     return app
 
 
 @pytest.fixture
 def door(tmp_path: Path) -> Iterator[str]:
-    with listening(Stamp(Gate(an_app(), deadline=0.5)), tmp_path / "d" / "socket") as path:
+    with listening(VersionHeader(RequestLimits(an_app(), deadline=0.5)), tmp_path / "d" / "socket") as path:
         yield path
 
 
@@ -235,7 +234,7 @@ def test_a_body_that_is_announced_too_large_is_refused_before_it_is_sent(door):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(protocol, "_HEADER_DEADLINE", 0.3)
+    monkeypatch.setattr(server, "_HEADER_DEADLINE", 0.3)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -276,7 +275,7 @@ def test_a_connection_that_says_nothing_is_closed(door):
 
 
 def test_a_reader_who_does_not_read_is_dropped(door, monkeypatch):
-    monkeypatch.setattr(protocol, "_STALL", 0.3)
+    monkeypatch.setattr(server, "_STALL", 0.3)
     before = rss()
     with connect(door) as connection:
         connection.sendall(b"GET /v1/endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -303,9 +302,9 @@ def test_a_thousand_idle_connections_keep_nobody_waiting(tmp_path):
         "from pathlib import Path\n"
         "from edge.test_http import an_app\n"
         "from daemon.listening import listening\n"
-        "from dibs.daemon.http.errors import Stamp\n"
-        "from dibs.daemon.http.limits import Gate\n"
-        "with listening(Stamp(Gate(an_app())), Path(sys.argv[1])):\n"
+        "from dibs.daemon.http.errors import VersionHeader\n"
+        "from dibs.daemon.http.limits import RequestLimits\n"
+        "with listening(VersionHeader(RequestLimits(an_app())), Path(sys.argv[1])):\n"
         "    print('up', flush=True); sys.stdin.read()\n"
     )
     tests = str(Path(__file__).parent.parent)
@@ -333,7 +332,7 @@ def test_a_thousand_idle_connections_keep_nobody_waiting(tmp_path):
         process.stdout.close()
 
     assert slowest < 10
-    assert open_files < Protocol.most_connections + 50
+    assert open_files < most_connections() + 50
 
 
 def test_where_descriptors_are_few_connections_are_fewer(monkeypatch):
@@ -344,8 +343,8 @@ def test_where_descriptors_are_few_connections_are_fewer(monkeypatch):
 
 
 def test_when_everybody_is_being_served_one_more_is_told_so(tmp_path, monkeypatch):
-    with listening(Stamp(Gate(an_app())), tmp_path / "d" / "socket") as path:
-        monkeypatch.setattr(Protocol, "most_connections", 2)
+    with listening(VersionHeader(RequestLimits(an_app())), tmp_path / "d" / "socket") as path:
+        monkeypatch.setattr(server, "most_connections", lambda: 2)
         busy = [connect(path) for _ in range(2)]
         for connection in busy:
             connection.sendall(b"GET /v1/endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -408,7 +407,7 @@ def test_another_user_is_turned_away_even_where_the_socket_is_open(door):
 
 def test_the_socket_is_ours_alone_however_long_its_path_is(tmp_path):
     place = tmp_path / ("a long folder with a 'name' é " * 6) / "socket"
-    with listening(Stamp(Gate(an_app())), place) as path:
+    with listening(VersionHeader(RequestLimits(an_app())), place) as path:
         reply = call(path, "GET", "/v1/status")
         modes = stat.S_IMODE(os.stat(place.parent).st_mode), stat.S_IMODE(os.stat(place).st_mode)
 
@@ -423,7 +422,7 @@ def test_a_folder_that_others_may_look_into_is_refused_and_left_as_it_is(tmp_pat
     folder.chmod(0o777)
 
     with pytest.raises(paths.FolderRefused, match="cannot listen"):
-        Address(str(folder / "socket"))
+        UnixSocket(str(folder / "socket"))
 
     assert stat.S_IMODE(folder.stat().st_mode) == 0o777
 
@@ -436,7 +435,7 @@ def test_what_is_no_socket_is_not_removed(tmp_path, kind):
     victim.write_text("dear")
     place = folder / "socket"
     {"file": place.touch, "folder": place.mkdir, "link": lambda: place.symlink_to(victim)}[kind]()
-    address = Address(str(place))
+    address = UnixSocket(str(place))
 
     with pytest.raises(paths.FolderRefused, match="in the way"):
         address.bind()
@@ -453,14 +452,14 @@ def test_a_socket_that_nobody_listens_at_is_replaced(tmp_path):
     old.bind(str(folder / "socket"))
     old.close()
 
-    with listening(Stamp(Gate(an_app())), folder / "socket") as path:
+    with listening(VersionHeader(RequestLimits(an_app())), folder / "socket") as path:
         reply = call(path, "GET", "/v1/status")
 
     assert reply.status == 200
 
 
 def test_a_socket_that_somebody_listens_at_is_not_taken_over(door):
-    address = Address(door)
+    address = UnixSocket(door)
 
     with pytest.raises(paths.FolderRefused, match="another state folder"):
         address.bind()
@@ -471,7 +470,7 @@ def test_a_socket_that_somebody_listens_at_is_not_taken_over(door):
 
 def test_the_server_ends_at_once_though_somebody_has_not_finished(tmp_path):
     began = 0.0
-    with listening(Stamp(Gate(an_app())), tmp_path / "d" / "socket") as path:
+    with listening(VersionHeader(RequestLimits(an_app())), tmp_path / "d" / "socket") as path:
         half = connect(path)
         half.sendall(GET)
         idle = connect(path)
@@ -485,4 +484,4 @@ def test_the_server_ends_at_once_though_somebody_has_not_finished(tmp_path):
 
 
 def test_json_survives_text_that_is_no_utf8():
-    assert json.loads(Answer({"path": "a\udcff"}).body) == {"path": "a\udcff"}
+    assert json.loads(JsonResponse({"path": "a\udcff"}).body) == {"path": "a\udcff"}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dibs.daemon import memory as quiet
-from dibs.daemon.memory import give_back_when_quiet
+from dibs.daemon import memory
+from dibs.daemon.memory import return_memory_when_quiet
 from dibs.store.store import Store
 from stories.outside import World, wait_until
 
@@ -20,14 +20,13 @@ DESCRIBE = """
 import json, sys
 from unittest.mock import MagicMock
 if sys.argv[1:]:
-    from dibs.daemon.fastapi_loader import load_fastapi
+    from dibs.daemon.memory import load_fastapi
     load_fastapi()
 from dibs.daemon.app import description, make_app
-from dibs.daemon.routes.metrics import Tally
 from fastapi.openapi.models import OAuth2
-app = make_app(MagicMock(), Tally())
+app = make_app(MagicMock())
 models = sum(len(getattr(route, "response_fields", ())) for route in app.routes)
-print(json.dumps([OAuth2.__pydantic_complete__, models, description(MagicMock(), Tally())]))
+print(json.dumps([OAuth2.__pydantic_complete__, models, description(MagicMock())]))
 """
 
 
@@ -51,11 +50,11 @@ def store(tmp_path: Path) -> Iterator[Watched]:
 def _given_back(store: Watched, monkeypatch: pytest.MonkeyPatch, *counts: int) -> int:
     """How often something was given back, where these numbers of things had happened at each look."""
     looks = iter(counts)
-    monkeypatch.setattr(quiet, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(memory, "_CHECK_EVERY", 0.0)
 
     async def look() -> None:
         with suppress(StopIteration, RuntimeError):
-            await give_back_when_quiet(store, lambda: next(looks))
+            await return_memory_when_quiet(store, lambda: next(looks))
 
     asyncio.run(look())
     return store.times

@@ -1,4 +1,4 @@
-"""daemon.log: one line for each thing worth telling, and never more than two megabytes."""
+"""daemon.log: one line for each notable event, at most two megabytes with its older file."""
 
 import logging
 import os
@@ -13,8 +13,10 @@ log = logging.getLogger("dibs.daemon")
 
 
 def open_log(path: str, *, also_on_stderr: bool) -> None:
-    """Write what is worth telling to this file from now on. Tracebacks of bugs come with it."""
-    handlers: list[logging.Handler] = [_File(path, maxBytes=_LARGEST, backupCount=1, encoding="utf-8", delay=True)]
+    """Write log messages to this file from now on, with the tracebacks of bugs."""
+    handlers: list[logging.Handler] = [
+        _PrivateFile(path, maxBytes=_LARGEST, backupCount=1, encoding="utf-8", delay=True)
+    ]
     if also_on_stderr:
         handlers.append(logging.StreamHandler(sys.stderr))
     form = logging.Formatter(_FORMAT, "%Y-%m-%dT%H:%M:%SZ")
@@ -27,13 +29,13 @@ def open_log(path: str, *, also_on_stderr: bool) -> None:
         root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("dibs").setLevel(logging.INFO)
-    # A bad request is the caller's affair: it got its answer.
+    # A bad request has been answered; it does not belong in this log.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     logging.raiseExceptions = False  # a full disk must not fill stderr with complaints about it
 
 
-class _File(RotatingFileHandler):
-    """Text that is no UTF-8 is escaped, and nobody else may read the file."""
+class _PrivateFile(RotatingFileHandler):
+    """Escapes text that is not UTF-8, and makes the file unreadable for other users."""
 
     def _open(self):  # type: ignore[no-untyped-def]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW

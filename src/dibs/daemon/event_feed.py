@@ -1,4 +1,4 @@
-"""Who wants to hear what happens: event streams, and callers that wait for jobs to end."""
+"""Wakes event streams, and requests that wait for jobs to end."""
 
 import asyncio
 from collections.abc import Iterable
@@ -11,29 +11,29 @@ from dibs.store.store import Store
 _AT_ONCE = 500  # events read in one go
 
 
-class News:
-    """Tells them that there is something new. What it is they read from the store: nobody can fall behind.
+class EventFeed:
+    """Wakes its readers when something was recorded. They read the events from the store, each at its own pace.
 
-    Nothing is read while nobody listens.
+    Nothing is read from the store while there are no readers.
     """
 
     def __init__(self, store: Store) -> None:
         self.is_closed = False
         self._store = store
-        self._read_until = 0  # as far as the waiters know
-        self._batches: dict[int, list[EventRow]] = {}  # streams that stand at the same place share one read
+        self._read_until = 0  # the last event that the waiting requests know of
+        self._batches: dict[int, list[EventRow]] = {}  # streams that wait for the same event share one read
         self._sleepers: list[asyncio.Future[None]] = []
         self._waiters: list[_Waiter] = []
 
-    def came(self) -> None:
-        """Something was recorded."""
+    def wake(self) -> None:
+        """Wake all readers: something was recorded."""
         self._batches.clear()
         sleepers, self._sleepers = self._sleepers, []
         for sleeper in sleepers:
             if not sleeper.done():
                 sleeper.set_result(None)
         if self._waiters:
-            self._tell_waiters()
+            self._check_waiters()
 
     def since(self, number: int) -> list[EventRow]:
         """The next events after this one."""
@@ -41,8 +41,8 @@ class News:
             self._batches[number] = self._store.events.since(number, _AT_ONCE)
         return self._batches[number]
 
-    async def something(self, seconds: float) -> None:
-        """Come back when there may be something new, or when the time has passed."""
+    async def wait(self, seconds: float) -> None:
+        """Wait until there may be new events, or until the time has passed."""
         if self.is_closed:
             return
         sleeper = asyncio.get_running_loop().create_future()
@@ -55,8 +55,8 @@ class News:
             if sleeper in self._sleepers:
                 self._sleepers.remove(sleeper)
 
-    async def until_over(self, jobs: Iterable[JobId], seconds: float) -> None:
-        """Come back when these jobs are over, or when the time has passed."""
+    async def wait_for_jobs(self, jobs: Iterable[JobId], seconds: float) -> None:
+        """Wait until these jobs are over, or until the time has passed."""
         left = self._not_over(jobs)
         if not left or self.is_closed:
             return
@@ -72,14 +72,14 @@ class News:
             self._waiters.remove(waiter)
 
     def close(self) -> None:
-        """We are leaving: nobody waits any more."""
+        """End every wait: the daemon ends."""
         self.is_closed = True
-        self.came()
+        self.wake()
         for waiter in self._waiters:
             waiter.end()
 
-    def _tell_waiters(self) -> None:
-        """Look only at jobs to which something happened."""
+    def _check_waiters(self) -> None:
+        """End the waits whose jobs are over. Only jobs that have new events are looked up."""
         touched: set[JobId] = set()
         while rows := self._store.events.since(self._read_until, _AT_ONCE):
             self._read_until = rows[-1].id

@@ -1,23 +1,18 @@
-"""What the cards did in the last hour, for the lines on the page. It is kept in memory only, and never grows."""
+"""Load, memory, power and temperature of the GPUs in the last hour, in a fixed amount of memory."""
 
 import math
-import time
 from array import array
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Response
-
-from dibs.daemon.http.errors import Answer, StrictRoute, errors
-from dibs.daemon.schemas.gpus import GpuHistory
 from dibs.daemon.schemas.serializers import moment
 from dibs.model.gpus import CardState, GpuReading, Reading
 
 LONGEST = 3600  # seconds
 STEP = 6  # seconds; readings within one of these become one point
 _POINTS = LONGEST // STEP
-_MOST_CARDS = 256
-_STANDS_FOR = 40  # seconds; a quiet daemon looks every half minute, and what it saw stands until it looks again
+_MOST_GPUS = 256
+_HOLDS_FOR = 40  # seconds that a reading holds; an idle daemon reads the GPUs every half minute
 _UNKNOWN = math.nan
 _QUANTITIES: dict[str, Callable[[GpuReading], float | None]] = {
     "load_percent": lambda seen: seen.load,
@@ -25,37 +20,26 @@ _QUANTITIES: dict[str, Callable[[GpuReading], float | None]] = {
     "power_watts": lambda seen: seen.power,
     "temperature_celsius": lambda seen: seen.temperature,
 }
-_MEANS = ("load_percent", "power_watts")  # of the others the most
+_MEANS = ("load_percent", "power_watts")  # the others keep the maximum
 _WHOLE = ("memory_used_bytes",)
 
 
-def history_routes(history: "History") -> APIRouter:
-    routes = APIRouter(route_class=StrictRoute)
-
-    @routes.get("/v1/gpus/history", responses={200: {"model": GpuHistory}, **errors(503)})
-    async def past(seconds: Annotated[int, Query(ge=STEP, le=LONGEST)] = 600) -> Response:
-        """What every card did lately, in steps of a few seconds."""
-        return Answer(history.last(seconds, time.time()))
-
-    return routes
-
-
-class History:
-    """One ring of points for each card."""
+class GpuHistoryBuffer:
+    """One ring of points for each GPU."""
 
     def __init__(self) -> None:
-        self._cards: dict[str, _Ring] = {}
+        self._gpus: dict[str, _Ring] = {}
 
-    def heard(self, reading: Reading) -> None:
-        """Keep what a look at the cards has shown."""
+    def add(self, reading: Reading) -> None:
+        """Keep a reading of the GPUs."""
         step = int(reading.at.timestamp() // STEP)
         for seen in reading.gpus:
             if seen.state is not CardState.OK:
-                continue  # what it shows was seen before
-            ring = self._cards.get(seen.gpu.key)
-            if ring is None or step < ring.newest - _STANDS_FOR // STEP:  # or the clock was set back
+                continue  # its values are old
+            ring = self._gpus.get(seen.gpu.key)
+            if ring is None or step < ring.newest - _HOLDS_FOR // STEP:  # or the clock was set back
                 self._make_room(step)
-                ring = self._cards[seen.gpu.key] = _Ring(step)
+                ring = self._gpus[seen.gpu.key] = _Ring(step)
             ring.add(step, seen)
 
     def last(self, seconds: int, now: float) -> dict[str, Any]:
@@ -67,25 +51,25 @@ class History:
             "step_seconds": STEP,
             "gpus": [
                 {"key": key, **ring.columns(first, end)}
-                for key, ring in self._cards.items()
-                if ring.newest >= first - _STANDS_FOR // STEP
+                for key, ring in self._gpus.items()
+                if ring.newest >= first - _HOLDS_FOR // STEP
             ],
         }
 
     def _make_room(self, step: int) -> None:
-        """Forget cards that were not seen for an hour; where there are very many, the one not seen for longest."""
-        for key in [key for key, ring in self._cards.items() if ring.newest <= step - _POINTS]:
-            del self._cards[key]
-        if len(self._cards) >= _MOST_CARDS:
-            del self._cards[min(self._cards, key=lambda key: self._cards[key].newest)]
+        """Forget GPUs that had no reading for an hour; if there are very many, the one with the oldest reading."""
+        for key in [key for key, ring in self._gpus.items() if ring.newest <= step - _POINTS]:
+            del self._gpus[key]
+        if len(self._gpus) >= _MOST_GPUS:
+            del self._gpus[min(self._gpus, key=lambda key: self._gpus[key].newest)]
 
 
 class _Ring:
-    """The points of one card. A point's place is its step modulo the ring's length."""
+    """The points of one GPU. The index of a point is its step modulo the length of the ring."""
 
     def __init__(self, step: int) -> None:
         self.newest = step
-        self._looks = 0  # that the newest point was made of
+        self._readings = 0  # in the newest point
         self._values = {name: array("d", [_UNKNOWN]) * _POINTS for name in _QUANTITIES}
 
     def add(self, step: int, seen: GpuReading) -> None:
@@ -93,9 +77,9 @@ class _Ring:
             for passed in range(max(self.newest + 1, step - _POINTS + 1), step + 1):
                 for values in self._values.values():
                     values[passed % _POINTS] = _UNKNOWN
-            self.newest, self._looks = step, 0
+            self.newest, self._readings = step, 0
         place = self.newest % _POINTS
-        self._looks += 1
+        self._readings += 1
         for name, read in _QUANTITIES.items():
             value, values = read(seen), self._values[name]
             if value is None:
@@ -104,7 +88,7 @@ class _Ring:
             if math.isnan(before):
                 values[place] = value
             elif name in _MEANS:
-                values[place] = before + (value - before) / self._looks
+                values[place] = before + (value - before) / self._readings
             else:
                 values[place] = max(before, value)
 
@@ -114,11 +98,11 @@ class _Ring:
     def _column(self, name: str, first: int, end: int) -> list[float | None]:
         values, column = self._values[name], []
         last, seen_at = _UNKNOWN, first
-        for step in range(max(first - _STANDS_FOR // STEP, self.newest - _POINTS + 1), end + 1):
+        for step in range(max(first - _HOLDS_FOR // STEP, self.newest - _POINTS + 1), end + 1):
             value = values[step % _POINTS] if step <= self.newest else _UNKNOWN
             if not math.isnan(value):
                 last, seen_at = value, step
-            elif (step - seen_at) * STEP > _STANDS_FOR:
+            elif (step - seen_at) * STEP > _HOLDS_FOR:
                 last = _UNKNOWN
             if step >= first:
                 column.append(_shown(name, last))

@@ -6,7 +6,7 @@ import time
 
 from dibs.errors import DibsError
 
-_PATIENCE = 0.5  # seconds; who only looks whether a daemon is there holds the lock for a moment
+_WAIT = 0.5  # seconds; a client that checks for a daemon holds the lock for a moment
 
 
 class DaemonRuns(DibsError):
@@ -18,7 +18,7 @@ class DaemonRuns(DibsError):
 def take_lock(queue: str) -> int:
     """Hold the queue's lock for as long as this process lives. No child inherits it."""
     lock = os.open(f"{queue}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + _WAIT
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Answers: JSON that survives text which is no UTF-8, and one shape for every error."""
+"""JSON responses, strict JSON bodies, and one shape for every error."""
 
 import contextlib
 import json
@@ -10,15 +10,15 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dibs import __version__
-from dibs.daemon.reserve import reserve
+from dibs.daemon.memory import reserve
 from dibs.daemon.schemas.responses import ErrorBody
 from dibs.errors import BadInput, DibsError
 
 JSON = "application/json"
-VERSION = "Dibs-Version"
+VERSION_HEADER = "Dibs-Version"
 
 _STATUS = {
     "bad-input": 400,
@@ -36,16 +36,25 @@ _STATUS = {
     "too-many-streams": 503,
     "stopping": 503,
 }
-_SAID = {
+# The code, message and remedy of a status, where an error has none of its own.
+_DEFAULTS = {
     400: ("bad-input", "cannot understand the request", "see /openapi.json"),
-    401: ("not-signed-in", "this needs a token, and there is none or an old one", "type `dibs web` in a terminal"),
-    403: ("not-allowed", "this queue belongs to somebody else", "every user has a queue of their own"),
+    401: (
+        "not-signed-in",
+        "this needs a token, and it is missing or out of date",
+        "type `dibs web` in a terminal",
+    ),
+    403: ("not-allowed", "this queue belongs to another user", "every user has a queue of their own"),
     404: ("not-found", "there is nothing at this address", "see /openapi.json"),
     405: ("wrong-method", "this address does not take that method", "see /openapi.json"),
     408: ("too-slow", "the request did not arrive in time", "send it in one piece"),
     410: ("log-gone", "the output was removed to make room", "the setting keep_logs says how much is kept"),
     413: ("too-large", "the request is too large", "send fewer jobs at once"),
-    421: ("wrong-host", "this is not the host that you meant", "the host of this machine's dibs is localhost"),
+    421: (
+        "wrong-host",
+        "the Host header does not name this server",
+        "the host of this machine's dibs is localhost",
+    ),
     431: ("headers-too-large", "the request's headers are too large", "send at most 16 KiB of them"),
     500: ("bug", "dibs has met a bug and goes on", "daemon.log has the traceback: please report it"),
     503: ("too-busy", "there are too many connections", "try again in a moment"),
@@ -56,8 +65,8 @@ SHORT_OF_MEMORY = (
 )
 
 
-class Answer(Response):
-    """JSON in ASCII: a path that is no UTF-8 travels as escaped surrogates."""
+class JsonResponse(Response):
+    """JSON in ASCII: a path that is not UTF-8 is sent as escaped surrogates."""
 
     media_type = JSON
 
@@ -69,65 +78,69 @@ def encode(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def problem(status: int, message: str = "", remedy: str = "", code: str = "") -> dict[str, Any]:
-    """The body of an error; what is left out is what that status usually means."""
-    usual = _SAID.get(status, ("error", HTTPStatus(status).phrase, ""))
-    body = {"code": code or usual[0], "message": message or usual[1]}
-    return {"error": {**body, "remedy": remedy if message else usual[2]}}
+def error_body(status: int, message: str = "", remedy: str = "", code: str = "") -> dict[str, Any]:
+    """The body of an error. What is left out is filled in with the defaults of its status."""
+    default = _DEFAULTS.get(status, ("error", HTTPStatus(status).phrase, ""))
+    body = {"code": code or default[0], "message": message or default[1]}
+    return {"error": {**body, "remedy": remedy if message else default[2]}}
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The errors of a route, for the description of the API."""
-    told = {400, 403, 421, 431, 500, *statuses}
-    return {status: {"model": ErrorBody, "description": _SAID.get(status, ("", "Conflict"))[1]} for status in told}
+    listed = {400, 403, 421, 431, 500, *statuses}
+    return {
+        status: {"model": ErrorBody, "description": _DEFAULTS.get(status, ("", "Conflict"))[1]}
+        for status in listed
+    }
 
 
-def answer_errors(app: FastAPI) -> None:
-    """Whatever goes wrong, the caller gets the same shape."""
-    app.add_exception_handler(DibsError, _on_error)
-    app.add_exception_handler(RequestValidationError, _on_bad_request)
-    app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(MemoryError, _on_shortage)
+def handle_errors(app: FastAPI) -> None:
+    """Answer every error in the same shape."""
+    app.add_exception_handler(DibsError, _on_dibs_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(MemoryError, _on_memory_error)
     app.add_exception_handler(Exception, _on_bug)
 
 
-async def _on_error(request: Request, error: Exception) -> Response:
+async def _on_dibs_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DibsError)
     status = _STATUS.get(error.code, 400 if isinstance(error, BadInput) else 409)
-    return Answer(problem(status, error.message, error.remedy, error.code), status)
+    return JsonResponse(error_body(status, error.message, error.remedy, error.code), status)
 
 
-async def _on_bad_request(request: Request, error: Exception) -> Response:
+async def _on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
-    said = str(first["msg"]).removeprefix("Value error, ")
-    message = f"cannot understand {where[:200]}: {said}" if where else f"cannot understand the request: {said}"
-    return Answer(problem(400, message, "see /openapi.json"), 400)
+    why = str(first["msg"]).removeprefix("Value error, ")
+    message = f"cannot understand {where[:200]}: {why}" if where else f"cannot understand the request: {why}"
+    return JsonResponse(error_body(400, message, "see /openapi.json"), 400)
 
 
-async def _on_http(request: Request, error: Exception) -> Response:
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = 400 if error.status_code == 422 else error.status_code
-    usual = HTTPStatus(error.status_code).phrase
-    said = "" if error.detail in (usual, "") else str(error.detail)
-    return Answer(problem(status, said, "see /openapi.json" if said else ""), status, dict(error.headers or {}))
+    phrase = HTTPStatus(error.status_code).phrase
+    detail = "" if error.detail in (phrase, "") else str(error.detail)
+    body = error_body(status, detail, "see /openapi.json" if detail else "")
+    return JsonResponse(body, status, dict(error.headers or {}))
 
 
-async def _on_shortage(request: Request, error: Exception) -> Response:
-    reserve.give_up()
-    return Answer(problem(503, *SHORT_OF_MEMORY), 503)
+async def _on_memory_error(request: Request, error: Exception) -> Response:
+    reserve.release()
+    return JsonResponse(error_body(503, *SHORT_OF_MEMORY), 503)
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
-    # Starlette raises it again after this answer, and the server writes its traceback to the log.
-    return Answer(problem(500), 500)
+    # Starlette raises the error again after this response, and the server writes its traceback to the log.
+    return JsonResponse(error_body(500), 500)
 
 
 class StrictRoute(APIRoute):
-    """Reads bodies as strict JSON: no NaN, no key twice, nothing too deep."""
+    """Reads bodies as strict JSON: no NaN, no repeated key, no deep nesting."""
 
-    # What it answers with is two megabytes of models, which only the description needs.
+    # The models of the responses take two megabytes, and only the description of the API needs them.
     is_described = False
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
@@ -146,7 +159,7 @@ class StrictRoute(APIRoute):
 
 @contextlib.contextmanager
 def described_routes() -> Iterator[None]:
-    """Routes that are made in here tell what they answer with."""
+    """Routes that are made in this context keep the models of their responses."""
     StrictRoute.is_described = True
     try:
         yield
@@ -163,9 +176,9 @@ class _StrictRequest(Request):
 
 
 def read_json(body: bytes) -> Any:
-    """What stands there, and only if it can be meant in one way."""
+    """The value of a JSON text. A text that readers could understand differently is refused."""
     try:
-        return json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+        return json.loads(body.decode(), object_pairs_hook=_without_repetition, parse_constant=_refuse_constant)
     except RecursionError:
         raise BadInput("the JSON is nested too deeply") from None
     except UnicodeDecodeError:
@@ -174,28 +187,28 @@ def read_json(body: bytes) -> Any:
         raise BadInput(f"the body is not JSON: {str(error)[:200]}") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key is repeated")
     return found
 
 
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number")
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a JSON number")
 
 
-class Stamp:
-    """Puts our version on every answer."""
+class VersionHeader:
+    """ASGI middleware that adds the version of dibs to every response."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._header = (VERSION.lower().encode(), __version__.encode())
+        self._header = (VERSION_HEADER.lower().encode(), __version__.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def stamped(message: Any) -> None:
+        async def send_with_version(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), self._header]
             await send(message)
 
-        await self._app(scope, receive, stamped)
+        await self._app(scope, receive, send_with_version)

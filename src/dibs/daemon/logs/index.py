@@ -1,7 +1,7 @@
 """Where the lines of an output file begin, so that the last of ten million is found without reading the others.
 
-Everything here blocks on the disk and is called beside the loop. What is known about a file is never changed, only
-replaced by something that knows more: two threads may work on one file without a lock.
+Everything here blocks on the disk and is called in a worker thread. The index of a file is immutable, and replaced
+by a longer one: two threads may work on one file without a lock.
 """
 
 import os
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-BLOCK = 64 * 1024  # bytes read at once; a mark is set in each of them, at first
+BLOCK = 64 * 1024  # bytes read at once; at first each block gets a mark
 _MOST_MARKS = 32_768  # of one file: half a megabyte
 _MOST_FILES = 32
 
@@ -28,12 +28,12 @@ class Cut:
     end: int = 0
 
     def __str__(self) -> str:
-        """`4096-8192`, or empty where nothing was cut out."""
+        """`4096-8192`, or empty if nothing was cut out."""
         return f"{self.first}-{self.end}" if self.end else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LineIndex:
     """How far the lines of a file were counted, and where some of them begin."""
 
     counted_to: int = 0  # bytes
@@ -48,8 +48,8 @@ class Known:
         place = bisect_right(self.lines, line) - 1
         return self.lines[place], self.offsets[place]
 
-    def only_before(self, offset: int) -> "Known":
-        """What stays true if everything from there on is different."""
+    def only_before(self, offset: int) -> "LineIndex":
+        """The part of the index that holds if everything from this offset on has changed."""
         if self.counted_to <= offset:
             return self
         last = bisect_right(self.offsets, offset)
@@ -58,16 +58,16 @@ class Known:
 
 
 class LogFile:
-    """An open output file, and what is known about its lines."""
+    """An open output file, and the index of its lines."""
 
-    def __init__(self, fd: int, path: str, known: Known) -> None:
+    def __init__(self, fd: int, path: str, known: LineIndex) -> None:
         self.fd = fd
         self.size = os.fstat(fd).st_size
         self.cut = read_cut(path, self.size)
         if self.size < known.counted_to:
-            known = Known()  # it was made shorter: its lines are not what they were
+            known = LineIndex()  # the file was truncated: its lines have changed
         elif known.cut != self.cut:
-            known = known.only_before(self.cut.first)  # a hole takes its newlines with it
+            known = known.only_before(self.cut.first)  # the newlines in the hole are gone
         self.known = replace(known, cut=self.cut)
         self._ends_line: bool | None = None
 
@@ -77,14 +77,14 @@ class LogFile:
 
     @property
     def total(self) -> int | None:
-        """How many lines there are; None as long as they are not counted. The last need not be ended."""
+        """The number of lines; None until they are counted. The last one may have no newline."""
         if not self.is_counted:
             return None
         return self.known.newlines + (not self.ends_line)
 
     @property
     def ends_line(self) -> bool:
-        """Whether nothing stands after the last newline."""
+        """Whether the file ends with a newline."""
         if self._ends_line is None:
             self._ends_line = not self.size or os.pread(self.fd, 1, self.size - 1) == b"\n"
         return self._ends_line
@@ -108,10 +108,10 @@ class LogFile:
                 offsets, lines, every = offsets[::2], lines[::2], every * 2
         else:
             at = self.size  # it may end in a hole
-        self.known = Known(at, newlines, self.cut, every, offsets, lines)
+        self.known = LineIndex(at, newlines, self.cut, every, offsets, lines)
 
     def start_of(self, line: int) -> int | None:
-        """Where this line begins; None where the lines are not counted that far."""
+        """The offset of a line; None if the lines are not counted that far."""
         if line > self.known.newlines:
             return None
         at_line, start = self.known.before(line)
@@ -129,14 +129,14 @@ class LogFile:
         return None
 
     def end_of(self, start: int) -> int:
-        """Where the line that begins here ends: at its newline, or at the end of the file."""
+        """The end of the line that begins here: its newline, or the end of the file."""
         for at, block in self.blocks(start):
             if (place := block.find(b"\n")) >= 0:
                 return at + place
         return self.size
 
     def start_of_tail(self, lines: int, most_bytes: int) -> int:
-        """Where the last so many lines begin, without counting; not further back than these bytes."""
+        """The offset of the last so many lines, without counting; at most so many bytes before the end."""
         lowest = max(0, self.size - most_bytes, self.cut.end if self.cut.end < self.size else 0)
         left = lines + self.ends_line
         at = self.size
@@ -151,19 +151,19 @@ class LogFile:
             at = begin
         if not lowest:
             return 0
-        # Not in the middle of a line, where there is another one.
+        # Not in the middle of a line, if another one follows.
         end = self.end_of(lowest)
         return end + 1 if end < self.size - 1 else lowest
 
     def blocks(self, at: int, length: int = BLOCK) -> Iterator[tuple[int, bytes]]:
-        """Everything from here on but the hole, in pieces, and where each begins."""
+        """Everything from this offset on without the hole, in blocks with their offsets."""
         while at < self.size:
             if self.is_in_hole(at):
                 at = self.cut.end
                 continue
             block = self.read(at, length)
             if not block:
-                return  # it was made shorter meanwhile
+                return  # the file was truncated meanwhile
             yield at, block
             at += len(block)
 
@@ -171,32 +171,32 @@ class LogFile:
         return self.cut.first <= at < self.cut.end
 
     def read(self, at: int, length: int) -> bytes:
-        """Bytes as they were when the file was opened: not beyond its end of then, nor into a hole."""
+        """Bytes of the file as it was when it was opened: not beyond its end, nor into a hole."""
         end = self.cut.first if at < self.cut.first else self.size
         return os.pread(self.fd, max(0, min(length, end - at)), at)
 
 
 class LogIndex:
-    """What is known about the files that somebody looked at lately."""
+    """The indexes of the files that were read last."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[tuple[int, int], Known] = OrderedDict()
-        self._lock = threading.Lock()  # of the list of files; nobody waits for a disk with it
+        self._files: OrderedDict[tuple[int, int], LineIndex] = OrderedDict()
+        self._lock = threading.Lock()  # of this dictionary; it is never held while reading a disk
 
     @contextmanager
     def open(self, path: str) -> Iterator[LogFile | None]:
-        """A file; None where `open_output` finds none."""
+        """A file; None if `open_output` finds none."""
         with open_output(path) as fd:
             if fd is None:
                 yield None
                 return
             seen = os.fstat(fd)
             key = (seen.st_dev, seen.st_ino)
-            file = LogFile(fd, path, self._files.get(key, Known()))
+            file = LogFile(fd, path, self._files.get(key, LineIndex()))
             yield file
             self._keep(key, file.known)
 
-    def _keep(self, key: tuple[int, int], known: Known) -> None:
+    def _keep(self, key: tuple[int, int], known: LineIndex) -> None:
         with self._lock:
             self._files[key] = known
             self._files.move_to_end(key)
@@ -206,9 +206,9 @@ class LogIndex:
 
 @contextmanager
 def open_output(path: str) -> Iterator[int | None]:
-    """A descriptor; None where there is no file, or a pipe or a device stands in its place."""
+    """A descriptor; None if there is no file, or a pipe or a device in its place."""
     try:
-        # A job may have put a pipe in its file's place: do not wait for its writer.
+        # A job may have replaced its file with a pipe: do not wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except (OSError, ValueError):
         yield None
@@ -220,7 +220,7 @@ def open_output(path: str) -> Iterator[int | None]:
 
 
 def read_cut(path: str, size: int) -> Cut:
-    """What the shim wrote beside a file whose middle it gave back to the disk."""
+    """The hole of a file, as the shim recorded it beside the file before it punched the hole."""
     try:
         with open(f"{path}.cut", "rb") as file:
             first, end = (int(word) for word in file.read(100).split())

@@ -1,4 +1,4 @@
-"""Looking for text in output, as far as it gets in a given time."""
+"""Searching output for text, as far as a deadline allows."""
 
 import time
 from dataclasses import dataclass
@@ -6,39 +6,39 @@ from dataclasses import dataclass
 from dibs.daemon.logs.index import LogFile
 from dibs.daemon.logs.text import fold, without_escapes
 
-_CHUNK = 256 * 1024  # bytes looked at together
+_CHUNK = 256 * 1024  # bytes searched at once
 _LONGEST = 400  # characters that are shown of a line
-_BEFORE = 80  # of these, at most so many before what was found
+_BEFORE = 80  # of these at most, before the match
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class LineMatch:
     line: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    matches: list[Match]
-    next: int | None  # the line to go on with; None: that was all
+class SearchResult:
+    matches: list[LineMatch]
+    next: int | None  # the line to go on with; None: the end was reached
 
 
-class Wanted:
-    """Text that is looked for, small and large letters alike."""
+class SearchText:
+    """The text that is searched for, in any case."""
 
     def __init__(self, text: str) -> None:
         self._folded = text.casefold()
-        # Bytes are compared many times faster than text; they know the letters of ASCII only.
+        # Bytes are searched many times faster than text, but only ASCII has upper and lower case there.
         self._bytes = text.lower().encode() if text.isascii() else None
 
-    def may_stand_in(self, chunk: bytes) -> bool:
+    def may_be_in(self, chunk: bytes) -> bool:
         plain = without_escapes(chunk)
         if self._bytes is not None:
             return self._bytes in plain.lower()
         return self._folded in plain.decode("utf-8", "replace").casefold()
 
     def excerpt(self, line: bytes) -> str | None:
-        """The line around it; None where it does not stand there as people see the line."""
+        """The line around the text; None if the line, as it is displayed, does not contain it."""
         text = without_escapes(fold(line)).decode("utf-8", "replace")
         place = text.casefold().find(self._folded)
         if place < 0:
@@ -47,28 +47,28 @@ class Wanted:
         return text[begin : begin + _LONGEST]
 
 
-def search(file: LogFile, wanted: Wanted, first: int, limit: int, deadline: float) -> Found:
-    """The lines from `first` on in which it stands. At least one piece is looked at, however late it is."""
+def search(file: LogFile, wanted: SearchText, first: int, limit: int, deadline: float) -> SearchResult:
+    """The lines from `first` on that contain the text. At least one chunk is searched, even after the deadline."""
     file.count(deadline, first)
     start = file.start_of(first)
     if start is None:
-        return Found([], None if file.is_counted else first)
-    matches: list[Match] = []
-    line, kept = first, b""  # of the line that a piece ends in the middle of
+        return SearchResult([], None if file.is_counted else first)
+    matches: list[LineMatch] = []
+    line, kept = first, b""  # kept: the beginning of a line that goes on in the next chunk
     for at, chunk in file.blocks(start, _CHUNK):
         text = kept + chunk
         is_last = at + len(chunk) >= file.size
         lines = text.split(b"\n")
         kept = b"" if is_last else lines.pop()
-        if wanted.may_stand_in(text):
+        if wanted.may_be_in(text):
             for place, one in enumerate(lines):
                 if (excerpt := wanted.excerpt(one)) is not None:
-                    matches.append(Match(line + place, excerpt))
+                    matches.append(LineMatch(line + place, excerpt))
                     if len(matches) == limit:
-                        return Found(matches, line + place + 1)
+                        return SearchResult(matches, line + place + 1)
         line += len(lines)
         if len(kept) > _CHUNK:
-            kept = kept[-_CHUNK:]  # a line without an end: what it says now is at its end
+            kept = kept[-_CHUNK:]  # a line without an end: keep its newest part
         if not is_last and time.monotonic() >= deadline:
-            return Found(matches, max(line, first + 1))  # of a line that takes too long the rest is left out
-    return Found(matches, None)
+            return SearchResult(matches, max(line, first + 1))  # the rest of a line that takes too long is skipped
+    return SearchResult(matches, None)

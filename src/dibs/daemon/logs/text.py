@@ -1,4 +1,4 @@
-"""Lines of output as people read them: progress bars folded, long ones cut, holes named."""
+"""Lines of output for display: progress bars folded, long lines cut, holes marked."""
 
 import re
 import time
@@ -9,64 +9,64 @@ from dibs.daemon.logs.index import LogFile
 from dibs.model.units import show_size
 
 LONGEST = 16 * 1024  # bytes of one line that are shown
-MOST = 1024**2  # bytes of all lines in one answer, about
+MOST = 1024**2  # bytes of all lines in one response, about
 _CHUNK = 256 * 1024  # bytes read at once
-_READ_OF_LONG = 64 * 1024  # bytes of the end of a long line in which its last carriage return is looked for
+_TAIL_OF_LINE = 64 * 1024  # bytes at the end of a long line in which its last carriage return is searched
 _MOST_COLOURS = 16
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 _RESET = re.compile(rb"\x1b\[[0;:]*m")
-# Colours, other sequences that end in a letter, and those that set a window's title or a link.
+# Colours, other sequences that end in a letter, and those that set a window title or a link.
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Lines, and whether they reach to the end of the file."""
+class LineRange:
+    """Lines, and whether they reach the end of the file."""
 
     lines: list[str]
     is_end: bool
 
 
-def take(file: LogFile, start: int, count: int, deadline: float, most: int = MOST) -> Taken:
-    """The lines from this offset on, where one begins."""
+def read_lines(file: LogFile, start: int, count: int, deadline: float, most: int = MOST) -> LineRange:
+    """The lines from this offset on, at which a line begins."""
     found: list[str] = []
     at, size = start, 0
     while at < file.size and len(found) < count and size < most and time.monotonic() < deadline:
         chunk = b"" if file.is_in_hole(at) else file.read(at, _CHUNK)
         is_last = at + len(chunk) >= file.size
-        if b"\n" not in chunk and not is_last:  # a long one, or one with a hole
+        if b"\n" not in chunk and not is_last:  # a long line, or one with a hole
             end = file.end_of(at)
-            some, at = [shown(file, at, end)], end + 1
+            some, at = [display(file, at, end)], end + 1
         else:
             lines = chunk.split(b"\n")
-            rest = lines.pop()  # what follows the last newline: nothing, or the beginning of another line
+            rest = lines.pop()  # after the last newline: empty, or the beginning of another line
             if is_last and rest:
                 lines.append(rest)
                 rest = b""
             some = [text_of(line) for line in lines[: count - len(found)]]
             if len(some) < len(lines):
-                return Taken(found + some, False)
+                return LineRange(found + some, False)
             at += len(chunk) - len(rest)
         found += some
         size += sum(map(len, some))
-    return Taken(found, at >= file.size)
+    return LineRange(found, at >= file.size)
 
 
-def shown(file: LogFile, start: int, end: int) -> str:
-    """A line of any length, which stands in these bytes."""
+def display(file: LogFile, start: int, end: int) -> str:
+    """The line in these bytes, of any length."""
     hole = file.cut
     if start < hole.end and hole.first < end:
         gone = f"[... {show_size(hole.end - hole.first)} cut]"
-        return shown_part(file, start, hole.first) + gone + shown_part(file, hole.end, end)
-    return shown_part(file, start, end)
+        return display_part(file, start, hole.first) + gone + display_part(file, hole.end, end)
+    return display_part(file, start, end)
 
 
-def shown_part(file: LogFile, start: int, end: int) -> str:
-    if end - start <= _READ_OF_LONG:
+def display_part(file: LogFile, start: int, end: int) -> str:
+    if end - start <= _TAIL_OF_LINE:
         return text_of(file.read(start, max(0, end - start)))
-    last = file.read(end - _READ_OF_LONG, _READ_OF_LONG).rstrip(b"\r")
+    last = file.read(end - _TAIL_OF_LINE, _TAIL_OF_LINE).rstrip(b"\r")
     if b"\r" in last:
-        return text_of(last)  # what it was overwritten with at last
+        return text_of(last)  # what it was last overwritten with
     return _decoded(file.read(start, LONGEST), end - start)
 
 
@@ -77,7 +77,7 @@ def text_of(line: bytes) -> str:
 
 
 def fold(line: bytes) -> bytes:
-    """Of a line that was written over and over what follows its last carriage return, in its colour."""
+    """The part of an overwritten line after its last carriage return, with its colours."""
     line = line.rstrip(b"\r")
     before, _, last = line.rpartition(b"\r")
     return b"".join(_colours(before)) + last if before else last
@@ -88,7 +88,7 @@ def without_escapes(line: bytes) -> bytes:
 
 
 def _colours(text: bytes) -> Sequence[bytes]:
-    """Those that are still on at its end."""
+    """The colours that are still set at the end of the text."""
     if b"\x1b" not in text:
         return ()
     found: list[bytes] = []

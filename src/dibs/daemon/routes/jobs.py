@@ -9,14 +9,14 @@ from fastapi import APIRouter, Body, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from dibs.daemon.app_state import Desk, numbers, ranges
-from dibs.daemon.attempt_records import ShimRecords
-from dibs.daemon.http.errors import Answer, StrictRoute, encode, errors
-from dibs.daemon.routes.parameters import ground_of
-from dibs.daemon.schemas import requests as models
-from dibs.daemon.schemas import responses as objects
+from dibs.daemon.app_state import AppState
+from dibs.daemon.attempt_records import AttemptRecords
+from dibs.daemon.http.errors import JsonResponse, StrictRoute, encode, errors
+from dibs.daemon.routes.parameters import environment_and_defaults, numbers, ranges
+from dibs.daemon.schemas import responses
 from dibs.daemon.schemas.parsing import moment as read_moment
 from dibs.daemon.schemas.parsing import requests_of
+from dibs.daemon.schemas.requests import Check, NewJobs
 from dibs.daemon.schemas.serializers import (
     attempt_object,
     counts_object,
@@ -40,7 +40,7 @@ Number = Annotated[int, Path(ge=1, le=2**53, description="the job's number")]
 AttemptNumber = Annotated[int | None, Query(ge=1, le=2**31, description="the last if left out")]
 
 
-class Which(BaseModel):
+class JobQuery(BaseModel):
     """Which jobs are meant. What is left out leaves all."""
 
     model_config = ConfigDict(extra="forbid")
@@ -75,7 +75,7 @@ class Which(BaseModel):
         )
 
 
-class Listed(Which):
+class JobPageQuery(JobQuery):
     order: Literal["newest", "oldest", "ended", "turn", "name", "seconds", "priority", "state"] = "newest"
     reverse: bool = False
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
@@ -85,28 +85,28 @@ class Listed(Which):
     cursor: Annotated[str | None, Field(max_length=80, pattern=r"^[0-9.e+-]{1,40}:[0-9]{1,15}$")] = None
 
 
-def jobs_routes(desk: Desk) -> APIRouter:
+def jobs_routes(app: AppState) -> APIRouter:
     routes = APIRouter(route_class=StrictRoute)
-    listing = desk.store.listing
-    records = ShimRecords()
+    listing = app.store.listing
+    records = AttemptRecords()
 
     @routes.post(
         "/v1/jobs",
         status_code=201,
         responses={
-            201: {"model": objects.AddedBody},
-            200: {"model": objects.AddedBody, "description": "they were added before"},
+            201: {"model": responses.AddedBody},
+            200: {"model": responses.AddedBody, "description": "they were added before"},
             **errors(404, 409, 413, 503),
         },
     )
-    async def add(body: Annotated[models.NewJobs, Body()]) -> Response:
+    async def add(body: Annotated[NewJobs, Body()]) -> Response:
         """Add jobs. They are durable when the numbers come back."""
-        environment, defaults = ground_of(desk, body)
-        requests = requests_of(body["jobs"], defaults, environment, desk.default_backend)
+        environment, defaults = environment_and_defaults(app, body)
+        requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
         # Who repeats a call hears what was said then, whatever another system thinks of it by now.
-        is_known = desk.queue.is_known(body["key"], requests)
-        notes = [] if is_known else await desk.away.asking.check(requests)
-        added = desk.queue.add(
+        is_known = app.queue.is_known(body["key"], requests)
+        notes = [] if is_known else await app.remote.asking.check(requests)
+        added = app.queue.add(
             Submission(
                 key=body["key"],
                 requests=requests,
@@ -114,22 +114,22 @@ def jobs_routes(desk: Desk) -> APIRouter:
                 code=body.get("code"),
             )
         )
-        desk.news.came()
+        app.feed.wake()
         numbers = {"first": added.first, "last": added.last, "is_new": added.is_new, "notes": notes}
-        return Answer(numbers, 201 if added.is_new else 200)
+        return JsonResponse(numbers, 201 if added.is_new else 200)
 
-    @routes.post("/v1/jobs/check", responses={200: {"model": objects.Prospects}, **errors(404, 409, 413, 503)})
-    async def check(body: Annotated[models.Check, Body()]) -> Response:
+    @routes.post("/v1/jobs/check", responses={200: {"model": responses.Prospects}, **errors(404, 409, 413, 503)})
+    async def check(body: Annotated[Check, Body()]) -> Response:
         """Where and when jobs would start. Nothing is stored."""
-        environment, defaults = ground_of(desk, body)
-        requests = requests_of(body["jobs"], defaults, environment, desk.default_backend)
-        prospects = desk.queue.check(requests)
-        await desk.away.asking.check(requests)
-        return Answer(
+        environment, defaults = environment_and_defaults(app, body)
+        requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
+        prospects = app.queue.check(requests)
+        await app.remote.asking.check(requests)
+        return JsonResponse(
             {
                 "prospects": [
                     {
-                        "lessons": _lessons(desk, one.shape),
+                        "lessons": _lessons(app, one.shape),
                         "gpus": list(one.gpus) or None,
                         "starts_at": moment(one.starts_at),
                         "reason": reason_object(one.reason),
@@ -139,24 +139,24 @@ def jobs_routes(desk: Desk) -> APIRouter:
             }
         )
 
-    @routes.get("/v1/jobs", responses={200: {"model": objects.JobPage}, **errors(503)})
-    async def page(asked: Annotated[Listed, Query()]) -> Response:
+    @routes.get("/v1/jobs", responses={200: {"model": responses.JobPage}, **errors(503)})
+    async def page(asked: Annotated[JobPageQuery, Query()]) -> Response:
         """A page of jobs."""
         counts = listing.counts(asked.project)
         wanted = asked.filter()
-        if asked.user not in (None, desk.user):
+        if asked.user not in (None, app.user):
             some = _Some([], total=0)
         elif _needs_view(asked, wanted):
-            view = await desk.views.of(wanted, asked.order, asked.reverse)
+            view = await app.views.of(wanted, asked.order, asked.reverse)
             begin = asked.offset or 0
             rows = listing.rows(view.jobs[begin : begin + asked.limit])
             some = _Some(rows, total=view.total, is_partial=view.is_partial)
         else:
             found = listing.page(wanted, asked.order, asked.cursor, asked.limit)
             some = _Some(found.rows, cursor=found.cursor, total=_counted(wanted, asked.order, counts))
-        return Answer(
+        return JsonResponse(
             {
-                "jobs": [desk.job(row) for row in some.rows],
+                "jobs": [app.job(row) for row in some.rows],
                 "cursor": some.cursor,
                 "total": some.total,
                 "is_partial": some.is_partial,
@@ -164,7 +164,7 @@ def jobs_routes(desk: Desk) -> APIRouter:
             }
         )
 
-    @routes.get("/v1/jobs/wait", responses={200: {"model": objects.Waited}, **errors(404, 503)})
+    @routes.get("/v1/jobs/wait", responses={200: {"model": responses.Waited}, **errors(404, 503)})
     async def wait(
         ids: Annotated[str, Query(min_length=1, max_length=15_000, description="numbers like 1-5,8")],
         timeout_seconds: Annotated[float, Query(ge=0, le=300)] = 30,
@@ -173,36 +173,36 @@ def jobs_routes(desk: Desk) -> APIRouter:
         wanted = numbers(ids, MOST_WAITED)
         if len(wanted) == 1:
             listing.row(wanted[0])  # a wrong number is said at once
-        await desk.news.until_over(wanted, timeout_seconds)
+        await app.feed.wait_for_jobs(wanted, timeout_seconds)
         rows = listing.rows(wanted)
-        return Answer(
+        return JsonResponse(
             {
-                "jobs": [desk.job(row) for row in rows if row.job.state.is_over],
+                "jobs": [app.job(row) for row in rows if row.job.state.is_over],
                 "waiting": [row.job.id for row in rows if not row.job.state.is_over],
             }
         )
 
-    @routes.get("/v1/jobs/{number}", responses={200: {"model": objects.WholeJob}, **errors(404, 503)})
+    @routes.get("/v1/jobs/{number}", responses={200: {"model": responses.WholeJob}, **errors(404, 503)})
     async def whole(number: Number) -> Response:
         """Everything about one job."""
         written = await records.of([one.attempt for one in listing.attempts(JobId(number))])
         row = listing.row(JobId(number))  # from here on nobody is waited for, so that all of it is of one moment
         job = row.job
-        stdout, stderr = desk.results.streams(job, row.folder) if row.folder else ("", "")
-        return Answer(
-            desk.job(row)
+        stdout, stderr = app.results.streams(job, row.folder) if row.folder else ("", "")
+        return JsonResponse(
+            app.job(row)
             | {
                 "attempts_list": [
                     attempt_object(
                         one,
                         written.get(one.attempt.number, {}),
-                        desk.engine.usage_of(one.attempt.key),
-                        desk.away.number_there(one.attempt),
+                        app.engine.usage_of(one.attempt.key),
+                        app.remote.number_there(one.attempt),
                     )
                     for one in listing.attempts(job.id)
                 ],
-                "lessons": _lessons(desk, job.request.wishes.shape),
-                "reason": None if job.state.is_over else reason_object(desk.queue.why(job.id).reason),
+                "lessons": _lessons(app, job.request.wishes.shape),
+                "reason": None if job.state.is_over else reason_object(app.queue.why(job.id).reason),
                 "explanation": _explanation(row),
                 "code": listing.code(job.code) if job.code else None,
                 "stdout": stdout,
@@ -211,19 +211,19 @@ def jobs_routes(desk: Desk) -> APIRouter:
         )
 
     @routes.get(
-        "/v1/jobs/{number}/environment", responses={200: {"model": objects.EnvironmentBody}, **errors(404, 503)}
+        "/v1/jobs/{number}/environment", responses={200: {"model": responses.EnvironmentBody}, **errors(404, 503)}
     )
     async def environment(number: Number) -> Response:
         """The environment that was captured with the job."""
         row = listing.row(JobId(number))
-        return Answer({"environment": listing.environment(row.job.environment)})
+        return JsonResponse({"environment": listing.environment(row.job.environment)})
 
-    @routes.get("/v1/jobs/{number}/why", responses={200: {"model": objects.Why}, **errors(404, 503)})
+    @routes.get("/v1/jobs/{number}/why", responses={200: {"model": responses.Why}, **errors(404, 503)})
     async def why(number: Number) -> Response:
         """Why a job waits, in one sentence."""
         row = listing.row(JobId(number))
-        waiting = desk.queue.why(row.job.id)
-        return Answer(
+        waiting = app.queue.why(row.job.id)
+        return JsonResponse(
             {
                 "job": row.job.id,
                 "state": str(row.job.state),
@@ -232,7 +232,7 @@ def jobs_routes(desk: Desk) -> APIRouter:
             }
         )
 
-    @routes.get("/v1/find", responses={200: {"model": objects.FoundIds}, **errors(404, 503)})
+    @routes.get("/v1/find", responses={200: {"model": responses.FoundIds}, **errors(404, 503)})
     async def find(
         ref: Annotated[
             list[str], Query(min_length=1, max_length=500, description="17, @, @~2, a name, 17_4, 3-9")
@@ -240,20 +240,18 @@ def jobs_routes(desk: Desk) -> APIRouter:
     ) -> Response:
         """The numbers that references stand for, each once."""
         ids = dict.fromkeys(number for one in ref for number in listing.find(one[:4096]))
-        return Answer({"ids": list(ids)})
+        return JsonResponse({"ids": list(ids)})
 
     @routes.get(
         "/v1/export",
         response_class=StreamingResponse,
         responses={200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}, **errors(503)},
     )
-    async def export(asked: Annotated[Which, Query()]) -> Response:
+    async def export(asked: Annotated[JobQuery, Query()]) -> Response:
         """Jobs as lines of JSON, in words in which they can be added again."""
         wanted = asked.filter()
-        is_ours = asked.user in (None, desk.user)
-        return StreamingResponse(
-            _exported(desk, wanted) if is_ours else _nothing(), media_type="application/jsonl"
-        )
+        is_ours = asked.user in (None, app.user)
+        return StreamingResponse(_exported(app, wanted) if is_ours else _nothing(), media_type="application/jsonl")
 
     return routes
 
@@ -266,7 +264,7 @@ class _Some:
     is_partial: bool = False
 
 
-def _needs_view(asked: Listed, wanted: Filter) -> bool:
+def _needs_view(asked: JobPageQuery, wanted: Filter) -> bool:
     """Whether all the jobs that are meant must be looked at. A page from the beginning, or a cursor, needs few."""
     if asked.cursor is not None and asked.offset is not None:
         raise BadInput("a page begins at a cursor or at an offset, not both", remedy="choose one")
@@ -298,21 +296,21 @@ def _explanation(row: JobRow) -> str:
     return "" if row.outcome is None else advised(row.outcome.cause, row.outcome.message)
 
 
-def _lessons(desk: Desk, shape: str) -> list[dict[str, Any]]:
-    return lesson_objects(desk.store.lessons.all(shape)) if shape else []
+def _lessons(app: AppState, shape: str) -> list[dict[str, Any]]:
+    return lesson_objects(app.store.lessons.all(shape)) if shape else []
 
 
-async def portions(desk: Desk, wanted: Filter, order: str, at_once: int) -> AsyncIterator[list[JobRow]]:
+async def portions(app: AppState, wanted: Filter, order: str, at_once: int) -> AsyncIterator[list[JobRow]]:
     """The jobs that are meant, in the order of their numbers, without holding up the loop."""
     if wanted.text:
-        jobs = (await desk.views.of(wanted, order, is_fresh=True)).jobs
+        jobs = (await app.views.of(wanted, order, is_fresh=True)).jobs
         for begin in range(0, len(jobs), at_once):
-            yield desk.store.listing.rows(jobs[begin : begin + at_once])
+            yield app.store.listing.rows(jobs[begin : begin + at_once])
             await asyncio.sleep(0)
         return
     cursor: str | None = None
     while True:
-        page = desk.store.listing.page(wanted, order, cursor, at_once)
+        page = app.store.listing.page(wanted, order, cursor, at_once)
         yield page.rows
         cursor = page.cursor
         if cursor is None:
@@ -320,8 +318,8 @@ async def portions(desk: Desk, wanted: Filter, order: str, at_once: int) -> Asyn
         await asyncio.sleep(0)  # others want to be answered as well
 
 
-async def _exported(desk: Desk, wanted: Filter) -> AsyncIterator[bytes]:
-    async for rows in portions(desk, wanted, "oldest", _PAGE):
+async def _exported(app: AppState, wanted: Filter) -> AsyncIterator[bytes]:
+    async for rows in portions(app, wanted, "oldest", _PAGE):
         lines = [
             encode(
                 {

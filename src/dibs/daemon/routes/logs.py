@@ -1,46 +1,42 @@
-"""The routes to a job's output as bytes."""
+"""Routes to the output of jobs: as bytes, as lines, and searched."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
-from dibs.daemon.app_state import Desk
-from dibs.daemon.http.errors import errors
-from dibs.daemon.logs.index import Cut, open_output, read_cut
-from dibs.daemon.logs.pruning import was_removed
+from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
+from dibs.daemon.logs.index import LogFile, LogIndex
+from dibs.daemon.logs.output import EMPTY, AttemptOutput, Piece, read, read_output
+from dibs.daemon.logs.search import SearchResult, SearchText, search
+from dibs.daemon.logs.text import MOST as MOST_TEXT
+from dibs.daemon.logs.text import read_lines
 from dibs.daemon.routes.jobs import AttemptNumber, Number
-from dibs.daemon.worker_thread import aside
-from dibs.errors import LogGone, StoreUnusable
-from dibs.model.jobs import JobId, State
+from dibs.daemon.routes.parameters import find_attempt
+from dibs.daemon.schemas import responses
+from dibs.engine.browse import BrowsableFolders
+from dibs.model.jobs import JobId
+from dibs.store.listing import Listing
 
-MOST = 1024**2  # bytes in one answer
-_BLOCK = 65536
-_PATIENCE = 10.0  # seconds; a file may lie on a network that does not answer
+MOST = 1024**2  # bytes in one response
+MOST_LINES = 2_000  # in one response
+_MOST_MATCHES = 1_000
+_COUNT_FOR = 0.25  # seconds of counting lines for one response; a gigabyte needs several responses
+_READ_FOR = 5.0  # seconds
+_SEARCH_FOR = 2.0  # seconds
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_INTEGER = {"required": True, "schema": {"type": "integer"}}
+_TEXT = {"required": True, "schema": {"type": "string"}}
+
 Stream = Literal["stdout", "stderr"]
-_T = TypeVar("_T")
-_HEADER = {"required": True, "schema": {"type": "integer"}}
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Bytes of a file, where they begin, and how large it was."""
-
-    content: bytes
-    offset: int
-    size: int
-    cut: Cut
-
-
-_NOTHING = Piece(b"", 0, 0, Cut())
-
-
-def log_routes(desk: Desk) -> APIRouter:
+def log_routes(listing: Listing, results: BrowsableFolders) -> APIRouter:
+    """The output as bytes."""
     routes = APIRouter()
     at_once = asyncio.Semaphore(8)
 
@@ -49,12 +45,12 @@ def log_routes(desk: Desk) -> APIRouter:
         response_class=Response,
         responses={
             200: {
-                "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+                "content": _BYTES,
                 "headers": {
-                    "Dibs-Offset": _HEADER,
-                    "Dibs-Size": _HEADER,
-                    "Dibs-Attempt": _HEADER,
-                    "Dibs-State": {"required": True, "schema": {"type": "string"}},
+                    "Dibs-Offset": _INTEGER,
+                    "Dibs-Size": _INTEGER,
+                    "Dibs-Attempt": _INTEGER,
+                    "Dibs-State": _TEXT,
                     "Dibs-Cut": {
                         "required": False,
                         "schema": {"type": "string"},
@@ -73,14 +69,12 @@ def log_routes(desk: Desk) -> APIRouter:
         limit: Annotated[int, Query(ge=0, le=MOST)] = MOST,
         tail: Annotated[int | None, Query(ge=0, le=1_000_000, description="the last so many lines")] = None,
     ) -> Response:
-        """Bytes that a job wrote. A reader that follows asks again from offset + length."""
-        output = output_of(desk, number, stream, attempt)
-        piece = _NOTHING
+        """Bytes that a job wrote. A client that follows the output asks again from offset + length."""
+        output = _output_of(listing, results, number, stream, attempt)
+        piece = EMPTY
         if output.path:
             async with at_once:
-                piece = await read_aside(
-                    output.path, lambda: output.checked(read(output.path, offset, limit, tail))
-                )
+                piece = await read_output(output.path, lambda: output.read(offset, limit, tail))
         return Response(
             piece.content,
             media_type="application/octet-stream",
@@ -97,10 +91,7 @@ def log_routes(desk: Desk) -> APIRouter:
         "/v1/jobs/{number}/log/raw",
         response_class=StreamingResponse,
         responses={
-            200: {
-                "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-                "headers": {"Content-Disposition": {"required": True, "schema": {"type": "string"}}},
-            },
+            200: {"content": _BYTES, "headers": {"Content-Disposition": _TEXT}},
             **errors(404, 410, 503),
         },
     )
@@ -109,11 +100,11 @@ def log_routes(desk: Desk) -> APIRouter:
         stream: Annotated[Stream, Query()] = "stdout",
         attempt: AttemptNumber = None,
     ) -> Response:
-        """All that a job has written until now, as a file to keep. What was cut out is named in its place."""
-        output = output_of(desk, number, stream, attempt)
-        begin = _NOTHING
+        """All that a job has written so far, as a file to keep. A hole is replaced by a line that names it."""
+        output = _output_of(listing, results, number, stream, attempt)
+        begin = EMPTY
         if output.path:
-            begin = await read_aside(output.path, lambda: output.checked(read(output.path, 0, 0, None)))
+            begin = await read_output(output.path, lambda: output.read(0, 0))
         name = f"job-{number}.{'log' if stream == 'stdout' else 'err'}"
         return StreamingResponse(
             _whole(output.path, begin),
@@ -124,74 +115,74 @@ def log_routes(desk: Desk) -> APIRouter:
     return routes
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """Where an attempt writes, and how its job stands."""
+def line_routes(listing: Listing, results: BrowsableFolders) -> APIRouter:
+    """The output by lines."""
+    routes = APIRouter(route_class=StrictRoute)
+    index = LogIndex()
+    at_once, searching = asyncio.Semaphore(8), asyncio.Semaphore(2)
 
-    job: int
-    attempt: int  # 0: it has had none
-    state: State
-    folder: str
-    path: str  # empty where there is nothing yet
+    @routes.get(
+        "/v1/jobs/{number}/log/lines", responses={200: {"model": responses.LogLines}, **errors(404, 410, 503)}
+    )
+    async def lines(
+        number: Number,
+        stream: Annotated[Stream, Query()] = "stdout",
+        attempt: AttemptNumber = None,
+        first: Annotated[
+            int, Query(ge=-MOST_LINES, le=2**53, description="from 0 on; -500: the last 500, whatever `count` is")
+        ] = 0,
+        count: Annotated[int, Query(ge=0, le=MOST_LINES)] = 500,
+    ) -> Response:
+        """Lines of a job's output, for display."""
+        output = _output_of(listing, results, number, stream, attempt)
+        async with at_once:
+            found = await read_output(output.path, lambda: _checked_lines(index, output, first, count))
+        return JsonResponse({"job": output.job, "attempt": output.attempt, "state": str(output.state), **found})
 
-    def check_is_there(self, size: int) -> None:
-        """LogGone where there is nothing because it was removed. Beside the loop: this looks into the folder."""
-        if not size and was_removed(self.folder):
-            raise LogGone(self.job)
+    @routes.get(
+        "/v1/jobs/{number}/log/search", responses={200: {"model": responses.LogMatches}, **errors(404, 410, 503)}
+    )
+    async def looked_for(
+        number: Number,
+        q: Annotated[
+            str,
+            Query(min_length=1, max_length=200, pattern=r"^[^\u0000\r\n]+$", description="in any case"),
+        ],
+        stream: Annotated[Stream, Query()] = "stdout",
+        attempt: AttemptNumber = None,
+        first: Annotated[int, Query(ge=0, le=2**53, description="the line to begin with, from 0 on")] = 0,
+        limit: Annotated[int, Query(ge=1, le=_MOST_MATCHES)] = 100,
+    ) -> Response:
+        """Lines of a job's output that contain a text, as many as are found in two seconds."""
+        output = _output_of(listing, results, number, stream, attempt)
+        async with searching:
+            found = await read_output(output.path, lambda: _search(index, output, q, first, limit))
+        return JsonResponse(
+            {
+                "matches": [{"line": one.line, "text": one.text} for one in found.matches],
+                "next": found.next,
+                "is_over": found.next is None,
+            }
+        )
 
-    def checked(self, piece: Piece) -> Piece:
-        self.check_is_there(piece.size)
-        return piece
+    return routes
 
 
-def output_of(desk: Desk, number: int, stream: Stream, attempt: int | None) -> Output:
-    """What one attempt wrote, the last if none is named."""
-    job = desk.store.listing.row(JobId(number)).job
-    row = desk.attempt(job.id, attempt)
+def _output_of(
+    listing: Listing, results: BrowsableFolders, number: int, stream: Stream, attempt: int | None
+) -> AttemptOutput:
+    """The output of one attempt, the last if none is named."""
+    job = listing.row(JobId(number)).job
+    row = find_attempt(listing, job.id, attempt)
     if row is None:
-        return Output(job.id, 0, job.state, "", "")
+        return AttemptOutput(job.id, 0, job.state, "", "")
     folder = row.attempt.folder
-    path = desk.results.streams(job, folder)[stream == "stderr"]
-    return Output(job.id, row.attempt.number, job.state, folder, path)
-
-
-def read(path: str, offset: int, limit: int, tail: int | None) -> Piece:
-    """A piece of a file. What is not there yet, or not there any more, is empty; so is a pipe or a device."""
-    with open_output(path) as fd:
-        if fd is None:
-            return _NOTHING
-        seen = os.fstat(fd).st_size
-        if tail is not None:
-            offset = _start_of_tail(fd, seen, tail, limit)
-        content = os.pread(fd, limit, offset)
-        # It may have grown since; whoever follows must not believe that it became smaller.
-        size = max(seen, offset + len(content) if content else 0)
-        return Piece(content, min(offset, seen), size, read_cut(path, size))
-
-
-def _start_of_tail(fd: int, size: int, lines: int, limit: int) -> int:
-    """Where the last lines begin, but not further back than `limit` bytes."""
-    lowest = max(0, size - limit)
-    if not lines:
-        return size
-    start, left = size, lines
-    # The newline at the very end closes the last line, it does not begin another one.
-    if size and os.pread(fd, 1, size - 1) == b"\n":
-        left += 1
-    while start > lowest:
-        begin = max(lowest, start - _BLOCK)
-        block = os.pread(fd, start - begin, begin)
-        at = len(block)
-        while (at := block.rfind(b"\n", 0, at)) >= 0:
-            left -= 1
-            if not left:
-                return begin + at + 1
-        start = begin
-    return lowest
+    path = results.streams(job, folder)[stream == "stderr"]
+    return AttemptOutput(job.id, row.attempt.number, job.state, folder, path)
 
 
 async def _whole(path: str, begin: Piece) -> AsyncIterator[bytes]:
-    """The file as long as it was at the beginning, in pieces, without its hole."""
+    """The file up to the size that it had at the beginning, in pieces, without its hole."""
     hole, at = begin.cut, 0
     while at < begin.size:
         if hole.first <= at < hole.end:
@@ -199,18 +190,56 @@ async def _whole(path: str, begin: Piece) -> AsyncIterator[bytes]:
             at = hole.end
             continue
         stop = hole.first if at < hole.first else begin.size
-        piece = await read_aside(path, partial(read, path, at, min(MOST, stop - at), None))
+        piece = await read_output(path, partial(read, path, at, min(MOST, stop - at), None))
         if not piece.content:
-            return  # it was made shorter meanwhile
+            return  # the file was truncated meanwhile
         yield piece.content
         at += len(piece.content)
 
 
-async def read_aside(path: str, work: Callable[[], _T]) -> _T:
-    """What this work on a file gives; StoreUnusable where its disk does not answer."""
-    try:
-        return await aside(work, _PATIENCE, "log-reader")
-    except TimeoutError:
-        raise StoreUnusable(f"cannot read {path}: its disk does not answer", remedy="try again later") from None
-    except OSError as error:
-        raise StoreUnusable(f"cannot read {path}: {error.strerror}", remedy="try again later") from error
+def _checked_lines(index: LogIndex, output: AttemptOutput, first: int, count: int) -> dict[str, Any]:
+    found = _lines(index, output.path, first, count)
+    output.check_exists(found["size"])
+    return found
+
+
+def _lines(index: LogIndex, path: str, first: int, count: int) -> dict[str, Any]:
+    now = time.monotonic()
+    with index.open(path) as file:
+        if file is None:
+            return _lines_object(None, 0, [], True)
+        file.count(now + _COUNT_FOR)
+        if first < 0:
+            return _last_lines(file, -first, now + _READ_FOR)
+        start = file.start_of(first)
+        if start is None:
+            return _lines_object(file, first, [], file.is_counted)
+        found = read_lines(file, start, count, now + _READ_FOR)
+        return _lines_object(file, first, found.lines, len(found.lines) == count or found.is_end)
+
+
+def _last_lines(file: LogFile, count: int, deadline: float) -> dict[str, Any]:
+    """Read from the end, so that the last lines are there before all lines are counted."""
+    found = read_lines(file, file.start_of_tail(count, MOST_TEXT), count, deadline, 2 * MOST_TEXT)
+    first = None if file.total is None else file.total - len(found.lines)
+    return _lines_object(file, first, found.lines, len(found.lines) == count or first == 0)
+
+
+def _lines_object(file: LogFile | None, first: int | None, lines: list[str], is_complete: bool) -> dict[str, Any]:
+    return {
+        "first": first,
+        "lines": lines,
+        "total": file.total if file else 0,
+        "is_complete": is_complete,
+        "is_open": file is not None and not file.ends_line,
+        "size": file.size if file else 0,
+        "cut": str(file.cut) if file else "",
+    }
+
+
+def _search(index: LogIndex, output: AttemptOutput, text: str, first: int, limit: int) -> SearchResult:
+    with index.open(output.path) as file:
+        output.check_exists(file.size if file else 0)
+        if file is None:
+            return SearchResult([], None)
+        return search(file, SearchText(text), first, limit, time.monotonic() + _SEARCH_FOR)

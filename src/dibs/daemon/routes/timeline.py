@@ -1,4 +1,4 @@
-"""The route to what ran when: every attempt of a time, for a chart of who had which card."""
+"""The route to the attempts of a period, for a chart of which job had which GPU."""
 
 import asyncio
 import math
@@ -8,25 +8,24 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from dibs.daemon.app_state import Desk
-from dibs.daemon.http.errors import Answer, StrictRoute, errors
-from dibs.daemon.schemas import responses as objects
+from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
+from dibs.daemon.schemas import responses
 from dibs.daemon.schemas.parsing import moment as read_moment
 from dibs.daemon.schemas.serializers import moment
 from dibs.errors import BadInput
 from dibs.model.jobs import OVER, State
 from dibs.store.spans import Ended, Span, Spans
 
-MOST = 10_000  # attempts in one answer
+MOST = 10_000  # attempts in one response
 _DAY = 86_400.0
-_AT_ONCE = 500  # jobs looked at before others have their turn
-_MOST_LOOKED_AT = 100_000  # jobs that may have run in that time, and whose row must be read to know
+_AT_ONCE = 500  # jobs looked at before other tasks run
+_MOST_LOOKED_AT = 100_000  # jobs that may have run in the period; only their rows say whether they did
 
 
-def timeline_routes(desk: Desk) -> APIRouter:
+def timeline_routes(spans: Spans, user: str) -> APIRouter:
     routes = APIRouter(route_class=StrictRoute)
 
-    @routes.get("/v1/timeline", responses={200: {"model": objects.Timeline}, **errors(503)})
+    @routes.get("/v1/timeline", responses={200: {"model": responses.Timeline}, **errors(503)})
     async def timeline(
         since: Annotated[
             str, Query(max_length=60, description="RFC 3339, or seconds since the epoch; a day before `until`")
@@ -34,31 +33,31 @@ def timeline_routes(desk: Desk) -> APIRouter:
         until: Annotated[str, Query(max_length=60, description="the same; now if left out")] = "",
         limit: Annotated[int, Query(ge=1, le=MOST)] = MOST,
     ) -> Response:
-        """The attempts that ran in a time, the last day if none is named, in the order in which they began."""
+        """The attempts that ran in a period, by default the last day, in the order in which they began."""
         end = read_moment(until, "until") if until else time.time()
         begin = read_moment(since, "since") if since else end - _DAY
         if begin > end:
             raise BadInput("`since` is later than `until`", remedy="exchange them")
-        gathered = _Gathered(desk.store.listing.spans, begin, end, limit)
-        await gathered.run()
-        spans = []
-        for at in range(0, len(gathered.found), _AT_ONCE):
-            spans += [_object(span, desk.user) for span in gathered.found[at : at + _AT_ONCE]]
+        search = TimelineSearch(spans, begin, end, limit)
+        await search.run()
+        attempts = []
+        for at in range(0, len(search.found), _AT_ONCE):
+            attempts += [_object(span, user) for span in search.found[at : at + _AT_ONCE]]
             await asyncio.sleep(0)
-        return Answer(
+        return JsonResponse(
             {
                 "since_at": moment(begin),
                 "until_at": moment(end),
-                "attempts": spans,
-                "is_partial": gathered.is_partial,
+                "attempts": attempts,
+                "is_partial": search.is_partial,
             }
         )
 
     return routes
 
 
-class _Gathered:
-    """The attempts of a time. Those that ended last are found first, so that the oldest are left out."""
+class TimelineSearch:
+    """Finds the attempts of a period. Those that ended last are found first, so that the oldest are left out."""
 
     def __init__(self, spans: Spans, since: float, until: float, limit: int) -> None:
         self.found: list[Span] = []
@@ -83,7 +82,7 @@ class _Gathered:
                 count += len(some)
                 if count > self._limit:
                     self.is_partial = True
-                    since = ended_at  # what ended before would be left out anyway
+                    since = ended_at  # attempts that ended before would be left out anyway
                     break
         if len(found) > self._limit:
             self.is_partial = True
@@ -93,7 +92,7 @@ class _Gathered:
         self.found = found
 
     async def _within(self, state: State, since: float) -> AsyncIterator[tuple[list[Span], float]]:
-        """Of jobs that ended in that time: all of these ran in it. Also when the last of them ended."""
+        """Attempts of jobs that ended in the period, and when the last of these jobs ended."""
         place = Ended(self._until, 2**62)
         while jobs := self._spans.ended_before(state, place, since, _AT_ONCE):
             place = jobs[-1]
@@ -101,7 +100,7 @@ class _Gathered:
             await asyncio.sleep(0)
 
     async def _later(self) -> AsyncIterator[list[Span]]:
-        """Of jobs that ended after it: a long one may have begun before."""
+        """Attempts of jobs that ended after the period: a long one may have begun before."""
         for state in OVER:
             place = Ended(self._until, 2**62)
             while jobs := self._spans.ended_after(state, place, self._look_at()):
@@ -110,7 +109,7 @@ class _Gathered:
                 await asyncio.sleep(0)
 
     async def _waiting_again(self) -> AsyncIterator[list[Span]]:
-        """Of jobs that ran, and wait to be tried again."""
+        """Attempts of jobs that wait to be tried again."""
         for state in (State.QUEUED, State.HELD, State.SUBMITTED):
             above = 0
             while jobs := self._spans.waiting(state, above, self._look_at()):
@@ -119,7 +118,7 @@ class _Gathered:
                 await asyncio.sleep(0)
 
     def _look_at(self) -> int:
-        """How many more, or none: what is not looked at may be missing, and that is said."""
+        """How many more jobs may be looked at. If none, the result is marked as partial."""
         portion = min(_AT_ONCE, self._left_to_look_at)
         self._left_to_look_at -= portion
         self.is_partial = self.is_partial or not portion

@@ -1,42 +1,43 @@
-"""Routes by which the owner opens and closes the door. They are on the UNIX socket only: see `web/guard.py`."""
+"""Routes that open and close the page. They work on the UNIX socket only: see `web/guard.py`."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Request, Response
 
-from dibs.daemon.app_state import Desk
-from dibs.daemon.http.errors import Answer, StrictRoute, errors
-from dibs.daemon.schemas import requests as models
-from dibs.daemon.schemas import responses as objects
+from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
+from dibs.daemon.schemas import requests, responses
 from dibs.daemon.schemas.serializers import moment
-from dibs.daemon.web.listener import HOST, Place
+from dibs.daemon.web.listener import HOST, ListenAddress, WebListener
 
 
-def door_routes(desk: Desk) -> APIRouter:
+def web_routes(listener: WebListener) -> APIRouter:
     routes = APIRouter(route_class=StrictRoute)
 
-    @routes.post("/v1/web", responses={200: {"model": objects.PageEntry}, **errors(409, 413, 503)})
-    async def enter(body: Annotated[models.OpenPage, Body()]) -> Response:
-        """Open the page to browsers, unless it is open already, and make a code that lets one of them in."""
-        entry = await desk.door.enter(_wish(body), read_only=body.get("read_only", False))
-        return Answer({"address": entry.address, "code": entry.code, "expires_at": moment(entry.expires_at)})
+    @routes.post("/v1/web", responses={200: {"model": responses.PageEntry}, **errors(409, 413, 503)})
+    async def open_page(request: Request, body: Annotated[requests.OpenPage, Body()]) -> Response:
+        """Open the page to browsers, unless it is open already, and make a code to sign in with."""
+        # The page is served by the app that this request has come to.
+        code = await listener.sign_in_code(request.app, _address(body), read_only=body.get("read_only", False))
+        return JsonResponse({"address": code.address, "code": code.code, "expires_at": moment(code.expires_at)})
 
-    @routes.post("/v1/web/close", responses={200: {"model": objects.ChangedFlag}, **errors(413, 503)})
-    async def close(body: Annotated[models.Nothing, Body()]) -> Response:
-        """Let no browser in any more, also after a restart of the daemon."""
-        return Answer({"changed": desk.door.close()})
+    @routes.post("/v1/web/close", responses={200: {"model": responses.ChangedFlag}, **errors(413, 503)})
+    async def close(body: Annotated[requests.Nothing, Body()]) -> Response:
+        """Close the page to browsers, also after a restart of the daemon."""
+        return JsonResponse({"changed": listener.close()})
 
-    @routes.post("/v1/web/renew", responses={200: {"model": objects.ChangedFlag}, **errors(413, 503)})
-    async def renew(body: Annotated[models.Nothing, Body()]) -> Response:
-        """Change the token: every browser has to come in anew."""
-        desk.door.renew()
-        return Answer({"changed": True})
+    @routes.post("/v1/web/renew", responses={200: {"model": responses.ChangedFlag}, **errors(413, 503)})
+    async def renew(body: Annotated[requests.Nothing, Body()]) -> Response:
+        """Change the token: every browser has to sign in again."""
+        listener.renew()
+        return JsonResponse({"changed": True})
 
     return routes
 
 
-def _wish(body: models.OpenPage) -> Place | None:
-    """Where the door is to be; None where nobody minds."""
+def _address(body: requests.OpenPage) -> ListenAddress | None:
+    """Where the page should be; None if the request does not say."""
     if body.keys() <= {"read_only"}:
         return None
-    return Place(body.get("host", HOST), body.get("port"), body.get("certificate", ""), body.get("key", ""))
+    return ListenAddress(
+        body.get("host", HOST), body.get("port"), body.get("certificate", ""), body.get("key", "")
+    )

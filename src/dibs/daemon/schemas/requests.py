@@ -138,7 +138,7 @@ class Check(TypedDict):
 
 
 @with_config(_STRICT)
-class NewSweep(TypedDict):
+class NewSweepBody(TypedDict):
     """A search over parameters. Its jobs are like the defaults; the same key again gets the same number."""
 
     key: Key

@@ -9,7 +9,7 @@ from dibs.daemon.schemas.requests import Moment, StateName
 Counts = dict[StateName, int]
 
 
-class Problem(TypedDict):
+class ErrorObject(TypedDict):
     code: str
     message: str
     remedy: str
@@ -18,7 +18,7 @@ class Problem(TypedDict):
 class ErrorBody(TypedDict):
     """Every error has this shape."""
 
-    error: Problem
+    error: ErrorObject
 
 
 class DependencyObject(TypedDict):
@@ -363,7 +363,7 @@ class Removed(TypedDict):
     removed: int
 
 
-class Stopping(TypedDict):
+class StoppingBody(TypedDict):
     stopping: bool
 
 

@@ -1,4 +1,4 @@
-"""The page's files: those of the package, by name. No path that somebody sends is ever looked up on the disk."""
+"""The files of the built page, by name. A path in a request is never looked up on the disk."""
 
 import asyncio
 import gzip
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dibs.daemon.http.errors import Answer, problem
+from dibs.daemon.http.errors import JsonResponse, error_body
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page")
 _TYPES = {
@@ -23,36 +23,36 @@ _TYPES = {
     ".ico": "image/x-icon",
     ".woff2": "font/woff2",
 }
-_PACKED_ALREADY = (".png", ".ico", ".woff2")
-# The build puts a part of the content's hash into the name: under one name there is only ever one content.
+_COMPRESSED = (".png", ".ico", ".woff2")
+# The build puts a hash of the content into the name, so a file under such a name never changes.
 _HASHED = re.compile(r"/assets/[^/]+-[\w-]{8}\.\w+")
 
 
-class Page:
-    """What there is to see. The files are found now, and read when the first reader comes."""
+class PageFiles:
+    """An ASGI app that serves the page. Files are found when it is made, and read at the first request."""
 
     def __init__(self, folder: str = FOLDER) -> None:
-        self._files = _found(folder)
+        self._files = _find(folder)
 
     def __contains__(self, path: str) -> bool:
         return path in self._files or path == "/"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = await self._answer(scope)
-        await answer(scope, receive, send)
+        response = await self._response(scope)
+        await response(scope, receive, send)
 
-    async def _answer(self, scope: Scope) -> Response:
+    async def _response(self, scope: Scope) -> Response:
         if scope["method"] not in ("GET", "HEAD"):
-            return Answer(problem(405), 405, {"Allow": "GET, HEAD"})
+            return JsonResponse(error_body(405), 405, {"Allow": "GET, HEAD"})
         file = self._files.get(scope["path"])
         if file is None:
-            return Answer(problem(404, *_NOT_BUILT), 404)
+            return JsonResponse(error_body(404, *_NOT_BUILT), 404)
         if not file.content:
             try:
                 await asyncio.to_thread(file.load)
             except OSError:
-                return Answer(problem(404, *_GONE), 404)
-        headers = {"Content-Type": file.kind, "Cache-Control": file.keeping, "Vary": "Accept-Encoding"}
+                return JsonResponse(error_body(404, *_GONE), 404)
+        headers = {"Content-Type": file.kind, "Cache-Control": file.cache_control, "Vary": "Accept-Encoding"}
         if file.packed and _takes_gzip(scope):
             return Response(file.packed, headers={**headers, "Content-Encoding": "gzip"})
         return Response(file.content, headers=headers)
@@ -63,7 +63,7 @@ _NOT_BUILT = (
     "not-found",
 )
 _GONE = (
-    *("this part of the page went away with the version that is running", "`dibs daemon restart`"),
+    *("this file of the page is gone: another version of dibs was installed", "`dibs daemon restart`"),
     "not-found",
 )
 
@@ -72,32 +72,32 @@ _GONE = (
 class _File:
     path: str
     kind: str
-    keeping: str
+    cache_control: str
     content: bytes = field(default=b"", repr=False)
     packed: bytes = field(default=b"", repr=False)
 
     def load(self) -> None:
         with open(self.path, "rb") as file:
             content = file.read()
-        packed = b"" if self.path.endswith(_PACKED_ALREADY) else gzip.compress(content, mtime=0)
+        packed = b"" if self.path.endswith(_COMPRESSED) else gzip.compress(content, mtime=0)
         self.packed = packed if len(packed) < len(content) else b""
-        self.content = content  # last: somebody may look meanwhile
+        self.content = content  # last, because another request may check it meanwhile
 
 
-def _found(folder: str) -> dict[str, _File]:
+def _find(folder: str) -> dict[str, _File]:
     files = {}
-    for place, _, names in os.walk(folder):
+    for parent, _, names in os.walk(folder):
         for name in names:
-            path = os.path.join(place, name)
+            path = os.path.join(parent, name)
             kind = _TYPES.get(os.path.splitext(name)[1])
             if kind is None or os.path.islink(path):
                 continue
-            asked = "/" + os.path.relpath(path, folder)
-            if asked == "/index.html":
+            url = "/" + os.path.relpath(path, folder)
+            if url == "/index.html":
                 files["/"] = _File(path, kind, "no-store")
             else:
-                keeping = "public, max-age=31536000, immutable" if _HASHED.fullmatch(asked) else "no-cache"
-                files[asked] = _File(path, kind, keeping)
+                cache_control = "public, max-age=31536000, immutable" if _HASHED.fullmatch(url) else "no-cache"
+                files[url] = _File(path, kind, cache_control)
     return files
 
 

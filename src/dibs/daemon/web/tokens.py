@@ -1,4 +1,4 @@
-"""Who may come in by the door: one token, on the disk for its owner alone, and codes that buy it once."""
+"""The token that browsers send, in a file that only its owner can read, and the one-time codes to sign in."""
 
 import contextlib
 import hashlib
@@ -14,92 +14,93 @@ from enum import StrEnum
 from dibs.errors import NotAllowed
 
 CODE_LIFE = 600.0  # seconds
-_MOST_WRONG = 10  # codes, until those that were meant are void
-_MOST_CODES = 16  # that are good at one time; the oldest gives way
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that looks like another
+_MOST_WRONG = 10  # guesses, until the valid codes are revoked
+_MOST_CODES = 16  # that are valid at one time; a new one replaces the oldest
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # without letters that look alike
 _TOKEN = re.compile(r"[0-9a-f]{64}")
 
 
-class Right(StrEnum):
-    """What somebody who came in may do."""
+class Permission(StrEnum):
+    """What the holder of a token may do."""
 
     ALL = "all"
     READ = "read"
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
-    """Works once, and not for long. It is typed or clicked, so it may be seen; the token never is."""
+class OneTimeCode:
+    """Valid once, for some minutes. It is typed or clicked, so others may see it; the token is never shown."""
 
     text: str
-    right: Right
-    until: float  # by the clock of Keys
+    permission: Permission
+    until: float  # by the clock of TokenStore
 
 
-class Keys:
-    """The token of a queue, and one for readers that is made from it and does not lead back."""
+class TokenStore:
+    """The token of a queue, and a read-only one that is derived from it with a hash."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
         self._clock = clock
-        self._codes: list[Code] = []
-        self._wrong = {False: 0, True: 0}  # guesses of ours, and of strangers
+        self._codes: list[OneTimeCode] = []
+        self._wrong = {False: 0, True: 0}  # wrong guesses of the owner, and of other users
         self._tokens = _tokens(_read(path) or _write(path))
 
-    def new_code(self, right: Right) -> Code:
-        """A code to print. Guesses that were wrong until now are forgotten."""
+    def new_code(self, permission: Permission) -> OneTimeCode:
+        """A code to print. The count of wrong guesses starts again."""
         groups = ("".join(secrets.choice(_LETTERS) for _ in range(4)) for _ in range(3))
-        code = Code("-".join(groups), right, self._clock() + CODE_LIFE)
+        code = OneTimeCode("-".join(groups), permission, self._clock() + CODE_LIFE)
         self._codes = [*self._codes[1 - _MOST_CODES :], code]
         self._wrong = {False: 0, True: 0}
         return code
 
-    def take(self, text: str, *, is_stranger: bool = False) -> Right | None:
-        """What a code is good for. It is used up; a wrong one is None, and ten of them void those that are left.
+    def redeem(self, text: str, *, is_other_user: bool = False) -> Permission | None:
+        """The permission of a code, which is used up; None for a wrong one. Ten wrong ones revoke the valid codes.
 
-        Somebody else on this machine may have seen it in the list of processes, where a browser was started with
-        it: what changes things is for our own programs only, and strangers can void nothing that is not for them.
+        Another user of this machine may have seen a code in the process list, where a browser was started with it.
+        So only programs of the owner can redeem a code that allows changes, and wrong guesses of other users do
+        not revoke such codes.
         """
         now = self._clock()
         self._codes = [code for code in self._codes if code.until > now]
-        given = _plain(text)
+        given = _normalized(text)
         found = None
-        for code in self._codes:  # all of them: the time taken tells nothing
-            if hmac.compare_digest(_plain(code.text), given):
+        for code in self._codes:  # all of them, so that the time taken reveals nothing
+            if hmac.compare_digest(_normalized(code.text), given):
                 found = code
         if found is None:
-            self._wrong[is_stranger] += 1
-            if self._wrong[is_stranger] >= _MOST_WRONG:
-                self._codes = [code for code in self._codes if is_stranger and code.right is Right.ALL]
+            self._wrong[is_other_user] += 1
+            if self._wrong[is_other_user] >= _MOST_WRONG:
+                self._codes = [code for code in self._codes if is_other_user and code.permission is Permission.ALL]
             return None
-        if is_stranger and found.right is Right.ALL:
+        if is_other_user and found.permission is Permission.ALL:
             raise NotAllowed(
-                "this code is for programs of its owner, and another user of the machine has sent it",
-                remedy="a code of `dibs web --read-only` is for everybody",
+                "this code is for programs of its owner, and another user of this machine has sent it",
+                remedy="a code of `dibs web --read-only` works for every user",
             )
         self._codes.remove(found)
-        return found.right
+        return found.permission
 
-    def token(self, right: Right) -> str:
-        return self._tokens[right]
+    def token(self, permission: Permission) -> str:
+        return self._tokens[permission]
 
-    def right_of(self, token: str) -> Right | None:
-        """What a token is good for, None for one that we never gave. Always compared with both."""
+    def permission_of(self, token: str) -> Permission | None:
+        """The permission of a token, None for an unknown one. It is always compared with both."""
         given = token.encode("utf-8", "replace")
-        fits = {right: hmac.compare_digest(ours.encode(), given) for right, ours in self._tokens.items()}
-        return next((right for right in Right if fits[right]), None)
+        fits = {name: hmac.compare_digest(ours.encode(), given) for name, ours in self._tokens.items()}
+        return next((permission for permission in Permission if fits[permission]), None)
 
     def renew(self) -> None:
-        """Another token: whoever had the old one has to come in anew."""
+        """Replace the token: browsers that have the old one must sign in again."""
         self._codes = []
         self._tokens = _tokens(_write(self._path))
 
 
 def write_private(path: str, text: str) -> None:
-    """A file for nobody else, whole or not at all."""
+    """Write a file that only its owner can read, completely or not at all."""
     draft = f"{path}.new"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(draft)  # left over; one that was there before would keep its mode
+        os.unlink(draft)  # a leftover would keep its mode
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "w") as file:
         file.write(text)
@@ -108,18 +109,18 @@ def write_private(path: str, text: str) -> None:
     os.rename(draft, path)
 
 
-def _tokens(token: str) -> dict[Right, str]:
+def _tokens(token: str) -> dict[Permission, str]:
     reading = hmac.new(bytes.fromhex(token), b"read only", hashlib.sha256).hexdigest()
-    return {Right.ALL: token, Right.READ: reading}
+    return {Permission.ALL: token, Permission.READ: reading}
 
 
-def _plain(code: str) -> bytes:
-    """As people type it: capitals, blanks and dashes make no difference."""
+def _normalized(code: str) -> bytes:
+    """The code without case, blanks and dashes, which make no difference."""
     return re.sub(r"[\s-]", "", code).lower().encode("utf-8", "replace")
 
 
 def _read(path: str) -> str:
-    """The token in a file of ours that nobody else could read; empty where there is none to be trusted."""
+    """The token in the file; empty if it is missing, malformed, or readable by other users."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daemon.outdoors import Street, standing
-from dibs.daemon.web.page_files import FOLDER, Page
+from dibs.daemon.web.page_files import FOLDER, PageFiles
 from edge.test_http import an_app
 
 SCRIPT = b"console.log('dibs')\n" * 200
@@ -172,4 +172,4 @@ def test_a_file_that_an_upgrade_took_away_is_no_bug(tmp_path):
 
 def test_the_package_has_the_page_beside_its_code():
     assert Path(FOLDER).parent.joinpath("page_files.py").exists()
-    assert "/" in Page()
+    assert "/" in PageFiles()

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from daemon.house import House
 from dibs.daemon.logs import index as logindex
 from dibs.daemon.logs.index import Cut, LogFile, LogIndex
-from dibs.daemon.logs.search import Wanted, search
-from dibs.daemon.logs.text import LONGEST, fold, take, text_of
-from dibs.daemon.routes.lines import _lines
+from dibs.daemon.logs.search import SearchText, search
+from dibs.daemon.logs.text import LONGEST, fold, read_lines, text_of
+from dibs.daemon.routes.logs import _lines
 from stories.outside import wait_until
 
 LATER = 1e12
@@ -100,14 +100,14 @@ def test_what_is_known_grows_with_the_file_and_is_forgotten_when_it_shrinks(tmp_
 
 
 def test_the_last_lines_of_a_large_file_are_there_before_all_are_counted(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("dibs.daemon.routes.lines._COUNTING", 0.0)
+    monkeypatch.setattr("dibs.daemon.routes.logs._COUNT_FOR", 0.0)
     path = tmp_path / "stdout"
     path.write_bytes(b"".join(b"%d\n" % number for number in range(100_000)))
     index = LogIndex()
 
     early = _lines(index, str(path), -2, 0)
     middle = _lines(index, str(path), 50_000, 2)
-    monkeypatch.setattr("dibs.daemon.routes.lines._COUNTING", LATER)
+    monkeypatch.setattr("dibs.daemon.routes.logs._COUNT_FOR", LATER)
     late = _lines(index, str(path), -2, 0)
 
     assert (early["lines"], early["first"], early["total"]) == (["99998", "99999"], None, None)
@@ -165,7 +165,7 @@ def test_a_hole_is_one_line_and_nothing_of_it_is_read(tmp_path: Path):
     last = _lines(index, str(path), -1, 0)
     with index.open(str(path)) as opened:
         assert opened is not None
-        matches = search(opened, Wanted("ENDS"), 0, 10, LATER).matches
+        matches = search(opened, SearchText("ENDS"), 0, 10, LATER).matches
 
     assert found["lines"] == ["1", "2", "begins[... 1T cut]ends", "4"]
     assert found["cut"] == f"{len(head)}-{size - len(tail)}"
@@ -213,7 +213,7 @@ def test_what_is_no_file_has_no_lines(tmp_path: Path, make):
 def looked_for(path: Path, text: str, first: int = 0, limit: int = 100, deadline: float = LATER):
     with LogIndex().open(str(path)) as file:
         assert file is not None
-        found = search(file, Wanted(text), first, limit, deadline)
+        found = search(file, SearchText(text), first, limit, deadline)
     return [match.line for match in found.matches], found.next
 
 
@@ -243,7 +243,7 @@ def test_a_search_goes_on_where_it_stopped(tmp_path: Path):
             with LogIndex().open(str(path)) as file:
                 assert file is not None
                 file.count(LATER)
-                one = search(file, Wanted("NEEDLE"), following, limit, deadline)
+                one = search(file, SearchText("NEEDLE"), following, limit, deadline)
             assert one.next is None or one.next > following
             found += [match.line for match in one.matches]
             following = one.next
@@ -274,7 +274,7 @@ def test_an_excerpt_is_short_and_around_what_was_found(tmp_path: Path):
 
     with LogIndex().open(str(path)) as file:
         assert file is not None
-        (match,) = search(file, Wanted("needle"), 0, 5, LATER).matches
+        (match,) = search(file, SearchText("needle"), 0, 5, LATER).matches
 
     assert len(match.text) == 400
     assert "needle" in match.text
@@ -286,7 +286,7 @@ def test_take_stops_in_time(tmp_path: Path):
 
     with LogIndex().open(str(path)) as file:
         assert file is not None
-        assert take(file, 0, 10, time.monotonic() - 1).lines == []
+        assert read_lines(file, 0, 10, time.monotonic() - 1).lines == []
 
 
 def test_fold_keeps_no_more_colours_than_it_must():

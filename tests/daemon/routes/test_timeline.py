@@ -8,7 +8,7 @@ import pytest
 
 from daemon.house import House
 from dibs.daemon.routes import timeline
-from dibs.daemon.routes.timeline import _Gathered
+from dibs.daemon.routes.timeline import TimelineSearch
 from dibs.model.jobs import Cause, Outcome
 from dibs.store.spans import Span
 from dibs.store.store import Store
@@ -39,13 +39,13 @@ def ran(store: Store, *times: tuple[float, float | None], outcome: Outcome = WEL
     return job.id
 
 
-def gathered(store: Store, since: float, until: float, limit: int = 100) -> _Gathered:
-    found = _Gathered(store.listing.spans, since, until, limit)
+def gathered(store: Store, since: float, until: float, limit: int = 100) -> TimelineSearch:
+    found = TimelineSearch(store.listing.spans, since, until, limit)
     asyncio.run(found.run())
     return found
 
 
-def bars(found: _Gathered) -> list[tuple[int, int]]:
+def bars(found: TimelineSearch) -> list[tuple[int, int]]:
     return [(span.job, span.attempt) for span in found.found]
 
 

@@ -5,12 +5,11 @@ import resource
 import socket
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 from daemon.house import House, Stream
 from daemon.listening import connect, said
-from dibs.daemon.event_feed import News
-from dibs.daemon.routes.events import _Stream
+from dibs.daemon.event_feed import EventFeed
+from dibs.daemon.routes.events import EventStream
 from dibs.store.store import Store
 from stories.outside import wait_until
 
@@ -138,10 +137,10 @@ def test_a_reader_that_was_away_too_long_is_told_so(tmp_path):
             store.events.write(float(number), "job.queued", number)
     with store.turn():
         store.events._db.execute("delete from events where id < 4")
-    desk = SimpleNamespace(news=News(store), store=store)
+    feed = EventFeed(store)
 
     async def first_words(after: int) -> bytes:
-        lines = _Stream(desk, after).lines()
+        lines = EventStream(store.events, feed, after).lines()
         return b"".join([await anext(lines) for _ in range(2)])
 
     long, short = asyncio.run(first_words(1)), asyncio.run(first_words(3))

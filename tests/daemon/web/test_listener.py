@@ -15,7 +15,7 @@ import pytest
 from daemon.house import House
 from daemon.outdoors import Street, a_free_port, open_page
 from dibs import __version__
-from dibs.daemon.web.peer import peer_uid
+from dibs.daemon.web.guard import peer_uid
 from stories.outside import NOBODY, World, needs_root, wait_until
 
 pytestmark = pytest.mark.usefixtures("at_the_door")
@@ -100,7 +100,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_told(house: House):
         reply = house.call("POST", "/v1/web", {"port": port})
 
     assert (reply.status, reply.code) == (400, "bad-input")
-    assert f"cannot listen at 127.0.0.1:{port}: somebody else does" in reply.json["error"]["message"]
+    assert f"cannot listen at 127.0.0.1:{port}: another program does" in reply.json["error"]["message"]
     assert ports_of(house) == set()
 
 
@@ -157,7 +157,7 @@ def test_the_network_is_refused_without_tls(shared: House, host: str):
     reply = shared.call("POST", "/v1/web", {"host": host})
 
     assert (reply.status, reply.code) == (400, "bad-input")
-    assert "everybody on the network" in reply.json["error"]["message"]
+    assert "others on the network" in reply.json["error"]["message"]
     assert ports_of(shared) == set()
 
 
@@ -217,7 +217,7 @@ def test_where_somebody_else_has_the_port_meanwhile_the_token_is_changed(house: 
     house.end()
     with socket.create_server(("127.0.0.1", street.port)):
         house.start()
-        wait_until(lambda: "somebody else does" in house.log)
+        wait_until(lambda: "another program does" in house.log)
         wait_until(lambda: (house.queue / "web-token").read_text().strip() != old)
 
     again = open_page(house)

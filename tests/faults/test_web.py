@@ -17,10 +17,9 @@ import pytest
 from daemon.house import House
 from daemon.listening import Reply, call, said
 from daemon.outdoors import Street, open_page, standing
-from dibs.daemon.http import protocol
-from dibs.daemon.web import guard as door_guard
-from dibs.daemon.web import server as door_server
-from dibs.daemon.web.tokens import Keys, Right
+from dibs.daemon.http import server as http_server
+from dibs.daemon.web import guard, server
+from dibs.daemon.web.tokens import Permission, TokenStore
 from edge.test_http import an_app, rss
 from stories.outside import World, wait_until
 
@@ -45,7 +44,7 @@ def app() -> Counted:
 
 
 @pytest.fixture(scope="module")
-def door(app: Counted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Street, Keys]]:
+def door(app: Counted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Street, TokenStore]]:
     root = tmp_path_factory.mktemp("door")
     page = root / "page"
     (page / "assets").mkdir(parents=True)
@@ -65,7 +64,7 @@ def house(world: World) -> Iterator[House]:
 
 
 @pytest.fixture
-def street(door: tuple[Street, Keys], app: Counted) -> Street:
+def street(door: tuple[Street, TokenStore], app: Counted) -> Street:
     """Has the right token: whatever is refused is refused for another reason."""
     app.calls = 0
     return door[0]
@@ -387,7 +386,7 @@ def test_a_session_is_asked_for_in_one_way(street, method):
 
 
 def test_a_head_that_trickles_in_is_not_waited_for(street, monkeypatch):
-    monkeypatch.setattr(protocol, "_HEADER_DEADLINE", 0.3)
+    monkeypatch.setattr(http_server, "_HEADER_DEADLINE", 0.3)
     with street.connect() as connection:
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             for byte in street.head("GET", "/v1/status") * 100:
@@ -399,7 +398,7 @@ def test_a_head_that_trickles_in_is_not_waited_for(street, monkeypatch):
 
 
 def test_a_connection_that_says_nothing_is_closed(street, monkeypatch):
-    monkeypatch.setattr(protocol, "_HEADER_DEADLINE", 0.3)
+    monkeypatch.setattr(http_server, "_HEADER_DEADLINE", 0.3)
     with street.connect() as connection:
         assert said(connection) == b""
 
@@ -413,7 +412,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(street):
 
 
 def test_a_code_that_does_not_come_is_waited_for_even_less(app, tmp_path, monkeypatch):
-    monkeypatch.setattr(door_guard, "_CODE_WITHIN", 0.3)
+    monkeypatch.setattr(guard, "_CODE_WITHIN", 0.3)
     with standing(app, tmp_path, deadline=600.0) as (street, _):
         head = street.head("POST", "/v1/web/session", Content_Length="100", Content_Type="application/json")
         reply = street.ask(head + b"\r\n{")
@@ -422,7 +421,7 @@ def test_a_code_that_does_not_come_is_waited_for_even_less(app, tmp_path, monkey
 
 
 def test_those_without_a_token_give_way_to_one_who_comes_later(app, tmp_path, monkeypatch):
-    monkeypatch.setattr(door_server, "_MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 8)
     with standing(app, tmp_path) as (street, _), street.connect() as page:
         page.sendall(street.head("GET", "/v1/endless") + b"\r\n")
         assert page.recv(100).startswith(b"HTTP/1.1 200")
@@ -602,7 +601,7 @@ def test_a_token_in_an_address_is_not_looked_for(street, app, target):
 
 def test_a_wrong_guess_takes_its_time_and_keeps_nobody_else_waiting(app, tmp_path):
     with standing(app, tmp_path, hold=60.0) as (street, keys):
-        code = keys.new_code(Right.ALL).text
+        code = keys.new_code(Permission.ALL).text
         guesses = [street.connect() for _ in range(3)]
         for guess in guesses[:2]:
             guess.sendall(street.head("GET", "/v1/status", Authorization="Bearer wrong") + b"\r\n")
@@ -625,7 +624,7 @@ def test_a_wrong_guess_takes_its_time_and_keeps_nobody_else_waiting(app, tmp_pat
 
 def test_ten_wrong_codes_void_the_right_one(door, street):
     _, keys = door
-    code = keys.new_code(Right.ALL).text
+    code = keys.new_code(Permission.ALL).text
 
     replies = [street.call("POST", "/v1/web/session", {"code": f"wrong {number}"}) for number in range(10)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from daemon.house import House
 from dibs.daemon import job_views as views
-from dibs.daemon.job_views import Views
+from dibs.daemon.job_views import JobViews
 from dibs.model.jobs import Outcome
 from dibs.store.listing import Filter
 from dibs.store.store import Store
@@ -141,7 +141,7 @@ def store(tmp_path) -> Iterator[Store]:
 
 
 def view(store: Store, order: str = "newest", **wanted) -> views.View:
-    return asyncio.run(Views(store).of(Filter(**wanted), order))
+    return asyncio.run(JobViews(store).of(Filter(**wanted), order))
 
 
 def test_numbers_that_are_missing_are_not_shown(store: Store):
@@ -159,8 +159,8 @@ def test_jobs_without_what_is_sorted_by_come_last_either_way(store: Store):
     for place, seconds in ((10, 5.0), (500, 9.0), (900, 7.0)):
         run(store, jobs[place], Outcome(exit_code=0, seconds=seconds))
 
-    forwards = asyncio.run(Views(store).of(Filter(), "seconds"))
-    backwards = asyncio.run(Views(store).of(Filter(), "seconds", True))
+    forwards = asyncio.run(JobViews(store).of(Filter(), "seconds"))
+    backwards = asyncio.run(JobViews(store).of(Filter(), "seconds", True))
 
     assert list(forwards.jobs[:4]) == [501, 901, 11, 1000]
     assert list(backwards.jobs[:4]) == [11, 901, 501, 1000]
@@ -183,7 +183,7 @@ def test_a_view_is_kept_until_something_happens_and_forgotten_when_nobody_looks(
     submit(store, "a", "b")
 
     async def look() -> None:
-        shown = Views(store)
+        shown = JobViews(store)
         first = await shown.of(Filter(text="a"), "newest")
         assert await shown.of(Filter(text="a"), "newest") is first
         with store.turn():
@@ -204,7 +204,7 @@ def test_a_view_that_takes_long_may_be_a_little_old_unless_it_must_not_be(store:
     submit(store, "a", "b")
 
     async def look() -> None:
-        shown = Views(store)
+        shown = JobViews(store)
         before = await shown.of(Filter(text="a"), "newest")
         with store.turn():
             store.events.write(1.0, "job.queued")

@@ -18,7 +18,6 @@ from urllib3.connectionpool import HTTPConnectionPool
 from daemon.house import House
 from daemon.listening import connect
 from dibs.daemon.app import description
-from dibs.daemon.routes.metrics import Tally
 
 # Made-up commands must not run, nor the daemon end or listen elsewhere; a stream has no end to be looked at.
 NOT_CALLED = "^/v1/(unpause|stop|events|web.*)$"
@@ -62,7 +61,7 @@ def session(shared: House) -> Iterator[requests.Session]:
         yield one
 
 
-DESCRIPTION = description(MagicMock(), Tally())
+DESCRIPTION = description(MagicMock())
 schema = schemathesis.openapi.from_dict(DESCRIPTION).exclude(path_regex=NOT_CALLED)
 schema.config.update(base_url="http://localhost")
 # A list that is too long may be too large before anybody counts it.

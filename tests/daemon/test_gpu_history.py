@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 
 from daemon.house import House
-from dibs.daemon.gpu_history import LONGEST, STEP, History
+from dibs.daemon.gpu_history import LONGEST, STEP, GpuHistoryBuffer
 from dibs.model.gpus import CardState, Gpu, GpuReading, Reading
 from stories.outside import World, wait_until
 
@@ -16,16 +16,16 @@ def a_reading(at: float, *, key: str = "GPU-a", **seen) -> Reading:
     return Reading(at=datetime.fromtimestamp(at, UTC), gpus=(GpuReading(gpu=gpu, **seen),))
 
 
-def column(history: History, name: str, seconds: int, now: float) -> list[float | None]:
+def column(history: GpuHistoryBuffer, name: str, seconds: int, now: float) -> list[float | None]:
     (gpu,) = history.last(seconds, now)["gpus"]
     found: list[float | None] = gpu[name]
     return found
 
 
 def test_readings_of_one_step_become_one_point():
-    history = History()
+    history = GpuHistoryBuffer()
     for after, load, memory in ((0, 10, 5), (2, 20, 9), (4, 60, 7), (6, 100, 1)):
-        history.heard(a_reading(NOW + after, load=load, memory_used=memory))
+        history.add(a_reading(NOW + after, load=load, memory_used=memory))
 
     assert column(history, "load_percent", 12, NOW + 7) == [30.0, 100.0]
     assert column(history, "memory_used_bytes", 12, NOW + 7) == [9, 1]
@@ -33,9 +33,9 @@ def test_readings_of_one_step_become_one_point():
 
 
 def test_what_was_seen_stands_until_the_next_look_but_not_for_long():
-    history = History()
-    history.heard(a_reading(NOW, load=10))
-    history.heard(a_reading(NOW + 30, load=20))
+    history = GpuHistoryBuffer()
+    history.add(a_reading(NOW, load=10))
+    history.add(a_reading(NOW + 30, load=20))
 
     loads = column(history, "load_percent", 120, NOW + 119)
 
@@ -43,9 +43,9 @@ def test_what_was_seen_stands_until_the_next_look_but_not_for_long():
 
 
 def test_all_lists_have_one_length_and_begin_together():
-    history = History()
-    history.heard(a_reading(NOW, load=1))
-    history.heard(a_reading(NOW + 60, key="GPU-b", load=2, temperature=50))
+    history = GpuHistoryBuffer()
+    history.add(a_reading(NOW, load=1))
+    history.add(a_reading(NOW + 60, key="GPU-b", load=2, temperature=50))
 
     found = history.last(600, NOW + 60)
 
@@ -55,24 +55,24 @@ def test_all_lists_have_one_length_and_begin_together():
 
 
 def test_it_holds_an_hour_and_never_more():
-    history = History()
+    history = GpuHistoryBuffer()
     for at in range(0, 3 * LONGEST, 3):
-        history.heard(a_reading(NOW + at, load=at % 100))
+        history.add(a_reading(NOW + at, load=at % 100))
     end = NOW + 3 * LONGEST - 1
 
     loads = column(history, "load_percent", LONGEST, end)
 
     assert len(loads) == LONGEST // STEP
     assert None not in loads
-    (ring,) = history._cards.values()
+    (ring,) = history._gpus.values()
     assert {len(values) for values in ring._values.values()} == {LONGEST // STEP}
 
 
 def test_old_values_do_not_come_back_after_a_pause():
-    history = History()
+    history = GpuHistoryBuffer()
     for at in range(0, LONGEST, STEP):
-        history.heard(a_reading(NOW + at, load=7))
-    history.heard(a_reading(NOW + 2 * LONGEST - STEP, load=9))
+        history.add(a_reading(NOW + at, load=7))
+    history.add(a_reading(NOW + 2 * LONGEST - STEP, load=9))
 
     loads = column(history, "load_percent", LONGEST, NOW + 2 * LONGEST - 1)
 
@@ -80,29 +80,29 @@ def test_old_values_do_not_come_back_after_a_pause():
 
 
 def test_a_card_that_does_not_answer_has_a_gap_and_one_that_is_gone_is_forgotten():
-    history = History()
-    history.heard(a_reading(NOW, load=7))
-    history.heard(a_reading(NOW + 60, load=7, state=CardState.STALE))
+    history = GpuHistoryBuffer()
+    history.add(a_reading(NOW, load=7))
+    history.add(a_reading(NOW + 60, load=7, state=CardState.STALE))
     assert column(history, "load_percent", 66, NOW + 60) == [7.0] * 7 + [None] * 4
 
-    history.heard(a_reading(NOW + 2 * LONGEST, key="GPU-b", load=1))
+    history.add(a_reading(NOW + 2 * LONGEST, key="GPU-b", load=1))
 
-    assert list(history._cards) == ["GPU-b"]
+    assert list(history._gpus) == ["GPU-b"]
 
 
 def test_cards_without_end_take_no_room_without_end():
-    history = History()
+    history = GpuHistoryBuffer()
     for number in range(1_000):
-        history.heard(a_reading(NOW + number, key=f"GPU-{number}"))
+        history.add(a_reading(NOW + number, key=f"GPU-{number}"))
 
-    assert len(history._cards) == 256
-    assert "GPU-999" in history._cards
+    assert len(history._gpus) == 256
+    assert "GPU-999" in history._gpus
 
 
 def test_a_clock_that_is_set_back_begins_anew():
-    history = History()
-    history.heard(a_reading(NOW, load=7))
-    history.heard(a_reading(NOW - 10_000, load=8))
+    history = GpuHistoryBuffer()
+    history.add(a_reading(NOW, load=7))
+    history.add(a_reading(NOW - 10_000, load=8))
 
     assert column(history, "load_percent", 12, NOW - 10_000 + STEP)[-1] == 8.0
 
