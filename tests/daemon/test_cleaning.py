@@ -6,7 +6,7 @@ import os
 import pytest
 
 from dibs.daemon.cleaning import Cleaner
-from dibs.daemon.event_feed import EventFeed
+from dibs.daemon.events import EventFeed
 from dibs.engine.browse import BrowsableFolders
 from dibs.model.jobs import OVER, JobId
 from engine.away_world import AwayWorld

@@ -13,7 +13,7 @@ from dibs.backends.protocol import AttemptRef, Submission
 from dibs.daemon import attempt_records, worker_thread
 from dibs.daemon.attempt_records import AttemptRecords
 from dibs.daemon.cleaning import Cleaner
-from dibs.daemon.event_feed import EventFeed
+from dibs.daemon.events import EventFeed
 from dibs.daemon.logs import output
 from dibs.daemon.logs.output import was_removed
 from dibs.daemon.routes.logs import line_routes, log_routes

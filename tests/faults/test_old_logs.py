@@ -10,7 +10,7 @@ import pytest
 
 from daemon.house import House
 from dibs.daemon.cleaning import Cleaner
-from dibs.daemon.event_feed import EventFeed
+from dibs.daemon.events import EventFeed
 from dibs.daemon.logs.output import was_removed
 from dibs.engine.browse import BrowsableFolders
 from dibs.errors import BadInput

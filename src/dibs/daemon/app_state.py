@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dibs.daemon.cleaning import Cleaner
-from dibs.daemon.event_counters import EventCounters
-from dibs.daemon.event_feed import EventFeed
+from dibs.daemon.events import EventCounters, EventFeed
 from dibs.daemon.gpu_history import GpuHistoryBuffer
 from dibs.daemon.job_views import JobViews
 from dibs.daemon.schemas.serializers import job_object

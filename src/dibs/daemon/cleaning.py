@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dibs.daemon.daemon_log import log
-from dibs.daemon.event_feed import EventFeed
+from dibs.daemon.events import EventFeed
 from dibs.daemon.logs.output import StoredOutput, measure, remove_output
 from dibs.daemon.worker_thread import is_answering, run_in_thread
 from dibs.engine.away.round import remove

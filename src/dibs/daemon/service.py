@@ -1,6 +1,7 @@
 """The daemon: the engine's loop, the API, and an end that leaves running jobs alone."""
 
 import asyncio
+import fcntl
 import gc
 import os
 import signal
@@ -19,12 +20,10 @@ from dibs.daemon.app_state import AppState
 from dibs.daemon.canary import CanaryTests
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.daemon_log import log, open_log
-from dibs.daemon.event_counters import EventCounters
-from dibs.daemon.event_feed import EventFeed
+from dibs.daemon.events import EventCounters, EventFeed
 from dibs.daemon.gpu_history import GpuHistoryBuffer
 from dibs.daemon.http.server import SHORTAGES, Server, UnixSocket
 from dibs.daemon.job_views import JobViews
-from dibs.daemon.lock import take_lock
 from dibs.daemon.memory import reserve, return_memory_when_quiet, trim
 from dibs.daemon.web.listener import WebListener
 from dibs.engine.driver import Driver
@@ -39,6 +38,13 @@ _MOST_BUGS = 3  # within the time below; after that the daemon ends
 _BUGS_WITHIN = 10.0  # seconds
 _AFTER_BUG = 1.0  # seconds until the next turn
 _CLEAN_EVERY = 3600.0  # seconds
+_LOCK_WAIT = 0.5  # seconds; a client that checks for a daemon holds the lock for a moment
+
+
+class DaemonRuns(DibsError):
+    """Another daemon has this queue."""
+
+    code = "daemon-runs"
 
 
 def serve(environ: Mapping[str, str], *, detached: bool) -> int:
@@ -49,7 +55,7 @@ def serve(environ: Mapping[str, str], *, detached: bool) -> int:
     """
     paths.make_private(paths.state_folder(environ))
     queue = paths.make_private(paths.queue_folder(environ))
-    lock = take_lock(queue)
+    lock = _take_lock(queue)
     try:
         settings = load_settings(environ)
         open_log(f"{queue}/daemon.log", also_on_stderr=not detached)
@@ -299,3 +305,25 @@ class Service:
         self._parts.engine.close()
         self._parts.journal.close()
         self._parts.engine.store.close()
+
+
+def _take_lock(queue: str) -> int:
+    """Take the queue's lock, so that there is one daemon for each queue. No child process inherits it."""
+    lock = os.open(f"{queue}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    until = time.monotonic() + _LOCK_WAIT
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > until:
+                pid = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
+                os.close(lock)
+                raise DaemonRuns(
+                    f"a daemon for this queue runs already (pid {pid or '?'})",
+                    remedy="`dibs daemon restart` ends it first",
+                ) from None
+            time.sleep(0.02)
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+    return lock

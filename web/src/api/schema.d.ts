@@ -75,7 +75,7 @@ export interface paths {
         };
         /**
          * Export
-         * @description Jobs as lines of JSON, in words in which they can be added again.
+         * @description Jobs as lines of JSON, with keys with which they can be added again.
          */
         get: operations["export_v1_export_get"];
         put?: never;
@@ -95,7 +95,7 @@ export interface paths {
         };
         /**
          * Find
-         * @description The numbers that references stand for, each once.
+         * @description The numbers of the jobs that references name, each once.
          */
         get: operations["find_v1_find_get"];
         put?: never;
@@ -181,7 +181,7 @@ export interface paths {
         put?: never;
         /**
          * Add
-         * @description Add jobs. They are durable when the numbers come back.
+         * @description Add jobs. They are durable when the numbers are returned.
          */
         post: operations["add_v1_jobs_post"];
         delete?: never;
@@ -239,7 +239,7 @@ export interface paths {
         };
         /**
          * Wait
-         * @description Come back when all these jobs are over, or when the time has passed.
+         * @description Respond when all these jobs are over, or when the time has passed.
          */
         get: operations["wait_v1_jobs_wait_get"];
         put?: never;

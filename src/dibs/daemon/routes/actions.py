@@ -69,9 +69,8 @@ def action_routes(app: AppState) -> APIRouter:
         wishes = {key: value for key, value in body.items() if key not in _PLACES}
         if wishes:
             await app.remote.asking.check([_with_wishes(app, number, wishes)])
-        request = (
-            _with_wishes(app, number, wishes) if wishes else None
-        )  # another request may have changed it meanwhile
+        # Read again: another request may have changed the job meanwhile.
+        request = _with_wishes(app, number, wishes) if wishes else None
         before = body.get("before")
         if before is not None and body.get("top"):
             raise BadInput("a job can be moved to the top or before another one, not both", remedy="choose one")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
-from dibs.daemon.event_feed import EventFeed
+from dibs.daemon.events import EventFeed
 from dibs.daemon.http.errors import encode, errors
 from dibs.daemon.http.server import most_connections
 from dibs.daemon.schemas.serializers import moment

@@ -1,4 +1,4 @@
-"""Routes that add jobs and tell about them."""
+"""Routes that add jobs and show them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -41,7 +41,7 @@ AttemptNumber = Annotated[int | None, Query(ge=1, le=2**31, description="the las
 
 
 class JobQuery(BaseModel):
-    """Which jobs are meant. What is left out leaves all."""
+    """Which jobs to show. Without a condition, all of them."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -100,10 +100,10 @@ def jobs_routes(app: AppState) -> APIRouter:
         },
     )
     async def add(body: Annotated[NewJobs, Body()]) -> Response:
-        """Add jobs. They are durable when the numbers come back."""
+        """Add jobs. They are durable when the numbers are returned."""
         environment, defaults = environment_and_defaults(app, body)
         requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
-        # Who repeats a call hears what was said then, whatever another system thinks of it by now.
+        # A repeated request gets the response of the first one, even if another system would now refuse the jobs.
         is_known = app.queue.is_known(body["key"], requests)
         notes = [] if is_known else await app.remote.asking.check(requests)
         added = app.queue.add(
@@ -169,10 +169,10 @@ def jobs_routes(app: AppState) -> APIRouter:
         ids: Annotated[str, Query(min_length=1, max_length=15_000, description="numbers like 1-5,8")],
         timeout_seconds: Annotated[float, Query(ge=0, le=300)] = 30,
     ) -> Response:
-        """Come back when all these jobs are over, or when the time has passed."""
+        """Respond when all these jobs are over, or when the time has passed."""
         wanted = numbers(ids, MOST_WAITED)
         if len(wanted) == 1:
-            listing.row(wanted[0])  # a wrong number is said at once
+            listing.row(wanted[0])  # an unknown number is an error at once
         await app.feed.wait_for_jobs(wanted, timeout_seconds)
         rows = listing.rows(wanted)
         return JsonResponse(
@@ -186,7 +186,7 @@ def jobs_routes(app: AppState) -> APIRouter:
     async def whole(number: Number) -> Response:
         """Everything about one job."""
         written = await records.of([one.attempt for one in listing.attempts(JobId(number))])
-        row = listing.row(JobId(number))  # from here on nobody is waited for, so that all of it is of one moment
+        row = listing.row(JobId(number))  # no `await` from here on, so that all of it is of one moment
         job = row.job
         stdout, stderr = app.results.streams(job, row.folder) if row.folder else ("", "")
         return JsonResponse(
@@ -238,7 +238,7 @@ def jobs_routes(app: AppState) -> APIRouter:
             list[str], Query(min_length=1, max_length=500, description="17, @, @~2, a name, 17_4, 3-9")
         ],
     ) -> Response:
-        """The numbers that references stand for, each once."""
+        """The numbers of the jobs that references name, each once."""
         ids = dict.fromkeys(number for one in ref for number in listing.find(one[:4096]))
         return JsonResponse({"ids": list(ids)})
 
@@ -248,7 +248,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         responses={200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}, **errors(503)},
     )
     async def export(asked: Annotated[JobQuery, Query()]) -> Response:
-        """Jobs as lines of JSON, in words in which they can be added again."""
+        """Jobs as lines of JSON, with keys with which they can be added again."""
         wanted = asked.filter()
         is_ours = asked.user in (None, app.user)
         return StreamingResponse(_exported(app, wanted) if is_ours else _nothing(), media_type="application/jsonl")
@@ -265,7 +265,7 @@ class _Some:
 
 
 def _needs_view(asked: JobPageQuery, wanted: Filter) -> bool:
-    """Whether all the jobs that are meant must be looked at. A page from the beginning, or a cursor, needs few."""
+    """Whether all matching jobs must be looked at. A first page, or one after a cursor, needs few."""
     if asked.cursor is not None and asked.offset is not None:
         raise BadInput("a page begins at a cursor or at an offset, not both", remedy="choose one")
     if asked.offset:
@@ -281,7 +281,7 @@ def _needs_view(asked: JobPageQuery, wanted: Filter) -> bool:
 
 
 def _counted(wanted: Filter, order: str, counts: Mapping[State, int]) -> int | None:
-    """How many jobs are meant, where that is known without looking at them."""
+    """How many jobs match, if that is known without looking at them."""
     if not wanted.is_tallied:
         return None
     states: set[State] = set(wanted.states or State)
@@ -301,7 +301,7 @@ def _lessons(app: AppState, shape: str) -> list[dict[str, Any]]:
 
 
 async def portions(app: AppState, wanted: Filter, order: str, at_once: int) -> AsyncIterator[list[JobRow]]:
-    """The jobs that are meant, in the order of their numbers, without holding up the loop."""
+    """The matching jobs, in the order of their numbers, without blocking the loop."""
     if wanted.text:
         jobs = (await app.views.of(wanted, order, is_fresh=True)).jobs
         for begin in range(0, len(jobs), at_once):
@@ -315,7 +315,7 @@ async def portions(app: AppState, wanted: Filter, order: str, at_once: int) -> A
         cursor = page.cursor
         if cursor is None:
             return
-        await asyncio.sleep(0)  # others want to be answered as well
+        await asyncio.sleep(0)  # let other requests run
 
 
 async def _exported(app: AppState, wanted: Filter) -> AsyncIterator[bytes]:

@@ -102,8 +102,8 @@ def _find(folder: str) -> dict[str, _File]:
 
 
 def _takes_gzip(scope: Scope) -> bool:
-    said = b",".join(value for name, value in scope["headers"] if name == b"accept-encoding").decode("latin-1")
-    for part in said.split(","):
+    accepted = b",".join(value for name, value in scope["headers"] if name == b"accept-encoding").decode("latin-1")
+    for part in accepted.split(","):
         name, _, quality = part.replace(" ", "").lower().partition(";q=")
         if name == "gzip":
             return not re.fullmatch(r"0(\.0*)?", quality)
