@@ -44,8 +44,7 @@ HEADERS = (
 
 
 def host_check(names: frozenset[str]) -> Callable[[Scope, str], bool]:
-    """A function that says whether a Host header names this machine: by these names, or by the address of the
-    connection.
+    """A check whether a Host header names this machine: by one of these names, or by the connection's address.
 
     Any port is accepted, because `ssh -L` changes it. A numeric address cannot be rebound by DNS; a name could be.
     """
