@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from daemon.house import House
-from dibs.daemon import job_views as views
+from dibs.daemon import job_views
 from dibs.daemon.job_views import JobViews
 from dibs.model.jobs import Outcome
 from dibs.store.listing import Filter
@@ -140,7 +140,7 @@ def store(tmp_path) -> Iterator[Store]:
     one.close()
 
 
-def view(store: Store, order: str = "newest", **wanted) -> views.View:
+def view(store: Store, order: str = "newest", **wanted) -> job_views.JobView:
     return asyncio.run(JobViews(store).of(Filter(**wanted), order))
 
 
@@ -168,7 +168,7 @@ def test_jobs_without_what_is_sorted_by_come_last_either_way(store: Store):
 
 
 def test_too_many_to_be_sorted_are_counted_and_the_oldest_left_out(store: Store, monkeypatch):
-    monkeypatch.setattr(views, "MOST_SORTED", 100)
+    monkeypatch.setattr(job_views, "MOST_SORTED", 100)
     submit(store, *map(str, range(1000)))
 
     found = view(store, "priority")
@@ -179,7 +179,7 @@ def test_too_many_to_be_sorted_are_counted_and_the_oldest_left_out(store: Store,
 
 
 def test_a_view_is_kept_until_something_happens_and_forgotten_when_nobody_looks(store: Store, monkeypatch):
-    monkeypatch.setattr(views, "_KEPT_FOR", 0.05)
+    monkeypatch.setattr(job_views, "_KEPT_FOR", 0.05)
     submit(store, "a", "b")
 
     async def look() -> None:
@@ -199,8 +199,8 @@ def test_a_view_is_kept_until_something_happens_and_forgotten_when_nobody_looks(
 
 
 def test_a_view_that_takes_long_may_be_a_little_old_unless_it_must_not_be(store: Store, monkeypatch):
-    monkeypatch.setattr(views, "_QUICK", -1.0)
-    monkeypatch.setattr(views, "_STALE_AFTER", 1e9)
+    monkeypatch.setattr(job_views, "_QUICK", -1.0)
+    monkeypatch.setattr(job_views, "_STALE_AFTER", 1e9)
     submit(store, "a", "b")
 
     async def look() -> None:

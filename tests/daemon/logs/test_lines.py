@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.house import House
-from dibs.daemon.logs import index as logindex
-from dibs.daemon.logs.index import Cut, LogFile, LogIndex
+from dibs.daemon.logs import index
+from dibs.daemon.logs.index import Cut, LogFile, LogIndex, read_cut
 from dibs.daemon.logs.search import SearchText, search
 from dibs.daemon.logs.text import LONGEST, fold, read_lines, text_of
 from dibs.daemon.routes.logs import _lines
@@ -65,8 +65,8 @@ def test_lines_are_those_of_the_file(tmp_path_factory, content: bytes, block, ma
     if not expected[-1]:
         expected.pop()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logindex, "BLOCK", block)
-        patch.setattr(logindex, "_MOST_MARKS", marks)
+        patch.setattr(index, "BLOCK", block)
+        patch.setattr(index, "_MOST_MARKS", marks)
         patch.setattr("dibs.daemon.logs.text._CHUNK", block)
         patch.setattr(LogFile.blocks, "__defaults__", (block,))
         found = _lines(LogIndex(), str(path), first, count)
@@ -296,7 +296,7 @@ def test_fold_keeps_no_more_colours_than_it_must():
 def test_a_hole_that_cannot_be_is_none(tmp_path: Path):
     (tmp_path / "stdout.cut").write_text("5 900\n")
 
-    assert logindex.read_cut(str(tmp_path / "stdout"), 100) == Cut()
+    assert read_cut(str(tmp_path / "stdout"), 100) == Cut()
 
 
 # -- over the API ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from daemon.house import House, Stream
-from dibs.daemon.schemas import responses as objects
+from dibs.daemon.schemas import responses
 from stories.outside import World, wait_until
 
 G = 1024**3
@@ -123,8 +123,8 @@ def test_the_end_records_what_was_measured_and_the_series_stays(house: House, dr
     report = house.get(f"/v1/jobs/{number}/usage?attempt=1")
     assert report["usage"] == job["usage"]
     assert len(report["series"]["at_seconds"]) == len(report["series"]["load_percent"]) >= 3
-    TypeAdapter(objects.UsageReport).validate_json(json.dumps(report), strict=True)
-    TypeAdapter(objects.UsageObject).validate_json(json.dumps(attempt["usage"]), strict=True)
+    TypeAdapter(responses.UsageReport).validate_json(json.dumps(report), strict=True)
+    TypeAdapter(responses.UsageObject).validate_json(json.dumps(attempt["usage"]), strict=True)
     (listed,) = [one for one in house.get("/v1/jobs")["jobs"] if one["id"] == number]
     assert listed["usage"] == job["usage"]
     assert 'dibs_energy_joules_total{project=""}' in house.call("GET", "/metrics").body.decode()

@@ -289,7 +289,7 @@ class UnixSocket:
         except FileNotFoundError:
             return
         if not stat.S_ISSOCK(seen.st_mode) or seen.st_uid != os.geteuid():
-            raise self._refused("the path is in use by something else")
+            raise self._refused("something else is in the way")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(1.0)
             try:
