@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from daemon.house import House
+from daemon.http.test_server import an_app, rss
 from daemon.listening import Reply, call, said
 from daemon.outdoors import Street, open_page, standing
 from dibs.daemon.http import server as http_server
 from dibs.daemon.web import guard, server
 from dibs.daemon.web.tokens import Permission, TokenStore
-from edge.test_http import an_app, rss
 from stories.outside import World, wait_until
 
 pytestmark = pytest.mark.usefixtures("at_the_door")

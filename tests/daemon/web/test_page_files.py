@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from daemon.http.test_server import an_app
 from daemon.outdoors import Street, standing
 from dibs.daemon.web.page_files import FOLDER, PageFiles
-from edge.test_http import an_app
 
 SCRIPT = b"console.log('dibs')\n" * 200
 FILES = {

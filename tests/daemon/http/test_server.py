@@ -300,14 +300,14 @@ def test_a_thousand_idle_connections_keep_nobody_waiting(tmp_path):
     code = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
         "from pathlib import Path\n"
-        "from edge.test_http import an_app\n"
+        "from daemon.http.test_server import an_app\n"
         "from daemon.listening import listening\n"
         "from dibs.daemon.http.errors import VersionHeader\n"
         "from dibs.daemon.http.limits import RequestLimits\n"
         "with listening(VersionHeader(RequestLimits(an_app())), Path(sys.argv[1])):\n"
         "    print('up', flush=True); sys.stdin.read()\n"
     )
-    tests = str(Path(__file__).parent.parent)
+    tests = str(Path(__file__).parents[2])
     process = subprocess.Popen(
         [sys.executable, "-c", code, own, tests], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
