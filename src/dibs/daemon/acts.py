@@ -17,14 +17,16 @@ from dibs.daemon.requests import apply
 from dibs.daemon.shown import lesson_objects
 from dibs.engine.queue import Changed
 from dibs.errors import BadInput, NoSuchJob
+from dibs.inputs.again import check_checkpoint
 from dibs.inputs.checks import check_request, environment_size
+from dibs.model.fields import BY_KEY
 from dibs.model.jobs import OVER, JobId, Request, State
 from dibs.model.places import check_place
 from dibs.store.listing import Filter
 
 _PORTION = 1000  # jobs changed in one go
 _PLACES = ("top", "before")
-_FIXED = {"once", "array", "hold"}
+_FIXED = {key for key, field in BY_KEY.items() if field.is_fixed}
 _FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)
 # Whom an action can concern, where only a filter says who is meant.
 _MEANT = {
@@ -126,11 +128,13 @@ def _with_wishes(desk: Desk, number: int, wishes: Mapping[str, Any]) -> Request:
     """What a job would ask for; raises where that makes no sense."""
     job = desk.store.listing.row(JobId(number)).job
     request = apply(job.request, wishes)
-    for key in _FIXED & wishes.keys():
+    for key in sorted(_FIXED & wishes.keys()):
         raise BadInput(f"`{key}` is said when a job is added, and not changed", remedy="add another job")
     # Every job follows older ones only, so that none can wait for itself by a detour.
     if "after" in wishes and any(needed.job >= job.id for needed in request.after):
         raise BadInput(f"job {job.id} can only follow jobs that were added before it", remedy="add it again")
+    if "checkpoint" in wishes or "time_limit_seconds" in wishes:
+        check_checkpoint(request)
     check_place(request)
     check_request(request, environment_size(desk.store.listing.environment(job.environment)))
     return request
