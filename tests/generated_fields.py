@@ -82,7 +82,8 @@ def words_table() -> str:
     rows = ["| word | means | option |", "|---|---|---|"]
     for field in fields_of(Verb.LIST):
         only = " of `dibs add`" if field.flags and Verb.RUN not in field.verbs else ""
-        rows.append(f"| {_words(field)} | {_means(field)} | {_flags(field)}{only} |".replace("|  |", "| |"))
+        also = f"; in JSON also `{field.key}`" if field.key not in (field.word, "") else ""
+        rows.append(_row(f"`{field.word}`", _means(field) + also, _flags(field) + only))
     return "\n".join(rows)
 
 
@@ -99,13 +100,13 @@ def fields_table() -> str:
         key = f"`{field.key}`" if field.key else ""
         until = "start" if Verb.EDIT in field.verbs else "added"
         slurm = "yes" if field.on_slurm else "no"
-        cells = (f"`{field.word}`", key, _flags(field), verbs, until, slurm, _means(field))
-        rows.append("| " + " | ".join(cells).replace("  ", " ") + " |")
+        flags = ", ".join([_flags(field), *([f"`{field.negative}`"] if field.negative else [])])
+        rows.append(_row(f"`{field.word}`", key, flags, verbs, until, slurm, _means(field)))
     return "\n".join(rows)
 
 
-def _words(field: Field) -> str:
-    return f"`{field.word}`" if field.key in (field.word, "") else f"`{field.word}`, in JSON also `{field.key}`"
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
 
 
 def _flags(field: Field) -> str:
@@ -113,12 +114,12 @@ def _flags(field: Field) -> str:
     choices = f" {'|'.join(field.choices)}" if field.kind in (Kind.CHOICE, Kind.PLACE) else ""
     shown = [f"`{flag}`" for flag in field.flags[:-1]]
     shown += [f"`{flag}{metavar}{choices}`".replace("|", "\\|") for flag in field.flags[-1:]]
-    return ", ".join([*shown, *([f"`{field.negative}`"] if field.negative else [])])
+    return ", ".join(shown)
 
 
 def _means(field: Field) -> str:
-    sentence = field.sentence.rstrip(".")
-    return f"{sentence}; {field.more}" if field.more else sentence
+    parts = [field.sentence.rstrip("."), field.more, "may hold secrets" if field.is_secret else ""]
+    return "; ".join(part for part in parts if part)
 
 
 def _between(path: str, name: str, make: Callable[[], str]) -> Callable[[], str]:

@@ -10,7 +10,11 @@ import click
 
 from dibs.cli.filters import filter_options, query_of
 from dibs.cli.references import REF
+from dibs.client.requests import NOTHING, difference
 from dibs.errors import BadInput, DibsError
+from dibs.inputs.wishes import LISTED, apply_wishes
+from dibs.model.fields import KEYS
+from dibs.model.units import AUTO
 
 if TYPE_CHECKING:
     from dibs.client.client import Client
@@ -19,16 +23,6 @@ _MOST_JOBS = 1000  # in one call
 _MOST_BYTES = 4 << 20  # in one call
 _LONGEST_LINE = 4 << 20  # bytes
 _MOST_SAID = 10  # warnings
-# What a job can be asked for with. Everything else in a line tells how it was, and is left out.
-_KEYS = frozenset(
-    (
-        *("command", "words", "shell", "name", "project", "workdir", "env", "num_gpus", "share", "vram"),
-        "vram_bytes",
-        *("gpu_type", "cpus", "mem_bytes", "only", "prefer", "time_limit_seconds", "grace_seconds", "priority"),
-        *("retries", "retry_on", "restartable", "tags", "after", "begin_at", "output", "umask", "hold", "array"),
-        *("bind", "notify", "checkpoint", "once", "warm", "on", "on_options"),
-    )
-)
 
 
 @click.command(
@@ -241,8 +235,13 @@ def _warnings(jobs: Sequence[tuple[int | None, Mapping[str, Any]]], over: Collec
 
 
 def _wanted(line: int, job: Mapping[str, Any]) -> dict[str, Any]:
-    """The wishes in a line, without what the job went through."""
-    wanted = {key: value for key, value in job.items() if key in _KEYS}
+    """The wishes in a line, without what the job went through: keys of the API, or words of a job list."""
+    wanted = {key: value for key, value in job.items() if key in KEYS and not _is_word(key, value)}
+    if words := {key: value for key, value in job.items() if key not in wanted and key in LISTED}:
+        try:
+            wanted = {**difference(apply_wishes(NOTHING, words), NOTHING), **wanted}
+        except BadInput as error:
+            raise BadInput(f"line {line}: {error.message}", remedy=error.remedy) from error
     if not wanted.get("command") and not wanted.get("words"):
         raise BadInput(f"line {line} has no command", remedy='it is an object like {"command": "python train.py"}')
     if job.get("state") == "held":
@@ -256,6 +255,11 @@ def _wanted(line: int, job: Mapping[str, Any]) -> dict[str, Any]:
             f"cannot read `after` in line {line}", remedy='it is a list like [{"job": 12, "kind": "ok"}]'
         )
     return wanted
+
+
+def _is_word(key: str, value: object) -> bool:
+    """Whether a key that the API knows too is meant as the word of a list: `"vram": "12G"`."""
+    return key in LISTED and LISTED[key].key != key and value not in (None, AUTO)
 
 
 def _is_dependency(one: object) -> bool:
