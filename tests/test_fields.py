@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from dibs.client.requests import NOTHING, difference
+from dibs.daemon.requests import apply
 from dibs.inputs.wishes import LISTED, WORDS, read_field
 from dibs.model import fields as table
 from dibs.model.field_values import request_json, value_of
 from dibs.model.fields import BY_KEY, BY_WORD, FIELDS, Kind, Verb, fields_of
 from dibs.model.jobs import Command, Request, Wishes
+from dibs.store.codec import decode_request, encode_request
+from field_samples import everything
 from generated_fields import BY, GENERATED, ROOT
 
 PLAIN = Request(command=Command((), ""))
@@ -81,6 +85,14 @@ def test_every_field_that_people_write_can_be_read() -> None:
             with pytest.raises(BadInput):
                 read_field(field, object())
     assert set(LISTED) == set(WORDS)
+
+
+def test_a_wish_in_every_field_travels_to_the_daemon_and_into_the_store() -> None:
+    wanted = everything()
+
+    assert [field.name for field in BY_KEY.values() if value_of(wanted, field) == field.default] == []
+    assert decode_request(encode_request(wanted)) == wanted
+    assert apply(PLAIN, difference(wanted, NOTHING)) == wanted
 
 
 def test_the_table_imports_the_standard_library_only() -> None:

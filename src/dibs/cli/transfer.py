@@ -13,8 +13,7 @@ from dibs.cli.references import REF
 from dibs.client.requests import NOTHING, difference
 from dibs.errors import BadInput, DibsError
 from dibs.inputs.wishes import LISTED, apply_wishes
-from dibs.model.fields import KEYS
-from dibs.model.units import AUTO
+from dibs.model.fields import KEYS, OF_COMMAND
 
 if TYPE_CHECKING:
     from dibs.client.client import Client
@@ -235,13 +234,20 @@ def _warnings(jobs: Sequence[tuple[int | None, Mapping[str, Any]]], over: Collec
 
 
 def _wanted(line: int, job: Mapping[str, Any]) -> dict[str, Any]:
-    """The wishes in a line, without what the job went through: keys of the API, or words of a job list."""
-    wanted = {key: value for key, value in job.items() if key in KEYS and not _is_word(key, value)}
-    if words := {key: value for key, value in job.items() if key not in wanted and key in LISTED}:
-        try:
-            wanted = {**difference(apply_wishes(NOTHING, words), NOTHING), **wanted}
-        except BadInput as error:
-            raise BadInput(f"line {line}: {error.message}", remedy=error.remedy) from error
+    """The wishes in a line, without what the job went through. A line without an id is one of a job list."""
+    is_by_hand = "id" not in job
+    words = {
+        key: value
+        for key, value in job.items()
+        if key in LISTED and value is not None and (is_by_hand or key not in KEYS) and key not in OF_COMMAND
+    }
+    wanted = {key: value for key, value in job.items() if key in KEYS and key not in words}
+    if isinstance(wanted.get("command"), list):
+        wanted["words"] = wanted.pop("command")
+    try:
+        wanted |= difference(apply_wishes(NOTHING, words), NOTHING)
+    except BadInput as error:
+        raise BadInput(f"line {line}: {error.message}", remedy=error.remedy) from error
     if not wanted.get("command") and not wanted.get("words"):
         raise BadInput(f"line {line} has no command", remedy='it is an object like {"command": "python train.py"}')
     if job.get("state") == "held":
@@ -255,11 +261,6 @@ def _wanted(line: int, job: Mapping[str, Any]) -> dict[str, Any]:
             f"cannot read `after` in line {line}", remedy='it is a list like [{"job": 12, "kind": "ok"}]'
         )
     return wanted
-
-
-def _is_word(key: str, value: object) -> bool:
-    """Whether a key that the API knows too is meant as the word of a list: `"vram": "12G"`."""
-    return key in LISTED and LISTED[key].key != key and value not in (None, AUTO)
 
 
 def _is_dependency(one: object) -> bool:
