@@ -14,7 +14,7 @@ from dibs.client.requests import NOTHING, difference
 from dibs.daemon.requests import apply
 from dibs.inputs.wishes import LISTED, WORDS, read_field
 from dibs.model import fields as table
-from dibs.model.field_values import request_json, value_of
+from dibs.model.field_values import request_json
 from dibs.model.fields import BY_KEY, BY_WORD, FIELDS, Kind, Verb, fields_of
 from dibs.model.jobs import Command, Request, Wishes
 from dibs.store.codec import decode_request, encode_request
@@ -53,7 +53,7 @@ def test_every_field_has_a_row_with_its_default() -> None:
     declared = {field.name for shape in (Request, Wishes) for field in fields(shape)} - {"command", "wishes"}
 
     assert {field.name for field in BY_KEY.values()} == declared
-    assert {field.name: value_of(PLAIN, field) for field in BY_KEY.values()} == {
+    assert {field.name: field.value_in(PLAIN) for field in BY_KEY.values()} == {
         field.name: field.default for field in BY_KEY.values()
     }
 
@@ -90,7 +90,7 @@ def test_every_field_that_people_write_can_be_read() -> None:
 def test_a_wish_in_every_field_travels_to_the_daemon_and_into_the_store() -> None:
     wanted = everything()
 
-    assert [field.name for field in BY_KEY.values() if value_of(wanted, field) == field.default] == []
+    assert [field.name for field in BY_KEY.values() if field.value_in(wanted) == field.default] == []
     assert decode_request(encode_request(wanted)) == wanted
     assert apply(PLAIN, difference(wanted, NOTHING)) == wanted
 

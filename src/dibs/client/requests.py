@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dibs.model.field_values import to_json, value_of
+from dibs.model.field_values import to_json
 from dibs.model.fields import BY_KEY
 from dibs.model.jobs import Command, Request
 
@@ -17,7 +17,7 @@ def difference(request: Request, base: Request) -> dict[str, Any]:
     if request.command is not base.command:
         job |= command_of(request.command)
     for field in _BESIDE_GPUS if request.wishes is base.wishes else _FIELDS:
-        value, before = value_of(request, field), value_of(base, field)
+        value, before = field.value_in(request), field.value_in(base)
         if value is not before and value != before:
             job[field.key] = to_json(field, value)
     return job

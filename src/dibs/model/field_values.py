@@ -12,10 +12,6 @@ from dibs.model.units import AUTO
 _OF_GPUS = frozenset(field.name for field in BESIDE_COMMAND if field.of_gpus)
 
 
-def value_of(request: Request, field: Field) -> Any:
-    return getattr(request.wishes if field.of_gpus else request, field.name)
-
-
 def with_values(request: Request, values: Mapping[str, Any]) -> Request:
     """The request with these values, by the names of their fields."""
     changes = {name: value for name, value in values.items() if name not in _OF_GPUS}

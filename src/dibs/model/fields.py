@@ -6,7 +6,7 @@ the reference page. It holds values and imports the standard library only: `dibs
 """
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Kind(StrEnum):
@@ -86,6 +86,10 @@ class Field(NamedTuple):  # a dataclass of so many columns costs `dibs add` two 
     @property
     def on_slurm(self) -> bool:
         return not self.refusal[0]
+
+    def value_in(self, request: Any) -> Any:
+        """What a request has in this field."""
+        return getattr(request.wishes if self.of_gpus else request, self.name)
 
 
 ON_SLURM = "On Slurm"  # a heading

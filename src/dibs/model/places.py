@@ -1,15 +1,17 @@
 """Where a job runs: on this machine, or handed to another system. What each of them can be told, and what not."""
 
 import re
+from typing import TYPE_CHECKING
 
 from dibs.errors import BadInput
-from dibs.model.field_values import value_of
-from dibs.model.fields import BY_KEY, FIELDS, Kind
-from dibs.model.jobs import Request
+from dibs.model.fields import BY_KEY, BY_WORD, FIELDS, Kind
+
+if TYPE_CHECKING:
+    from dibs.model.jobs import Request  # what only names a place is spared the cost of it
 
 LOCAL = "local"  # this machine, as people say it; a request that was accepted has an empty `on`
 SLURM = "slurm"
-PLACES = (LOCAL, SLURM)
+PLACES = BY_WORD["on"].choices
 # What Slurm is told as it is, by its own words for it.
 SLURM_OPTIONS = tuple(field.word.replace("_", "-") for field in FIELDS if field.kind is Kind.SYSTEM_OPTION)
 _VALUE = re.compile(r"[^\s\x00-\x1f\x7f]{1,300}")
@@ -32,7 +34,7 @@ def parse_option(name: str, text: str) -> str:
     return text
 
 
-def check_place(request: Request) -> None:
+def check_place(request: "Request") -> None:
     """Raise BadInput for a request that makes no sense where it is to run."""
     if not request.on:
         for name, _ in request.on_options:
@@ -48,6 +50,6 @@ def check_place(request: Request) -> None:
             )
         parse_option(name, value)
     for field in _NOT_ON_SLURM:
-        if value_of(request, field) != field.default:
+        if field.value_in(request) != field.default:
             message, remedy = field.refusal
             raise BadInput(message, remedy=f"{remedy}, {_HERE}")
