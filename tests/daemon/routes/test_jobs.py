@@ -11,6 +11,9 @@ import pytest
 
 from daemon.house import House
 from daemon.listening import ask
+from dibs.model.field_values import request_json
+from dibs.model.fields import BY_KEY
+from field_samples import everything
 from stories.outside import PATIENCE, wait_until
 
 
@@ -492,11 +495,38 @@ def test_a_job_is_changed_before_it_starts_and_not_after(house: House):
     assert (late.status, late.code) == (409, "conflict")
 
 
+def test_whatever_can_be_asked_for_can_be_changed_and_is_there_after_a_rebuild(house: House):
+    house.post("/v1/pause", {})
+    house.add("true")
+    number = house.add("true")
+    elsewhere = {"on": "", "on_options": {}}  # this machine: Slurm takes neither GPUs by number nor `warm`
+    wishes = {key: value for key, value in request_json(everything()).items() if not BY_KEY[key].is_fixed}
+    wanted = wishes | elsewhere | {"num_gpus": 1, "gpu_type": "", "begin_at": "2040-01-01T00:00:00.000Z"}
+
+    changed = house.call("PATCH", f"/v1/jobs/{number}", wanted)
+
+    del wanted["umask"]
+    assert changed.status == 200, changed.json
+    assert {key: changed.json[key] for key in wanted} == wanted
+    house.end()
+    (house.queue / "store.db").unlink()
+    for log in ("-wal", "-shm"):
+        (house.queue / f"store.db{log}").unlink(missing_ok=True)
+    assert house.world.dibs("doctor", "--rebuild", "--yes").status == 0
+    house.start()
+    assert {key: house.job(number)[key] for key in wanted} == wanted
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"after": [{"job": 2}]},
         {"after": [{"job": 3}]},
+        {"after": [{"job": 1}, {"job": 1}]},
+        {"checkpoint": {"signal": 10, "seconds": 60}},
+        {"warm": ["1a"]},
+        {"env": {"A=B": "1"}},
+        {"notify": "always"},
         {"once": "k"},
         {"array": {"task": 1}},
         {"hold": True},

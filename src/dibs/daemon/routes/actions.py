@@ -15,14 +15,16 @@ from dibs.daemon.schemas.parsing import apply
 from dibs.daemon.schemas.serializers import lesson_objects
 from dibs.engine.queue import Changed
 from dibs.errors import BadInput, NoSuchJob
+from dibs.inputs.again import check_checkpoint
 from dibs.inputs.checks import check_request, environment_size
+from dibs.model.fields import BY_KEY
 from dibs.model.jobs import OVER, JobId, Request, State
 from dibs.model.places import check_place
 from dibs.store.listing import Filter
 
 _PORTION = 1000  # jobs changed in one go
 _PLACES = ("top", "before")
-_FIXED = {"once", "array", "hold"}
+_FIXED = {key for key, field in BY_KEY.items() if field.is_fixed}
 _FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)
 # The states of the jobs that an action applies to, if the filter names no states.
 _STATES = {
@@ -127,11 +129,13 @@ def _with_wishes(app: AppState, number: int, wishes: Mapping[str, Any]) -> Reque
     """The request of a job with these fields changed; raises BadInput if they cannot be changed so."""
     job = app.store.listing.row(JobId(number)).job
     request = apply(job.request, wishes)
-    for key in _FIXED & wishes.keys():
+    for key in sorted(_FIXED & wishes.keys()):
         raise BadInput(f"`{key}` is set when a job is added, and cannot be changed", remedy="add another job")
     # A job depends on older ones only, so that there are no cycles.
     if "after" in wishes and any(needed.job >= job.id for needed in request.after):
         raise BadInput(f"job {job.id} can only follow jobs that were added before it", remedy="add it again")
+    if "checkpoint" in wishes or "time_limit_seconds" in wishes:
+        check_checkpoint(request)
     check_place(request)
     check_request(request, environment_size(app.store.listing.environment(job.environment)))
     return request

@@ -10,6 +10,8 @@ from typing import Any
 from dibs.daemon.schemas.requests import NewJob
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_request, check_text, environment_size
+from dibs.model.field_values import with_values
+from dibs.model.fields import BY_KEY, Kind
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
 from dibs.model.places import LOCAL, check_place
 from dibs.model.pool import is_gpu_id
@@ -50,22 +52,16 @@ def requests_of(
 
 def apply(request: Request, job: Mapping[str, Any]) -> Request:
     """The request with this job's keys set."""
-    changes: dict[str, Any] = {}
-    wishes: dict[str, Any] = {}
-    for key, value in job.items():
-        if key in _OF_WISHES:
-            field, read = _OF_WISHES[key]
-            wishes[field] = read(value, key)
-        elif key in _OF_REQUEST:
-            field, read = _OF_REQUEST[key]
-            changes[field] = read(value, key)
-    if changes.get("on") == "":
-        changes.setdefault("on_options", ())  # they were for the place that it runs on no more
-    if wishes:
-        changes["wishes"] = replace(request.wishes, **wishes)
+    values = {
+        field.name: _READERS[field.kind](value, key) if field.kind in _READERS else value
+        for key, value in job.items()
+        if (field := BY_KEY.get(key)) is not None
+    }
+    if values.get("on") == "":
+        values.setdefault("on_options", ())  # they were for the place that it runs on no more
     if command := _command(job):
-        changes["command"] = command
-    return replace(request, **changes) if changes else request
+        values["command"] = command
+    return with_values(request, values)
 
 
 def moment(text: str, what: str) -> float:
@@ -116,10 +112,6 @@ def _command(job: Mapping[str, Any]) -> Command | None:
 
 def _text(value: str, key: str) -> str:
     check_text(value, key)
-    return value
-
-
-def _as_it_is(value: Any, key: str) -> Any:
     return value
 
 
@@ -187,40 +179,24 @@ def _seconds(value: float | None, key: str) -> float | None:
 _Reader = Callable[[Any, str], Any]
 _NOTHING = Request(command=Command((), ""), wishes=Wishes())
 _COMMAND = {"command"}
-_OF_WISHES: dict[str, tuple[str, _Reader]] = {
-    "num_gpus": ("num_gpus", _as_it_is),
-    "share": ("share", _share),
-    "vram": ("shape", lambda value, key: value or ""),
-    "vram_bytes": ("vram", _as_it_is),
-    "gpu_type": ("gpu_type", _text),
-    "cpus": ("cpus", _as_it_is),
-    "mem_bytes": ("mem", _as_it_is),
-    "only": ("only", _gpu_ids),
-    "prefer": ("prefer", _gpu_ids),
-}
-_OF_REQUEST: dict[str, tuple[str, _Reader]] = {
-    "name": ("name", _text),
-    "project": ("project", _text),
-    "workdir": ("workdir", _folder),
-    "env": ("env", _variables),
-    "time_limit_seconds": ("time_limit", _seconds),
-    "grace_seconds": ("grace", _seconds),
-    "priority": ("priority", _as_it_is),
-    "retries": ("retries", _as_it_is),
-    "retry_on": ("retry_on", _texts),
-    "restartable": ("restartable", _as_it_is),
-    "tags": ("tags", _texts),
-    "after": ("after", _after),
-    "begin_at": ("begin", _begin),
-    "output": ("output", _folder),
-    "umask": ("umask", _as_it_is),
-    "hold": ("hold", _as_it_is),
-    "array": ("array", _array),
-    "bind": ("bind", _as_it_is),
-    "notify": ("notify", _text),
-    "checkpoint": ("checkpoint", _checkpoint),
-    "once": ("once", _text),
-    "warm": ("warm", lambda value, key: check_modules(value)),
-    "on": ("on", _place),
-    "on_options": ("on_options", _on_options),
+_READERS: dict[Kind, _Reader] = {  # all others are as they were sent
+    Kind.SHAPE: lambda value, key: value or "",
+    Kind.SHARE: _share,
+    Kind.GPU_IDS: _gpu_ids,
+    Kind.NAME: _text,
+    Kind.NAMES: _texts,
+    Kind.KEY: _text,
+    Kind.DURATION: _seconds,
+    Kind.MOMENT: _begin,
+    Kind.FOLDER: _folder,
+    Kind.FILE: _folder,
+    Kind.VARIABLES: _variables,
+    Kind.MODULES: lambda value, key: check_modules(value),
+    Kind.CAUSES: _texts,
+    Kind.CHECKPOINT: _checkpoint,
+    Kind.DEPENDENCIES: _after,
+    Kind.ARRAY: _array,
+    Kind.CHOICE: _text,
+    Kind.PLACE: _place,
+    Kind.SYSTEM_OPTIONS: _on_options,
 }

@@ -3,10 +3,13 @@
 It is strict: a key that is not known, a truth where a number belongs and a NaN are refused.
 """
 
-from typing import Annotated, Any, Literal, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
 from pydantic import AfterValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
+
+from dibs.model import fields
+from dibs.model.fields import Kind
 
 MOST_JOBS = 5_000  # in one call
 MOST_IDS = 10_000
@@ -75,46 +78,61 @@ class NewCheckpoint(TypedDict):
     seconds: Seconds
 
 
-@with_config(_STRICT)
-class NewJob(TypedDict, total=False):
-    """What somebody asks for. Everything but the command has a default."""
+def _sent(field: fields.Field) -> Any:
+    """What may be sent under the key of a field. What it is without a wish may be sent as well."""
+    kind: Any = _KINDS.get(field.kind)
+    if field.kind in (Kind.COUNT, Kind.MODE):
+        kind = Annotated[int, Field(ge=field.least, le=field.most)]
+    elif field.kind is Kind.DURATION and field.default is not None:
+        kind = Annotated[float, Field(ge=0, le=3.2e9)]  # no grace is a wish
+    elif field.kind in (Kind.CHOICE, Kind.PLACE):
+        kind = Literal["", *field.choices]
+    return kind | None if field.default is None or field.kind is Kind.SHAPE else kind
 
-    command: Word
-    words: Annotated[list[Word], Field(min_length=1, max_length=100_000)]
-    shell: Text
-    name: Name
-    project: Name
-    workdir: Text
-    env: dict[Text, Word]
-    num_gpus: Annotated[int, Field(ge=0, le=1024)]
-    share: Share | None
-    vram: Literal["auto"] | None
-    vram_bytes: Bytes | None
-    gpu_type: Name
-    cpus: Annotated[int, Field(ge=1, le=100_000)] | None
-    mem_bytes: Bytes | None
-    only: GpuIds
-    prefer: GpuIds
-    time_limit_seconds: Seconds | None
-    grace_seconds: Annotated[float, Field(ge=0, le=3.2e9)]
-    priority: Annotated[int, Field(ge=-999_999, le=999_999)]
-    retries: Annotated[int, Field(ge=0, le=999_999)]
-    retry_on: Annotated[list[Name], Field(max_length=32)]
-    restartable: bool
-    tags: Annotated[list[Name], Field(max_length=64)]
-    after: Annotated[list[NewDependency], Field(max_length=10_000)]
-    begin_at: Moment | None
-    output: Text
-    umask: Annotated[int, Field(ge=0, le=0o777)] | None
-    hold: bool
-    bind: bool
-    array: NewArrayTask | None
-    notify: Literal["", "end", "failure", "never"]
-    checkpoint: NewCheckpoint | None
-    once: Name
-    warm: Annotated[list[Name], Field(max_length=32)]
-    on: Literal["", "local", "slurm"]  # left out: where the setting `default_backend` says; empty: this machine
-    on_options: Annotated[dict[Name, Name], Field(max_length=32)]
+
+_KINDS = {
+    Kind.SIZE: Bytes,
+    Kind.VRAM: Bytes,
+    Kind.SHAPE: Literal["auto"],
+    Kind.SHARE: Share,
+    Kind.GPU_IDS: GpuIds,
+    Kind.NAME: Name,
+    Kind.NAMES: Annotated[list[Name], Field(max_length=64)],
+    Kind.KEY: Name,
+    Kind.FLAG: bool,
+    Kind.DURATION: Seconds,
+    Kind.MOMENT: Moment,
+    Kind.FOLDER: Text,
+    Kind.FILE: Text,
+    Kind.VARIABLES: dict[Text, Word],
+    Kind.MODULES: Annotated[list[Name], Field(max_length=32)],
+    Kind.CAUSES: Annotated[list[Name], Field(max_length=32)],
+    Kind.CHECKPOINT: NewCheckpoint,
+    Kind.DEPENDENCIES: Annotated[list[NewDependency], Field(max_length=10_000)],
+    Kind.ARRAY: NewArrayTask,
+    Kind.SYSTEM_OPTIONS: Annotated[dict[Name, Name], Field(max_length=32)],
+}
+
+if TYPE_CHECKING:
+    NewJob = dict[str, Any]
+    Change = dict[str, Any]
+else:
+    _Wishes = TypedDict("_Wishes", {key: _sent(field) for key, field in fields.BY_KEY.items()}, total=False)
+
+    @with_config(_STRICT)
+    class NewJob(_Wishes, total=False):
+        """What somebody asks for. Everything but the command has a default."""
+
+        command: Word
+        words: Annotated[list[Word], Field(min_length=1, max_length=100_000)]
+        shell: Text
+
+    @with_config(_STRICT)
+    class Change(NewJob, total=False):
+        """What is to be different about a job that has not started, and where it is to stand."""
+
+        top: bool
+        before: Id
 
 
 @with_config(_STRICT)
@@ -165,14 +183,6 @@ class SweepAct(TypedDict):
     samples: NotRequired[Annotated[int, Field(ge=1, le=_MOST)]]
     parallel: NotRequired[Annotated[int, Field(ge=1, le=100_000)]]
     running: NotRequired[Literal["stop", "keep"]]  # with `stop`: what becomes of trials that run
-
-
-@with_config(_STRICT)
-class Change(NewJob, total=False):
-    """What is to be different about a job that has not started, and where it is to stand."""
-
-    top: bool
-    before: Id
 
 
 @with_config(_STRICT)

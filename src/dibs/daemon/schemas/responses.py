@@ -1,10 +1,12 @@
 """What comes back from the API. `serializers.py` makes it; here it is described, and a test holds it to that."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
 
 from dibs.daemon.schemas.requests import Moment, StateName
+from dibs.model import fields
+from dibs.model.fields import Kind
 
 Counts = dict[StateName, int]
 
@@ -59,46 +61,47 @@ class UsageObject(TypedDict):
     astray: list[str]  # keys of GPUs that it used without having been given them
 
 
-class JobObject(TypedDict):
+def _shown(field: fields.Field) -> Any:
+    """What is shown under the key of a field."""
+    kind = _KINDS.get(field.kind, str)
+    return kind | None if field.default is None or field.kind is Kind.SHAPE else kind
+
+
+_KINDS: dict[Kind, Any] = {  # all others are text
+    Kind.COUNT: int,
+    Kind.SIZE: int,
+    Kind.VRAM: int,
+    Kind.SHAPE: Literal["auto"],
+    Kind.FLAG: bool,
+    Kind.DURATION: float,
+    Kind.MOMENT: Moment,
+    Kind.VARIABLES: dict[str, str],
+    Kind.SYSTEM_OPTIONS: dict[str, str],
+    Kind.CHECKPOINT: CheckpointObject,
+    Kind.DEPENDENCIES: list[DependencyObject],
+    Kind.ARRAY: ArrayObject,
+    **dict.fromkeys((Kind.GPU_IDS, Kind.NAMES, Kind.MODULES, Kind.CAUSES), list[str]),
+}
+NOT_SHOWN = ("hold", "umask")  # the state says the first, and the second is for the start alone
+if TYPE_CHECKING:
+
+    class _Asked(TypedDict):
+        """What was asked for."""
+else:
+    _Asked = TypedDict(
+        "_Asked", {key: _shown(field) for key, field in fields.BY_KEY.items() if key not in NOT_SHOWN}
+    )
+
+
+class JobObject(_Asked):
     """A job as everybody sees it."""
 
     id: int
-    name: str
-    project: str
     user: str
     state: StateName
     command: str
     words: list[str]
-    workdir: str
-    env: dict[str, str]
-    num_gpus: int
-    share: str | None
-    vram: Literal["auto"] | None  # auto: what jobs of its shape were seen to need is booked
-    vram_bytes: int | None
     shape: str  # its script and the names of its arguments, with `vram: auto`
-    gpu_type: str
-    cpus: int | None
-    mem_bytes: int | None
-    only: list[str]
-    prefer: list[str]
-    time_limit_seconds: float | None
-    grace_seconds: float
-    priority: int
-    retries: int
-    retry_on: list[str]
-    restartable: bool
-    bind: bool
-    tags: list[str]
-    after: list[DependencyObject]
-    begin_at: Moment | None
-    array: ArrayObject | None
-    once: str
-    warm: list[str]
-    on: str  # the system that runs it: `slurm`; empty: this machine
-    on_options: dict[str, str]  # what that system is told: its partition, account, ...
-    notify: str
-    checkpoint: CheckpointObject | None
-    output: str
     attempts: int
     gpus: list[int]
     gpu_numbers: list[str]  # as people write them: `0`, or `0:1` for a part of a card

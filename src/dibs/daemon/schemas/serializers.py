@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from dibs.daemon.schemas.responses import NOT_SHOWN
 from dibs.engine.sweeps.book import trial_told
 from dibs.engine.sweeps.sweeping import About
+from dibs.model.field_values import request_json
 from dibs.model.jobs import Request, State
 from dibs.model.reasons import Reason
 from dibs.model.sweeps import Sweep, Trial, TrialState, trial_of
-from dibs.model.units import AUTO
 from dibs.model.usage import Usage
 from dibs.policy.lessons import in_words, is_packed, with_margin
 from dibs.store.lessons import LessonRow
@@ -65,44 +66,14 @@ def sweep_of(request: Request) -> dict[str, int] | None:
 
 def wishes_object(request: Request) -> dict[str, Any]:
     """What was asked for."""
-    wishes = request.wishes
+    wanted = request_json(request)
+    for key in NOT_SHOWN:
+        del wanted[key]
     return {
-        "name": request.name,
-        "project": request.project,
         "command": request.command.shown,
         "words": list(request.command.words),
-        "workdir": request.workdir,
-        "env": dict(request.env),
-        "num_gpus": wishes.num_gpus,
-        "share": None if wishes.share is None else str(wishes.share),
-        "vram": AUTO if wishes.shape else None,
-        "vram_bytes": wishes.vram,
-        "gpu_type": wishes.gpu_type,
-        "cpus": wishes.cpus,
-        "mem_bytes": wishes.mem,
-        "only": list(wishes.only),
-        "prefer": list(wishes.prefer),
-        "time_limit_seconds": request.time_limit,
-        "grace_seconds": request.grace,
-        "priority": request.priority,
-        "retries": request.retries,
-        "retry_on": list(request.retry_on),
-        "restartable": request.restartable,
-        "bind": request.bind,
-        "tags": list(request.tags),
-        "after": [{"job": one.job, "kind": str(one.kind)} for one in request.after],
+        **wanted,
         "begin_at": moment(request.begin),
-        "once": request.once,
-        "warm": list(request.warm),
-        "on": request.on,
-        "on_options": dict(request.on_options),
-        "notify": request.notify,
-        "checkpoint": (
-            {"signal": request.checkpoint.signal, "seconds": request.checkpoint.seconds}
-            if request.checkpoint
-            else None
-        ),
-        "output": request.output,
     }
 
 
@@ -113,8 +84,8 @@ def new_job_object(request: Request) -> dict[str, Any]:
         wanted["once"] = ""  # sent again it is a job like any other
     if request.umask is not None:
         wanted["umask"] = request.umask
-    if request.array is not None:
-        wanted["array"] = {"task": request.array.task, "most": request.array.most}
+    if request.array is None:
+        del wanted["array"]
     return wanted
 
 
