@@ -289,37 +289,42 @@ def test_every_setting_is_in_the_reference() -> None:
 
 
 def test_every_key_of_a_job_and_every_address_is_in_the_page_of_the_api() -> None:
-    from dibs.daemon import models, objects
+    from dibs.daemon.schemas import requests, responses
 
     page = (DOCS / "api.md").read_text()
-    routes = "".join(path.read_text() for path in (ROOT / "src" / "dibs" / "daemon").glob("*.py"))
+    routes = "".join(path.read_text() for path in (ROOT / "src" / "dibs" / "daemon").rglob("*.py"))
     addresses = re.findall(r"routes\.\w+\(\s*\"(/[^\"]+)\"", routes)
 
     assert len(addresses) > 15
     for address in addresses:
         assert address.replace("{number}", "17") in page, address
-    for shape in (objects.WholeJob, objects.AttemptObject, objects.Status, objects.ReasonObject, models.NewJob):
+    for shape in (
+        *(responses.WholeJob, responses.AttemptObject, responses.Status, responses.ReasonObject),
+        requests.NewJob,
+    ):
         assert [key for key in shape.__annotations__ if f"`{key}`" not in page and f'"{key}"' not in page] == []
 
 
 def test_every_reason_and_error_code_is_documented() -> None:
-    from dibs.daemon.answers import _SAID, _STATUS
+    from dibs.daemon.http.errors import _DEFAULTS, _STATUS
 
     sources = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     reference, page = (DOCS / "reference.md").read_text(), (DOCS / "api.md").read_text()
 
     reasons = set(re.findall(r"Reason\(\s*\"([a-z-]+)\"", sources))
     assert {code for code in reasons if f"`{code}`" not in reference} == set()
-    codes = {*_STATUS, *(code for code, _, _ in _SAID.values())}
+    codes = {*_STATUS, *(code for code, _, _ in _DEFAULTS.values())}
     assert {code for code in codes if f"`{code}`" not in page} == set()
 
 
 def test_every_wish_word_is_documented() -> None:
-    from dibs.inputs.wishes import WORDS
+    from dibs.inputs.wishes import LISTED
 
-    rows = re.findall(r"^\| `(\w+)` \|", (DOCS / "run.md").read_text(), re.MULTILINE)
+    page = (DOCS / "run.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
 
-    assert sorted(rows) == sorted(WORDS)
+    assert sorted(rows) == sorted({field.word for field in LISTED.values()})
+    assert [word for word in LISTED if f"`{word}`" not in page] == []
 
 
 def test_every_variable_is_documented() -> None:

@@ -5,7 +5,7 @@ export default defineConfig({
   base: "./",
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
-    outDir: "../src/dibs/daemon/page",
+    outDir: "../src/dibs/daemon/web/page",
     emptyOutDir: true,
     target: "es2022",
     modulePreload: { polyfill: false },

@@ -9,7 +9,7 @@ from cli.fake_daemon import a_job
 
 @pytest.fixture(autouse=True)
 def some_jobs(daemon):
-    daemon.jobs = {number: a_job(number) for number in range(1, 10)}
+    daemon.jobs = {number: a_job(number, env={"A": "1", "B": "b"}) for number in range(1, 10)}
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,25 @@ def some_jobs(daemon):
         (["--tag", "none"], {"tags": []}),
         (["--begin", "none"], {"begin_at": None}),
         (["--begin", "2030-01-31 22:00"], {"begin_at": "2030-01-31T22:00:00Z"}),
+        (["--notify", "never"], {"notify": "never"}),
+        (["--notify", "none"], {"notify": ""}),
+        (["--warm", "torch,a.b"], {"warm": ["torch", "a.b"]}),
+        (["--retries", "1", "--retry-on", "lost,exit-code"], {"retries": 1, "retry_on": ["lost", "exit code"]}),
+        (["--checkpoint-signal", "USR1@60"], {"checkpoint": {"signal": 10, "seconds": 60.0}}),
+        (["--env", "A=2", "--env", "C="], {"env": {"A": "2", "B": "b", "C": ""}}),
+        (["--env", "none", "--env", "C=3"], {"env": {"C": "3"}}),
+        (["--after", "1,2"], {"after": [{"job": 1, "kind": "ok"}, {"job": 2, "kind": "ok"}]}),
+        (
+            ["--after-any", "1", "--after-fail", "2"],
+            {"after": [{"job": 1, "kind": "any"}, {"job": 2, "kind": "fail"}]},
+        ),
+        (["--after", "none"], {"after": []}),
+        (
+            ["--warm", "none", "--retry-on", "none", "--checkpoint-signal", "none"],
+            {"warm": [], "retry_on": [], "checkpoint": None},
+        ),
+        (["-C", "/tmp", "-o", "/tmp/x"], {"workdir": "/tmp", "output": "/tmp/x"}),
+        (["--name", ""], {"name": ""}),
         (["--", "python", "a b.py"], {"words": ["python", "a b.py"], "command": "python 'a b.py'"}),
         (
             ["--", "python a.py | tee log"],
@@ -62,11 +81,18 @@ def test_several_that_go_to_the_top_stand_there_as_they_were_named(daemon, typed
 
 
 def test_json_is_the_job(daemon, typed):
-    assert json.loads(typed("edit", "3", "--priority", "5", "--json").stdout) == a_job(3, priority=5)
+    assert json.loads(typed("edit", "3", "--priority", "5", "--json").stdout) == a_job(
+        3, priority=5, env={"A": "1", "B": "b"}
+    )
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--"], ["--top", "--before", "2"], ["--priority", "1.5"], ["--vram", "0"], ["--cpus", "0"]]
+    "words",
+    [
+        *([], ["--"], ["--top", "--before", "2"], ["--priority", "1.5"], ["--vram", "0"], ["--cpus", "0"]),
+        *(["--retry-on", "luck"], ["--env", "A"], ["--warm", "1a"], ["--notify", "always"], ["--after", ","]),
+        *(["--checkpoint-signal", "LOUD@60"], ["--after", "1", "--after-any", "1"], ["-C", "/not/there"]),
+    ],
 )
 def test_what_cannot_be_meant_changes_nothing(daemon, typed, words):
     assert typed("edit", "3", *words).status == 2

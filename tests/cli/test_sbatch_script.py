@@ -110,11 +110,11 @@ def test_what_dibs_does_and_the_script_does_not_is_said_in_it(tmp_path):
     script = script_of([job], {}, None, False)
 
     assert script.left_out == [
-        "it is not tried again",
-        "it waits for no other job (3)",
         "it may run on any GPU",
         "each GPU is asked for as a whole",
         "Slurm chooses the CPUs",
+        "it waits for no other job (3)",
+        "it is not tried again",
     ]
     assert all(f"# Left out: {one}.\n" in script.text for one in script.left_out)
 

@@ -35,6 +35,25 @@ def test_a_queue_comes_back_as_it_was(daemon, typed, tmp_path):
     assert done.stderr == "queued 3 jobs: 6-8\n"
 
 
+def test_a_line_of_a_job_list_is_read_as_dibs_add_reads_it(daemon, typed, tmp_path):
+    file = tmp_path / "jobs.jsonl"
+    line = {"command": ["x", "a b"], "time": "2h", "vram": "auto:1G", "only": "0,1", "env": {"N": 1}, "mem": None}
+    file.write_text(json.dumps(line))
+
+    typed("import", str(file))
+
+    [[job]] = [body["jobs"] for body in daemon.bodies()]
+    assert job == {
+        "words": ["x", "a b"],
+        "time_limit_seconds": 7200.0,
+        "vram": "auto",
+        "vram_bytes": 1 << 30,
+        "only": ["0", "1"],
+        "env": {"N": "1"},
+        "after": [],
+    }
+
+
 def test_an_array_stays_one_and_does_not_swallow_its_neighbours(daemon, typed, tmp_path):
     words = {"command": "x", "words": ["x"]}
     daemon.jobs = {1: a_job(1)}

@@ -125,7 +125,7 @@ def test_a_port_that_is_taken_is_one_sentence(queue: World):
         done = queue.dibs("web", "--port", str(port))
 
     assert (done.status, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[0] == f"dibs: error: cannot listen at 127.0.0.1:{port}: somebody else does"
+    assert done.stderr.splitlines()[0] == f"dibs: error: cannot listen at 127.0.0.1:{port}: another program does"
 
 
 def test_the_network_needs_tls(queue: World):

@@ -6,9 +6,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.client import requests
 from dibs.client.requests import NOTHING, difference
-from dibs.daemon.requests import requests_of
+from dibs.daemon.schemas.parsing import requests_of
+from dibs.model.fields import BY_KEY
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
 
 TEXT = st.sampled_from(["", "a", "é \udcff", "x'y\"z"])
@@ -66,5 +66,6 @@ def test_the_daemon_reads_what_the_client_wrote(request, defaults):
 
 
 def test_every_wish_can_travel():
-    assert set(requests._WISHES) == {field.name for field in fields(Wishes)}
-    assert set(requests._FIELDS) == {field.name for field in fields(Request)} - {"command", "wishes"}
+    assert {field.name for field in BY_KEY.values()} == {
+        field.name for shape in (Wishes, Request) for field in fields(shape)
+    } - {"command", "wishes"}

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dibs.daemon.server import Address, Server
+from dibs.daemon.http.server import Server, UnixSocket
 from stories.outside import PATIENCE
 
 
@@ -22,7 +22,7 @@ def listening(app: Any, path: Path) -> Iterator[str]:
     is_up = threading.Event()
 
     async def serve() -> None:
-        address = Address(str(path))
+        address = UnixSocket(str(path))
         try:
             server = Server(app)
             begun.append((asyncio.get_running_loop(), server))

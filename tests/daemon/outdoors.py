@@ -12,12 +12,12 @@ from typing import Any
 
 from daemon.house import House
 from daemon.listening import Reply, said
-from dibs.daemon.answers import Stamp
-from dibs.daemon.door_guard import Dressed, Guard, is_our_host
-from dibs.daemon.door_keys import Keys, Right
-from dibs.daemon.door_page import Page
-from dibs.daemon.door_server import DoorServer
-from dibs.daemon.gate import Gate
+from dibs.daemon.http.errors import VersionHeader
+from dibs.daemon.http.limits import RequestLimits
+from dibs.daemon.web.guard import SecurityHeaders, TokenGuard, host_check
+from dibs.daemon.web.page_files import PageFiles
+from dibs.daemon.web.server import WebServer
+from dibs.daemon.web.tokens import Permission, TokenStore
 from stories.outside import PATIENCE
 
 
@@ -86,19 +86,19 @@ def open_page(house: House, **wishes: Any) -> Street:
 @contextmanager
 def standing(
     app: Any, folder: Path, *, page: Path | None = None, hold: float = 0.0, deadline: float = 0.5
-) -> Iterator[tuple[Street, Keys]]:
+) -> Iterator[tuple[Street, TokenStore]]:
     """A door in front of this app, in a thread, for as long as the block lasts."""
     folder.mkdir(exist_ok=True)
-    keys = Keys(str(folder / "web-token"))
-    guard = Guard(app, Page(str(page or folder / "none")), keys, "ann", hold=hold)
+    keys = TokenStore(str(folder / "web-token"))
+    guard = TokenGuard(app, PageFiles(str(page or folder / "none")), keys, "ann", hold=hold)
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     listener.setblocking(False)
-    begun: list[tuple[asyncio.AbstractEventLoop, DoorServer]] = []
+    begun: list[tuple[asyncio.AbstractEventLoop, WebServer]] = []
     is_up = threading.Event()
 
     async def serve() -> None:
-        gate = Gate(guard, deadline=deadline, is_host=is_our_host(frozenset()))
-        server = DoorServer(Dressed(Stamp(gate)), listener, None)
+        gate = RequestLimits(guard, deadline=deadline, is_host=host_check(frozenset()))
+        server = WebServer(SecurityHeaders(VersionHeader(gate)), listener, None)
         begun.append((asyncio.get_running_loop(), server))
         asyncio.get_running_loop().call_later(0.0, is_up.set)
         await server.serve()
@@ -107,7 +107,7 @@ def standing(
     thread.start()
     assert is_up.wait(PATIENCE)
     try:
-        yield Street(listener.getsockname()[1], keys.token(Right.ALL)), keys
+        yield Street(listener.getsockname()[1], keys.token(Permission.ALL)), keys
     finally:
         loop, server = begun[0]
         loop.call_soon_threadsafe(server.end)

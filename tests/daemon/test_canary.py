@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.daemon.canary import Canaries
+from dibs.daemon.canary import CanaryTests
 from dibs.engine.health import Result
 from dibs.leases.leases import Lease, Leases
 from dibs.model.claims import Claim
@@ -44,9 +44,9 @@ class Place:
         self.leases = Leases(str(folder / "leases"), uid=os.geteuid(), user="tester")
         self.heard = Heard()
 
-    def canaries(self, command: str, deadline: float = 60.0) -> Canaries:
+    def canaries(self, command: str, deadline: float = 60.0) -> CanaryTests:
         environ = {"PATH": os.environ["PATH"], "FOLDER": str(self.folder)}
-        return Canaries(
+        return CanaryTests(
             self.world.engine,
             self.heard,  # type: ignore[arg-type]
             self.leases,

@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-from types import SimpleNamespace
 
 import pytest
 
-from dibs.daemon import cleaning
+from dibs.daemon.cleaning import Cleaner
+from dibs.daemon.events import EventFeed
 from dibs.engine.browse import BrowsableFolders
 from dibs.model.jobs import OVER, JobId
 from engine.away_world import AwayWorld
@@ -23,18 +23,28 @@ def world(tmp_path):
     one.close()
 
 
+def a_cleaner(world):
+    return Cleaner(
+        engine=world.engine,
+        queue=world.queue,
+        results=BrowsableFolders(""),
+        feed=EventFeed(world.store),
+        keep_logs=None,
+    )
+
+
 @pytest.fixture
-def desk(world):
-    return SimpleNamespace(engine=world.engine, queue=world.queue, results=BrowsableFolders(""))
+def cleaner(world):
+    return a_cleaner(world)
 
 
-def test_an_environment_that_is_needed_again_is_there(world, desk):
+def test_an_environment_that_is_needed_again_is_there(world, cleaner):
     world.add(a_wish("a"))
     world.end(1)
     world.queue.clean(world.now + 1)
     world.add(a_wish("b"))
 
-    cleaning._throw_away_unused(desk)
+    cleaner.move_unused_to_trash()
 
     key = world.store.job(JobId(2)).environment
     assert os.path.exists(world.engine.place.environment_path(key))
@@ -43,7 +53,7 @@ def test_an_environment_that_is_needed_again_is_there(world, desk):
 @pytest.mark.parametrize(
     "claimed", ["{root}/code/..", "{root}/code", "/etc", "{root}/code/../environments", 5, None]
 )
-def test_only_a_copy_of_ours_is_thrown_away(world, desk, claimed):
+def test_only_a_copy_of_ours_is_thrown_away(world, cleaner, claimed):
     snapshot = f"{world.root}/code/{'a' * 32}"
     os.makedirs(snapshot)
     path = claimed.format(root=world.root) if isinstance(claimed, str) else claimed
@@ -53,23 +63,23 @@ def test_only_a_copy_of_ours_is_thrown_away(world, desk, claimed):
     world.end(2)
     world.queue.clean(world.now + 1)
 
-    cleaning._throw_away_unused(desk)
+    cleaner.move_unused_to_trash()
 
     assert not os.path.exists(snapshot)
     assert os.path.exists(f"{world.root}/store.db")
     assert os.path.exists(f"{world.root}/code")
 
 
-def test_under_the_name_of_an_attempt_nothing_is_left_at_once(world, desk):
+def test_under_the_name_of_an_attempt_nothing_is_left_at_once(world, cleaner):
     (job,) = world.add(a_wish("a"))
     folder = world.engine.place.attempt_folder(job.id, 1)
     os.makedirs(folder)
     world.end(1)
 
-    cleaning._throw_away(desk, world.queue.clean(world.now + 1).jobs)
+    cleaner.move_to_trash(world.queue.clean(world.now + 1).jobs)
     assert not os.path.exists(folder)
     assert len(os.listdir(f"{world.root}/trash")) == 1
-    cleaning.empty_trash(world.engine.place)
+    cleaner.empty_trash()
 
     assert not os.path.exists(f"{world.root}/trash")
 
@@ -87,14 +97,8 @@ def test_what_other_systems_saw_of_our_files_goes_too(tmp_path):
     folder.mkdir(parents=True)
     assert list((shared / "environments").iterdir())
     world.run_out()
-    desk = SimpleNamespace(
-        engine=world.engine,
-        queue=world.queue,
-        results=BrowsableFolders(""),
-        news=SimpleNamespace(came=lambda: None),
-    )
 
-    assert asyncio.run(cleaning.clean_up(desk, world.now + 1, OVER, None)) == 1
+    assert asyncio.run(a_cleaner(world).forget_jobs(world.now + 1, OVER, None)) == 1
     world.settle_down()
     for work in world.beside:
         work()

@@ -5,14 +5,18 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dibs.backends.protocol import AttemptRef, Submission
-from dibs.daemon import aside, cleaning, lines, log, pruning, shim_records
-from dibs.daemon.shim_records import ShimRecords
+from dibs.daemon import attempt_records, worker_thread
+from dibs.daemon.attempt_records import AttemptRecords
+from dibs.daemon.cleaning import Cleaner
+from dibs.daemon.events import EventFeed
+from dibs.daemon.logs import output
+from dibs.daemon.logs.output import was_removed
+from dibs.daemon.routes.logs import line_routes, log_routes
 from dibs.engine.away.contact import wanted_by
 from dibs.engine.away.round import Errand, run_errand
 from dibs.engine.browse import BrowsableFolders
@@ -41,7 +45,7 @@ def readers() -> list[threading.Thread]:
 
 
 def test_records_that_hang_are_left_out_and_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shim_records, "_PATIENCE", 0.2)
+    monkeypatch.setattr(attempt_records, "_READ_WITHIN", 0.2)
     here, hangs, well = (an_attempt(tmp_path / str(n), n, backend="slurm" if n > 1 else "") for n in (1, 2, 3))
     for one in (here, well):
         Path(one.folder, "record").write_bytes(records.encode({"v": 1, "state": "ended", "cpu": 2.5}))
@@ -49,7 +53,7 @@ def test_records_that_hang_are_left_out_and_asked_for_once(tmp_path: Path, monke
     os.mkfifo(pipe)
 
     async def ask() -> tuple[list[Any], int, Any]:
-        reader = ShimRecords()
+        reader = AttemptRecords()
         together = await asyncio.gather(*(reader.of([here, hangs, well]) for _ in range(5)))
         again = await reader.of([here, hangs, well])
         hanging = len(readers())
@@ -70,14 +74,14 @@ def test_records_that_hang_are_left_out_and_asked_for_once(tmp_path: Path, monke
 
 
 def test_however_many_jobs_hang_only_some_threads_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shim_records, "_PATIENCE", 0.05)
-    monkeypatch.setattr(shim_records, "_MOST_HANGING", 3)
+    monkeypatch.setattr(attempt_records, "_READ_WITHIN", 0.05)
+    monkeypatch.setattr(attempt_records, "_MOST_HANGING", 3)
     all_of_them = [an_attempt(tmp_path / str(job), job=job) for job in range(1, 7)]
     for one in all_of_them:
         os.mkfifo(f"{one.folder}/record")
 
     async def ask() -> list[Any]:
-        reader = ShimRecords()
+        reader = AttemptRecords()
         return [await reader.of([one]) for one in all_of_them]
 
     found = asyncio.run(ask())
@@ -108,20 +112,13 @@ def world(tmp_path: Path) -> Iterator[AwayWorld]:
     one.close()
 
 
-def desk_of(world: AwayWorld, **more: Any) -> Any:
-    listing = world.store.listing
-
-    def attempt(job: JobId, number: int | None) -> Any:
-        return listing.attempts(job)[-1]
-
-    return SimpleNamespace(
+def cleaner_of(world: AwayWorld, keep_logs: int | None = None) -> Cleaner:
+    return Cleaner(
         engine=world.engine,
         queue=world.queue,
-        store=world.store,
         results=BrowsableFolders(""),
-        news=SimpleNamespace(came=lambda: None),
-        attempt=attempt,
-        **more,
+        feed=EventFeed(world.store),
+        keep_logs=keep_logs,
     )
 
 
@@ -135,8 +132,8 @@ def run_one(world: AwayWorld, **wish: Any) -> tuple[JobId, Path]:
     return job.id, folder
 
 
-def clean(world: AwayWorld, desk: Any) -> int:
-    removed = asyncio.run(cleaning.clean_up(desk, world.now + 1, OVER, None))
+def clean(world: AwayWorld) -> int:
+    removed = asyncio.run(cleaner_of(world).forget_jobs(world.now + 1, OVER, None))
     world.settle_down()
     return removed
 
@@ -155,7 +152,7 @@ def test_what_is_recorded_is_removed_though_nobody_remembers_the_root(world: Awa
     _, new = run_one(world)
     assert (old.parents[2], new.parents[2]) == (tmp_path / "one/q1", tmp_path / "two/q1")
 
-    assert clean(world, desk_of(world)) == 2
+    assert clean(world) == 2
 
     assert not old.exists() and not new.exists()
     assert neighbour.exists()
@@ -171,7 +168,7 @@ def test_one_that_came_back_to_this_machine_leaves_nothing_there_either(world: A
     world.run_out()
     assert [one.attempt.backend for one in world.store.listing.attempts(job)] == ["slurm", ""]
 
-    clean(world, desk_of(world))
+    clean(world)
 
     assert not folder.exists()
 
@@ -182,7 +179,7 @@ class Dead:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
         self._root, self._ask, self.is_back = str(root), os.statvfs, threading.Event()
         monkeypatch.setattr(os, "statvfs", self._statvfs)
-        monkeypatch.setattr(aside, "_LONG_FOR_AN_ANSWER", 0.2)
+        monkeypatch.setattr(worker_thread, "_ANSWER_WITHIN", 0.2)
 
     def _statvfs(self, path: str) -> Any:
         if path.startswith(self._root):
@@ -198,7 +195,7 @@ def test_a_root_that_does_not_answer_is_left_alone_by_cleaning(
     _, new = run_one(world)
     dead = Dead(monkeypatch, tmp_path / "one")
 
-    removed = clean(world, desk_of(world))
+    removed = clean(world)
     dead.is_back.set()
 
     assert removed == 2
@@ -215,15 +212,15 @@ def test_a_root_that_does_not_answer_is_left_alone_by_pruning(
     (folder / "stdout").write_bytes(os.urandom(100_000))
     world.end(job.id)
     dead = Dead(monkeypatch, tmp_path / "one")
-    desk = desk_of(world, keep_logs=50_000)
+    cleaner = cleaner_of(world, keep_logs=50_000)
 
-    first = asyncio.run(pruning.prune(desk))
+    first = asyncio.run(cleaner.remove_old_output())
     dead.is_back.set()
-    second = asyncio.run(pruning.prune(desk))
+    second = asyncio.run(cleaner.remove_old_output())
 
     assert (first, second) == (1, 1)
     assert not (folder / "stdout").exists() and not (away / "stdout").exists()
-    assert pruning.was_removed(str(folder)) and pruning.was_removed(str(away))
+    assert was_removed(str(folder)) and was_removed(str(away))
 
 
 def _ask_log(routes: Any, path: str) -> Callable[..., Any]:
@@ -246,10 +243,9 @@ def test_whether_output_was_removed_is_looked_up_beside_the_loop(
     (tmp_path / "out.txt").touch()
     job, _ = run_one(world, output=str(tmp_path / "out.txt"))
     looked: list[threading.Thread] = []
-    monkeypatch.setattr(log, "was_removed", lambda folder: looked.append(threading.current_thread()))
-    desk = desk_of(world)
-    module = lines if "lines" in path or "search" in path else log
-    routes = module.lines_routes(desk) if module is lines else module.log_routes(desk)
+    monkeypatch.setattr(output, "was_removed", lambda folder: looked.append(threading.current_thread()))
+    make = line_routes if "lines" in path or "search" in path else log_routes
+    routes = make(world.store.listing, BrowsableFolders(""))
 
     asyncio.run(_ask_log(routes, path)(number=job, **asked))
 

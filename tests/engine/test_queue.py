@@ -285,6 +285,23 @@ def test_a_job_is_changed_before_it_starts_and_not_after(make_queue):
     assert world.store.job(JobId(1)).request.command.shown == "a"
 
 
+def test_what_a_job_follows_can_be_changed_and_taken_back(make_queue):
+    world = make_queue(2)
+    world.add(a_wish("a"), a_wish("b", begin=world.now + 60), a_wish("c", begin=world.now + 60))
+
+    world.queue.edit(JobId(2), a_wish("b", after={1: "ok"}))
+    world.queue.edit(JobId(3), a_wish("c", after={1: "fail", 2: "any"}))
+    world.settle_down()
+    waits = world.running()
+    world.queue.edit(JobId(3), a_wish("c"))
+    world.settle_down()
+
+    assert waits == [1]
+    assert sorted(world.running()) == [1, 3]
+    world.end(1)
+    assert sorted(world.running()) == [2, 3]
+
+
 # -- begin, pause, drain -------------------------------------------------------------------------------
 
 

@@ -1,6 +1,6 @@
 """What cannot be meant is refused in a sentence, by the command line and by the socket, and leaves no trace.
 
-`tests/daemon/test_jobs.py` asks the API about single values; here is what people type, and whole requests.
+`tests/daemon/routes/test_jobs.py` asks the API about single values; here is what people type, and whole requests.
 """
 
 import json

@@ -4,13 +4,15 @@ import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from daemon.house import House
-from dibs.daemon.pruning import prune, was_removed
+from dibs.daemon.cleaning import Cleaner
+from dibs.daemon.events import EventFeed
+from dibs.daemon.logs.output import was_removed
+from dibs.engine.browse import BrowsableFolders
 from dibs.errors import BadInput
 from dibs.model.jobs import JobId, State
 from dibs.settings import load_settings
@@ -26,7 +28,7 @@ class Logs:
 
     def __init__(self, world: QueueWorld, limit: int | None) -> None:
         self.world = world
-        self.desk: Any = SimpleNamespace(engine=world.engine, store=world.store, keep_logs=limit)
+        self.limit = limit
 
     def folder(self, job: int, attempt: int = 1) -> Path:
         return Path(self.world.engine.place.attempt_folder(JobId(job), attempt))
@@ -48,7 +50,14 @@ class Logs:
             self.world.end(JobId(job), **how)
 
     def prune(self) -> int:
-        return asyncio.run(prune(self.desk))
+        cleaner = Cleaner(
+            engine=self.world.engine,
+            queue=self.world.queue,
+            results=BrowsableFolders(""),
+            feed=EventFeed(self.world.store),
+            keep_logs=self.limit,
+        )
+        return asyncio.run(cleaner.remove_old_output())
 
     def left(self) -> list[int]:
         """The jobs whose output is there."""
@@ -92,7 +101,7 @@ def test_without_a_limit_everything_stays(logs: Logs) -> None:
     logs.start(1)
     logs.write(1, 3 * MIB)
     logs.end(1)
-    logs.desk.keep_logs = None
+    logs.limit = None
 
     assert logs.prune() == 0
     assert logs.left() == [1]

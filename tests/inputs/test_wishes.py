@@ -53,6 +53,28 @@ def test_vram_may_be_learned_and_a_size_takes_that_back():
     assert (fixed.wishes.vram, fixed.wishes.shape) == (8 * 1024**3, "")
 
 
+@pytest.mark.parametrize(
+    ("key", "word"),
+    [
+        ({"time_limit_seconds": 5400}, {"time": "1h30m"}),
+        ({"grace_seconds": 30.0}, {"grace": "30s"}),
+        ({"mem_bytes": 4 << 30}, {"mem": "4G"}),
+        ({"vram_bytes": 1 << 30}, {"vram": "1G"}),
+        ({"vram_bytes": 1 << 30, "vram": "auto"}, {"vram": "auto:1G"}),
+        ({"vram": "auto", "vram_bytes": 1 << 30}, {"vram": "auto:1G"}),
+        ({"retry_on": ["lost", "gpu-oom"]}, {"retry_on": "lost,gpu-oom"}),
+    ],
+)
+def test_a_key_with_its_unit_and_a_word_mean_the_same(key, word):
+    assert apply_wishes(DEFAULTS, key) == apply_wishes(DEFAULTS, word) != DEFAULTS
+
+
+@pytest.mark.parametrize("wrong", [True, "1G", 0, -1, 1.5, float("nan"), [1]])
+def test_a_key_with_its_unit_takes_a_number_only(wrong):
+    with pytest.raises(BadInput, match="as vram_bytes"):
+        apply_wishes(DEFAULTS, {"vram_bytes": wrong})
+
+
 def test_variables_are_laid_over_those_of_the_defaults():
     job = apply_wishes(DEFAULTS, {"env": {"A": "new", "C": "c"}})
 

@@ -221,6 +221,21 @@ def test_an_edited_job_runs_what_it_was_changed_to(queue):
     assert queue("edit", job, "--priority", "1").status == 1  # too late
 
 
+def test_an_edited_job_has_the_variables_and_follows_the_jobs_that_it_was_given_later(queue, ledger):
+    queue("pause")
+    first = queue.add("--", ledger.job("first"))
+    job = queue.add("--env", "A=1", "--env", "B=1", "--", f"echo $A$B; {ledger.job('second')}")
+
+    done = queue("edit", job, "--env", "B=2", "--after", first, "--notify", "never", "--retry-on", "lost")
+    queue("unpause")
+
+    assert done.status == 0, done
+    assert queue("wait", first, job).status == 0
+    assert queue("log", job).stdout == "12\n"
+    assert ledger.started() == ["first", "second"]
+    assert (queue.job(job)["notify"], queue.job(job)["retry_on"]) == ("never", ["lost"])
+
+
 def test_the_top_of_the_queue_is_the_next(queue, ledger):
     queue("pause")
     jobs = [queue.add("--only", "0", "--", ledger.job(name)) for name in ("a", "b", "c")]

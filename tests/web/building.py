@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 WEB = Path(__file__).parents[2] / "web"
-BUILT = WEB.parent / "src" / "dibs" / "daemon" / "page"
+BUILT = WEB.parent / "src" / "dibs" / "daemon" / "web" / "page"
 MODULES = WEB / "node_modules"
 _MARK = MODULES / ".installed"  # the lock file's hash
 _LIMIT = 600  # seconds

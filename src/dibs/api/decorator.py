@@ -7,7 +7,7 @@ from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from dibs.api.job import Job
-from dibs.api.wishes import Wishes
+from dibs.api.job_keywords import JobKeywords
 
 if TYPE_CHECKING:
     from dibs.api.shipping import Shipping
@@ -44,7 +44,7 @@ class Submitter(Generic[_P, _T]):
         with self._shipping().packed(self, calls) as packed:
             return [job for job, _ in packed.send()]
 
-    def wishing(self, **wishes: Unpack[Wishes]) -> "Submitter[_P, _T]":
+    def wishing(self, **wishes: Unpack[JobKeywords]) -> "Submitter[_P, _T]":
         """The same function with other wishes on top: `train.wishing(num_gpus=2).submit(cfg)`."""
         return Submitter(self._function, {**self._wishes, **wishes}, self._options)
 
@@ -76,7 +76,7 @@ def job(
     python: str = ...,
     runner: Sequence[str] = ...,
     by_value: Iterable[ModuleType] = ...,
-    **wishes: Unpack[Wishes],
+    **wishes: Unpack[JobKeywords],
 ) -> Callable[[Callable[_P, _T]], Submitter[_P, _T]]: ...
 
 
@@ -87,7 +87,7 @@ def job(
     python: str = "",
     runner: Sequence[str] = (),
     by_value: Iterable[ModuleType] = (),
-    **wishes: Unpack[Wishes],
+    **wishes: Unpack[JobKeywords],
 ) -> Any:
     """Make a function one that can be sent to the queue, with these wishes: `@dibs.job(num_gpus=1)`."""
     options = {"python": python, "runner": runner, "by_value": tuple(by_value)}

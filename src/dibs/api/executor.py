@@ -13,9 +13,9 @@ from typing import Any, ParamSpec, TypeVar, Unpack
 from dibs.api.asking import ask
 from dibs.api.calls import Call
 from dibs.api.job import Job
+from dibs.api.job_keywords import JobKeywords
 from dibs.api.shipping import Shipping
 from dibs.api.watch import News, the_watch
-from dibs.api.wishes import Wishes
 from dibs.errors import BadInput, DibsError
 
 _P = ParamSpec("_P")
@@ -91,7 +91,7 @@ class Executor(StandardExecutor):
         python: str = "",
         runner: Sequence[str] = (),
         by_value: Iterable[ModuleType] = (),
-        **wishes: Unpack[Wishes],
+        **wishes: Unpack[JobKeywords],
     ) -> None:
         if "once" in wishes:
             raise BadInput("once names one job, and an Executor makes many", remedy="leave it out")

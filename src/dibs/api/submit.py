@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from dibs.api.asking import ask
 from dibs.api.job import Job
-from dibs.api.wishes import Wishes, read_wishes
+from dibs.api.job_keywords import JobKeywords
+from dibs.api.wishes import read_wishes
 from dibs.client.adding import Batch, send
 from dibs.client.requests import NOTHING, command_of, difference
 from dibs.errors import BadInput
@@ -26,7 +27,7 @@ def submit(
     *,
     runner: "Runner | None" = None,
     shell: str = "bash",
-    **wishes: Unpack[Wishes],
+    **wishes: Unpack[JobKeywords],
 ) -> Job:
     """Put a command into the queue and come back at once.
 

@@ -9,13 +9,12 @@ import click
 
 from dibs.cli import options as shared
 from dibs.cli.commands import TakesCommand, check_parameters, check_words, open_closed_streams
-from dibs.cli.elsewhere import elsewhere_options
-from dibs.errors import BadInput
+from dibs.cli.field_options import dependencies_of, field_options, queue_request_of
+from dibs.model.fields import Verb
 
 if TYPE_CHECKING:
     from dibs.client.adding import Batch, Sent
     from dibs.client.client import Client
-    from dibs.model.jobs import Dependency
 
 _SHOWN = 20  # jobs of a dry run
 
@@ -41,52 +40,13 @@ Causes for --retry-on:
 @click.command(cls=TakesCommand, epilog=_EPILOG, options_metavar="[OPTIONS] [-] [-- COMMAND...]")
 @shared.INPUTS
 @shared.FILE
-@shared.NUM_GPUS
-@shared.ONLY
-@shared.PREFER
-@shared.SHARE_OPTION
-@shared.VRAM
-@shared.GPU_TYPE
-@shared.CPUS
-@shared.MEM
-@shared.BIND
-@shared.WARM
-@shared.TIME_LIMIT
-@shared.GRACE
-@shared.PRIORITY
-@shared.NAME
-@shared.PROJECT
-@shared.TAG
-@click.option(
-    "--after", multiple=True, metavar="JOBS", help="Start when these have succeeded: 12,13 · @ · a name."
-)
-@click.option("--after-any", multiple=True, metavar="JOBS", help="Start when these are over, however they ended.")
-@click.option("--after-fail", multiple=True, metavar="JOBS", help="Start when these have failed.")
-@click.option("--begin", metavar="TIME", help="Not before: 22:00 · '2026-12-01 08:00' · +2h · tomorrow.")
-@click.option(
-    "--array", metavar="TASKS", help="The command once for each: 1-16 · 1-16%4 (four at once) · 1,3,5-9:2."
-)
-@shared.RETRIES
-@shared.RETRY_ON
-@shared.RESTARTABLE
-@click.option(
-    "--checkpoint-signal", metavar="SIG@SECONDS", help="USR1@60: a signal before the time limit, then again."
-)
-@click.option("--hold", is_flag=True, help="Wait until `dibs release`.")
-@click.option("--once", default="", metavar="KEY", help="Add it only if no job has this key yet.")
-@shared.ENV
-@shared.WORKDIR
-@click.option(
-    "-o", "output", default="", metavar="FILE", help="Their output goes here; %j is the number, %a the task."
-)
+@field_options(Verb.ADD)
 @shared.SNAPSHOT
-@shared.NOTIFY
 @shared.PARAM
 @shared.SHUFFLE
 @shared.SEED
 @shared.SAMPLES
 @shared.SHELL
-@elsewhere_options
 @click.option("--dry-run", is_flag=True, help="Add nothing; say where and when it would start, and why.")
 @click.option("-q", "--quiet", "--parsable", is_flag=True, help="Print only the number: 17, or 17-116.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
@@ -113,14 +73,13 @@ class _Add:
 
     def execute(self, command: Sequence[str] | None, params: Any) -> int:
         from dibs.cli.asking import ask_daemon
-        from dibs.cli.gather import Gathering, in_snapshot
+        from dibs.cli.gather import Gathering, in_snapshot, snapshot_of
         from dibs.cli.output import say
-        from dibs.cli.wishes import request_of, snapshot_of
         from dibs.client.adding import check_wishes, send
         from dibs.client.requests import NOTHING, difference
 
         options = self._options
-        request = request_of(options, self._now)
+        request = queue_request_of(options, Verb.ADD)
         gathering = Gathering(options, request, self._environ)
         batches = gathering.read(command, params, self._now)
         defaults = difference(request, NOTHING)
@@ -132,7 +91,7 @@ class _Add:
             say("dibs: there is no job in it; nothing was added")
             return 0
         client = ask_daemon()
-        if after := self._after(client):
+        if after := dependencies_of(options, Verb.ADD, client):
             defaults["after"] = [{"job": one.job, "kind": str(one.kind)} for one in after]
         if options["dry_run"]:
             return self._show_prospects(client, batches, defaults)
@@ -146,25 +105,6 @@ class _Add:
         sent = send(client, batches, defaults=defaults, environment=self._environ, code=code)
         self._tell(sent, batches)
         return 0
-
-    def _after(self, client: "Client") -> "list[Dependency]":
-        """The jobs that come first, by their numbers; a name or `@` is asked for."""
-        options = self._options
-        if not (options["after"] or options["after_any"] or options["after_fail"]):
-            return []
-        from dibs.cli.references import find_jobs
-        from dibs.model.jobs import After, Dependency, JobId
-
-        found: dict[int, Dependency] = {}
-        for name, kind in (("after", After.OK), ("after_any", After.ANY), ("after_fail", After.FAIL)):
-            references = [one.strip() for text in options[name] for one in text.split(",") if one.strip()]
-            if options[name] and not references:
-                raise BadInput(f"--{name.replace('_', '-')} names no job", remedy="name jobs like 12,13")
-            for number in find_jobs(client, references):
-                if number in found and found[number].kind is not kind:
-                    raise BadInput(f"job {number} is to be waited for in two ways", remedy="keep one of them")
-                found[number] = Dependency(JobId(number), kind)
-        return list(found.values())
 
     def _code(self, workdir: str) -> "dict[str, Any] | None":
         from dibs.inputs.code import describe_code
@@ -233,7 +173,7 @@ class _Add:
             array = " (an array)" if len(batches) == 1 and batches[0].is_array else ""
             click.echo(f"added jobs {sent.shown}{array}")
         else:
-            name = one_line(options["name"], 80)
+            name = one_line(options["name"] or "", 80)
             click.echo(f"added job {sent.shown}{f' ({name})' if name else ''}")
         if os.isatty(2):
             say("dibs ls" if sent.number > 1 else f"dibs log -f {first}")

@@ -48,7 +48,7 @@ class TakesCommand(click.Command):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from dibs.cli.elsewhere import write_options
+        from dibs.cli.field_options import write_options
 
         write_options(self, ctx, formatter)
 

@@ -38,7 +38,7 @@ def run() -> int:
 
     ready = _ready_fd()
     try:
-        from dibs.daemon.lean import load_fastapi
+        from dibs.daemon.memory import load_fastapi
 
         load_fastapi()
         from dibs.daemon.service import serve

@@ -156,6 +156,16 @@ def in_snapshot(batches: Sequence[Batch], place_of: Any, root: str) -> list[Batc
     ]
 
 
+def snapshot_of(workdir: str, environ: Mapping[str, str]) -> Any:
+    """A copy of the code as it is now, in the state folder."""
+    from dibs.inputs.snapshot import take_snapshot
+    from dibs.paths import make_private, queue_folder, state_folder
+
+    make_private(state_folder(environ))
+    shelf = f"{make_private(queue_folder(environ))}/code"
+    return take_snapshot(workdir, shelf, environ)
+
+
 def _default_place() -> str:
     """Where the daemon lets jobs run that do not say so."""
     from dibs.cli.asking import ask_daemon

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY = 0.05  # seconds between two looks at a job that was asked to end
 _SAY_AFTER = 1.0  # seconds until a person wants to know what they wait for
+_LONGEST_TEXT = 255  # characters
 _PATIENCE = 0.3  # seconds for the daemon's marks; without them the table is still true
 
 _EPILOG = """\b
@@ -118,9 +119,7 @@ def release(ids: Sequence[str], yes: bool) -> int:
 @_JSON
 def drain(ids: Sequence[str], why: str, as_json: bool) -> int:
     """Start nothing more on these GPUs. What runs there goes on to its end."""
-    from dibs.cli.wishes import check_short
-
-    check_short(why, "--why")
+    _check_short(why, "--why")
     return _act("drain", ids, "is drained: what runs there goes on", as_json, why)
 
 
@@ -146,6 +145,15 @@ def add(ids: Sequence[str], as_json: bool) -> int:
 def remove(ids: Sequence[str], as_json: bool) -> int:
     """Take these GPUs from the queue. What runs there goes on to its end."""
     return _act("remove", ids, "no longer belongs to the queue: what runs there goes on", as_json)
+
+
+def _check_short(text: str, option: str) -> None:
+    from dibs.errors import BadInput
+    from dibs.inputs.checks import check_text
+
+    check_text(text, option)
+    if len(text) > _LONGEST_TEXT:
+        raise BadInput(f"{option} has {len(text)} characters", remedy=f"it has at most {_LONGEST_TEXT}")
 
 
 def _act(action: str, ids: Sequence[str], done: str, as_json: bool, why: str = "") -> int:

@@ -1,12 +1,13 @@
 """`dibs info`: everything about a job."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dibs.cli.references import REF
+from dibs.model.fields import BY_KEY, Field, Kind
 
 if TYPE_CHECKING:
     from dibs.client.client import Client
@@ -89,49 +90,71 @@ def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _wishes(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    from dibs.cli.times import show_moment
-    from dibs.model.units import show_duration, show_size
-
-    wishes = [
-        f"{job['num_gpus']} GPU{'' if job['num_gpus'] == 1 else 's'}",
-        _share(job),
-        _vram(job),
-        f"of type {job['gpu_type']}" if job["gpu_type"] else "",
-        f"only {', '.join(one[:12] for one in job['only'])}" if job["only"] else "",
-        f"rather {', '.join(one[:12] for one in job['prefer'])}" if job["prefer"] else "",
-        f"{job['cpus']} CPUs" if job["cpus"] else "",
-        f"{show_size(job['mem_bytes'])} of memory" if job["mem_bytes"] else "",
-    ]
+    wishes = [f"{job['num_gpus']} GPU{'' if job['num_gpus'] == 1 else 's'}", _share(job), _vram(job)]
+    asked = [(field, job.get(key)) for key, field in BY_KEY.items() if key not in _SAID_OTHERWISE]
+    wishes += [_said(field, value) for field, value in asked if field.of_gpus]
     yield "wishes", ", ".join(wish for wish in wishes if wish)
     yield "booked", _booked(job)
     for lesson in job.get("lessons", ()):
         yield "learned", lesson["sentence"]
-    yield "time limit", show_duration(job["time_limit_seconds"]) if job["time_limit_seconds"] else ""
-    yield "grace", show_duration(job["grace_seconds"]) if job["grace_seconds"] != 10 else ""
-    yield "priority", str(job["priority"] or "")
-    on = f" on {', '.join(job['retry_on'])}" if job["retry_on"] else ""
-    yield "retries", f"{job['retries']}{on}" if job["retries"] else ""
-    yield "restartable", "yes" if job["restartable"] else ""
-    yield "bound", "to the CPUs near its GPUs" if job["bind"] else ""
-    yield "warm", ", ".join(job.get("warm", ()))
-    yield "after", ", ".join(f"{one['job']} ({one['kind']})" for one in job["after"])
-    yield "begins", show_moment(job["begin_at"]) if job["begin_at"] else ""
+    for field, value in asked:
+        if field.label:
+            yield field.label, _said(field, value)
     if array := job["array"]:
         most = f", {array['most']} at once" if array["most"] else ""
         yield "array", f"task {array['task']} of array {array['id']}{most}; its number is {job['id']}"
-    if checkpoint := job["checkpoint"]:
-        from dibs.cli.words import signal_name
-
-        yield (
-            "checkpoint",
-            f"{signal_name(checkpoint['signal'])}, {show_duration(checkpoint['seconds'])} before the limit",
-        )
-    yield "notify", job["notify"]
     if sweep := job.get("sweep"):
         yield "sweep", f"trial {sweep['trial']} of sweep {sweep['id']}: `dibs sweep show {sweep['id']}`"
     else:  # a trial's key only says the same
         yield "once", job["once"]
-    yield "sets", " ".join(f"{name}={value}" for name, value in job["env"].items())
+
+
+_SAID_OTHERWISE = ("num_gpus", "share", "vram", "vram_bytes", "array", "once")
+
+
+def _said(field: Field, value: Any) -> str:
+    """A wish in words; empty where it is not one."""
+    is_said = value == 0 if field.kind is Kind.DURATION else False  # no grace is a wish, too
+    if value == field.default or not (value or is_said):
+        return ""
+    return field.phrase.format(_IN_WORDS[field.kind](value) if field.kind in _IN_WORDS else value)
+
+
+def _duration(seconds: float) -> str:
+    from dibs.model.units import show_duration
+
+    return show_duration(seconds)
+
+
+def _moment(text: str) -> str:
+    from dibs.cli.times import show_moment
+
+    return show_moment(text)
+
+
+def _size(size: int) -> str:
+    from dibs.model.units import show_size
+
+    return show_size(size)
+
+
+def _checkpoint(checkpoint: Mapping[str, Any]) -> str:
+    from dibs.cli.words import signal_name
+
+    return f"{signal_name(checkpoint['signal'])}, {_duration(checkpoint['seconds'])} before the limit"
+
+
+_IN_WORDS: dict[Kind, Callable[[Any], str]] = {  # all others are shown as they are
+    Kind.DURATION: _duration,
+    Kind.MOMENT: _moment,
+    Kind.SIZE: _size,
+    Kind.CHECKPOINT: _checkpoint,
+    Kind.GPU_IDS: lambda ids: ", ".join(one[:12] for one in ids),
+    Kind.MODULES: ", ".join,
+    Kind.CAUSES: ", ".join,
+    Kind.DEPENDENCIES: lambda after: ", ".join(f"{one['job']} ({one['kind']})" for one in after),
+    Kind.VARIABLES: lambda env: " ".join(f"{name}={value}" for name, value in env.items()),
+}
 
 
 def _booked(job: Mapping[str, Any]) -> str:

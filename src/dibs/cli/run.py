@@ -18,8 +18,10 @@ from dibs.cli.commands import (
     points,
     with_command,
 )
+from dibs.cli.field_options import field_options, request_of
 from dibs.cli.options import count
 from dibs.errors import BadInput, NoGpu
+from dibs.model.fields import Verb
 
 if TYPE_CHECKING:
     from dibs.foreground.feed import List
@@ -50,19 +52,10 @@ Exit status: 0 all succeeded, 1 something failed, 2 bad usage, 75 no GPU now (--
 @shared.FILE
 @click.option("--gpus", metavar="IDS", help="The GPUs that may be used: 0,1 · 0,0,1 · 0+1,2+3 · auto.")
 @click.option("--gpus-file", metavar="FILE", help="Like --gpus, in a file that may be edited while it runs.")
-@shared.NUM_GPUS
-@shared.PREFER
-@shared.ONLY
-@shared.SHARE_OPTION
-@shared.VRAM
+@field_options(Verb.RUN)
 @click.option("--no-wait", is_flag=True, help="End with 75 instead of waiting when no GPU is free.")
 @click.option("--ignore-processes", is_flag=True, help="Use GPUs on which other people's processes run.")
 @click.option("--min-free", type=count(0), metavar="N", help="Leave N GPUs that nobody uses to others.")
-@shared.BIND
-@shared.WARM
-@shared.TIME_LIMIT
-@shared.GRACE
-@shared.RETRIES
 @click.option("--fail-fast", is_flag=True, help="End everything at the first failure.")
 @click.option("--max-failures", type=count(1), metavar="N", help="Start nothing more after N failures.")
 @click.option(
@@ -81,7 +74,6 @@ Exit status: 0 all succeeded, 1 something failed, 2 bad usage, 75 no GPU now (--
 @shared.SEED
 @shared.SAMPLES
 @shared.SHELL
-@shared.WORKDIR
 @click.option("--on", metavar="PLACE", hidden=True)
 @click.option("--raw", is_flag=True, help="Show the jobs' output without tags.")
 @click.option("-q", "--quiet", is_flag=True, help="Show failures only.")
@@ -118,6 +110,7 @@ class _Run:
         from dibs.foreground.runs import open_run
         from dibs.gpus.pool import read_pool_file, resolve_pool
         from dibs.gpus.probe import find_probe
+        from dibs.model.jobs import Command, Request
         from dibs.model.pool import Pool
         from dibs.settings import load_settings
 
@@ -126,7 +119,7 @@ class _Run:
         self._check()
         flags = {} if options["min_free"] is None else {"min_free": options["min_free"]}
         manners = manners_of(load_settings(self._environ, flags))
-        self._defaults = self._default_request()
+        self._defaults = request_of(options, Verb.RUN, Request(command=Command((), "")))
         resume = self._resume_name()
         lists, single = self._inputs()
         probe = find_probe(self._environ)
@@ -196,31 +189,6 @@ class _Run:
         check_parameters(options, self._params, self._command, "run")
         if options["fresh"] and (options["resume"] is not None or not options["output_dir"]):
             raise BadInput("--fresh starts over in an --output-dir", remedy="give the folder, and no --resume")
-
-    def _default_request(self) -> "Request":
-        from dibs.model.jobs import Command, Request, Wishes
-
-        options = self._options
-        request = Request(
-            command=Command((), ""),
-            wishes=Wishes(
-                num_gpus=1 if options["num_gpus"] is None else options["num_gpus"],
-                share=options["share"],
-                vram=options["vram"][0],
-                shape=options["vram"][1],
-                only=options["only"] or (),
-                prefer=options["prefer"] or (),
-            ),
-            workdir=os.path.abspath(options["workdir"]) if options["workdir"] else "",
-            retries=options["retries"],
-            time_limit=options["time_limit"],
-            grace=10.0 if options["grace"] is None else options["grace"],
-            bind=options["bind"],
-            warm=options["warm"],
-        )
-        if request.workdir and not os.path.isdir(request.workdir):
-            raise BadInput(f"there is no folder {options['workdir']}", remedy="make it, or name another with -C")
-        return request
 
     def _resume_name(self) -> str | None:
         resume: str | None = self._options["resume"]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from dibs.cli.words import number
 from dibs.errors import BadInput
+from dibs.model.fields import BY_KEY, Field, Kind
 
 Job = Mapping[str, Any]
 
@@ -121,20 +122,19 @@ def _header(jobs: Sequence[Job]) -> Iterator[str]:
 
 
 def _left_out(job: Job) -> Iterator[str]:
-    if job["retries"] or job["restartable"]:
-        yield "it is not tried again"
-    if job["checkpoint"]:
-        yield "it is not queued again after the signal before its time limit"
-    if job["after"]:
-        yield f"it waits for no other job ({', '.join(str(one['job']) for one in job['after'])})"
-    if job["only"] or job["prefer"]:
-        yield "it may run on any GPU"
-    if job["share"] not in (None, "1") or job["vram_bytes"] or job["vram"]:
-        yield "each GPU is asked for as a whole"
-    if job["bind"]:
-        yield "Slurm chooses the CPUs"
-    if job["warm"]:
-        yield "it starts cold"
+    """What dibs does for this job and a script does not, each once."""
+    found = dict.fromkeys(
+        f"{field.not_in_script}{_which(field, job[key])}"
+        for key, field in BY_KEY.items()
+        if field.not_in_script and job.get(key) and (field.kind is not Kind.SHARE or job[key] != "1")
+    )
+    yield from found
+
+
+def _which(field: Field, value: Any) -> str:
+    if field.kind is not Kind.DEPENDENCIES:
+        return ""
+    return f" ({', '.join(str(one['job']) for one in value)})"
 
 
 def _exports(job: Job, environment: Mapping[str, str], all_variables: bool) -> Iterator[str]:

@@ -3,15 +3,15 @@
 import importlib
 import os
 from collections.abc import Mapping, Sequence, Set
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dibs.cli import options as shared
 from dibs.cli.commands import TakesCommand, open_closed_streams
-from dibs.cli.elsewhere import HEADING, NAMES, elsewhere_options
+from dibs.cli.field_options import GROUP_OF, field_options, queue_request_of
 from dibs.cli.options import count
+from dibs.model.fields import ON_SLURM, Verb
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -91,8 +91,8 @@ class _SweepCommand(TakesCommand):
         width = max(map(len, _VERBS))
         with formatter.section("Look and change"):
             formatter.write_dl([(name.ljust(width), about) for name, (_, about) in _VERBS.items()])
-        parts = {name: part for part, names in (*_PARTS.items(), (HEADING, NAMES)) for name in names}
-        sections: dict[str, list[tuple[str, str]]] = {part: [] for part in (*_PARTS, "Every trial", HEADING)}
+        parts = {**{name: part for part, names in _PARTS.items() for name in names}, **GROUP_OF}
+        sections: dict[str, list[tuple[str, str]]] = {part: [] for part in (*_PARTS, "Every trial", ON_SLURM)}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
@@ -153,30 +153,10 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "l
 )
 @click.option("--prune-after", type=count(1), metavar="N", help="Prune no trial before it has told N steps (1).")
 @click.option("--parallel", type=count(1), metavar="N", help="At most so many trials at a time.")
-@shared.NUM_GPUS
-@shared.ONLY
-@shared.PREFER
-@shared.SHARE_OPTION
-@shared.VRAM
-@shared.GPU_TYPE
-@shared.CPUS
-@shared.MEM
-@shared.BIND
-@shared.WARM
-@shared.TIME_LIMIT
-@shared.GRACE
-@shared.PRIORITY
+@field_options(Verb.SWEEP)
 @click.option("-J", "--name", default="", metavar="NAME", help="What the sweep is called.")
-@shared.PROJECT
-@shared.TAG
-@shared.RETRIES
-@shared.RETRY_ON
-@shared.RESTARTABLE
-@shared.ENV
-@shared.WORKDIR
 @shared.SNAPSHOT
 @shared.SHELL
-@elsewhere_options
 @click.option("--dry-run", is_flag=True, help="Start nothing; say how many points there are, and show the first.")
 @click.option("--wait", is_flag=True, help="Follow it to its end.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the number.")
@@ -187,12 +167,6 @@ def sweep(ctx: click.Context, /, **options: Any) -> int:
     open_closed_streams()
     given = {name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
     return _Sweep(options, given).execute(ctx.meta["command"], ctx.meta["params"])
-
-
-# Options of `dibs add` that a search has no use for.
-_NOT_HERE = {"begin": None, "hold": False, "once": "", "output": "", "checkpoint_signal": None, "notify": None}
-# Wishes of a file that are called otherwise as options.
-_OPTION_OF = {"time": "time_limit"}
 
 
 class _Sweep:
@@ -242,19 +216,18 @@ class _Sweep:
         """What every trial wants. The wishes of a file count where no option says otherwise."""
         from dataclasses import replace
 
-        from dibs.cli.wishes import request_of
         from dibs.client.requests import NOTHING, difference
-        from dibs.inputs.wishes import apply_wishes
+        from dibs.inputs.wishes import LISTED, apply_wishes
         from dibs.model.places import LOCAL
 
-        request = request_of({**_NOT_HERE, **self._options, "name": ""}, datetime.now())
+        request = queue_request_of(self._options, Verb.SWEEP)
         if wishes:
             # Here nobody asks for a partition.
-            said = {*self._given, *(NAMES if self._options["on"] == LOCAL else ())}
+            said = {*self._given, *(GROUP_OF if self._options["on"] == LOCAL else ())}
             unsaid = {
                 word: wish
                 for word, wish in wishes.items()
-                if word == "env" or _OPTION_OF.get(word, word) not in said
+                if word == "env" or word not in LISTED or LISTED[word].word not in said
             }
             wished = apply_wishes(replace(request, env=()), unsaid)
             request = replace(wished, env=tuple({**dict(wished.env), **dict(request.env)}.items()))
@@ -264,8 +237,7 @@ class _Sweep:
         self, spec: dict[str, Any], defaults: dict[str, Any], code: dict[str, Any] | None
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """The same sweep in a copy of the code as it is now."""
-        from dibs.cli.gather import in_snapshot
-        from dibs.cli.wishes import snapshot_of
+        from dibs.cli.gather import in_snapshot, snapshot_of
         from dibs.client.adding import Batch
 
         snapshot = snapshot_of(defaults["workdir"], self._environ)

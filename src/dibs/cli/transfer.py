@@ -10,7 +10,10 @@ import click
 
 from dibs.cli.filters import filter_options, query_of
 from dibs.cli.references import REF
+from dibs.client.requests import NOTHING, difference
 from dibs.errors import BadInput, DibsError
+from dibs.inputs.wishes import LISTED, apply_wishes
+from dibs.model.fields import KEYS, OF_COMMAND
 
 if TYPE_CHECKING:
     from dibs.client.client import Client
@@ -19,16 +22,6 @@ _MOST_JOBS = 1000  # in one call
 _MOST_BYTES = 4 << 20  # in one call
 _LONGEST_LINE = 4 << 20  # bytes
 _MOST_SAID = 10  # warnings
-# What a job can be asked for with. Everything else in a line tells how it was, and is left out.
-_KEYS = frozenset(
-    (
-        *("command", "words", "shell", "name", "project", "workdir", "env", "num_gpus", "share", "vram"),
-        "vram_bytes",
-        *("gpu_type", "cpus", "mem_bytes", "only", "prefer", "time_limit_seconds", "grace_seconds", "priority"),
-        *("retries", "retry_on", "restartable", "tags", "after", "begin_at", "output", "umask", "hold", "array"),
-        *("bind", "notify", "checkpoint", "once", "warm", "on", "on_options"),
-    )
-)
 
 
 @click.command(
@@ -241,8 +234,20 @@ def _warnings(jobs: Sequence[tuple[int | None, Mapping[str, Any]]], over: Collec
 
 
 def _wanted(line: int, job: Mapping[str, Any]) -> dict[str, Any]:
-    """The wishes in a line, without what the job went through."""
-    wanted = {key: value for key, value in job.items() if key in _KEYS}
+    """The wishes in a line, without what the job went through. A line without an id is one of a job list."""
+    is_by_hand = "id" not in job
+    words = {
+        key: value
+        for key, value in job.items()
+        if key in LISTED and value is not None and (is_by_hand or key not in KEYS) and key not in OF_COMMAND
+    }
+    wanted = {key: value for key, value in job.items() if key in KEYS and key not in words}
+    if isinstance(wanted.get("command"), list):
+        wanted["words"] = wanted.pop("command")
+    try:
+        wanted |= difference(apply_wishes(NOTHING, words), NOTHING)
+    except BadInput as error:
+        raise BadInput(f"line {line}: {error.message}", remedy=error.remedy) from error
     if not wanted.get("command") and not wanted.get("words"):
         raise BadInput(f"line {line} has no command", remedy='it is an object like {"command": "python train.py"}')
     if job.get("state") == "held":

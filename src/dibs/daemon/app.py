@@ -1,4 +1,4 @@
-"""The API put together."""
+"""The API: every route with the parts that it uses."""
 
 import functools
 from typing import Any
@@ -7,45 +7,43 @@ from fastapi import FastAPI, Response
 from starlette.types import ASGIApp
 
 from dibs import __version__
-from dibs.daemon.acts import acts_routes
-from dibs.daemon.answers import JSON, Stamp, answer_errors, described_routes, encode
-from dibs.daemon.desk import Desk
-from dibs.daemon.door_routes import door_routes
-from dibs.daemon.events import events_routes
-from dibs.daemon.gate import Gate
-from dibs.daemon.gpus import gpus_routes
-from dibs.daemon.history import history_routes
-from dibs.daemon.jobs import jobs_routes
-from dibs.daemon.lines import lines_routes
-from dibs.daemon.log import log_routes
-from dibs.daemon.metrics import Tally, metrics_routes
-from dibs.daemon.nodes import nodes_routes
-from dibs.daemon.status import status_routes
-from dibs.daemon.sweeps import sweeps_routes
-from dibs.daemon.timeline import timeline_routes
-from dibs.daemon.usage import usage_routes
+from dibs.daemon.app_state import AppState
+from dibs.daemon.http.errors import JSON, VersionHeader, described_routes, encode, handle_errors
+from dibs.daemon.http.limits import RequestLimits
+from dibs.daemon.routes.actions import action_routes
+from dibs.daemon.routes.events import event_routes
+from dibs.daemon.routes.gpus import GpuTable, gpu_routes
+from dibs.daemon.routes.jobs import jobs_routes
+from dibs.daemon.routes.logs import line_routes, log_routes
+from dibs.daemon.routes.metrics import metrics_routes
+from dibs.daemon.routes.nodes import node_routes
+from dibs.daemon.routes.status import status_routes
+from dibs.daemon.routes.sweeps import sweep_routes
+from dibs.daemon.routes.timeline import timeline_routes
+from dibs.daemon.routes.usage import usage_routes
+from dibs.daemon.routes.web import web_routes
 
 
-def make_app(desk: Desk, tally: Tally) -> FastAPI:
-    """Every route. The description is at /openapi.json; it is made when somebody asks for it."""
-    app = _app_with_routes(desk, tally)
+def make_app(state: AppState) -> FastAPI:
+    """The app with every route. Its description, at /openapi.json, is made at the first request for it."""
+    app = _app_with_routes(state)
 
     @functools.cache
     def described() -> bytes:
-        return encode(description(desk, tally))
+        return encode(description(state))
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
         return Response(described(), media_type=JSON)
 
-    answer_errors(app)
+    handle_errors(app)
     return app
 
 
-def description(desk: Desk, tally: Tally) -> dict[str, Any]:
-    """FastAPI tells of a 422 on every route that reads something; ours answer 400."""
+def description(state: AppState) -> dict[str, Any]:
+    """The OpenAPI description. FastAPI lists a 422 for every route that reads a body; here it is a 400."""
     with described_routes():
-        schema = _app_with_routes(desk, tally).openapi()
+        schema = _app_with_routes(state).openapi()
     for path in schema["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)
@@ -54,12 +52,12 @@ def description(desk: Desk, tally: Tally) -> dict[str, Any]:
     return schema
 
 
-def guarded(app: FastAPI) -> ASGIApp:
-    """The app as the server runs it: behind the gate, and with our version on every answer."""
-    return Stamp(Gate(app))
+def with_limits(app: FastAPI) -> ASGIApp:
+    """The app as the server on the UNIX socket runs it."""
+    return VersionHeader(RequestLimits(app))
 
 
-def _app_with_routes(desk: Desk, tally: Tally) -> FastAPI:
+def _app_with_routes(state: AppState) -> FastAPI:
     app = FastAPI(
         title="dibs",
         version=__version__,
@@ -68,22 +66,25 @@ def _app_with_routes(desk: Desk, tally: Tally) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
+    listing = state.store.listing
+    gpus = GpuTable(
+        engine=state.engine, health=state.health, driver=state.driver, leases=state.leases, user=state.user
+    )
     for routes in (
-        status_routes(desk),
-        jobs_routes(desk),
-        acts_routes(desk),
-        sweeps_routes(desk),
-        log_routes(desk),
-        lines_routes(desk),
-        usage_routes(desk),
-        events_routes(desk),
-        gpus_routes(desk),
-        history_routes(desk.history),
-        nodes_routes(desk),
-        timeline_routes(desk),
-        metrics_routes(desk, tally),
-        door_routes(desk),
+        status_routes(state),
+        jobs_routes(state),
+        action_routes(state),
+        sweep_routes(state),
+        log_routes(listing, state.results),
+        line_routes(listing, state.results),
+        usage_routes(state.engine, state.driver),
+        event_routes(state.store.events, state.feed),
+        gpu_routes(state, gpus, state.history),
+        node_routes(state.remote, listing),
+        timeline_routes(listing.spans, state.user),
+        metrics_routes(listing, gpus, state.remote, state.counters),
+        web_routes(state.listener),
     ):
-        # Not `include_router`, which makes every route once more when the first request comes.
+        # Not `include_router`, which makes every route again at the first request.
         app.router.routes.extend(routes.routes)
     return app

@@ -1,7 +1,7 @@
-"""Tests of quarantined cards: one at a time, in a process of its own, with a deadline.
+"""Tests of quarantined GPUs: one at a time, in a process of its own, with a deadline.
 
-`engine.health` says which card is due; here are the hands. While a card is tested it is leased, so that nobody
-starts there.
+`engine.health` says which GPU is due; the test is run here. The GPU is leased meanwhile, so that no job starts on
+it.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import IO
 
-from dibs.daemon.logfile import log
+from dibs.daemon.daemon_log import log
 from dibs.engine.engine import Engine
 from dibs.engine.health import Health, Result
 from dibs.errors import DibsError
@@ -24,18 +24,18 @@ from dibs.leases.leases import Lease, Leases
 from dibs.model.claims import Claim, gpu_environment
 
 _DEADLINE = 60.0  # seconds that a test may take
-_DEATH = 5.0  # seconds in which a killed test should be gone; what hangs in the driver cannot be killed
-_BUSY = 60.0  # seconds until a card that somebody holds is tried again, at the most
-_LONGEST_SLEEP = 60.0  # seconds; the wall clock may be set while we wait for a moment of it
-_LOOK_EVERY = 0.05  # seconds
-_LAST_WORDS = 4096  # bytes of a test's output
+_KILL_WITHIN = 5.0  # seconds in which a killed test should end; one that hangs in the driver cannot be killed
+_BUSY = 60.0  # seconds, at most, until a GPU that is in use is tried again
+_LONGEST_SLEEP = 60.0  # seconds; the wall clock may be set during the wait
+_CHECK_EVERY = 0.05  # seconds
+_OUTPUT_TAIL = 4096  # bytes of a test's output
 _OURS = (sys.executable, "-P", "-m", "dibs.gpus.canary")
 _NOTHING_TO_TEST_WITH = 3
-_NOT_FOR_AMD = "there is nothing to test it with: dibs' own test is for NVIDIA's cards (see the setting canary)"
+_NOT_FOR_AMD = "there is nothing to test it with: the test of dibs is for NVIDIA GPUs (see the setting canary)"
 
 
-class Canaries:
-    """Tests one card after another for as long as the daemon lives."""
+class CanaryTests:
+    """Tests one GPU after another for as long as the daemon runs."""
 
     def __init__(
         self,
@@ -55,15 +55,15 @@ class Canaries:
         self._is_ours = command == "auto"
         self._pause = min(_BUSY, after)
         self._deadline = deadline
-        self._not_before: dict[str, float] = {}  # cards that somebody held when we came
+        self._not_before: dict[str, float] = {}  # GPUs that were in use when their test was due
         self._change = asyncio.Event()
 
-    def look(self) -> None:
-        """A card was quarantined, or is not any more."""
+    def wake(self) -> None:
+        """Look again which tests are due: a GPU was quarantined or released."""
         self._change.set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Test GPUs until cancelled."""
         while True:
             self._change.clear()
             tests = {key: max(at, self._not_before.get(key, at)) for key, at in self._health.tests().items()}
@@ -76,12 +76,12 @@ class Canaries:
                 await asyncio.wait_for(self._change.wait(), pause)
 
     async def test(self, key: str) -> None:
-        """Test a card now, unless somebody holds it."""
+        """Test a GPU now, unless it is in use."""
         card = self._engine.cards.pool.card(key)
         self._not_before[key] = time.time() + self._pause
         if card is None:
             return
-        if self._is_ours and card.gpu.is_amd:  # CUDA would show it a card of NVIDIA's, if any
+        if self._is_ours and card.gpu.is_amd:  # CUDA would show the test another GPU, if any
             self._health.tested(key, Result(None, _NOT_FOR_AMD))
             return
         claim = Claim(gpu=key, index=card.gpu.index, share=Fraction(1), address=card.gpu.address)
@@ -91,7 +91,7 @@ class Canaries:
             log.info("cannot test GPU %s: %s", card.gpu.number, error)
             return
         if not isinstance(lease, Lease):
-            return  # somebody holds it, or stood in line before us
+            return  # it is in use, or another program waits for it
         try:
             result = await self._result(claim, lease)
         except OSError as error:
@@ -103,7 +103,7 @@ class Canaries:
         self._health.tested(key, result)
 
     async def _result(self, claim: Claim, lease: Lease) -> Result:
-        # A file, not a pipe: whatever it writes, nobody has to read it in time.
+        # A file, not a pipe: the test must not block on output that is not read.
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 self._words,
@@ -113,37 +113,37 @@ class Canaries:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                pass_fds=lease.fds,  # the card stays taken for as long as the test hangs on it
+                pass_fds=lease.fds,  # the GPU stays leased for as long as the test hangs on it
             )
             try:
                 is_over = await _has_ended(process.pid, self._deadline)
             finally:
-                # All of its session. We have not waited for it, so that its number is still its own.
+                # Its whole session. The process was not reaped yet, so its pid still belongs to it.
                 os.killpg(process.pid, signal.SIGKILL)
             if not is_over:
-                await _has_ended(process.pid, _DEATH)
+                await _has_ended(process.pid, _KILL_WITHIN)
                 process.poll()
                 return Result(False, f"the test did not end within {self._deadline:g} seconds")
-            code, said = process.wait(), _last_words(output)
+            code, message = process.wait(), _last_line(output)
         if code == 0:
             return Result(True)
         if self._is_ours and code == _NOTHING_TO_TEST_WITH:
-            return Result(None, said)
-        return Result(False, said or f"the test ended with {code}")
+            return Result(None, message)
+        return Result(False, message or f"the test ended with {code}")
 
 
 async def _has_ended(pid: int, seconds: float) -> bool:
-    """Whether a child of ours ends within so many seconds. It is not waited for."""
+    """Whether a child process ends within so many seconds. It is not reaped."""
     until = time.monotonic() + seconds
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() > until:
             return False
-        await asyncio.sleep(_LOOK_EVERY)
+        await asyncio.sleep(_CHECK_EVERY)
     return True
 
 
-def _last_words(output: IO[bytes]) -> str:
+def _last_line(output: IO[bytes]) -> str:
     output.seek(0, os.SEEK_END)
-    output.seek(max(0, output.tell() - _LAST_WORDS))
+    output.seek(max(0, output.tell() - _OUTPUT_TAIL))
     lines = [" ".join(line.split()) for line in output.read().decode("utf-8", "replace").splitlines()]
     return next((line[:300] for line in reversed(lines) if line), "")

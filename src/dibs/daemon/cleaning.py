@@ -1,122 +1,214 @@
-"""Forgetting jobs: first the store, then their names, then, at leisure, what lay under them."""
+"""Forgetting jobs with their folders, and removing old output.
 
+A job is forgotten in three steps: first in the store, then its folders are renamed, then what is under them is
+removed in a thread.
+"""
+
+import asyncio
 import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from dibs.daemon.aside import answers, aside
-from dibs.daemon.desk import Desk
-from dibs.daemon.logfile import log
+from dibs.daemon.daemon_log import log
+from dibs.daemon.events import EventFeed
+from dibs.daemon.logs.output import StoredOutput, measure, remove_output
+from dibs.daemon.worker_thread import is_answering, run_in_thread
 from dibs.engine.away.round import remove
+from dibs.engine.browse import BrowsableFolders
+from dibs.engine.engine import Engine
 from dibs.engine.place import Place
-from dibs.model.jobs import Attempt, Job, State
+from dibs.engine.queue import Queue
+from dibs.errors import NoSuchJob
+from dibs.model.jobs import Attempt, Job, JobId, State
 
-_PATIENCE = 600.0  # seconds for the folders of some thousand jobs
+_REMOVE_WITHIN = 600.0  # seconds for the folders of some thousand jobs
 _SNAPSHOT = r"[0-9a-f]{32}"
+_ENOUGH = 0.9  # of the limit is kept, so that not every new line removes something again
+_PORTION = 100  # attempts that are looked up before other tasks run
+_T = TypeVar("_T")
+_U = TypeVar("_U")
 
 
-async def clean_up(desk: Desk, before: float, states: Sequence[State], project: str | None) -> int:
-    """Forget jobs that ended before a moment; return how many. Others are served meanwhile."""
-    removed = 0
-    elsewhere = _Elsewhere()
-    while (cleaned := desk.queue.clean(before, states, project)).jobs:
-        jobs = cleaned.jobs
-        removed += len(jobs)
-        desk.news.came()
-        _throw_away(desk, jobs)
-        with contextlib.suppress(TimeoutError):
-            await aside(lambda jobs=jobs: _forget(desk, jobs), _PATIENCE, "cleaner")  # type: ignore[misc]
-        await elsewhere.remove(_left_elsewhere(desk, cleaned.away), _remove_folders)
-    if removed:
-        keys = _throw_away_unused(desk)
-        with contextlib.suppress(TimeoutError):
-            await aside(lambda: empty_trash(desk.engine.place), _PATIENCE, "cleaner")
-        await elsewhere.remove(_environments_elsewhere(desk, keys), remove)
-    return removed
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cleaner:
+    """Removes what a queue no longer needs. The API is served meanwhile."""
+
+    engine: Engine
+    queue: Queue
+    results: BrowsableFolders
+    feed: EventFeed
+    keep_logs: int | None  # bytes of all output together; None: all of it is kept
+
+    async def forget_jobs(self, before: float, states: Sequence[State], project: str | None) -> int:
+        """Forget jobs that ended before a moment; return how many."""
+        removed = 0
+        remote = _RemoteFolders()
+        while (cleaned := self.queue.clean(before, states, project)).jobs:
+            jobs = cleaned.jobs
+            removed += len(jobs)
+            self.feed.wake()
+            self.move_to_trash(jobs)
+            with contextlib.suppress(TimeoutError):
+                await run_in_thread(lambda jobs=jobs: self._remove_files(jobs), _REMOVE_WITHIN, "cleaner")  # type: ignore[misc]
+            await remote.remove(self._remote_folders(cleaned.away), _remove_folders)
+        if removed:
+            keys = self.move_unused_to_trash()
+            with contextlib.suppress(TimeoutError):
+                await run_in_thread(self.empty_trash, _REMOVE_WITHIN, "cleaner")
+            await remote.remove(self._remote_environments(keys), remove)
+        return removed
+
+    async def remove_old_output(self) -> int:
+        """Remove the oldest output if there is more than the setting `keep_logs` allows.
+
+        Returns the number of attempts whose output was removed. The output of a running job counts, and stays.
+        Files that were named with `-o` stay, and do not count.
+        """
+        if self.keep_logs is None:
+            return 0
+        away = self.engine.away
+        places = [self.engine.place, *(away.homes.elsewhere if away is not None else ())]
+        # Each by itself: the folders that other systems use may be on a network that does not answer.
+        measured = await _each(_measured, [place.root for place in places])
+        found = [output for some in measured for output in some or ()]
+        size = sum(output.size for output in found)
+        if size <= self.keep_logs:
+            return 0
+        folders: dict[str, list[str]] = {}
+        for output in await self._oldest_first(found):
+            if size <= self.keep_logs * _ENOUGH:
+                break
+            folders.setdefault(output.root, []).append(output.folder)
+            size -= output.size
+        # In threads, and by name: an attempt that has ended never runs again, and its folder is used for another
+        # one only if it wrote nothing.
+        return sum(count or 0 for count in await _each(_removed, folders.values()))
+
+    def move_to_trash(self, jobs: Sequence[Job]) -> None:
+        """Rename the folders of these jobs, so that nothing is left under their names when this returns.
+
+        This is done on the loop. A thread that removed a folder by its name could remove the folder of the next
+        attempt, which may have taken that name in the meantime.
+        """
+        place = self.engine.place
+        for job in jobs:
+            self.engine.let_go_of(_attempt_folders(place, job))
+            for folder in [*_attempt_folders(place, job), place.checkpoint_folder(job.id)]:
+                _to_trash(place, folder)
+
+    def move_unused_to_trash(self) -> list[str]:
+        """Rename the code snapshots and environments that no job needs any more; return the environments.
+
+        The store forgets them in the same step: a job that is added afterwards makes them again.
+        """
+        place = self.engine.place
+        unused = self.queue.tidy_up()
+        for path in unused.snapshots:
+            # A client may send any path: only one that has the form of our copies is removed.
+            if path == f"{place.root}/code/{os.path.basename(path)}" and re.fullmatch(
+                _SNAPSHOT, os.path.basename(path)
+            ):
+                _to_trash(place, path)
+        for key in unused.environments:
+            with contextlib.suppress(OSError):
+                os.unlink(place.environment_path(key))
+        if self.engine.away is not None:
+            self.engine.away.forget_environments(unused.environments)
+        return unused.environments
+
+    def empty_trash(self) -> None:
+        shutil.rmtree(_trash(self.engine.place), ignore_errors=True)
+
+    def _remove_files(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self.results.forget(job)
+        self.empty_trash()
+
+    def _remote_folders(self, attempts: Iterable[Attempt]) -> "_PathsByRoot":
+        """The folders of attempts that other systems ran."""
+        away = self.engine.away
+        found: dict[str, list[str]] = {}
+        for attempt in attempts:
+            for home in [] if away is None else away.homes.of(attempt):
+                folders = found.setdefault(home.root, [])
+                folders += [home.attempt_folder(attempt.job, attempt.number), home.checkpoint_folder(attempt.job)]
+        return found
+
+    def _remote_environments(self, keys: Sequence[str]) -> "_PathsByRoot":
+        """Copies of environments below the roots of earlier settings, where they are never made again."""
+        away = self.engine.away
+        places = away.homes.earlier if away is not None and keys else ()
+        return {place.root: [place.environment_path(key) for key in keys] for place in places}
+
+    async def _oldest_first(self, outputs: Sequence[StoredOutput]) -> list[StoredOutput]:
+        """The outputs that may be removed, in the order in which their attempts ended."""
+        listing = self.engine.store.listing
+        ended: list[tuple[float, JobId, StoredOutput]] = []
+        for count, output in enumerate(outputs):
+            if count % _PORTION == 0:
+                await asyncio.sleep(0)
+            try:
+                job = listing.row(output.job).job
+            except NoSuchJob:
+                continue  # it is being removed
+            if job.state is State.RUNNING or job.request.output:
+                continue
+            ends = {row.attempt.number: row.ended_at for row in listing.attempts(output.job)}
+            if (moment := ends.get(output.attempt)) is not None:
+                ended.append((moment, output.job, output))
+        ended.sort(key=lambda one: one[:2])
+        return [output for _, _, output in ended]
 
 
-def empty_trash(place: Place) -> None:
-    shutil.rmtree(_trash(place), ignore_errors=True)
+_PathsByRoot = Mapping[str, Sequence[str]]
 
 
-def _throw_away(desk: Desk, jobs: Sequence[Job]) -> None:
-    """Under the names of these jobs nothing is left when this returns.
-
-    On the loop, and by renaming: a thread that removed a folder by its name would follow one that the next attempt
-    has taken over in the meantime.
-    """
-    place = desk.engine.place
-    for job in jobs:
-        desk.engine.let_go_of(_attempts(place, job))
-        for folder in [*_attempts(place, job), place.checkpoint_folder(job.id)]:
-            _to_trash(place, folder)
-
-
-def _throw_away_unused(desk: Desk) -> list[str]:
-    """In one go with the store's forgetting: whoever adds a job afterwards finds that it must make them anew.
-
-    Returns the environments that nobody needs any more.
-    """
-    place = desk.engine.place
-    unused = desk.queue.tidy_up()
-    for path in unused.snapshots:
-        # What a client claims is not believed: only what could be a copy of ours goes.
-        if path == f"{place.root}/code/{os.path.basename(path)}" and re.fullmatch(
-            _SNAPSHOT, os.path.basename(path)
-        ):
-            _to_trash(place, path)
-    for key in unused.environments:
-        with contextlib.suppress(OSError):
-            os.unlink(place.environment_path(key))
-    if desk.engine.away is not None:
-        desk.engine.away.forget_environments(unused.environments)
-    return unused.environments
-
-
-def _forget(desk: Desk, jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        desk.results.forget(job)
-    empty_trash(desk.engine.place)
-
-
-class _Elsewhere:
-    """What other systems saw of our files: on file systems of which one may not answer, and then nobody waits."""
+class _RemoteFolders:
+    """Folders that other systems use. Their file systems may not answer, and then nothing there is removed."""
 
     def __init__(self) -> None:
         self._silent: set[str] = set()
 
-    async def remove(self, left: "_Left", how: Callable[[Sequence[str]], None]) -> None:
-        """By their names: no attempt takes over a folder there."""
-        for root, paths in left.items():
-            if root not in self._silent and not await answers(root):
+    async def remove(self, paths: _PathsByRoot, remove_paths: Callable[[Sequence[str]], None]) -> None:
+        """Remove them by name: there no attempt takes the folder of another one."""
+        for root, some in paths.items():
+            if root not in self._silent and not await is_answering(root):
                 self._silent.add(root)
-                log.info("cannot remove what jobs left below %s: its disk does not answer", root)
+                log.info("cannot remove the files of jobs below %s: its disk does not answer", root)
             if root not in self._silent:
                 with contextlib.suppress(TimeoutError):
-                    await aside(lambda paths=paths: how(paths), _PATIENCE, "cleaner")  # type: ignore[misc]
+                    await run_in_thread(lambda some=some: remove_paths(some), _REMOVE_WITHIN, "cleaner")  # type: ignore[misc]
 
 
-_Left = Mapping[str, Sequence[str]]  # paths, by the place that they are in
+async def _each(work: Callable[[_T], Awaitable[_U]], many: Iterable[_T]) -> "list[_U | None]":
+    """The result for each of them, all at the same time; None for one that takes too long."""
+
+    async def one(thing: _T) -> _U | None:
+        with contextlib.suppress(TimeoutError):
+            return await work(thing)
+        return None
+
+    return await asyncio.gather(*map(one, many))
 
 
-def _left_elsewhere(desk: Desk, attempts: Iterable[Attempt]) -> _Left:
-    """The folders of attempts that other systems ran."""
-    away = desk.engine.away
-    left: dict[str, list[str]] = {}
-    for attempt in attempts:
-        for home in [] if away is None else away.homes.of(attempt):
-            folders = left.setdefault(home.root, [])
-            folders += [home.attempt_folder(attempt.job, attempt.number), home.checkpoint_folder(attempt.job)]
-    return left
+async def _measured(root: str) -> list[StoredOutput]:
+    if not await is_answering(root):
+        return []
+    return await run_in_thread(lambda: measure(root), _REMOVE_WITHIN, "cleaner")
 
 
-def _environments_elsewhere(desk: Desk, keys: Sequence[str]) -> _Left:
-    """Copies that nobody makes anew: those below roots of earlier settings."""
-    away = desk.engine.away
-    places = away.homes.earlier if away is not None and keys else ()
-    return {place.root: [place.environment_path(key) for key in keys] for place in places}
+async def _removed(folders: Sequence[str]) -> int:
+    await run_in_thread(lambda: _remove_outputs(folders), _REMOVE_WITHIN, "cleaner")
+    return len(folders)
+
+
+def _remove_outputs(folders: Sequence[str]) -> None:
+    for folder in folders:
+        remove_output(folder)
 
 
 def _remove_folders(folders: Sequence[str]) -> None:
@@ -124,8 +216,7 @@ def _remove_folders(folders: Sequence[str]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _attempts(place: Place, job: Job) -> list[str]:
-    """The folders of its attempts, wherever those were."""
+def _attempt_folders(place: Place, job: Job) -> list[str]:
     return [place.attempt_folder(job.id, number) for number in range(1, job.attempts + 1)]
 
 

@@ -1,121 +1,132 @@
-"""The stream of events: server-sent, numbered, so that a reader who comes back misses nothing."""
+"""What the daemon does with events: waking the requests that wait for them, and counting them for Prometheus."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from fastapi import APIRouter, Header, Query, Response
-from fastapi.responses import StreamingResponse
-
-from dibs.daemon.answers import encode, errors
-from dibs.daemon.desk import Desk
-from dibs.daemon.shown import moment
-from dibs.errors import DibsError
+from dibs.model.events import Ended, Event
+from dibs.model.jobs import JobId, State
 from dibs.store.eventlog import EventRow
+from dibs.store.store import Store
 
-_HEARTBEAT = 15.0  # seconds
-_PAUSE = 0.02  # seconds between two batches: a thousand jobs a second are not a thousand writes a second
-
-
-class TooManyStreams(DibsError):
-    """As many readers as we can serve are listening already."""
-
-    code = "too-many-streams"
+_AT_ONCE = 500  # events read in one go
+_MOST_PROJECTS = 1000  # that are counted by name; the rest is counted together
+_JOULES_PER_WATT_HOUR = 3600.0
 
 
-def events_routes(desk: Desk) -> APIRouter:
-    routes = APIRouter()
-    open_streams: set[object] = set()
+class EventFeed:
+    """Wakes its readers when something was recorded. They read the events from the store, each at its own pace.
 
-    @routes.get(
-        "/v1/events",
-        response_class=StreamingResponse,
-        responses={
-            200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
-            **errors(503),
-        },
-    )
-    async def events(
-        since: Annotated[int | None, Query(ge=0, le=2**53, description="events after this one")] = None,
-        last_event_id: Annotated[str | None, Header(max_length=20)] = None,
-    ) -> Response:
-        """What happens from now on, or after the event that is named by `since` or Last-Event-ID.
+    Nothing is read from the store while there are no readers.
+    """
 
-        A reader that was away for so long that events were forgotten first gets an `events.missed` without an id.
-        """
-        if len(open_streams) >= desk.most_streams:
-            raise TooManyStreams(
-                f"{len(open_streams)} readers listen already, more are not served",
-                remedy="close one of them, or ask again later",
-            )
-        begin = _begin(since, last_event_id)
-        mark = object()
-        open_streams.add(mark)  # before the first write: whoever comes meanwhile must count it
+    def __init__(self, store: Store) -> None:
+        self.is_closed = False
+        self._store = store
+        self._read_until = 0  # the last event that the waiting requests know of
+        self._batches: dict[int, list[EventRow]] = {}  # streams that wait for the same event share one read
+        self._sleepers: list[asyncio.Future[None]] = []
+        self._waiters: list[_Waiter] = []
+
+    def wake(self) -> None:
+        """Wake all readers: something was recorded."""
+        self._batches.clear()
+        sleepers, self._sleepers = self._sleepers, []
+        for sleeper in sleepers:
+            if not sleeper.done():
+                sleeper.set_result(None)
+        if self._waiters:
+            self._check_waiters()
+
+    def since(self, number: int) -> list[EventRow]:
+        """The next events after this one."""
+        if number not in self._batches:
+            self._batches[number] = self._store.events.since(number, _AT_ONCE)
+        return self._batches[number]
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until there may be new events, or until the time has passed."""
+        if self.is_closed:
+            return
+        sleeper = asyncio.get_running_loop().create_future()
+        self._sleepers.append(sleeper)
         try:
-            stream = _Stream(desk, desk.store.events.last_id if begin is None else begin)
-            return _Counted(stream.lines(), lambda: open_streams.discard(mark))
-        except BaseException:
-            open_streams.discard(mark)
-            raise
-
-    return routes
-
-
-class _Stream:
-    def __init__(self, desk: Desk, after: int) -> None:
-        self._desk = desk
-        self._after = after
-
-    async def lines(self) -> AsyncIterator[bytes]:
-        """Reads from the store as fast as its reader does, so nothing piles up for one who does not read."""
-        news = self._desk.news
-        yield b": here\n\n"
-        first = self._desk.store.events.first_id
-        if self._after and self._after + 1 < first:
-            # It was away for so long that old events were forgotten meanwhile: it must look for itself.
-            yield b"event: events.missed\ndata: %s\n\n" % encode({"kind": "events.missed", "first": first})
-        while not news.is_closed:
-            rows = news.since(self._after)
-            if rows:
-                self._after = rows[-1].id
-                yield b"".join(map(_written, rows))
-                await asyncio.sleep(_PAUSE)
-                continue
-            before = asyncio.get_running_loop().time()
-            await news.something(_HEARTBEAT)
-            if asyncio.get_running_loop().time() - before >= _HEARTBEAT:
-                yield b": still here\n\n"
-
-
-class _Counted(StreamingResponse):
-    """A stream that says when it is over, however it ends."""
-
-    def __init__(self, content: AsyncIterator[bytes], over: Any) -> None:
-        super().__init__(content, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-        self._over = over
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        try:
-            await super().__call__(scope, receive, send)
+            await asyncio.wait_for(sleeper, seconds)
+        except TimeoutError:
+            pass
         finally:
-            self._over()
+            if sleeper in self._sleepers:
+                self._sleepers.remove(sleeper)
+
+    async def wait_for_jobs(self, jobs: Iterable[JobId], seconds: float) -> None:
+        """Wait until these jobs are over, or until the time has passed."""
+        left = self._not_over(jobs)
+        if not left or self.is_closed:
+            return
+        if not self._waiters:
+            self._read_until = self._store.events.last_id
+        waiter = _Waiter(left, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            await asyncio.wait_for(waiter.done, seconds)
+        except TimeoutError:
+            pass
+        finally:
+            self._waiters.remove(waiter)
+
+    def close(self) -> None:
+        """End every wait: the daemon ends."""
+        self.is_closed = True
+        self.wake()
+        for waiter in self._waiters:
+            waiter.end()
+
+    def _check_waiters(self) -> None:
+        """End the waits whose jobs are over. Only jobs that have new events are looked up."""
+        touched: set[JobId] = set()
+        while rows := self._store.events.since(self._read_until, _AT_ONCE):
+            self._read_until = rows[-1].id
+            touched.update(JobId(row.job) for row in rows if row.job is not None)
+        for waiter in self._waiters:
+            if mine := waiter.left & touched:
+                waiter.left -= mine - self._not_over(mine)
+                if not waiter.left:
+                    waiter.end()
+
+    def _not_over(self, jobs: Iterable[JobId]) -> set[JobId]:
+        states: dict[JobId, State] = self._store.listing.states(list(jobs))
+        return {job for job, state in states.items() if not state.is_over}
 
 
-def _begin(since: int | None, last_event_id: str | None) -> int | None:
-    """A reader that was cut off sends the number it saw last; that is newer than what it began with."""
-    if last_event_id and last_event_id.isascii() and last_event_id.isdigit():
-        return min(int(last_event_id), 2**53)
-    return since
+@dataclass(slots=True)
+class _Waiter:
+    left: set[JobId]
+    done: "asyncio.Future[None]"
+
+    def end(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
 
 
-def _told(body: dict[str, Any]) -> dict[str, Any]:
-    """What was recorded, with moments as people and other programs write them."""
-    return {
-        key: moment(value) if key.endswith("_at") else _told(value) if key == "trial" else value
-        for key, value in body.items()
-    }
+class EventCounters:
+    """What has happened since the daemon started."""
 
+    def __init__(self) -> None:
+        self.attempts: Counter[str] = Counter()  # ended ones, by cause
+        self.seconds: dict[str, float] = {}  # of work, by project
+        self.joules: dict[str, float] = {}  # used by GPUs, by project
+        self.events = 0
 
-def _written(row: EventRow) -> bytes:
-    body = {**_told(row.body), "id": row.id, "at": moment(row.at), "kind": row.kind, "job": row.job}
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (row.id, row.kind.encode(), encode(body))
+    def count(self, events: Sequence[Event]) -> None:
+        self.events += len(events)
+        for event in events:
+            if isinstance(event, Ended):
+                project = event.job.request.project
+                if project not in self.seconds and len(self.seconds) >= _MOST_PROJECTS:
+                    project = "(others)"
+                self.attempts[str(event.outcome.cause or "success")] += 1
+                self.seconds[project] = self.seconds.get(project, 0.0) + (event.outcome.seconds or 0.0)
+                if event.usage is not None and event.usage.energy is not None:
+                    joules = event.usage.energy * _JOULES_PER_WATT_HOUR
+                    self.joules[project] = self.joules.get(project, 0.0) + joules

@@ -1,6 +1,7 @@
-"""The daemon: the engine's loop, the API, and an end that leaves the jobs alone."""
+"""The daemon: the engine's loop, the API, and an end that leaves running jobs alone."""
 
 import asyncio
+import fcntl
 import gc
 import os
 import signal
@@ -10,23 +11,21 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fastapi import FastAPI
+
 from dibs import __version__, paths
-from dibs.build import BuiltQueue, build_queue
-from dibs.daemon.app import guarded, make_app
-from dibs.daemon.canary import Canaries
-from dibs.daemon.cleaning import clean_up, empty_trash
-from dibs.daemon.desk import Desk
-from dibs.daemon.door import Door
-from dibs.daemon.history import History
-from dibs.daemon.lock import take_lock
-from dibs.daemon.logfile import log, open_log
-from dibs.daemon.metrics import Tally
-from dibs.daemon.news import News
-from dibs.daemon.pruning import prune
-from dibs.daemon.quiet import give_back_when_quiet, trim
-from dibs.daemon.reserve import reserve
-from dibs.daemon.server import SHORT_OF, Address, Server, most_connections
-from dibs.daemon.views import Views
+from dibs.build import build_queue
+from dibs.daemon.app import make_app, with_limits
+from dibs.daemon.app_state import AppState
+from dibs.daemon.canary import CanaryTests
+from dibs.daemon.cleaning import Cleaner
+from dibs.daemon.daemon_log import log, open_log
+from dibs.daemon.events import EventCounters, EventFeed
+from dibs.daemon.gpu_history import GpuHistoryBuffer
+from dibs.daemon.http.server import SHORTAGES, Server, UnixSocket
+from dibs.daemon.job_views import JobViews
+from dibs.daemon.memory import reserve, return_memory_when_quiet, trim
+from dibs.daemon.web.listener import WebListener
 from dibs.engine.driver import Driver
 from dibs.errors import DibsError
 from dibs.leases.who import user_name
@@ -35,29 +34,36 @@ from dibs.model.jobs import OVER
 from dibs.settings import Settings, load_settings
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_MOST_BUGS = 3  # within the time below; after that we end rather than spin
+_MOST_BUGS = 3  # within the time below; after that the daemon ends
 _BUGS_WITHIN = 10.0  # seconds
 _AFTER_BUG = 1.0  # seconds until the next turn
 _CLEAN_EVERY = 3600.0  # seconds
-_MOST_STREAMS = 64
+_LOCK_WAIT = 0.5  # seconds; a client that checks for a daemon holds the lock for a moment
+
+
+class DaemonRuns(DibsError):
+    """Another daemon has this queue."""
+
+    code = "daemon-runs"
 
 
 def serve(environ: Mapping[str, str], *, detached: bool) -> int:
-    """Be the daemon until somebody ends it. What keeps it from beginning is raised as DibsError.
+    """Run the daemon until it is stopped; return the exit status. Raises DibsError if it cannot start.
 
-    Whoever started us reads a newline from DIBS_READY_FD once we listen. `detached`: nobody reads our stderr.
+    The process that started the daemon reads a newline from DIBS_READY_FD once the socket listens. `detached`:
+    nothing is written to stderr.
     """
     paths.make_private(paths.state_folder(environ))
     queue = paths.make_private(paths.queue_folder(environ))
-    lock = take_lock(queue)
+    lock = _take_lock(queue)
     try:
         settings = load_settings(environ)
         open_log(f"{queue}/daemon.log", also_on_stderr=not detached)
-        address = Address(paths.socket_path(environ))
+        address = UnixSocket(paths.socket_path(environ))
         try:
-            # The watcher's threads must not make the loop wait five milliseconds for its turn.
+            # The threads that read the GPUs must not make the loop wait five milliseconds for its turn.
             sys.setswitchinterval(0.0005)
-            return asyncio.run(Service(environ, settings, queue, address).run())
+            return asyncio.run(_run(environ, settings, queue, address))
         finally:
             address.remove()
     except DibsError as error:
@@ -67,67 +73,96 @@ def serve(environ: Mapping[str, str], *, detached: bool) -> int:
         os.close(lock)
 
 
-class Service:
-    """One life of the daemon."""
+async def _run(environ: Mapping[str, str], settings: Settings, queue: str, address: UnixSocket) -> int:
+    return await Service(environ, settings, queue, address).run()
 
-    def __init__(self, environ: Mapping[str, str], settings: Settings, queue: str, address: Address) -> None:
+
+class Service:
+    """One run of the daemon. It is made on the event loop that it runs on."""
+
+    def __init__(self, environ: Mapping[str, str], settings: Settings, queue: str, address: UnixSocket) -> None:
         self._environ = environ
         self._settings = settings
-        self._queue = queue
         self._address = address
-        self._tally = Tally()
+        self._counters = EventCounters()
         self._bugs: deque[float] = deque(maxlen=_MOST_BUGS)
         self._status = 0
         self._ends_jobs = False
         self._has_work = False
         self._turns = 0
-        self._loop: asyncio.AbstractEventLoop
-        self._driver: Driver
-        self._parts: BuiltQueue
-        self._news: News
-        self._door: Door
-        self._server: Server
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._on_loop_error)
+        self._driver = Driver(self._loop, after_turn=self._after_turn, fell=self._on_bug)
+        self._parts = build_queue(
+            environ, root=queue, hooks=self._driver.hooks(self._on_events), settings=settings, log=log.info
+        )
+        self._driver.drive(self._parts.engine)
+        self._feed = EventFeed(self._parts.engine.store)
+        user = user_name(os.geteuid()) or f"uid {os.geteuid()}"
+        self._listener = WebListener(queue, user, settings.web)
+        self._cleaner = Cleaner(
+            engine=self._parts.engine,
+            queue=self._parts.queue,
+            results=self._parts.results,
+            feed=self._feed,
+            keep_logs=settings.keep_logs,
+        )
+        self._app = self._make_app(user)
+        self._server = Server(with_limits(self._app))
 
     async def run(self) -> int:
         """Listen, work, end."""
-        self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(self._fell_in_loop)
-        self._driver = Driver(self._loop, after_turn=self._after_turn, fell=self._fell)
-        self._parts = build_queue(
-            self._environ,
-            root=self._queue,
-            hooks=self._driver.hooks(self._heard),
-            settings=self._settings,
-            log=log.info,
-        )
-        self._driver.drive(self._parts.engine)
-        self._news = News(self._parts.engine.store)
-        user = user_name(os.geteuid()) or f"uid {os.geteuid()}"
-        self._door = Door(self._queue, user, self._settings.web)
-        desk = self._desk(user)
-        app = make_app(desk, self._tally)
-        self._door.lead_to(app)
-        self._server = Server(guarded(app))
         for number in _ENDING:
-            self._loop.add_signal_handler(number, self._signalled, number)
+            self._loop.add_signal_handler(number, self._on_signal, number)
         try:
             self._begin()
             serving = asyncio.ensure_future(self._server.serve(sockets=[self._address.bind()]))
-            cleaning = asyncio.ensure_future(self._clean_now_and_then(desk))
-            quiet = asyncio.ensure_future(give_back_when_quiet(desk.store, self._happened))
-            testing = asyncio.ensure_future(self._test_cards())
+            background = [
+                asyncio.ensure_future(task)
+                for task in (
+                    self._clean_regularly(),
+                    return_memory_when_quiet(self._parts.engine.store, self._activity),
+                    self._test_quarantined_gpus(),
+                )
+            ]
             self._say_ready()
             log.info("dibs %s listens at %s (pid %d)", __version__, self._address.path, os.getpid())
-            await self._open_door()
+            await self._reopen_page()
             await serving
-            await self._door.ended()
-            cleaning.cancel()
-            quiet.cancel()
-            testing.cancel()
+            await self._listener.wait_closed()
+            for task in background:
+                task.cancel()
             await self._parts.sweeping.close()
         finally:
-            self._leave()
+            self._close()
         return self._status
+
+    def _make_app(self, user: str) -> FastAPI:
+        parts = self._parts
+        history = GpuHistoryBuffer()
+        parts.engine.tell_reading.append(history.add)
+        return make_app(
+            AppState(
+                engine=parts.engine,
+                queue=parts.queue,
+                sweeping=parts.sweeping,
+                health=parts.health,
+                driver=self._driver,
+                leases=parts.leases,
+                results=parts.results,
+                cleaner=self._cleaner,
+                feed=self._feed,
+                views=JobViews(parts.engine.store),
+                history=history,
+                counters=self._counters,
+                listener=self._listener,
+                settings=self._settings,
+                environ=self._environ,
+                user=user,
+                started_at=time.time(),
+                stop=self._stop,
+            )
+        )
 
     def _begin(self) -> None:
         engine = self._parts.engine
@@ -136,40 +171,12 @@ class Service:
         engine.warm_up()
         if self._parts.probe is not None:
             self._driver.watch(self._parts.probe)
-        # What was loaded until here stays: the collector need not walk over it again and again.
+        # What was loaded so far stays: the collector need not visit it again and again.
         gc.collect()
         gc.freeze()
-        trim(0)  # what the imports needed and let go
+        trim(0)  # memory that the imports needed and freed
         gc.set_threshold(50_000)
         reserve.take()
-
-    def _desk(self, user: str) -> Desk:
-        parts = self._parts
-        history = History()
-        parts.engine.tell_reading.append(history.heard)
-        return Desk(
-            engine=parts.engine,
-            queue=parts.queue,
-            sweeping=parts.sweeping,
-            health=parts.health,
-            store=parts.engine.store,
-            driver=self._driver,
-            leases=parts.leases,
-            results=parts.results,
-            news=self._news,
-            views=Views(parts.engine.store),
-            history=history,
-            door=self._door,
-            user=user,
-            state_folder=paths.state_folder(self._environ),
-            environ=self._environ,
-            gpus=self._settings.gpus,
-            started_at=time.time(),
-            stop=self._stop,
-            most_streams=min(_MOST_STREAMS, most_connections() // 2),
-            keep_logs=self._settings.keep_logs,
-            default_backend=self._settings.default_backend,
-        )
 
     def _say_ready(self) -> None:
         text = self._environ.get("DIBS_READY_FD", "")
@@ -178,12 +185,12 @@ class Service:
                 os.write(int(text), b"\n")
                 os.close(int(text))
             except OSError as error:
-                log.info("nobody waits for us any more: %s", error.strerror)
+                log.info("cannot report that the daemon is ready: %s", error.strerror)
 
-    # -- what happens ----------------------------------------------------------------------------------
+    # -- callbacks of the engine -----------------------------------------------------------------------
 
-    def _heard(self, events: Sequence[Event]) -> None:
-        self._tally.heard(events)
+    def _on_events(self, events: Sequence[Event]) -> None:
+        self._counters.count(events)
         for event in events:
             if isinstance(event, Trouble):
                 log.info("%s", event.sentence)
@@ -192,107 +199,131 @@ class Service:
             elif isinstance(event, Ended):
                 self._parts.notifier.job_ended(event.job, event.outcome, event.retry_at is not None)
 
-    def _happened(self) -> int:
-        """How many turns and requests there were."""
-        return self._turns + self._server.server_state.total_requests + self._door.requests
-
     def _after_turn(self) -> None:
         self._turns += 1
-        self._news.came()
+        self._feed.wake()
         had_work, self._has_work = self._has_work, not self._parts.engine.is_idle
         if had_work and not self._has_work:
             self._parts.notifier.queue_is_empty()
         if self._ends_jobs and (self._parts.engine.is_idle or self._parts.engine.is_stuck):
             self._end("the jobs have ended")
 
-    async def _clean_now_and_then(self, desk: Desk) -> None:
-        await asyncio.to_thread(empty_trash, desk.engine.place)  # of a daemon that was killed over it
+    # -- background tasks ------------------------------------------------------------------------------
+
+    def _activity(self) -> int:
+        """How many turns and requests there were."""
+        return self._turns + self._server.server_state.total_requests + self._listener.requests
+
+    async def _clean_regularly(self) -> None:
+        await asyncio.to_thread(self._cleaner.empty_trash)  # an earlier daemon may have been killed before it did
         age = self._settings.retention
-        while age is not None or desk.keep_logs is not None:
+        while age is not None or self._settings.keep_logs is not None:
             try:
-                if age is not None and (removed := await clean_up(desk, time.time() - age, OVER, None)):
+                if age is not None and (removed := await self._cleaner.forget_jobs(time.time() - age, OVER, None)):
                     log.info("removed %d jobs that were over for long enough", removed)
-                if pruned := await prune(desk):
+                if pruned := await self._cleaner.remove_old_output():
                     log.info("removed the output of %d old attempt%s", pruned, "" if pruned == 1 else "s")
             except DibsError as error:
                 log.info("cannot clean: %s", error.message)
             await asyncio.sleep(_CLEAN_EVERY)
 
-    async def _open_door(self) -> None:
+    async def _reopen_page(self) -> None:
         try:
-            await self._door.reopen()
+            await self._listener.reopen(self._app)
         except Exception as error:
-            self._fell(error)  # the queue is worth more than its page
+            self._on_bug(error)  # the queue works without its page
 
-    async def _test_cards(self) -> None:
-        """Bring quarantined cards back that have become well."""
+    async def _test_quarantined_gpus(self) -> None:
+        """Return quarantined GPUs to the pool when they pass their test."""
         settings, parts = self._settings, self._parts
         if settings.canary != "never":
-            canaries = Canaries(
+            tests = CanaryTests(
                 parts.engine, parts.health, parts.leases, self._environ, settings.canary, settings.canary_after
             )
-            parts.consequences.when_marked = canaries.look
+            parts.consequences.when_marked = tests.wake
             try:
-                await canaries.run()
+                await tests.run()
             except Exception as error:
-                self._fell(error)
+                self._on_bug(error)
 
     # -- bugs ------------------------------------------------------------------------------------------
 
-    def _fell(self, error: Exception) -> None:
-        """A bug is written down, and the next turn may go well. Again and again, it is better to begin anew."""
+    def _on_bug(self, error: Exception) -> None:
+        """Log the error and go on with the next turn. After several in a short time, end with status 1."""
         if isinstance(error, MemoryError):
-            # No bug, and to begin anew would take more of it. Nothing is started for a moment.
-            reserve.give_up()
+            # Not a bug, and a new process would need more memory. Nothing is started for a moment.
+            reserve.release()
             self._loop.call_later(_AFTER_BUG, self._driver.ask_for_turn)
             return
-        log.error("a bug fell out of the engine", exc_info=error)
+        log.error("the engine raised an unexpected error (this is a bug)", exc_info=error)
         now = time.monotonic()
         self._bugs.append(now)
         if len(self._bugs) == _MOST_BUGS and now - self._bugs[0] < _BUGS_WITHIN:
             self._status = 1
-            self._end("it happened again and again")
+            self._end(f"{_MOST_BUGS} unexpected errors within {_BUGS_WITHIN:g} seconds")
         else:
             self._loop.call_later(_AFTER_BUG, self._driver.ask_for_turn)
 
-    def _fell_in_loop(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if isinstance(error, OSError) and error.errno in SHORT_OF:
+        if isinstance(error, OSError) and error.errno in SHORTAGES:
             log.error("%s: %s", context.get("message"), error.strerror)  # asyncio tries again a second later
         elif isinstance(error, Exception):
-            self._fell(error)
+            self._on_bug(error)
         else:
             log.error("%s", context.get("message"))
 
     # -- the end ---------------------------------------------------------------------------------------
 
-    def _signalled(self, number: signal.Signals) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         self._end(f"got {signal.Signals(number).name}")
 
     def _stop(self, ends_jobs: bool) -> None:
         if not ends_jobs:
-            self._end("was asked to")
+            self._end("a client asked for it")
             return
-        log.info("ends the jobs, then itself")
+        log.info("stops the jobs, then the daemon")
         self._ends_jobs = True
         self._parts.engine.drain()
         self._parts.engine.tell_all("stop")
         self._driver.ask_for_turn()
 
     def _end(self, why: str) -> None:
-        """Answer what is being asked, and leave."""
-        if self._news.is_closed:
-            return  # it does already
+        """Finish the current requests, then end."""
+        if self._feed.is_closed:
+            return  # it is ending already
         left = self._parts.engine.running
         jobs = f"; {left} running job{' goes' if left == 1 else 's go'} on without it" if left else ""
         log.info("the daemon ends: %s%s", why, jobs)
-        self._news.close()
-        self._door.end()
+        self._feed.close()
+        self._listener.end()
         self._server.end()
 
-    def _leave(self) -> None:
+    def _close(self) -> None:
         self._driver.stop()
         self._parts.notifier.close()
         self._parts.engine.close()
         self._parts.journal.close()
         self._parts.engine.store.close()
+
+
+def _take_lock(queue: str) -> int:
+    """Take the queue's lock, so that there is one daemon for each queue. No child process inherits it."""
+    lock = os.open(f"{queue}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    until = time.monotonic() + _LOCK_WAIT
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > until:
+                pid = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
+                os.close(lock)
+                raise DaemonRuns(
+                    f"a daemon for this queue runs already (pid {pid or '?'})",
+                    remedy="`dibs daemon restart` ends it first",
+                ) from None
+            time.sleep(0.02)
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+    return lock

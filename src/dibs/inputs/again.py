@@ -4,7 +4,7 @@ import re
 import signal
 
 from dibs.errors import BadInput
-from dibs.model.jobs import Cause, Checkpoint
+from dibs.model.jobs import Cause, Checkpoint, Request
 from dibs.policy.retry import retry_name, retry_names
 
 
@@ -25,7 +25,7 @@ def parse_causes(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def parse_checkpoint(text: str, time_limit: float | None) -> Checkpoint:
+def parse_checkpoint(text: str) -> Checkpoint:
     """`USR1@60`: a signal, and how many seconds before the time limit it comes."""
     match = re.fullmatch(r"(?:[BR]+:)?(?:SIG)?([A-Z0-9]{1,10})@([0-9]{1,6})", text.strip().upper())
     number = 0
@@ -34,9 +34,13 @@ def parse_checkpoint(text: str, time_limit: float | None) -> Checkpoint:
         number = int(name) if name.isdigit() else int(getattr(signal, f"SIG{name}", 0))
     if not match or not 1 <= number <= 64 or not int(match[2]):
         raise BadInput(f"cannot read {text[:60]!r} as a signal and seconds", remedy="write it like USR1@60")
-    seconds = float(match[2])
-    if time_limit is None or seconds >= time_limit:
+    return Checkpoint(number, float(match[2]))
+
+
+def check_checkpoint(request: Request) -> None:
+    """Raise BadInput for a signal that would come before the start, or never."""
+    checkpoint, limit = request.checkpoint, request.time_limit
+    if checkpoint is not None and (limit is None or checkpoint.seconds >= limit):
         raise BadInput(
             "--checkpoint-signal comes before the time limit", remedy="give a longer one with -t, such as -t 4h"
         )
-    return Checkpoint(number, seconds)

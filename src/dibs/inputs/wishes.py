@@ -1,29 +1,43 @@
-"""The wish words: one table for `[...]` prefixes, for mappings from Python and for JSON lines.
+"""Reads a job's fields as people write them: in `[...]`, in JSON lines, as options and as keywords in Python.
 
 Text and numbers mean the same: `time: 45`, `time: "45"` and `[time=45]` are all 45 minutes, as in Slurm,
-and `vram: 18` is 18 GiB like `[vram=18]`.
+and `vram: 18` is 18 GiB like `[vram=18]`. JSON may also say it with the unit in the key, as the API and
+`dibs export` do: `time_limit_seconds: 2700`.
 """
 
 import os
 import re
 import reprlib
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from numbers import Integral, Real
 from typing import Any
 
 from dibs.errors import BadInput
+from dibs.inputs.again import parse_causes, parse_checkpoint
+from dibs.inputs.begin import parse_begin
 from dibs.inputs.checks import check_text
 from dibs.inputs.entry import shorten
+from dibs.model.field_values import with_values
+from dibs.model.fields import Field, Kind, Verb, fields_of
 from dibs.model.jobs import Command, Request
-from dibs.model.places import LOCAL, SLURM_OPTIONS, parse_option, parse_place
+from dibs.model.places import LOCAL, parse_option, parse_place
 from dibs.model.pool import is_gpu_id
-from dibs.model.units import parse_count, parse_duration, parse_share, parse_size, parse_vram
+from dibs.model.units import parse_duration, parse_share, parse_size, parse_vram
 from dibs.model.warm import check_modules
 
 _LONGEST_VALUE = 4096  # characters, for everything but a command and a variable
 _LONGEST_NAME = 255  # characters
+_LARGEST_SIZE = 2**53  # bytes
+_LONGEST_TIME = 3.2e9  # seconds
 _TRUE, _FALSE = ("yes", "true", "1"), ("no", "false", "0")
+LISTED = {name: field for field in fields_of(Verb.LIST) for name in (field.word, field.key) if name}
+WORDS = tuple(LISTED)
+ONLY_IN_MAPPINGS = tuple(
+    field.word for field in fields_of(Verb.LIST) if field.kind in (Kind.VARIABLES, Kind.COMMAND)
+)
+# Each is a letter or two away from another word, which is not what is meant.
+_MEANT = {"gpus": "num_gpus", "gpu": "num_gpus", "retry": "retries"}
 
 
 def job_from(mapping: Mapping[str, object], defaults: Request, shell: str = "bash") -> Request:
@@ -33,44 +47,75 @@ def job_from(mapping: Mapping[str, object], defaults: Request, shell: str = "bas
     return apply_wishes(defaults, mapping, shell)
 
 
-def apply_wishes(request: Request, mapping: Mapping[str, object], shell: str = "bash") -> Request:
+def apply_wishes(
+    request: Request,
+    mapping: Mapping[str, object],
+    shell: str = "bash",
+    *,
+    known: Mapping[str, Field] = LISTED,
+) -> Request:
     """The request with the mapping's words set. Strict: what cannot be meant raises BadInput."""
-    wishes: dict[str, Any] = {}
-    fields: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     told: dict[str, str] = {}  # to the system that runs it
     for word, value in mapping.items():
-        if word == "command":
-            fields["command"] = _command(value, shell)
-        elif word == "env":
-            fields["env"] = tuple({**dict(request.env), **_variables(value)}.items())
-        elif word == "workdir":
-            fields["workdir"] = os.path.join(request.workdir, _folder(value))
-        elif word == "vram":
-            wishes["vram"], wishes["shape"] = _OF_WISHES[word](value, word)
-        elif word in _ON_OPTIONS:
-            told[_ON_OPTIONS[word]] = parse_option(_ON_OPTIONS[word], _text(value, word))
-        elif word in _OF_WISHES:
-            wishes[word] = _OF_WISHES[word](value, word)
-        elif word in _OF_REQUEST:
-            field, read = _OF_REQUEST[word]
-            fields[field] = read(value, word)
-        else:
-            raise unknown_word(word)
-    if told or fields.get("on") == LOCAL:
-        before = {} if fields.get("on") == LOCAL else dict(request.on_options)
-        fields["on_options"] = tuple({**before, **told}.items())
-    return replace(request, wishes=replace(request.wishes, **wishes), **fields)
+        field = known.get(word)
+        if field is None:
+            raise unknown_word(word, known)
+        if field.kind is Kind.COMMAND:
+            values["command"] = _command(value, shell)
+            continue
+        read = _read_key(field, value) if word != field.word else read_field(field, value)
+        match field.kind:
+            case Kind.VRAM if word == field.word:
+                size, values["shape"] = read
+                if field.key not in mapping:
+                    values[field.name] = size
+            case Kind.VARIABLES:
+                values[field.name] = tuple({**dict(request.env), **read}.items())
+            case Kind.FOLDER:
+                values[field.name] = os.path.join(request.workdir, read)
+            case Kind.SYSTEM_OPTION:
+                told[system_word(field)] = read
+            case _:
+                values[field.name] = read
+    if told or values.get("on") == LOCAL:
+        before = {} if values.get("on") == LOCAL else dict(request.on_options)
+        values["on_options"] = tuple({**before, **told}.items())
+    return with_values(request, values)
 
 
-def unknown_word(word: object) -> BadInput:
+def read_field(field: Field, value: object) -> Any:
+    """What somebody wrote under the word of this field: text, a number, or a list. Raises BadInput."""
+    return _READERS[field.kind](value, field)
+
+
+def system_word(field: Field) -> str:
+    """What the system that runs the job calls it: `mail-user`."""
+    return field.word.replace("_", "-")
+
+
+def unknown_word(word: object, known: Mapping[str, Field] = LISTED) -> BadInput:
     """The refusal of a word that is not in the table, with the nearest one that is."""
     import difflib  # only the mistaken pay for it
 
     text = str(word)[:100].replace("-", "_")
-    # A letter away from cpus, but not what is meant.
-    near = ["num_gpus"] if text in ("gpus", "gpu") else difflib.get_close_matches(text, WORDS, n=1)
-    remedy = f"did you mean {near[0]}?" if near else f"dibs knows {', '.join(WORDS)}"
+    near = [_MEANT[text]] if text in _MEANT else difflib.get_close_matches(text, known, n=1)
+    words = ", ".join(word for word, field in known.items() if word == field.word)
+    remedy = f"did you mean {near[0]}?" if near else f"dibs knows {words}"
     return BadInput(f"there is no wish called {reprlib.repr(word)}", remedy=remedy)
+
+
+def _read_key(field: Field, value: object) -> Any:
+    """A value under the JSON key of a field, which has the unit in it."""
+    if value is None and field.default is None:
+        return None
+    if field.kind is Kind.DURATION:
+        if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) <= _LONGEST_TIME:
+            return float(value)
+        raise _wrong(value, field.key, "it is a number of seconds")
+    if isinstance(value, Integral) and not isinstance(value, bool) and 1 <= int(value) <= _LARGEST_SIZE:
+        return int(value)
+    raise _wrong(value, field.key, "it is a whole number of bytes")
 
 
 def _command(value: object, shell: str) -> Command:
@@ -81,9 +126,9 @@ def _command(value: object, shell: str) -> Command:
     raise _wrong(value, "command", "it is a line of text, or a list of words that no shell touches")
 
 
-def _variables(value: object) -> dict[str, str]:
+def _variables(value: object, field: Field) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise _wrong(value, "env", 'it is a mapping like {"SEED": "1"}')
+        raise _wrong(value, field.word, 'it is a mapping like {"SEED": "1"}')
     variables = {}
     for key, setting in value.items():
         if not isinstance(key, str) or not key or "=" in key:
@@ -96,60 +141,96 @@ def _variables(value: object) -> dict[str, str]:
     return variables
 
 
-def _folder(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise _wrong(value, "workdir", "it is the path of a folder")
-    return os.path.expanduser(_text(value, "workdir"))
+def _folder(value: object, field: Field) -> str:
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str) or not path:
+        raise _wrong(value, field.word, "it is the path of a folder")
+    return os.path.expanduser(_text(path, field.word))
 
 
-def _gpu_ids(value: object, word: str) -> tuple[str, ...]:
-    listed = list(value) if isinstance(value, list | tuple) else _text(value, word).split(",")
-    ids = tuple(_text(part, word).strip() for part in listed)
-    if not ids or not all(is_gpu_id(gpu_id) for gpu_id in ids):
-        raise _wrong(value, word, "name GPUs like 0,1")
-    if len(set(ids)) < len(ids):
-        raise _wrong(value, word, "name every GPU once; slots belong to --gpus")
-    return ids
+def _file(value: object, field: Field) -> str:
+    return _not_empty(os.fspath(value) if isinstance(value, os.PathLike) else value, field, _LONGEST_VALUE)
 
 
-def _name(value: object, word: str) -> str:
-    if not isinstance(value, str):
-        raise _wrong(value, word, "a name is text")
-    if len(value) > _LONGEST_NAME:
-        raise _wrong(value, word, f"a name has at most {_LONGEST_NAME} characters")
-    return _text(value, word)
+def _key(value: object, field: Field) -> str:
+    return _not_empty(value, field, _LONGEST_NAME)
 
 
-def _tags(value: object, word: str) -> tuple[str, ...]:
-    listed = list(value) if isinstance(value, list | tuple) else _text(value, word).split(",")
-    tags = tuple(dict.fromkeys(_name(tag, word).strip() for tag in listed))
-    if not all(tags):
-        raise _wrong(value, word, "write them like a,b")
-    return tags
+def _not_empty(value: object, field: Field, most: int) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= most:
+        raise _wrong(value, field.word, f"it is text of 1 to {most} characters")
+    return _text(value, field.word)
 
 
-def _modules(value: object, word: str) -> tuple[str, ...]:
-    listed = list(value) if isinstance(value, list | tuple) else _text(value, word).split(",")
-    return check_modules([_name(name, word).strip() for name in listed])
-
-
-def _priority(value: object, word: str) -> int:
-    text = _text(value, word)
-    if not re.fullmatch(r"[+-]?[0-9]{1,6}", text):
-        raise _wrong(value, word, "it is a whole number; higher goes first")
+def _count(value: object, field: Field) -> int:
+    text = _text(value, field.word).strip()
+    sign = "[+-]?" if field.least < 0 else ""
+    if not re.fullmatch(sign + "[0-9]{1,9}", text) or not field.least <= int(text) <= field.most:
+        raise _wrong(value, field.word, f"it is a whole number from {field.least:,} to {field.most:,}")
     return int(text)
 
 
-def _place(value: object, word: str) -> str:
-    return parse_place(_text(value, word))
+def _gpu_ids(value: object, field: Field) -> tuple[str, ...]:
+    ids = tuple(_text(part, field.word).strip() for part in _parts(value, field))
+    if not ids or not all(is_gpu_id(gpu_id) for gpu_id in ids):
+        raise _wrong(value, field.word, "name GPUs like 0,1")
+    if len(set(ids)) < len(ids):
+        raise _wrong(value, field.word, "name every GPU once; slots belong to --gpus")
+    return ids
 
 
-def _truth(value: object, word: str) -> bool:
+def _name(value: object, field: Field) -> str:
+    if not isinstance(value, str):
+        raise _wrong(value, field.word, "a name is text")
+    if len(value) > _LONGEST_NAME:
+        raise _wrong(value, field.word, f"a name has at most {_LONGEST_NAME} characters")
+    return _text(value, field.word)
+
+
+def _names(value: object, field: Field) -> tuple[str, ...]:
+    tags = tuple(dict.fromkeys(_name(tag, field).strip() for tag in _parts(value, field)))
+    if not all(tags):
+        raise _wrong(value, field.word, "write them like a,b")
+    return tags
+
+
+def _modules(value: object, field: Field) -> tuple[str, ...]:
+    return check_modules([_name(name, field).strip() for name in _parts(value, field)])
+
+
+def _causes(value: object, field: Field) -> tuple[str, ...]:
+    return parse_causes(",".join(_name(cause, field) for cause in _parts(value, field)))
+
+
+def _moment(value: object, field: Field) -> float:
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return parse_begin(_not_empty(value, field, _LONGEST_NAME), datetime.now())
+
+
+def _duration(value: object, field: Field) -> Any:
+    if field.bare_unit and not isinstance(value, str):
+        value = _number(value, field.word) + field.bare_unit
+    return _in_units(parse_duration)(value, field)
+
+
+def _choice(value: object, field: Field) -> str:
+    if not isinstance(value, str) or value not in field.choices:
+        *others, last = field.choices
+        raise _wrong(value, field.word, f"it is {', '.join(others)} or {last}")
+    return value
+
+
+def _flag(value: object, field: Field) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
         return value.lower() in _TRUE
-    raise _wrong(value, word, "write yes or no")
+    raise _wrong(value, field.word, "write yes or no")
+
+
+def _parts(value: object, field: Field) -> Sequence[object]:
+    return list(value) if isinstance(value, list | tuple) else _text(value, field.word).split(",")
 
 
 def _text(value: object, word: str) -> str:
@@ -175,43 +256,38 @@ def _wrong(value: object, word: str, remedy: str) -> BadInput:
     return BadInput(f"cannot read {shorten(reprlib.repr(value))} as {word}", remedy=remedy)
 
 
-_Reader = Callable[[object, str], Any]
+_Reader = Callable[[object, Field], Any]
 
 
 def _in_units(parse: Callable[[str], Any]) -> _Reader:
-    def read(value: object, word: str) -> Any:
+    def read(value: object, field: Field) -> Any:
         try:
-            return parse(_text(value, word))
+            return parse(_text(value, field.word))
         except BadInput as error:
-            raise _wrong(value, word, error.remedy) from error
+            raise _wrong(value, field.word, error.remedy) from error
 
     return read
 
 
-_count = _in_units(lambda text: parse_count(text, "a count"))
-
-_OF_WISHES: dict[str, _Reader] = {
-    "num_gpus": _count,
-    "vram": _in_units(parse_vram),
-    "share": _in_units(parse_share),
-    "only": _gpu_ids,
-    "prefer": _gpu_ids,
-    "gpu_type": _name,
-    "cpus": _in_units(lambda text: parse_count(text, "a number of CPUs", least=1)),
-    "mem": _in_units(parse_size),
+_READERS: dict[Kind, _Reader] = {
+    Kind.COUNT: _count,
+    Kind.SIZE: _in_units(parse_size),
+    Kind.VRAM: _in_units(parse_vram),
+    Kind.SHARE: _in_units(parse_share),
+    Kind.GPU_IDS: _gpu_ids,
+    Kind.NAME: _name,
+    Kind.NAMES: _names,
+    Kind.KEY: _key,
+    Kind.FLAG: _flag,
+    Kind.DURATION: _duration,
+    Kind.MOMENT: _moment,
+    Kind.FOLDER: _folder,
+    Kind.FILE: _file,
+    Kind.VARIABLES: _variables,
+    Kind.MODULES: _modules,
+    Kind.CAUSES: _causes,
+    Kind.CHECKPOINT: lambda value, field: parse_checkpoint(_not_empty(value, field, _LONGEST_NAME)),
+    Kind.CHOICE: _choice,
+    Kind.PLACE: lambda value, field: parse_place(_text(value, field.word)),
+    Kind.SYSTEM_OPTION: lambda value, field: parse_option(system_word(field), _text(value, field.word)),
 }
-_OF_REQUEST: dict[str, tuple[str, _Reader]] = {
-    "retries": ("retries", _count),
-    "time": ("time_limit", _in_units(parse_duration)),
-    "name": ("name", _name),
-    "priority": ("priority", _priority),
-    "restartable": ("restartable", _truth),
-    "bind": ("bind", _truth),
-    "warm": ("warm", _modules),
-    "project": ("project", _name),
-    "tags": ("tags", _tags),
-    "on": ("on", _place),
-}
-_ON_OPTIONS = {name.replace("-", "_"): name for name in SLURM_OPTIONS}
-WORDS = (*_OF_WISHES, *_OF_REQUEST, *_ON_OPTIONS, "workdir", "env", "command")
-ONLY_IN_MAPPINGS = ("env", "command")

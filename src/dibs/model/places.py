@@ -4,18 +4,19 @@ import re
 from typing import TYPE_CHECKING
 
 from dibs.errors import BadInput
+from dibs.model.fields import BY_KEY, BY_WORD, FIELDS, Kind
 
 if TYPE_CHECKING:
-    from dibs.model.jobs import Request
+    from dibs.model.jobs import Request  # what only names a place is spared the cost of it
 
 LOCAL = "local"  # this machine, as people say it; a request that was accepted has an empty `on`
 SLURM = "slurm"
-PLACES = (LOCAL, SLURM)
-# What Slurm is told as it is, by its own words for it. The others are known, and not shown in --help.
-SHOWN_OPTIONS = ("partition", "account", "qos", "constraint")
-SLURM_OPTIONS = (*SHOWN_OPTIONS, "reservation", "exclude", "nodelist", "licenses", "mail-user", "mail-type")
+PLACES = BY_WORD["on"].choices
+# What Slurm is told as it is, by its own words for it.
+SLURM_OPTIONS = tuple(field.word.replace("_", "-") for field in FIELDS if field.kind is Kind.SYSTEM_OPTION)
 _VALUE = re.compile(r"[^\s\x00-\x1f\x7f]{1,300}")
 _HERE = "or run it here: --on local"
+_NOT_ON_SLURM = tuple(field for field in BY_KEY.values() if not field.on_slurm)
 
 
 def parse_place(text: str) -> str:
@@ -48,19 +49,7 @@ def check_place(request: "Request") -> None:
                 f"cannot tell Slurm about {name[:60]!r}", remedy=f"dibs passes on {', '.join(SLURM_OPTIONS)}"
             )
         parse_option(name, value)
-    wishes = request.wishes
-    if wishes.only or wishes.prefer:
-        raise BadInput(
-            "cannot ask Slurm for a GPU by its number",
-            remedy=f"ask for a type (--gpu-type) or a node (--nodelist), {_HERE}",
-        )
-    if wishes.shape:
-        raise BadInput(
-            "cannot learn on Slurm how much GPU memory jobs need", remedy=f"say it, as in --vram 12G, {_HERE}"
-        )
-    if request.warm:
-        raise BadInput("cannot keep a warm process on Slurm", remedy=f"leave out --warm, {_HERE}")
-    if request.bind:
-        raise BadInput(
-            "cannot choose the CPUs of a job on Slurm: Slurm does that", remedy=f"leave out --bind, {_HERE}"
-        )
+    for field in _NOT_ON_SLURM:
+        if field.value_in(request) != field.default:
+            message, remedy = field.refusal
+            raise BadInput(message, remedy=f"{remedy}, {_HERE}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import optuna
 
 from dibs.api.job import Job
-from dibs.api.wishes import Wishes
+from dibs.api.job_keywords import JobKeywords
 from dibs.errors import BadInput
 from dibs.plugins.shipping import collect, ship
 
@@ -30,7 +30,7 @@ def optimize(
     timeout: float | None = None,
     catch: Iterable[type[Exception]] | type[Exception] = (),
     callbacks: "Iterable[Callable[[optuna.Study, FrozenTrial], None]] | None" = None,
-    **wishes: Unpack[Wishes],
+    **wishes: Unpack[JobKeywords],
 ) -> None:
     """`study.optimize`, with every trial as a job of the queue and at most `parallel` of them at once.
 

@@ -15,6 +15,7 @@ from typing import Any
 from submitit.core import core, utils
 
 from dibs.errors import BadInput
+from dibs.model.fields import Verb, fields_of
 from dibs.plugins import submitit_inside
 from dibs.plugins.submitit_inside import DibsJobEnvironment
 from dibs.plugins.submitit_job import DibsJob
@@ -23,13 +24,7 @@ _NO_LIMIT_MIN = 10**6  # minutes: what submitit is told of a job that has no tim
 _CHECKPOINT_SECONDS = 90  # before the limit, as submitit has it for Slurm
 # Wishes of ours that submitit has no word for: `dibs_vram`. None is called as one of Slurm's parameters, because
 # submitit would then take Slurm's for ours.
-_OURS = frozenset(
-    {
-        *("vram", "share", "only", "prefer", "gpu_type", "bind", "grace", "priority", "project", "tags"),
-        *("retries", "retry_on", "restartable", "after", "after_any", "after_fail", "begin", "hold", "notify"),
-        "warm",
-    }
-)
+_OURS = frozenset(field.word for field in fields_of(Verb.SUBMITIT))
 
 
 class DibsExecutor(core.Executor):

@@ -8,6 +8,8 @@ from fractions import Fraction
 from typing import IO, Any
 
 from dibs.errors import BadInput
+from dibs.model.field_values import with_values
+from dibs.model.fields import BY_KEY
 from dibs.model.jobs import ArrayTask, Dependency, Job, JobId, Request, Wishes
 from dibs.model.pool import is_gpu_id
 from dibs.model.units import parse_share
@@ -108,12 +110,9 @@ def _read(line: bytes) -> _Line | None:
         word: _WORDS[word](value, word) for word, value in body.items() if word in _WORDS and value is not None
     }
     most = values.get("array")
-    request = Request(
-        command=COMMAND,
-        wishes=Wishes(**{field: values[word] for word, field in _OF_WISHES.items() if word in values}),
-        **{field: values[word] for word, field in _OF_REQUEST.items() if word in values},
-        array=None if most is None else ArrayTask(JobId(values.get("array_id", 0)), 0, most),
-    )
+    array = None if most is None else ArrayTask(JobId(values.get("array_id", 0)), 0, most)
+    wanted = {BY_KEY[word].name: value for word, value in values.items() if word in BY_KEY}
+    request = with_values(Request(command=COMMAND), {**wanted, "array": array})
     queued_at = values["queued_at"]
     waited = max(0.0, values["started_at"] - queued_at) if "started_at" in values else None
     return _Line(values.get("id"), queued_at, values["seconds"], request, waited)
@@ -281,23 +280,5 @@ _WORDS: dict[str, Callable[[object, str], Any]] = {
     "after": _after,
     "array": _most_of_array,
     "array_id": _count(1),
-}
-_OF_WISHES = {
-    "num_gpus": "num_gpus",
-    "share": "share",
-    "vram_bytes": "vram",
-    "only": "only",
-    "prefer": "prefer",
-    "gpu_type": "gpu_type",
-    "cpus": "cpus",
-    "mem_bytes": "mem",
-}
-_OF_REQUEST = {
-    "time_limit_seconds": "time_limit",
-    "grace_seconds": "grace",
-    "project": "project",
-    "priority": "priority",
-    "begin_at": "begin",
-    "after": "after",
 }
 _ONLY_TOLD = ("name", "user", "command", "tags")  # for people; the policy does not ask for them

@@ -4,7 +4,7 @@ Plain ASCII, so that bytes which are no UTF-8 survive exactly.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from fractions import Fraction
 from functools import lru_cache
@@ -12,14 +12,10 @@ from operator import attrgetter, is_
 from typing import Any
 
 from dibs.model.claims import Claim
+from dibs.model.fields import BY_KEY, Field, Kind
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
 from dibs.model.usage import Usage
 
-_PLAIN = Request(command=Command((), ""))
-_AS_THEY_ARE = (
-    *("name", "workdir", "priority", "retries", "restartable", "time_limit", "grace", "project", "umask"),
-    *("output", "begin", "hold", "bind", "notify", "once", "env", "tags", "retry_on", "warm", "on", "on_options"),
-)
 _USAGE = tuple(field.name for field in fields(Usage))
 _UNMEASURED = Usage()
 _BESIDE_COMMAND = attrgetter(*(field.name for field in fields(Request) if field.name != "command"))
@@ -59,80 +55,81 @@ def _of_command(request: Request) -> dict[str, Any]:
 
 
 def _beside_command(request: Request) -> dict[str, Any]:
-    body: dict[str, Any] = {}
-    for name in _AS_THEY_ARE:
-        value = getattr(request, name)
-        if value != getattr(_PLAIN, name):
-            body[name] = value
-    if request.after:
-        body["after"] = [(one.job, one.kind) for one in request.after]
-    if request.array is not None:
-        body["array"] = (request.array.array, request.array.task, request.array.most)
-    if request.checkpoint is not None:
-        body["checkpoint"] = (request.checkpoint.signal, request.checkpoint.seconds)
-    wishes = encode_wishes(request.wishes)
-    if wishes != "{}":
-        body["wishes"] = json.loads(wishes)
+    body = _unlike_default(request, _OF_REQUEST)
+    if wishes := _unlike_default(request.wishes, _OF_WISHES):
+        body["wishes"] = wishes
     return body
 
 
 def decode_request(text: str) -> Request:
     body = json.loads(text)
     command = Command(tuple(body.pop("words")), body.pop("shown"))
-    wishes = _decode_wishes(body.pop("wishes", {}))
-    for name in ("env", "on_options"):
-        if name in body:
-            body[name] = tuple((one, value) for one, value in body[name])
-    for name in ("tags", "retry_on", "warm"):
-        if name in body:
-            body[name] = tuple(body[name])
-    if "after" in body:
-        body["after"] = tuple(Dependency(JobId(job), After(kind)) for job, kind in body["after"])
-    if "array" in body:
-        body["array"] = ArrayTask(*body["array"])
-    if "checkpoint" in body:
-        body["checkpoint"] = Checkpoint(*body["checkpoint"])
-    return Request(command=command, wishes=wishes, **body)
+    wishes = body.pop("wishes", None)
+    return Request(
+        command=command,
+        wishes=Wishes(**_decoded(wishes)) if wishes else _NO_WISHES,
+        **_decoded(body),
+    )
 
 
 def encode_wishes(wishes: Wishes) -> str:
     """The wishes as canonical text: jobs with the same text have the same chances."""
-    body: dict[str, Any] = {}
-    if wishes.num_gpus != 1:
-        body["num_gpus"] = wishes.num_gpus
-    if wishes.share is not None:
-        body["share"] = str(wishes.share)
-    if wishes.vram is not None:
-        body["vram"] = wishes.vram
-    if wishes.shape:
-        body["shape"] = wishes.shape
-    if wishes.only:
-        body["only"] = wishes.only
-    if wishes.prefer:
-        body["prefer"] = wishes.prefer
-    if wishes.gpu_type:
-        body["gpu_type"] = wishes.gpu_type
-    if wishes.cpus is not None:
-        body["cpus"] = wishes.cpus
-    if wishes.mem is not None:
-        body["mem"] = wishes.mem
+    body = _unlike_default(wishes, _OF_WISHES)
     return _ENCODER.encode(body) if body else "{}"
 
 
 def class_of(request: Request) -> str:
     """What fits one job of a class fits all: the wishes, and whatever else decides who may start now."""
-    more = []
-    if request.time_limit is not None:
-        more.append(f"time {request.time_limit:g}")
-    if request.array is not None and request.array.most is not None:
-        more.append(f"array {request.array.array}")
-    if request.project:
-        more.append(f"project {request.project}")
-    if request.on:
-        more.append(f"on {request.on}")
+    more = [
+        f"{field.word} {text}"
+        for field in _IN_CLASS
+        if (value := getattr(request, field.name)) != field.default and (text := _class_text(field, value))
+    ]
     return "|".join([encode_wishes(request.wishes), *more]).encode("utf-8", "backslashreplace").decode()
 
 
+def _class_text(field: Field, value: Any) -> str:
+    if field.kind is Kind.ARRAY:  # without a limit its tasks are like any other jobs
+        return "" if value.most is None else str(value.array)
+    return f"{value:g}" if field.kind is Kind.DURATION else str(value)
+
+
+def _unlike_default(values: object, rows: Sequence[Field]) -> dict[str, Any]:
+    """Only what differs from the defaults is written."""
+    body = {}
+    for field in rows:
+        value = getattr(values, field.name)
+        if value != field.default:
+            encode = _ENCODED.get(field.kind)
+            body[field.name] = value if encode is None else encode(value)
+    return body
+
+
+def _decoded(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: _DECODERS[name](value) if name in _DECODERS else value for name, value in body.items()}
+
+
+_BY_NAME = {field.name: field for field in BY_KEY.values()}
+_OF_WISHES = tuple(_BY_NAME[field.name] for field in fields(Wishes))
+_OF_REQUEST = tuple(field for field in BY_KEY.values() if not field.of_gpus)
+_IN_CLASS = tuple(field for field in _OF_REQUEST if field.in_class)
+_ENCODED: dict[Kind, Callable[[Any], Any]] = {
+    Kind.SHARE: str,
+    Kind.DEPENDENCIES: lambda after: [(one.job, one.kind) for one in after],
+    Kind.ARRAY: lambda array: (array.array, array.task, array.most),
+    Kind.CHECKPOINT: lambda checkpoint: (checkpoint.signal, checkpoint.seconds),
+}
+_DECODED: dict[Kind, Callable[[Any], Any]] = {
+    Kind.SHARE: Fraction,
+    Kind.DEPENDENCIES: lambda after: tuple(Dependency(JobId(job), After(kind)) for job, kind in after),
+    Kind.ARRAY: lambda array: ArrayTask(*array),
+    Kind.CHECKPOINT: lambda checkpoint: Checkpoint(*checkpoint),
+    **dict.fromkeys((Kind.GPU_IDS, Kind.NAMES, Kind.MODULES, Kind.CAUSES), tuple),
+    **dict.fromkeys(
+        (Kind.VARIABLES, Kind.SYSTEM_OPTIONS), lambda pairs: tuple((name, value) for name, value in pairs)
+    ),
+}
+_DECODERS = {name: _DECODED[field.kind] for name, field in _BY_NAME.items() if field.kind in _DECODED}
 _SELDOM = ("address", "part")
 
 
@@ -172,20 +169,3 @@ def decode_usage(text: str) -> Usage | None:
         if not (isinstance(value, int | float) and abs(value) < 2**63):
             raise ValueError(value)
     return Usage(**body, astray=astray)
-
-
-def _decode_wishes(body: dict[str, Any]) -> Wishes:
-    if not body:
-        return _NO_WISHES
-    share = body.get("share")
-    return Wishes(
-        num_gpus=body.get("num_gpus", 1),
-        share=None if share is None else Fraction(share),
-        vram=body.get("vram"),
-        shape=body.get("shape", ""),
-        only=tuple(body.get("only", ())),
-        prefer=tuple(body.get("prefer", ())),
-        gpu_type=body.get("gpu_type", ""),
-        cpus=body.get("cpus"),
-        mem=body.get("mem"),
-    )

@@ -52,12 +52,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Events
-         * @description What happens from now on, or after the event that is named by `since` or Last-Event-ID.
+         * Stream
+         * @description The events from now on, or after the event that `since` or Last-Event-ID names.
          *
-         *     A reader that was away for so long that events were forgotten first gets an `events.missed` without an id.
+         *     A client that reconnects after events were deleted first gets an `events.missed` without an id.
          */
-        get: operations["events_v1_events_get"];
+        get: operations["stream_v1_events_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -75,7 +75,7 @@ export interface paths {
         };
         /**
          * Export
-         * @description Jobs as lines of JSON, in words in which they can be added again.
+         * @description Jobs as lines of JSON, with keys with which they can be added again.
          */
         get: operations["export_v1_export_get"];
         put?: never;
@@ -95,7 +95,7 @@ export interface paths {
         };
         /**
          * Find
-         * @description The numbers that references stand for, each once.
+         * @description The numbers of the jobs that references name, each once.
          */
         get: operations["find_v1_find_get"];
         put?: never;
@@ -137,7 +137,7 @@ export interface paths {
         put?: never;
         /**
          * Act
-         * @description Drain or undrain GPUs, add them to the pool or remove them. What runs there goes on.
+         * @description Drain or undrain GPUs, add them to the pool or remove them. Running jobs are not affected.
          */
         post: operations["act_v1_gpus_act_post"];
         delete?: never;
@@ -155,7 +155,7 @@ export interface paths {
         };
         /**
          * Past
-         * @description What every card did lately, in steps of a few seconds.
+         * @description The recent readings of every GPU, in steps of a few seconds.
          */
         get: operations["past_v1_gpus_history_get"];
         put?: never;
@@ -181,7 +181,7 @@ export interface paths {
         put?: never;
         /**
          * Add
-         * @description Add jobs. They are durable when the numbers come back.
+         * @description Add jobs. They are durable when the numbers are returned.
          */
         post: operations["add_v1_jobs_post"];
         delete?: never;
@@ -239,7 +239,7 @@ export interface paths {
         };
         /**
          * Wait
-         * @description Come back when all these jobs are over, or when the time has passed.
+         * @description Respond when all these jobs are over, or when the time has passed.
          */
         get: operations["wait_v1_jobs_wait_get"];
         put?: never;
@@ -269,7 +269,7 @@ export interface paths {
         head?: never;
         /**
          * Change
-         * @description Ask for something else, or for another place in the queue, before it starts.
+         * @description Change the fields of a job, or its place in the queue, before it starts.
          */
         patch: operations["change_v1_jobs__number__patch"];
         trace?: never;
@@ -303,7 +303,7 @@ export interface paths {
         };
         /**
          * Log
-         * @description Bytes that a job wrote. A reader that follows asks again from offset + length.
+         * @description Bytes that a job wrote. A client that follows the output asks again from offset + length.
          */
         get: operations["log_v1_jobs__number__log_get"];
         put?: never;
@@ -323,7 +323,7 @@ export interface paths {
         };
         /**
          * Lines
-         * @description Lines of a job's output, as people read them.
+         * @description Lines of a job's output, for display.
          */
         get: operations["lines_v1_jobs__number__log_lines_get"];
         put?: never;
@@ -343,7 +343,7 @@ export interface paths {
         };
         /**
          * Raw
-         * @description All that a job has written until now, as a file to keep. What was cut out is named in its place.
+         * @description All that a job has written so far, as a file to keep. A hole is replaced by a line that names it.
          */
         get: operations["raw_v1_jobs__number__log_raw_get"];
         put?: never;
@@ -363,7 +363,7 @@ export interface paths {
         };
         /**
          * Looked For
-         * @description Lines of a job's output in which a text stands, as many as are found in two seconds.
+         * @description Lines of a job's output that contain a text, as many as are found in two seconds.
          */
         get: operations["looked_for_v1_jobs__number__log_search_get"];
         put?: never;
@@ -383,7 +383,7 @@ export interface paths {
         };
         /**
          * Usage
-         * @description What an attempt used of its GPUs and of the machine, over time, and what to make of it.
+         * @description What an attempt used of its GPUs and of the machine, over time, and advice.
          */
         get: operations["usage_v1_jobs__number__usage_get"];
         put?: never;
@@ -423,7 +423,7 @@ export interface paths {
         };
         /**
          * Lessons
-         * @description What jobs with `vram: auto` were seen to need, by their shape, the latest first.
+         * @description The measured needs of jobs with `vram: auto`, by their shape, the latest first.
          */
         get: operations["lessons_v1_lessons_get"];
         put?: never;
@@ -445,7 +445,7 @@ export interface paths {
         put?: never;
         /**
          * Forget
-         * @description Forget what was learned of one shape, or of all: the next one has the card to itself again.
+         * @description Forget the measured needs of one shape, or of all: the next such job gets a whole GPU again.
          */
         post: operations["forget_v1_lessons_forget_post"];
         delete?: never;
@@ -463,9 +463,9 @@ export interface paths {
         };
         /**
          * Nodes
-         * @description The nodes of every backend that is set up or used, and which of our jobs run there.
+         * @description The nodes of every backend that is set up or used, and the jobs of this queue that run there.
          *
-         *     Of one that does not answer `trouble` tells why; where only that one was asked for, it is an error.
+         *     For a backend that does not answer, `trouble` says why; if only that one was requested, it is an error.
          */
         get: operations["nodes_v1_nodes_get"];
         put?: never;
@@ -487,7 +487,7 @@ export interface paths {
         put?: never;
         /**
          * Pause
-         * @description Start nothing more, of the whole queue or of one project. What runs goes on.
+         * @description Start no more jobs, of the whole queue or of one project. Running jobs go on.
          */
         post: operations["pause_v1_pause_post"];
         delete?: never;
@@ -525,7 +525,7 @@ export interface paths {
         };
         /**
          * Status
-         * @description Who is there, and how much there is to do.
+         * @description Which daemon this is, and how much work it has.
          */
         get: operations["status_v1_status_get"];
         put?: never;
@@ -547,7 +547,7 @@ export interface paths {
         put?: never;
         /**
          * Stop
-         * @description End the daemon. Running jobs go on without it, unless they are to end too.
+         * @description Stop the daemon. Running jobs go on without it, unless the request says that they stop too.
          */
         post: operations["stop_v1_stop_post"];
         delete?: never;
@@ -571,7 +571,7 @@ export interface paths {
         put?: never;
         /**
          * Add
-         * @description Begin a sweep. It is durable when its number comes back.
+         * @description Start a sweep. It is durable when its number is returned.
          */
         post: operations["add_v1_sweeps_post"];
         delete?: never;
@@ -609,7 +609,7 @@ export interface paths {
         };
         /**
          * Find
-         * @description The number of the sweep that a reference stands for.
+         * @description The number of the sweep that a reference names.
          */
         get: operations["find_v1_sweeps_find_get"];
         put?: never;
@@ -651,7 +651,7 @@ export interface paths {
         put?: never;
         /**
          * Act
-         * @description Stop, hold, release or resume a sweep, try its failed trials again, or change how much it does.
+         * @description Stop, hold, release or resume a sweep, retry its failed trials, or change its number of trials.
          */
         post: operations["act_v1_sweeps__number__act_post"];
         delete?: never;
@@ -669,7 +669,7 @@ export interface paths {
         };
         /**
          * Importance
-         * @description How much each parameter matters for the first metric, as far as the trials tell.
+         * @description How much each parameter matters for the first metric, as far as the trials show.
          */
         get: operations["importance_v1_sweeps__number__importance_get"];
         put?: never;
@@ -691,7 +691,7 @@ export interface paths {
         put?: never;
         /**
          * Remove
-         * @description Forget a sweep that is over, its trials and its study. Their jobs stay until they are cleaned away.
+         * @description Forget a sweep that is over, its trials and its study. Their jobs stay until they are cleaned.
          */
         post: operations["remove_v1_sweeps__number__remove_post"];
         delete?: never;
@@ -709,7 +709,7 @@ export interface paths {
         };
         /**
          * Trials
-         * @description Trials in their order, or the best of those that have a value first.
+         * @description Trials in their order, or the best first.
          */
         get: operations["trials_v1_sweeps__number__trials_get"];
         put?: never;
@@ -729,7 +729,7 @@ export interface paths {
         };
         /**
          * Timeline
-         * @description The attempts that ran in a time, the last day if none is named, in the order in which they began.
+         * @description The attempts that ran in a period, by default the last day, in the order in which they began.
          */
         get: operations["timeline_v1_timeline_get"];
         put?: never;
@@ -751,7 +751,7 @@ export interface paths {
         put?: never;
         /**
          * Unpause
-         * @description Go on.
+         * @description Start jobs again.
          */
         post: operations["unpause_v1_unpause_post"];
         delete?: never;
@@ -770,10 +770,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Enter
-         * @description Open the page to browsers, unless it is open already, and make a code that lets one of them in.
+         * Open Page
+         * @description Open the page to browsers, unless it is open already, and make a code to sign in with.
          */
-        post: operations["enter_v1_web_post"];
+        post: operations["open_page_v1_web_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -791,7 +791,7 @@ export interface paths {
         put?: never;
         /**
          * Close
-         * @description Let no browser in any more, also after a restart of the daemon.
+         * @description Close the page to browsers, also after a restart of the daemon.
          */
         post: operations["close_v1_web_close_post"];
         delete?: never;
@@ -811,7 +811,7 @@ export interface paths {
         put?: never;
         /**
          * Renew
-         * @description Change the token: every browser has to come in anew.
+         * @description Change the token: every browser has to sign in again.
          */
         post: operations["renew_v1_web_renew_post"];
         delete?: never;
@@ -939,7 +939,7 @@ export interface components {
         };
         /**
          * BackendObject
-         * @description Another system that jobs are handed to.
+         * @description Another system that jobs are sent to.
          */
         BackendObject: {
             /** Name */
@@ -1150,7 +1150,16 @@ export interface components {
          * @description Every error has this shape.
          */
         ErrorBody: {
-            error: components["schemas"]["Problem"];
+            error: components["schemas"]["ErrorObject"];
+        };
+        /** ErrorObject */
+        ErrorObject: {
+            /** Code */
+            code: string;
+            /** Message */
+            message: string;
+            /** Remedy */
+            remedy: string;
         };
         /**
          * Forget
@@ -1236,7 +1245,7 @@ export interface components {
         };
         /**
          * GpuPast
-         * @description One value for each step; null where nobody looked. Of load and power the mean, of the others the most.
+         * @description One value for each step; null if there was no reading. Load and power are means, the others are maxima.
          */
         GpuPast: {
             /** Key */
@@ -1270,8 +1279,8 @@ export interface components {
             /** User */
             user: string;
         };
-        /** Importance */
-        Importance: {
+        /** ImportanceBody */
+        ImportanceBody: {
             /** Importance */
             importance: components["schemas"]["ImportanceObject"][];
             /** Why */
@@ -1637,10 +1646,10 @@ export interface components {
             like?: number | "daemon" | null;
         };
         /**
-         * NewSweep
+         * NewSweepBody
          * @description A search over parameters. Its jobs are like the defaults; the same key again gets the same number.
          */
-        NewSweep: {
+        NewSweepBody: {
             /** Code */
             code?: {
                 [key: string]: unknown;
@@ -1755,15 +1764,6 @@ export interface components {
         Pause: {
             /** Project */
             project?: string;
-        };
-        /** Problem */
-        Problem: {
-            /** Code */
-            code: string;
-            /** Message */
-            message: string;
-            /** Remedy */
-            remedy: string;
         };
         /** ProcessObject */
         ProcessObject: {
@@ -1932,8 +1932,8 @@ export interface components {
             /** Jobs */
             jobs?: boolean;
         };
-        /** Stopping */
-        Stopping: {
+        /** StoppingBody */
+        StoppingBody: {
             /** Stopping */
             stopping: boolean;
         };
@@ -1963,7 +1963,7 @@ export interface components {
         };
         /**
          * SweepObject
-         * @description A search over parameters as everybody sees it.
+         * @description A search over parameters.
          */
         SweepObject: {
             /** Best */
@@ -2040,7 +2040,7 @@ export interface components {
         };
         /**
          * TrialObject
-         * @description One point of a sweep, and what came of it.
+         * @description One point of a sweep, and its result.
          */
         TrialObject: {
             /** Command */
@@ -2069,8 +2069,8 @@ export interface components {
             /** Why */
             why: string;
         };
-        /** TrialPage */
-        TrialPage: {
+        /** TrialPageBody */
+        TrialPageBody: {
             /** Cursor */
             cursor: string | null;
             /** Trials */
@@ -2321,7 +2321,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2330,7 +2330,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2399,7 +2399,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2417,7 +2417,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2455,7 +2455,7 @@ export interface operations {
             };
         };
     };
-    events_v1_events_get: {
+    stream_v1_events_get: {
         parameters: {
             query?: {
                 /** @description events after this one */
@@ -2487,7 +2487,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2496,7 +2496,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2575,7 +2575,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2584,7 +2584,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2652,7 +2652,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2670,7 +2670,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2735,7 +2735,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2744,7 +2744,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2813,7 +2813,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2849,7 +2849,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -2916,7 +2916,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2925,7 +2925,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3010,7 +3010,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3019,7 +3019,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3097,7 +3097,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3133,7 +3133,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3202,7 +3202,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3238,7 +3238,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3307,7 +3307,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3343,7 +3343,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3412,7 +3412,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3430,7 +3430,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3498,7 +3498,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3516,7 +3516,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3588,7 +3588,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3624,7 +3624,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3692,7 +3692,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3710,7 +3710,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3792,7 +3792,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3819,7 +3819,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3894,7 +3894,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3921,7 +3921,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -3994,7 +3994,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4021,7 +4021,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4062,7 +4062,7 @@ export interface operations {
     looked_for_v1_jobs__number__log_search_get: {
         parameters: {
             query: {
-                /** @description small or large letters */
+                /** @description in any case */
                 q: string;
                 stream?: "stdout" | "stderr";
                 /** @description the last if left out */
@@ -4098,7 +4098,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4125,7 +4125,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4196,7 +4196,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4214,7 +4214,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4282,7 +4282,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4300,7 +4300,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4365,7 +4365,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4374,7 +4374,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4443,7 +4443,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4461,7 +4461,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4528,7 +4528,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4546,7 +4546,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4615,7 +4615,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4633,7 +4633,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4698,7 +4698,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4707,7 +4707,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4772,7 +4772,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4781,7 +4781,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4838,7 +4838,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Stopping"];
+                    "application/json": components["schemas"]["StoppingBody"];
                 };
             };
             /** @description cannot understand the request */
@@ -4850,7 +4850,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4868,7 +4868,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4939,7 +4939,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4948,7 +4948,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -4995,7 +4995,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewSweep"];
+                "application/json": components["schemas"]["NewSweepBody"];
             };
         };
         responses: {
@@ -5026,7 +5026,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5062,7 +5062,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5131,7 +5131,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5167,7 +5167,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5235,7 +5235,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5253,7 +5253,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5321,7 +5321,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5339,7 +5339,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5411,7 +5411,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5447,7 +5447,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5503,7 +5503,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Importance"];
+                    "application/json": components["schemas"]["ImportanceBody"];
                 };
             };
             /** @description cannot understand the request */
@@ -5515,7 +5515,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5533,7 +5533,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5601,7 +5601,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5637,7 +5637,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5699,7 +5699,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["TrialPage"];
+                    "application/json": components["schemas"]["TrialPageBody"];
                 };
             };
             /** @description cannot understand the request */
@@ -5711,7 +5711,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5729,7 +5729,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5800,7 +5800,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5809,7 +5809,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5878,7 +5878,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5896,7 +5896,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -5934,7 +5934,7 @@ export interface operations {
             };
         };
     };
-    enter_v1_web_post: {
+    open_page_v1_web_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -5965,7 +5965,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5992,7 +5992,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -6061,7 +6061,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6079,7 +6079,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;
@@ -6148,7 +6148,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this queue belongs to somebody else */
+            /** @description this queue belongs to another user */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -6166,7 +6166,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description this is not the host that you meant */
+            /** @description the Host header does not name this server */
             421: {
                 headers: {
                     [name: string]: unknown;

@@ -1,4 +1,5 @@
 // A job in the words in which it can be asked for again.
+import { ASKED_AGAIN } from "../../api/fields";
 import type { WholeJob } from "../../api/types";
 import { go } from "../../router";
 import { draft, draftFrom, type NewJob } from "../../state/draft";
@@ -13,35 +14,8 @@ export function editAndResubmit(job: WholeJob): void {
 }
 
 export function newJob(job: WholeJob): NewJob {
-  const asked: NewJob = {
-    command: job.command,
-    name: job.name,
-    project: job.project,
-    workdir: job.workdir,
-    env: job.env,
-    num_gpus: job.num_gpus,
-    share: job.share,
-    vram: job.vram,
-    vram_bytes: job.vram_bytes,
-    gpu_type: job.gpu_type,
-    cpus: job.cpus,
-    mem_bytes: job.mem_bytes,
-    only: job.only,
-    prefer: job.prefer,
-    time_limit_seconds: job.time_limit_seconds,
-    grace_seconds: job.grace_seconds,
-    priority: job.priority,
-    retries: job.retries,
-    retry_on: job.retry_on,
-    restartable: job.restartable,
-    bind: job.bind,
-    tags: job.tags,
-    output: job.output,
-    notify: job.notify as NonNullable<NewJob["notify"]>,
-    checkpoint: job.checkpoint,
-    on: (job.on || "local") as NonNullable<NewJob["on"]>,
-    on_options: job.on_options,
-  };
+  const wishes = Object.fromEntries(ASKED_AGAIN.map((key) => [key, job[key]])) as NewJob;
+  const asked: NewJob = { ...wishes, command: job.command, on: (job.on || "local") as NonNullable<NewJob["on"]> };
   const shell = shellOf(job);
   return shell ? { ...asked, shell } : asked;
 }

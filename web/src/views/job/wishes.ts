@@ -19,6 +19,7 @@ export function wishes(job: Job): [string, string][] {
     ["retries", job.retries > 0 && `${job.retries}${job.retry_on.length ? ` on ${job.retry_on.join(", ")}` : ""}`],
     ["restartable", job.restartable && "may run again after it was lost"],
     ["bound", job.bind && "to the CPUs near its GPUs"],
+    ["warm", job.warm.join(", ")],
     ["begins", job.begin_at !== null && clock(job.begin_at)],
     ["checkpoint", job.checkpoint && `${signalName(job.checkpoint.signal)}, ${duration(job.checkpoint.seconds)} before the limit`],
     ["tags", job.tags.join(", ")],

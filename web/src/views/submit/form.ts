@@ -178,7 +178,7 @@ export function read(form: Form, now: Date): { asked: Asked; problems: Problems 
 
 /** The form for a job that is asked for again. */
 export function formOf(job: NewJob): Form {
-  const { shell, checkpoint } = job;
+  const { shell, checkpoint, warm } = job;
   const others = Object.entries(job.on_options ?? {}).filter(([name]) => name !== "partition");
   const command = job.command ?? "";
   const begins = job.begin_at ? new Date(job.begin_at) : null;
@@ -220,6 +220,7 @@ export function formOf(job: NewJob): Form {
       ...(others.length ? { on_options: Object.fromEntries(others) } : {}),
       ...(shell ? { shell } : {}),
       ...(checkpoint ? { checkpoint } : {}),
+      ...(warm?.length ? { warm } : {}),
       ...(job.grace_seconds === 0 ? { grace_seconds: 0 } : {}),
     },
   };

@@ -4,10 +4,10 @@ import type { components } from "../../api/schema";
 type Schemas = components["schemas"];
 
 export type Trial = Schemas["TrialObject"];
-export type TrialPage = Schemas["TrialPage"];
+export type TrialPage = Schemas["TrialPageBody"];
 export type TrialState = Trial["state"];
 export type Metric = Schemas["MetricObject"];
-export type Importance = Schemas["Importance"];
+export type Importance = Schemas["ImportanceBody"];
 export type Sweep = Omit<Schemas["SweepObject"], "spec"> & { spec: Spec };
 export type SweepState = Sweep["state"];
 export type SweepList = Omit<Schemas["SweepList"], "sweeps"> & { sweeps: Sweep[] };

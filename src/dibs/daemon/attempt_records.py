@@ -1,0 +1,71 @@
+"""The records that shims wrote beside the exit codes of attempts, read for display."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dibs.daemon.worker_thread import run_in_thread
+from dibs.model.jobs import Attempt, JobId
+from dibs.supervise.folder import record_of
+
+_READ_WITHIN = 3.0  # seconds; then the job is shown without them
+_MOST_HANGING = 16  # threads that wait for a file system which does not answer
+
+Records = Mapping[int, Mapping[str, Any]]  # by the attempt's number; empty if there is no record or it is unknown
+
+
+class AttemptRecords:
+    """Reads records: those of this machine directly, those of other systems in a thread.
+
+    The folders of other systems may be on a network that does not answer, so the event loop never touches them.
+    At most one thread hangs for each job, however often it is requested.
+    """
+
+    def __init__(self) -> None:
+        self._reads: dict[JobId, _Read] = {}
+
+    async def of(self, attempts: Sequence[Attempt]) -> Records:
+        """The records of a job's attempts, if their disks answer within some seconds."""
+        found = {one.number: record_of(one.folder) or {} for one in attempts if not one.backend}
+        if away := [one for one in attempts if one.backend]:
+            found |= await self._read(away[0].job, away)
+        return found
+
+    async def _read(self, job: JobId, attempts: Sequence[Attempt]) -> dict[int, dict[str, Any]]:
+        read = self._reads.get(job)
+        if read is None or read.is_over:
+            if len(self._reads) >= _MOST_HANGING:
+                self._reads = {job: read for job, read in self._reads.items() if not read.is_over}
+            if len(self._reads) >= _MOST_HANGING:
+                return {}
+            read = self._reads[job] = _Read(attempts)
+        # `wait`, not `await`: a client that disconnects must not cancel the read that others wait for.
+        await asyncio.wait([read.task])
+        if read.is_over and self._reads.get(job) is read:
+            del self._reads[job]
+        return dict(read.found)
+
+
+class _Read:
+    """Reading the folders of a job's attempts once."""
+
+    def __init__(self, attempts: Sequence[Attempt]) -> None:
+        self.found: dict[int, dict[str, Any]] = {}
+        self.is_over = False
+        self.task = asyncio.ensure_future(self._run(attempts))
+
+    async def _run(self, attempts: Sequence[Attempt]) -> None:
+        with contextlib.suppress(TimeoutError):
+            try:
+                await run_in_thread(lambda: self._read_all(attempts), _READ_WITHIN, "record-reader")
+            except MemoryError:
+                self.is_over = True  # no thread could be started
+
+    def _read_all(self, attempts: Sequence[Attempt]) -> None:
+        """In a thread. The latest first: it matters most, and earlier ones may be below another root."""
+        try:
+            for one in sorted(attempts, key=lambda one: -one.number):
+                self.found[one.number] = record_of(one.folder) or {}
+        finally:
+            self.is_over = True

@@ -1,0 +1,229 @@
+"""Where the lines of an output file begin, so that the last of ten million is found without reading the others.
+
+Everything here blocks on the disk and is called in a worker thread. The index of a file is immutable, and replaced
+by a longer one: two threads may work on one file without a lock.
+"""
+
+import os
+import stat
+import threading
+import time
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+BLOCK = 64 * 1024  # bytes read at once; at first each block gets a mark
+_MOST_MARKS = 32_768  # of one file: half a megabyte
+_MOST_FILES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A hole in the middle of a file, which reads as NULs."""
+
+    first: int = 0
+    end: int = 0
+
+    def __str__(self) -> str:
+        """`4096-8192`, or empty if nothing was cut out."""
+        return f"{self.first}-{self.end}" if self.end else ""
+
+
+@dataclass(frozen=True, slots=True)
+class LineIndex:
+    """How far the lines of a file were counted, and where some of them begin."""
+
+    counted_to: int = 0  # bytes
+    newlines: int = 0  # before that
+    cut: Cut = Cut()
+    every: int = BLOCK  # bytes between two marks, at least
+    offsets: "array[int]" = field(default_factory=lambda: array("q", [0]))
+    lines: "array[int]" = field(default_factory=lambda: array("q", [0]))  # that begin at these offsets
+
+    def before(self, line: int) -> tuple[int, int]:
+        """The last mark that is not after this line: its line and its offset."""
+        place = bisect_right(self.lines, line) - 1
+        return self.lines[place], self.offsets[place]
+
+    def only_before(self, offset: int) -> "LineIndex":
+        """The part of the index that holds if everything from this offset on has changed."""
+        if self.counted_to <= offset:
+            return self
+        last = bisect_right(self.offsets, offset)
+        offsets, lines = self.offsets[:last], self.lines[:last]
+        return replace(self, counted_to=offsets[-1], newlines=lines[-1], offsets=offsets, lines=lines)
+
+
+class LogFile:
+    """An open output file, and the index of its lines."""
+
+    def __init__(self, fd: int, path: str, known: LineIndex) -> None:
+        self.fd = fd
+        self.size = os.fstat(fd).st_size
+        self.cut = read_cut(path, self.size)
+        if self.size < known.counted_to:
+            known = LineIndex()  # the file was truncated: its lines have changed
+        elif known.cut != self.cut:
+            known = known.only_before(self.cut.first)  # the newlines in the hole are gone
+        self.known = replace(known, cut=self.cut)
+        self._ends_line: bool | None = None
+
+    @property
+    def is_counted(self) -> bool:
+        return self.known.counted_to >= self.size
+
+    @property
+    def total(self) -> int | None:
+        """The number of lines; None until they are counted. The last one may have no newline."""
+        if not self.is_counted:
+            return None
+        return self.known.newlines + (not self.ends_line)
+
+    @property
+    def ends_line(self) -> bool:
+        """Whether the file ends with a newline."""
+        if self._ends_line is None:
+            self._ends_line = not self.size or os.pread(self.fd, 1, self.size - 1) == b"\n"
+        return self._ends_line
+
+    def count(self, deadline: float, until_line: int | None = None) -> None:
+        """Go on counting lines, up to this one or to the end of the file, but not after the deadline."""
+        known = self.known
+        at, newlines, every = known.counted_to, known.newlines, known.every
+        offsets, lines = known.offsets[:], known.lines[:]
+        for begin_at, block in self.blocks(at):
+            if time.monotonic() >= deadline or (until_line is not None and newlines > until_line):
+                break
+            if found := block.count(b"\n"):
+                newlines += found
+                begin = begin_at + block.rfind(b"\n") + 1
+                if begin - offsets[-1] >= every:
+                    offsets.append(begin)
+                    lines.append(newlines)
+            at = begin_at + len(block)
+            if len(offsets) > _MOST_MARKS:
+                offsets, lines, every = offsets[::2], lines[::2], every * 2
+        else:
+            at = self.size  # it may end in a hole
+        self.known = LineIndex(at, newlines, self.cut, every, offsets, lines)
+
+    def start_of(self, line: int) -> int | None:
+        """The offset of a line; None if the lines are not counted that far."""
+        if line > self.known.newlines:
+            return None
+        at_line, start = self.known.before(line)
+        if at_line == line:
+            return start
+        for at, block in self.blocks(start):
+            found = block.count(b"\n")
+            if at_line + found < line:
+                at_line += found
+                continue
+            place = -1
+            for _ in range(line - at_line):
+                place = block.index(b"\n", place + 1)
+            return at + place + 1
+        return None
+
+    def end_of(self, start: int) -> int:
+        """The end of the line that begins here: its newline, or the end of the file."""
+        for at, block in self.blocks(start):
+            if (place := block.find(b"\n")) >= 0:
+                return at + place
+        return self.size
+
+    def start_of_tail(self, lines: int, most_bytes: int) -> int:
+        """The offset of the last so many lines, without counting; at most so many bytes before the end."""
+        lowest = max(0, self.size - most_bytes, self.cut.end if self.cut.end < self.size else 0)
+        left = lines + self.ends_line
+        at = self.size
+        while at > lowest:
+            begin = max(lowest, at - BLOCK)
+            block = os.pread(self.fd, at - begin, begin)
+            place = len(block)
+            while (place := block.rfind(b"\n", 0, place)) >= 0:
+                left -= 1
+                if not left:
+                    return begin + place + 1
+            at = begin
+        if not lowest:
+            return 0
+        # Not in the middle of a line, if another one follows.
+        end = self.end_of(lowest)
+        return end + 1 if end < self.size - 1 else lowest
+
+    def blocks(self, at: int, length: int = BLOCK) -> Iterator[tuple[int, bytes]]:
+        """Everything from this offset on without the hole, in blocks with their offsets."""
+        while at < self.size:
+            if self.is_in_hole(at):
+                at = self.cut.end
+                continue
+            block = self.read(at, length)
+            if not block:
+                return  # the file was truncated meanwhile
+            yield at, block
+            at += len(block)
+
+    def is_in_hole(self, at: int) -> bool:
+        return self.cut.first <= at < self.cut.end
+
+    def read(self, at: int, length: int) -> bytes:
+        """Bytes of the file as it was when it was opened: not beyond its end, nor into a hole."""
+        end = self.cut.first if at < self.cut.first else self.size
+        return os.pread(self.fd, max(0, min(length, end - at)), at)
+
+
+class LogIndex:
+    """The indexes of the files that were read last."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[tuple[int, int], LineIndex] = OrderedDict()
+        self._lock = threading.Lock()  # of this dictionary; it is never held while reading a disk
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[LogFile | None]:
+        """A file; None if `open_output` finds none."""
+        with open_output(path) as fd:
+            if fd is None:
+                yield None
+                return
+            seen = os.fstat(fd)
+            key = (seen.st_dev, seen.st_ino)
+            file = LogFile(fd, path, self._files.get(key, LineIndex()))
+            yield file
+            self._keep(key, file.known)
+
+    def _keep(self, key: tuple[int, int], known: LineIndex) -> None:
+        with self._lock:
+            self._files[key] = known
+            self._files.move_to_end(key)
+            while len(self._files) > _MOST_FILES:
+                self._files.popitem(last=False)
+
+
+@contextmanager
+def open_output(path: str) -> Iterator[int | None]:
+    """A descriptor; None if there is no file, or a pipe or a device in its place."""
+    try:
+        # A job may have replaced its file with a pipe: do not wait for a writer.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except (OSError, ValueError):
+        yield None
+        return
+    try:
+        yield fd if stat.S_ISREG(os.fstat(fd).st_mode) else None
+    finally:
+        os.close(fd)
+
+
+def read_cut(path: str, size: int) -> Cut:
+    """The hole of a file, as the shim recorded it beside the file before it punched the hole."""
+    try:
+        with open(f"{path}.cut", "rb") as file:
+            first, end = (int(word) for word in file.read(100).split())
+    except (OSError, ValueError):
+        return Cut()
+    return Cut(first, end) if 0 <= first < end <= size else Cut()

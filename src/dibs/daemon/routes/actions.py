@@ -1,0 +1,173 @@
+"""Routes that change jobs and the queue."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Response
+
+from dibs.daemon.app_state import AppState
+from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
+from dibs.daemon.routes.jobs import Number, portions
+from dibs.daemon.schemas import requests, responses
+from dibs.daemon.schemas.parsing import apply
+from dibs.daemon.schemas.serializers import lesson_objects
+from dibs.engine.queue import Changed
+from dibs.errors import BadInput, NoSuchJob
+from dibs.inputs.again import check_checkpoint
+from dibs.inputs.checks import check_request, environment_size
+from dibs.model.fields import BY_KEY
+from dibs.model.jobs import OVER, JobId, Request, State
+from dibs.model.places import check_place
+from dibs.store.listing import Filter
+
+_PORTION = 1000  # jobs changed in one go
+_PLACES = ("top", "before")
+_FIXED = {key for key, field in BY_KEY.items() if field.is_fixed}
+_FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)
+# The states of the jobs that an action applies to, if the filter names no states.
+_STATES = {
+    "kill": tuple(state for state in State if not state.is_over),
+    "hold": (State.QUEUED,),
+    "release": (State.HELD,),
+    "retry": (*_FAILED, State.CANCELLED),
+}
+
+
+def action_routes(app: AppState) -> APIRouter:
+    routes = APIRouter(route_class=StrictRoute)
+
+    @routes.post("/v1/jobs/act", responses={200: {"model": responses.ChangedJobs}, **errors(404, 409, 413, 503)})
+    async def act(body: Annotated[requests.Act, Body()]) -> Response:
+        """Kill, hold, release or retry jobs."""
+        signal = body.get("signal")
+        if signal is not None and body["action"] != "kill":
+            raise BadInput(f"`{body['action']}` sends no signal", remedy="leave out `signal`")
+        act = {
+            "kill": lambda jobs: app.queue.kill(jobs, signal),
+            "hold": app.queue.hold,
+            "release": app.queue.release,
+            "retry": app.queue.retry,
+        }[body["action"]]
+        changed = Changed()
+        async for jobs in _matching(app, body):
+            some = act(jobs)
+            changed.jobs += some.jobs
+            changed.unchanged += some.unchanged
+        app.feed.wake()
+        return JsonResponse(
+            {
+                "changed": list(changed.jobs),
+                "unchanged": [{"id": number, "why": sentence} for number, sentence in changed.unchanged],
+            }
+        )
+
+    @routes.patch(
+        "/v1/jobs/{number}", responses={200: {"model": responses.JobObject}, **errors(404, 409, 413, 503)}
+    )
+    async def change(number: Number, body: Annotated[requests.Change, Body()]) -> Response:
+        """Change the fields of a job, or its place in the queue, before it starts."""
+        wishes = {key: value for key, value in body.items() if key not in _PLACES}
+        if wishes:
+            await app.remote.asking.check([_with_wishes(app, number, wishes)])
+        # Read again: another request may have changed the job meanwhile.
+        request = _with_wishes(app, number, wishes) if wishes else None
+        before = body.get("before")
+        if before is not None and body.get("top"):
+            raise BadInput("a job can be moved to the top or before another one, not both", remedy="choose one")
+        job = JobId(number)
+        app.queue.edit(job, request, top=body.get("top", False), before=None if before is None else JobId(before))
+        app.feed.wake()
+        return JsonResponse(app.job(app.store.listing.row(job)))
+
+    @routes.post("/v1/pause", responses={200: {"model": responses.ChangedFlag}, **errors(413, 503)})
+    async def pause(body: Annotated[requests.Pause, Body()]) -> Response:
+        """Start no more jobs, of the whole queue or of one project. Running jobs go on."""
+        changed = app.queue.pause(body.get("project", ""))
+        app.feed.wake()
+        return JsonResponse({"changed": changed})
+
+    @routes.post("/v1/unpause", responses={200: {"model": responses.ChangedFlag}, **errors(413, 503)})
+    async def unpause(body: Annotated[requests.Pause, Body()]) -> Response:
+        """Start jobs again."""
+        changed = app.queue.unpause(body.get("project", ""))
+        app.feed.wake()
+        return JsonResponse({"changed": changed})
+
+    @routes.post("/v1/clean", responses={200: {"model": responses.Removed}, **errors(413, 503)})
+    async def clean(body: Annotated[requests.Clean, Body()]) -> Response:
+        """Forget jobs that are over, and remove their folders."""
+        states = tuple(State(name) for name in body.get("state", ()))
+        if running := [str(state) for state in states if not state.is_over]:
+            raise BadInput(f"jobs that are {running[0]} are not over", remedy="kill them first")
+        before = time.time() - body.get("older_seconds", 0.0)
+        removed = await app.cleaner.forget_jobs(before, states or OVER, body.get("project"))
+        await app.cleaner.remove_old_output()
+        return JsonResponse({"removed": removed})
+
+    @routes.get("/v1/lessons", responses={200: {"model": responses.LessonList}, **errors(503)})
+    async def lessons() -> Response:
+        """The measured needs of jobs with `vram: auto`, by their shape, the latest first."""
+        return JsonResponse({"lessons": lesson_objects(app.store.lessons.all())})
+
+    @routes.post("/v1/lessons/forget", responses={200: {"model": responses.Removed}, **errors(413, 503)})
+    async def forget(body: Annotated[requests.Forget, Body()]) -> Response:
+        """Forget the measured needs of one shape, or of all: the next such job gets a whole GPU again."""
+        return JsonResponse({"removed": app.queue.forget_lessons(body.get("shape"))})
+
+    @routes.post("/v1/stop", responses={200: {"model": responses.StoppingBody}, **errors(413, 503)})
+    async def stop(body: Annotated[requests.StopOrder, Body()]) -> Response:
+        """Stop the daemon. Running jobs go on without it, unless the request says that they stop too."""
+        app.stop(body.get("jobs", False))
+        return JsonResponse({"stopping": True})
+
+    return routes
+
+
+def _with_wishes(app: AppState, number: int, wishes: Mapping[str, Any]) -> Request:
+    """The request of a job with these fields changed; raises BadInput if they cannot be changed so."""
+    job = app.store.listing.row(JobId(number)).job
+    request = apply(job.request, wishes)
+    for key in sorted(_FIXED & wishes.keys()):
+        raise BadInput(f"`{key}` is set when a job is added, and cannot be changed", remedy="add another job")
+    # A job depends on older ones only, so that there are no cycles.
+    if "after" in wishes and any(needed.job >= job.id for needed in request.after):
+        raise BadInput(f"job {job.id} can only follow jobs that were added before it", remedy="add it again")
+    if "checkpoint" in wishes or "time_limit_seconds" in wishes:
+        check_checkpoint(request)
+    check_place(request)
+    check_request(request, environment_size(app.store.listing.environment(job.environment)))
+    return request
+
+
+async def _matching(app: AppState, body: requests.Act) -> AsyncIterator[list[JobId]]:
+    """The jobs that a request names, in portions, so that other requests are served meanwhile."""
+    if ("ids" in body) == ("filter" in body):
+        raise BadInput("the request must name its jobs in one way", remedy="give either `ids` or a `filter`")
+    if "ids" in body:
+        ids = [JobId(number) for number in dict.fromkeys(body["ids"])]
+        known = app.store.listing.states(ids)
+        for number in ids:
+            if number not in known:
+                raise NoSuchJob(number)
+        for begin in range(0, len(ids), _PORTION):
+            yield [number for number in ids[begin : begin + _PORTION] if number in known]
+            await asyncio.sleep(0)
+        return
+    wanted = body["filter"]
+    states = tuple(State(name) for name in wanted.get("state", ())) or _STATES[body["action"]]
+    if wanted.get("failed"):
+        states = _FAILED
+    # From the end, when jobs are killed or held: otherwise the next ones would start in the meantime.
+    order = "newest" if body["action"] in ("kill", "hold") else "oldest"
+    matching = Filter(
+        states=states,
+        project=wanted.get("project"),
+        name=wanted.get("name"),
+        tag=wanted.get("tag"),
+        text=wanted.get("text", "").strip(),
+    )
+    async for rows in portions(app, matching, order, _PORTION):
+        if some := [row.job.id for row in rows if row.job.state in states]:
+            yield some

@@ -1,0 +1,349 @@
+"""Routes that add jobs and show them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from dibs.daemon.app_state import AppState
+from dibs.daemon.attempt_records import AttemptRecords
+from dibs.daemon.http.errors import JsonResponse, StrictRoute, encode, errors
+from dibs.daemon.routes.parameters import environment_and_defaults, numbers, ranges
+from dibs.daemon.schemas import responses
+from dibs.daemon.schemas.parsing import moment as read_moment
+from dibs.daemon.schemas.parsing import requests_of
+from dibs.daemon.schemas.requests import Check, NewJobs
+from dibs.daemon.schemas.serializers import (
+    attempt_object,
+    counts_object,
+    lesson_objects,
+    moment,
+    new_job_object,
+    past_object,
+    reason_object,
+)
+from dibs.engine.queue import Submission
+from dibs.errors import BadInput
+from dibs.model.jobs import OVER, JobId, State
+from dibs.policy.advice import advised
+from dibs.store.listing import ORDERS, Filter
+from dibs.store.rows import JobRow
+
+MOST_WAITED = 10_000  # jobs in one call of `wait`
+_PAGE = 500
+
+Number = Annotated[int, Path(ge=1, le=2**53, description="the job's number")]
+AttemptNumber = Annotated[int | None, Query(ge=1, le=2**31, description="the last if left out")]
+
+
+class JobQuery(BaseModel):
+    """Which jobs to show. Without a condition, all of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: Annotated[str, Field(max_length=200, description="states with commas between")] = ""
+    project: Annotated[str | None, Field(max_length=255)] = None
+    name: Annotated[str | None, Field(max_length=255)] = None
+    tag: Annotated[str | None, Field(max_length=255)] = None
+    user: Annotated[str | None, Field(max_length=255)] = None
+    since: Annotated[str, Field(max_length=60, description="RFC 3339, or seconds since the epoch")] = ""
+    array: Annotated[int | None, Field(ge=1, le=2**53)] = None
+    ids: Annotated[str, Field(max_length=15_000, description="numbers like 1-5,8")] = ""
+    text: Annotated[
+        str,
+        Field(
+            max_length=200,
+            pattern=r"^[^\u0000]*$",
+            description="somewhere in the name, the command or the project, in any case; or the number",
+        ),
+    ] = ""
+
+    def filter(self) -> Filter:
+        return Filter(
+            states=_states(self.state),
+            project=self.project,
+            name=self.name,
+            tag=self.tag,
+            array=self.array,
+            since=read_moment(self.since, "since") if self.since else None,
+            ranges=ranges(self.ids),
+            text=self.text.strip(),
+        )
+
+
+class JobPageQuery(JobQuery):
+    order: Literal["newest", "oldest", "ended", "turn", "name", "seconds", "priority", "state"] = "newest"
+    reverse: bool = False
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    offset: Annotated[
+        int | None, Field(ge=0, le=10_000_000, description="how many to skip; instead of a cursor")
+    ] = None
+    cursor: Annotated[str | None, Field(max_length=80, pattern=r"^[0-9.e+-]{1,40}:[0-9]{1,15}$")] = None
+
+
+def jobs_routes(app: AppState) -> APIRouter:
+    routes = APIRouter(route_class=StrictRoute)
+    listing = app.store.listing
+    records = AttemptRecords()
+
+    @routes.post(
+        "/v1/jobs",
+        status_code=201,
+        responses={
+            201: {"model": responses.AddedBody},
+            200: {"model": responses.AddedBody, "description": "they were added before"},
+            **errors(404, 409, 413, 503),
+        },
+    )
+    async def add(body: Annotated[NewJobs, Body()]) -> Response:
+        """Add jobs. They are durable when the numbers are returned."""
+        environment, defaults = environment_and_defaults(app, body)
+        requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
+        # A repeated request gets the response of the first one, even if another system would now refuse the jobs.
+        is_known = app.queue.is_known(body["key"], requests)
+        notes = [] if is_known else await app.remote.asking.check(requests)
+        added = app.queue.add(
+            Submission(
+                key=body["key"],
+                requests=requests,
+                environment=environment,
+                code=body.get("code"),
+            )
+        )
+        app.feed.wake()
+        numbers = {"first": added.first, "last": added.last, "is_new": added.is_new, "notes": notes}
+        return JsonResponse(numbers, 201 if added.is_new else 200)
+
+    @routes.post("/v1/jobs/check", responses={200: {"model": responses.Prospects}, **errors(404, 409, 413, 503)})
+    async def check(body: Annotated[Check, Body()]) -> Response:
+        """Where and when jobs would start. Nothing is stored."""
+        environment, defaults = environment_and_defaults(app, body)
+        requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
+        prospects = app.queue.check(requests)
+        await app.remote.asking.check(requests)
+        return JsonResponse(
+            {
+                "prospects": [
+                    {
+                        "lessons": _lessons(app, one.shape),
+                        "gpus": list(one.gpus) or None,
+                        "starts_at": moment(one.starts_at),
+                        "reason": reason_object(one.reason),
+                    }
+                    for one in prospects
+                ]
+            }
+        )
+
+    @routes.get("/v1/jobs", responses={200: {"model": responses.JobPage}, **errors(503)})
+    async def page(asked: Annotated[JobPageQuery, Query()]) -> Response:
+        """A page of jobs."""
+        counts = listing.counts(asked.project)
+        wanted = asked.filter()
+        if asked.user not in (None, app.user):
+            some = _Some([], total=0)
+        elif _needs_view(asked, wanted):
+            view = await app.views.of(wanted, asked.order, asked.reverse)
+            begin = asked.offset or 0
+            rows = listing.rows(view.jobs[begin : begin + asked.limit])
+            some = _Some(rows, total=view.total, is_partial=view.is_partial)
+        else:
+            found = listing.page(wanted, asked.order, asked.cursor, asked.limit)
+            some = _Some(found.rows, cursor=found.cursor, total=_counted(wanted, asked.order, counts))
+        return JsonResponse(
+            {
+                "jobs": [app.job(row) for row in some.rows],
+                "cursor": some.cursor,
+                "total": some.total,
+                "is_partial": some.is_partial,
+                "counts": counts_object(counts),
+            }
+        )
+
+    @routes.get("/v1/jobs/wait", responses={200: {"model": responses.Waited}, **errors(404, 503)})
+    async def wait(
+        ids: Annotated[str, Query(min_length=1, max_length=15_000, description="numbers like 1-5,8")],
+        timeout_seconds: Annotated[float, Query(ge=0, le=300)] = 30,
+    ) -> Response:
+        """Respond when all these jobs are over, or when the time has passed."""
+        wanted = numbers(ids, MOST_WAITED)
+        if len(wanted) == 1:
+            listing.row(wanted[0])  # an unknown number is an error at once
+        await app.feed.wait_for_jobs(wanted, timeout_seconds)
+        rows = listing.rows(wanted)
+        return JsonResponse(
+            {
+                "jobs": [app.job(row) for row in rows if row.job.state.is_over],
+                "waiting": [row.job.id for row in rows if not row.job.state.is_over],
+            }
+        )
+
+    @routes.get("/v1/jobs/{number}", responses={200: {"model": responses.WholeJob}, **errors(404, 503)})
+    async def whole(number: Number) -> Response:
+        """Everything about one job."""
+        written = await records.of([one.attempt for one in listing.attempts(JobId(number))])
+        row = listing.row(JobId(number))  # no `await` from here on, so that all of it is of one moment
+        job = row.job
+        stdout, stderr = app.results.streams(job, row.folder) if row.folder else ("", "")
+        return JsonResponse(
+            app.job(row)
+            | {
+                "attempts_list": [
+                    attempt_object(
+                        one,
+                        written.get(one.attempt.number, {}),
+                        app.engine.usage_of(one.attempt.key),
+                        app.remote.number_there(one.attempt),
+                    )
+                    for one in listing.attempts(job.id)
+                ],
+                "lessons": _lessons(app, job.request.wishes.shape),
+                "reason": None if job.state.is_over else reason_object(app.queue.why(job.id).reason),
+                "explanation": _explanation(row),
+                "code": listing.code(job.code) if job.code else None,
+                "stdout": stdout,
+                "stderr": stderr,
+            }
+        )
+
+    @routes.get(
+        "/v1/jobs/{number}/environment", responses={200: {"model": responses.EnvironmentBody}, **errors(404, 503)}
+    )
+    async def environment(number: Number) -> Response:
+        """The environment that was captured with the job."""
+        row = listing.row(JobId(number))
+        return JsonResponse({"environment": listing.environment(row.job.environment)})
+
+    @routes.get("/v1/jobs/{number}/why", responses={200: {"model": responses.Why}, **errors(404, 503)})
+    async def why(number: Number) -> Response:
+        """Why a job waits, in one sentence."""
+        row = listing.row(JobId(number))
+        waiting = app.queue.why(row.job.id)
+        return JsonResponse(
+            {
+                "job": row.job.id,
+                "state": str(row.job.state),
+                "reason": reason_object(waiting.reason),
+                "starts_at": moment(waiting.starts_at),
+            }
+        )
+
+    @routes.get("/v1/find", responses={200: {"model": responses.FoundIds}, **errors(404, 503)})
+    async def find(
+        ref: Annotated[
+            list[str], Query(min_length=1, max_length=500, description="17, @, @~2, a name, 17_4, 3-9")
+        ],
+    ) -> Response:
+        """The numbers of the jobs that references name, each once."""
+        ids = dict.fromkeys(number for one in ref for number in listing.find(one[:4096]))
+        return JsonResponse({"ids": list(ids)})
+
+    @routes.get(
+        "/v1/export",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}, **errors(503)},
+    )
+    async def export(asked: Annotated[JobQuery, Query()]) -> Response:
+        """Jobs as lines of JSON, with keys with which they can be added again."""
+        wanted = asked.filter()
+        is_ours = asked.user in (None, app.user)
+        return StreamingResponse(_exported(app, wanted) if is_ours else _nothing(), media_type="application/jsonl")
+
+    return routes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Some:
+    rows: list[JobRow] = field(kw_only=False)
+    cursor: str | None = None
+    total: int | None = None
+    is_partial: bool = False
+
+
+def _needs_view(asked: JobPageQuery, wanted: Filter) -> bool:
+    """Whether all matching jobs must be looked at. A first page, or one after a cursor, needs few."""
+    if asked.cursor is not None and asked.offset is not None:
+        raise BadInput("a page begins at a cursor or at an offset, not both", remedy="choose one")
+    if asked.offset:
+        return True
+    is_counted = asked.offset is None or wanted.is_tallied
+    if asked.order in ORDERS and not wanted.text and not asked.reverse and is_counted:
+        return False
+    if asked.cursor is not None:
+        raise BadInput(
+            "there is no cursor for a text, for this order or for a reversed one", remedy="go on with `offset`"
+        )
+    return True
+
+
+def _counted(wanted: Filter, order: str, counts: Mapping[State, int]) -> int | None:
+    """How many jobs match, if that is known without looking at them."""
+    if not wanted.is_tallied:
+        return None
+    states: set[State] = set(wanted.states or State)
+    if order == "ended":
+        states &= set(OVER)
+    elif order == "turn":
+        states = {State.QUEUED}
+    return sum(counts.get(state, 0) for state in states)
+
+
+def _explanation(row: JobRow) -> str:
+    return "" if row.outcome is None else advised(row.outcome.cause, row.outcome.message)
+
+
+def _lessons(app: AppState, shape: str) -> list[dict[str, Any]]:
+    return lesson_objects(app.store.lessons.all(shape)) if shape else []
+
+
+async def portions(app: AppState, wanted: Filter, order: str, at_once: int) -> AsyncIterator[list[JobRow]]:
+    """The matching jobs, in the order of their numbers, without blocking the loop."""
+    if wanted.text:
+        jobs = (await app.views.of(wanted, order, is_fresh=True)).jobs
+        for begin in range(0, len(jobs), at_once):
+            yield app.store.listing.rows(jobs[begin : begin + at_once])
+            await asyncio.sleep(0)
+        return
+    cursor: str | None = None
+    while True:
+        page = app.store.listing.page(wanted, order, cursor, at_once)
+        yield page.rows
+        cursor = page.cursor
+        if cursor is None:
+            return
+        await asyncio.sleep(0)  # let other requests run
+
+
+async def _exported(app: AppState, wanted: Filter) -> AsyncIterator[bytes]:
+    async for rows in portions(app, wanted, "oldest", _PAGE):
+        lines = [
+            encode(
+                {
+                    "id": row.job.id,
+                    "state": str(row.job.state),
+                    **past_object(row),
+                    **new_job_object(row.job.request),
+                }
+            )
+            for row in rows
+        ]
+        if lines:
+            yield b"\n".join(lines) + b"\n"
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
+
+
+def _states(text: str) -> tuple[State, ...]:
+    try:
+        return tuple(State(word.strip()) for word in text.split(",") if word.strip())
+    except ValueError:
+        raise BadInput(
+            f"there is no such state in {text[:60]!r}", remedy=f"states are {', '.join(State)}"
+        ) from None

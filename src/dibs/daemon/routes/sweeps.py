@@ -1,0 +1,247 @@
+"""Routes that start, change and show sweeps, and the JSON that they return."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Path, Query, Response
+from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
+
+from dibs.daemon.app_state import AppState
+from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
+from dibs.daemon.routes.parameters import environment_and_defaults
+from dibs.daemon.schemas import requests
+from dibs.daemon.schemas.parsing import requests_of
+from dibs.daemon.schemas.requests import Moment
+from dibs.daemon.schemas.serializers import sweep_object, trial_object
+from dibs.engine.sweeps.sweeping import NewSweep
+from dibs.errors import BadInput
+from dibs.model.sweeps import Sweep, SweepId, SweepState, TrialState
+
+SweepNumber = Annotated[int, Path(ge=1, le=2**53, description="the sweep's number")]
+
+_MOST_SWEEPS = 100
+_MOST_TRIALS = 1000
+_OF_ONE_JOB = ("command", "words", "shell", "array", "once")
+
+
+class MetricObject(TypedDict):
+    name: str
+    goal: Literal["min", "max"]
+
+
+class TrialObject(TypedDict):
+    """One point of a sweep, and its result."""
+
+    number: int
+    job: int | None
+    state: Literal["open", "complete", "pruned", "failed", "reused"]
+    point: dict[str, str | None]  # null: the parameter is none, and its flag is left out
+    values: list[float] | None  # in the order of the sweep's metrics
+    seconds: float | None
+    why: str
+    reused_from: int | None  # the job that ran the same point before
+    ended_at: Moment | None
+    command: str
+
+
+class TrialCounts(TypedDict):
+    open: int
+    complete: int
+    pruned: int
+    failed: int
+    reused: int
+
+
+class SweepObject(TypedDict):
+    """A search over parameters."""
+
+    id: int
+    name: str
+    project: str
+    user: str
+    state: Literal["running", "held", "finished", "stopped"]
+    why: str
+    spec: dict[str, Any]
+    metrics: list[MetricObject]
+    size: int | None  # the number of its trials; null: it does not end by itself
+    parallel: int  # trials at once
+    counts: TrialCounts
+    best: list[TrialObject]  # one; with several metrics the Pareto front
+    queued_at: Moment
+    ended_at: Moment | None
+    journal: str  # Optuna's journal file, for its dashboard; empty if there is none
+
+
+class SweepList(TypedDict):
+    sweeps: list[SweepObject]
+    cursor: int | None  # the next page has those below this number; null: this was the last
+
+
+class AddedSweep(TypedDict):
+    id: int
+    is_new: bool
+    size: int | None
+
+
+class CheckedSweep(TypedDict):
+    size: int | None
+    commands: list[str]  # of the first points
+    left_out: int  # points among these that have no command
+
+
+class TrialPageBody(TypedDict):
+    trials: list[TrialObject]
+    cursor: str | None
+
+
+class ImportanceObject(TypedDict):
+    name: str
+    value: float
+
+
+class ImportanceBody(TypedDict):
+    importance: list[ImportanceObject]  # the most important first
+    why: str  # a sentence, if it is not known yet
+
+
+class ActedSweep(TypedDict):
+    changed: bool
+    trials: int  # how many trials were affected
+
+
+class RemovedSweep(TypedDict):
+    trials: int  # how many it had
+
+
+class FoundSweep(TypedDict):
+    id: int
+
+
+def sweep_routes(app: AppState) -> APIRouter:
+    routes = APIRouter(route_class=StrictRoute)
+    table = app.store.sweeps
+
+    @routes.post(
+        "/v1/sweeps",
+        status_code=201,
+        responses={
+            201: {"model": AddedSweep},
+            200: {"model": AddedSweep, "description": "it was added before"},
+            **errors(404, 409, 413, 503),
+        },
+    )
+    async def add(body: Annotated[requests.NewSweepBody, Body()]) -> Response:
+        """Start a sweep. It is durable when its number is returned."""
+        new = _new(app, body)
+        if not app.sweeping.is_known(new.key):
+            await app.remote.asking.check([new.request])
+        added = app.sweeping.add(new)
+        app.feed.wake()
+        answer = {"id": added.id, "is_new": added.is_new, "size": added.size}
+        return JsonResponse(answer, 201 if added.is_new else 200)
+
+    @routes.post("/v1/sweeps/check", responses={200: {"model": CheckedSweep}, **errors(404, 409, 413, 503)})
+    async def check(body: Annotated[requests.CheckSweep, Body()]) -> Response:
+        """How many trials a sweep would have, and its first commands. Nothing is stored."""
+        new = _new(app, body)
+        await app.remote.asking.check([new.request])
+        found = await app.sweeping.check(new)
+        return JsonResponse({"size": found.size, "commands": found.commands, "left_out": found.left_out})
+
+    @routes.get("/v1/sweeps", responses={200: {"model": SweepList}, **errors(503)})
+    async def page(
+        state: Annotated[str, Query(max_length=100, description="states with commas between")] = "",
+        limit: Annotated[int, Query(ge=1, le=_MOST_SWEEPS)] = _MOST_SWEEPS,
+        cursor: Annotated[int | None, Query(ge=1, le=2**53, description="those below this number")] = None,
+    ) -> Response:
+        """Sweeps, the newest first."""
+        found = table.page(_states(state, SweepState), below=cursor, limit=limit + 1)
+        is_last = len(found) <= limit
+        shown = found[:limit]
+        return JsonResponse(
+            {"sweeps": [_whole(app, one) for one in shown], "cursor": None if is_last else shown[-1].id}
+        )
+
+    @routes.get("/v1/sweeps/find", responses={200: {"model": FoundSweep}, **errors(404, 503)})
+    async def find(
+        ref: Annotated[str, Query(min_length=1, max_length=255, description="3, @ or a name")],
+    ) -> Response:
+        """The number of the sweep that a reference names."""
+        return JsonResponse({"id": table.find(ref)})
+
+    @routes.get("/v1/sweeps/{number}", responses={200: {"model": SweepObject}, **errors(404, 503)})
+    async def one(number: SweepNumber) -> Response:
+        """One sweep and its best trial."""
+        return JsonResponse(_whole(app, table.sweep(SweepId(number))))
+
+    @routes.get("/v1/sweeps/{number}/trials", responses={200: {"model": TrialPageBody}, **errors(404, 503)})
+    async def trials(
+        number: SweepNumber,
+        order: Literal["number", "best"] = "number",
+        state: Annotated[str, Query(max_length=100, description="states with commas between")] = "",
+        limit: Annotated[int, Query(ge=1, le=_MOST_TRIALS)] = 100,
+        cursor: Annotated[str | None, Query(max_length=60, pattern=r"^[0-9a-z.+-]{1,40}:[0-9]{1,15}$")] = None,
+    ) -> Response:
+        """Trials in their order, or the best first."""
+        sweep = table.sweep(SweepId(number))
+        found = table.trials(sweep.id, order, _states(state, TrialState), cursor, limit)
+        return JsonResponse({"trials": [trial_object(one) for one in found.trials], "cursor": found.cursor})
+
+    @routes.get("/v1/sweeps/{number}/importance", responses={200: {"model": ImportanceBody}, **errors(404, 503)})
+    async def importance(number: SweepNumber) -> Response:
+        """How much each parameter matters for the first metric, as far as the trials show."""
+        found, why = await app.sweeping.importance(table.sweep(SweepId(number)))
+        return JsonResponse({"importance": [{"name": name, "value": value} for name, value in found], "why": why})
+
+    @routes.post("/v1/sweeps/{number}/act", responses={200: {"model": ActedSweep}, **errors(404, 409, 413, 503)})
+    async def act(number: SweepNumber, body: Annotated[requests.SweepAct, Body()]) -> Response:
+        """Stop, hold, release or resume a sweep, retry its failed trials, or change its number of trials."""
+        done = app.sweeping.act(
+            SweepId(number),
+            body["action"],
+            samples=body.get("samples"),
+            parallel=body.get("parallel"),
+            keeps_running=body.get("running") == "keep",
+        )
+        app.feed.wake()
+        return JsonResponse({"changed": done.changed, "trials": done.trials})
+
+    @routes.post(
+        "/v1/sweeps/{number}/remove",
+        responses={200: {"model": RemovedSweep}, **errors(404, 409, 413, 503)},
+    )
+    async def remove(number: SweepNumber) -> Response:
+        """Forget a sweep that is over, its trials and its study. Their jobs stay until they are cleaned."""
+        trials = await app.sweeping.remove(SweepId(number))
+        app.feed.wake()
+        return JsonResponse({"trials": trials})
+
+    return routes
+
+
+def _new(app: AppState, body: requests.NewSweepBody | requests.CheckSweep) -> NewSweep:
+    environment, defaults = environment_and_defaults(app, body)
+    if wrong := [key for key in _OF_ONE_JOB if key in defaults]:
+        raise BadInput(f"`{wrong[0]}` cannot be the same for every trial of a sweep", remedy="leave it out")
+    (request,) = requests_of([{"command": "true"}], defaults, environment, app.settings.default_backend)
+    return NewSweep(
+        key=body.get("key", ""),
+        spec=body["spec"],
+        request=request,
+        environment=environment,
+        code=body.get("code"),
+    )
+
+
+def _whole(app: AppState, sweep: Sweep) -> dict[str, Any]:
+    table = app.store.sweeps
+    about = app.sweeping.about(sweep)
+    return sweep_object(sweep, app.user, about, table.counts(sweep.id), table.best(sweep.id))
+
+
+def _states(text: str, kind: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(kind(word.strip()) for word in text.split(",") if word.strip())
+    except ValueError:
+        raise BadInput(
+            f"there is no such state in {text[:60]!r}", remedy=f"states are {', '.join(kind)}"
+        ) from None

@@ -1,0 +1,1 @@
+"""The web page: its TCP listener, tokens, guard and built files."""

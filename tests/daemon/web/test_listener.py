@@ -1,0 +1,469 @@
+"""The door of a real daemon: opened when asked, with a token, found again after a restart."""
+
+import json
+import os
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.house import House
+from daemon.outdoors import Street, a_free_port, open_page
+from dibs import __version__
+from dibs.daemon.web.guard import peer_uid
+from stories.outside import NOBODY, World, needs_root, wait_until
+
+pytestmark = pytest.mark.usefixtures("at_the_door")
+
+
+def listening_ports(pid: int) -> set[int]:
+    """The TCP ports at which a process listens."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except OSError:
+            continue
+    ports = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
+
+
+def ports_of(house: House) -> set[int]:
+    assert house.running is not None
+    return listening_ports(house.running.pid)
+
+
+# -- opening -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_listens_on_the_network_until_somebody_asks(house: House):
+    assert ports_of(house) == set()
+    assert not (house.queue / "web-token").exists()
+
+    street = open_page(house)
+
+    assert ports_of(house) == {street.port}
+    assert street.get("/v1/status").json["version"] == __version__
+    assert stat.S_IMODE(os.stat(house.queue / "web-token").st_mode) == 0o600
+
+
+def test_a_session_tells_who_one_is(house: House):
+    entry = house.post("/v1/web", {})
+    street = Street(int(entry["address"].rpartition(":")[2].strip("/")))
+
+    reply = street.sign_in(entry["code"])
+
+    assert reply.json.keys() == {"token", "read_only", "user", "version"}
+    assert (reply.json["read_only"], reply.json["version"]) == (False, __version__)
+    assert reply.json["user"] == house.get("/v1/status")["user"]
+    assert reply.json["token"] == (house.queue / "web-token").read_text().strip()
+    assert street.sign_in(entry["code"]).code == "wrong-code"
+
+
+def test_asking_again_gives_another_code_for_the_same_door(house: House):
+    first, second = house.post("/v1/web", {}), house.post("/v1/web", {"read_only": True})
+
+    assert first["address"] == second["address"]
+    assert first["code"] != second["code"]
+    assert len(ports_of(house)) == 1
+
+
+def test_where_the_usual_port_is_taken_the_next_free_one_is_used(house: House, tmp_path):
+    street = open_page(house)
+    from stories.outside import make_world
+
+    (tmp_path / "other").mkdir()
+    other = House(make_world(tmp_path / "other"))
+    other.start()
+    try:
+        another = open_page(other)
+    finally:
+        other.end()
+        other.world.clean_up()
+
+    assert 8265 <= street.port < another.port < 8365
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_told(house: House):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        reply = house.call("POST", "/v1/web", {"port": port})
+
+    assert (reply.status, reply.code) == (400, "bad-input")
+    assert f"cannot listen at 127.0.0.1:{port}: another program does" in reply.json["error"]["message"]
+    assert ports_of(house) == set()
+
+
+def test_a_port_that_cannot_be_had_leaves_the_door_where_it_is(house: House):
+    street = open_page(house)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        house.call("POST", "/v1/web", {"port": taken.getsockname()[1]})
+
+    assert street.get("/v1/status").status == 200
+
+
+def test_another_port_moves_the_door(house: House):
+    old, port = open_page(house), a_free_port()
+
+    new = open_page(house, port=port)
+
+    assert ports_of(house) == {port} == {new.port}
+    assert new.token == old.token
+
+
+def test_without_tls_the_machines_own_name_is_none_of_its_names(house: House):
+    street = open_page(house)
+
+    assert street.get("/v1/status", Host=socket.gethostname()).status == 421
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"port": 0},
+        {"port": 65536},
+        {"port": True},
+        {"port": "8265"},
+        {"host": ""},
+        {"host": "no such name.invalid"},
+        {"host": "a" * 254},
+        {"host": "a..b"},
+        {"host": "\0"},
+        {"host": "127.0.0.1", "certificate": "/nowhere.pem"},
+        {"host": "127.0.0.1", "certificate": "/nowhere.pem", "key": "/nowhere.key"},
+        {"certificate": "/dev/null", "key": "/dev/null"},
+        {"surprise": 1},
+    ],
+)
+def test_what_cannot_be_meant_opens_nothing(shared: House, wish: dict[str, Any]):
+    reply = shared.call("POST", "/v1/web", wish)
+
+    assert (reply.status, reply.code) == (400, "bad-input")
+    assert ports_of(shared) == set()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "::ffff:0.0.0.0"])
+def test_the_network_is_refused_without_tls(shared: House, host: str):
+    reply = shared.call("POST", "/v1/web", {"host": host})
+
+    assert (reply.status, reply.code) == (400, "bad-input")
+    assert "others on the network" in reply.json["error"]["message"]
+    assert ports_of(shared) == set()
+
+
+# -- closing, and coming back ------------------------------------------------------------------------------
+
+
+def test_a_closed_door_lets_nobody_in_and_stays_closed(house: House):
+    street = open_page(house, port=8399)  # beyond those that a daemon takes by itself
+    with street.connect() as reader:
+        reader.sendall(street.head("GET", "/v1/events") + b"\r\n")
+        assert reader.recv(100)
+
+        assert house.post("/v1/web/close", {}) == {"changed": True}
+
+        assert ports_of(house) == set()
+        while reader.recv(65536):  # until it is closed
+            pass
+    with pytest.raises(ConnectionRefusedError):
+        street.connect()
+    assert house.post("/v1/web/close", {}) == {"changed": False}
+    house.end()
+    house.start()
+    assert ports_of(house) == set()
+    assert "Traceback" not in house.log
+
+
+@pytest.mark.parametrize("how", ["end", "kill"])
+def test_an_open_page_finds_the_next_daemon_and_keeps_its_token(house: House, how: str):
+    street = open_page(house)
+
+    house.kill() if how == "kill" else house.end()
+    house.start()
+
+    wait_until(lambda: ports_of(house) == {street.port})
+    assert street.get("/v1/status").status == 200
+    assert "Traceback" not in house.log
+
+
+def test_the_daemon_ends_though_pages_are_listening(house: House):
+    street = open_page(house)
+    readers = [street.connect() for _ in range(5)]
+    for reader in readers:
+        reader.sendall(street.head("GET", "/v1/events") + b"\r\n")
+        reader.recv(100)
+
+    ended = house.end()
+
+    for reader in readers:
+        reader.close()
+    assert ended is not None and ended.status == 0
+    assert "Traceback" not in house.log
+
+
+def test_where_somebody_else_has_the_port_meanwhile_the_token_is_changed(house: House):
+    street = open_page(house)
+    old = street.token
+    house.end()
+    with socket.create_server(("127.0.0.1", street.port)):
+        house.start()
+        wait_until(lambda: "another program does" in house.log)
+        wait_until(lambda: (house.queue / "web-token").read_text().strip() != old)
+
+    again = open_page(house)
+
+    assert again.get("/v1/status", Authorization=f"Bearer {old}").status == 401
+    assert again.get("/v1/status").status == 200
+
+
+@pytest.mark.parametrize(
+    "memory", ["", "{}", "[]", '{"host": 1, "port": null}', "\udcff", '{"host": "0.0.0.0", "port": 1}']
+)
+def test_a_spoilt_memory_keeps_the_daemon_from_nothing(house: House, memory: str):
+    house.end()
+    (house.queue / "web.json").write_bytes(memory.encode("utf-8", "surrogateescape"))
+
+    house.start()
+
+    assert house.get("/v1/status")
+    assert ports_of(house) <= set(range(8265, 8365))
+    assert open_page(house).get("/v1/status").status == 200
+
+
+def test_the_setting_opens_it_at_the_start(world: World):
+    house, port = House(world), a_free_port()
+
+    house.start(DIBS_WEB=f"127.0.0.1:{port}")
+
+    wait_until(lambda: ports_of(house) == {port})
+    assert Street(port).get("/v1/status").status == 401
+    house.end()
+
+
+def test_the_setting_can_forbid_it(world: World):
+    house = House(world)
+    house.start(DIBS_WEB="never")
+
+    reply = house.call("POST", "/v1/web", {})
+
+    assert (reply.status, reply.code) == (403, "not-allowed")
+    assert ports_of(house) == set()
+    house.end()
+
+
+# -- who may do what ---------------------------------------------------------------------------------------
+
+
+def test_a_reader_sees_everything_and_changes_nothing(house: House):
+    reader = open_page(house, read_only=True)
+    job = house.add({"command": "sleep 60", "hold": True})
+
+    assert reader.get(f"/v1/jobs/{job}").json["command"] == "sleep 60"
+    for method, target, body in [
+        ("POST", "/v1/jobs/act", {"action": "kill", "ids": [job]}),
+        ("PATCH", f"/v1/jobs/{job}", {"priority": 5}),
+        ("POST", "/v1/pause", {}),
+        ("POST", "/v1/jobs", {"key": "k", "jobs": [{"command": "true"}]}),
+        ("DELETE", f"/v1/jobs/{job}", None),
+    ]:
+        reply = reader.call(method, target, body)
+        assert (reply.status, reply.code) == (403, "not-allowed")
+        assert "change nothing" in reply.json["error"]["message"]
+    assert house.state(job) == "held"
+    assert house.get("/v1/status")["paused"] is False
+
+
+def test_environments_may_hold_passwords_and_are_not_for_readers(house: House):
+    reader, owner = open_page(house, read_only=True), open_page(house)
+    job = house.add({"command": "true", "hold": True})
+
+    refused = reader.call("GET", f"/v1/jobs/{job}/environment")
+
+    assert (refused.status, refused.code) == (403, "not-allowed")
+    assert owner.call("GET", f"/v1/jobs/{job}/environment").status == 200
+
+
+def test_a_page_can_do_what_the_command_line_can(house: House):
+    street = open_page(house)
+    job = house.add({"command": "sleep 60", "hold": True})
+
+    reply = street.call("POST", "/v1/jobs/act", {"action": "kill", "ids": [job]}, Origin=f"http://{street.name}")
+
+    assert reply.json["changed"] == [job]
+
+
+@pytest.mark.parametrize(
+    "target", ["/v1/stop", "/v1/web", "/v1/web/close", "/v1/web/renew", "/v1/st%6fp", "/v1/web/x"]
+)
+def test_the_door_does_not_lead_to_its_own_lock(house: House, target: str):
+    street = open_page(house)
+
+    for method in ("POST", "GET"):
+        reply = street.call(method, target, {} if method == "POST" else None)
+        assert (reply.status, reply.code) == (403, "not-allowed")
+
+    assert street.get("/v1/status").status == 200
+
+
+@pytest.mark.parametrize(
+    "target", ["/v1/status", "/metrics", "/openapi.json", "/v1/events", "/v1/nothing", "/v1", "/v1/stop"]
+)
+def test_nothing_is_told_without_a_token(shared: House, target: str):
+    street = open_page(shared)
+
+    reply = street.get(target, Authorization=None)
+
+    assert (reply.status, reply.code) == (401, "not-signed-in")
+    assert reply.headers["www-authenticate"] == "Bearer"
+    assert shared.post("/v1/web/close", {})
+
+
+def test_a_new_token_puts_everybody_out(house: House):
+    street = open_page(house)
+    with street.connect() as reader:
+        reader.sendall(street.head("GET", "/v1/events") + b"\r\n")
+        assert reader.recv(100)
+
+        house.post("/v1/web/renew", {})
+
+        with pytest.raises(ConnectionResetError):
+            while reader.recv(65536):
+                pass
+            raise ConnectionResetError
+    assert street.get("/v1/status").status == 401
+    assert open_page(house).get("/v1/status").status == 200
+
+
+@needs_root
+def test_another_user_cannot_use_a_code_that_they_saw(house: House):
+    entry = house.post("/v1/web", {})
+    port = int(entry["address"].rpartition(":")[2].strip("/"))
+    code = (
+        "import sys, urllib.request, urllib.error\n"
+        "kind = {'Content-Type': 'application/json'}\n"
+        "request = urllib.request.Request(sys.argv[1], sys.argv[2].encode(), kind)\n"
+        "try: print(urllib.request.urlopen(request).status)\n"
+        "except urllib.error.HTTPError as error: print(error.code, error.read().decode())\n"
+    )
+    target = f"http://127.0.0.1:{port}/v1/web/session"
+
+    done = subprocess.run(
+        ["/usr/bin/python3", "-c", code, target, json.dumps({"code": entry["code"]})],
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.startswith("403"), done
+    assert "another user" in done.stdout
+    assert Street(port).sign_in(entry["code"]).status == 200
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_the_kernel_tells_who_has_connected(family):
+    host = "127.0.0.1" if family == socket.AF_INET else "::1"
+    with socket.create_server((host, 0), family=family) as server:
+        here = server.getsockname()[:2]
+        with socket.create_connection(here) as connection:
+            there = connection.getsockname()[:2]
+
+            assert peer_uid(there, here) == os.geteuid()
+            assert peer_uid((host, 1), here) is None
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Made by ourselves for 127.0.0.2."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=dibs"),
+            *("-addext", "subjectAltName=IP:127.0.0.2", "-keyout", key, "-out", cert),
+        ],
+        capture_output=True,
+        check=True,
+    )
+    return cert, key
+
+
+def behind_tls(house: House, certificate: tuple[str, str]) -> tuple[Street, str]:
+    cert, key = certificate
+    entry = house.post("/v1/web", {"host": "127.0.0.2", "certificate": cert, "key": key})
+    assert entry["address"].startswith("https://127.0.0.2:")
+    street = Street(int(entry["address"].rpartition(":")[2].strip("/")), host="127.0.0.2")
+    street.tls = ssl.create_default_context(cafile=cert)
+    return street, entry["code"]
+
+
+def test_with_a_certificate_it_speaks_tls_and_still_wants_a_token(house: House, certificate):
+    street, code = behind_tls(house, certificate)
+
+    assert street.get("/v1/status").status == 401
+    assert street.sign_in(code).status == 200
+    assert street.get("/v1/status", Origin=f"https://{street.name}").status == 200
+    assert street.get("/v1/status", Host="evil.example").status == 421
+    assert street.get("/v1/status", Host=socket.gethostname()).status == 200
+    house.end()
+    house.start()
+    wait_until(lambda: ports_of(house) == {street.port})
+    assert street.get("/v1/status").status == 200
+
+
+def test_those_who_speak_no_tls_are_dropped_and_harm_nobody(house: House, certificate):
+    street, _ = behind_tls(house, certificate)
+    plain = Street(street.port, host="127.0.0.2")
+
+    for request in (b"GET / HTTP/1.1\r\nHost: 127.0.0.2\r\n\r\n", b"\x16\x03\x01" + b"\xff" * 500, b"\0" * 100):
+        for _ in range(3):
+            assert not plain.ask(request).raw.startswith(b"HTTP")
+    silent = [plain.connect() for _ in range(200)]  # more than may be in a handshake at one time
+
+    assert house.get("/v1/status")
+    for connection in silent:
+        connection.close()
+    wait_until(lambda: _answers(street))
+    assert "Traceback" not in house.log
+    assert house.running is not None
+    house.running.signal(signal.SIGTERM)
+    assert house.running.wait().status == 0
+
+
+def _answers(street: Street) -> bool:
+    try:
+        return street.get("/v1/status").status == 401
+    except OSError:
+        return False
+
+
+def test_a_key_that_does_not_fit_is_told(shared: House, certificate, tmp_path):
+    cert, key = certificate
+    other = str(tmp_path / "key.pem")
+    subprocess.run(["openssl", "genrsa", "-out", other, "2048"], capture_output=True, check=True)
+    locked = str(tmp_path / "locked.pem")
+    subprocess.run(
+        ["openssl", "rsa", "-aes256", "-passout", "pass:secret", "-in", key, "-out", locked],
+        capture_output=True,
+        check=True,
+    )
+
+    for bad in (other, locked):
+        reply = shared.call("POST", "/v1/web", {"host": "127.0.0.2", "certificate": cert, "key": bad})
+        assert (reply.status, reply.code) == (400, "bad-input")
+        assert "cannot use the certificate" in reply.json["error"]["message"]

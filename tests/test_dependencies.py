@@ -1,0 +1,54 @@
+"""Every library that dibs imports is named in pyproject.toml, in the dependencies or in an extra."""
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+OURS = {"dibs", "hydra_plugins"}
+OF_OTHERS = {"omegaconf"}  # a part of Hydra's interface
+
+
+def imported(source: Path) -> dict[str, str]:
+    """The top-level module of every import, and one place where it is."""
+    found: dict[str, str] = {}
+    for file in sorted(source.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [name.name for name in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            for name in names:
+                found.setdefault(name.split(".")[0], f"{file.relative_to(source)}:{node.lineno}")
+    return found
+
+
+def declared() -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [line for name, lines in project["optional-dependencies"].items() if name != "dev" for line in lines]
+    return {normal(re.split(r"[<>=\[; ]", line)[0]) for line in [*project["dependencies"], *extras]}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_library_that_is_imported_is_declared():
+    distributions = packages_distributions()
+    modules = {
+        name: where
+        for name, where in imported(ROOT / "src").items()
+        if name not in sys.stdlib_module_names and name not in OURS | OF_OTHERS
+    }
+
+    missing = {
+        name: where
+        for name, where in modules.items()
+        if not {normal(one) for one in distributions.get(name, [name])} & declared()
+    }
+
+    assert missing == {}

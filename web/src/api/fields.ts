@@ -1,0 +1,32 @@
+// Made from src/dibs/model/fields.py by `make bless`: change the table, not this.
+
+/** What is the same when a job is asked for again. */
+export const ASKED_AGAIN = [
+  "num_gpus",
+  "only",
+  "prefer",
+  "share",
+  "vram_bytes",
+  "vram",
+  "gpu_type",
+  "cpus",
+  "mem_bytes",
+  "bind",
+  "warm",
+  "time_limit_seconds",
+  "grace_seconds",
+  "priority",
+  "name",
+  "project",
+  "tags",
+  "retries",
+  "retry_on",
+  "restartable",
+  "checkpoint",
+  "env",
+  "workdir",
+  "output",
+  "notify",
+  "on",
+  "on_options",
+] as const;
