@@ -75,7 +75,7 @@ def apply_wishes(
             case Kind.FOLDER:
                 values[field.name] = os.path.join(request.workdir, read)
             case Kind.SYSTEM_OPTION:
-                told[system_word(field)] = read
+                told[field.slurm_word] = read
             case _:
                 values[field.name] = read
     if told or values.get("on") == LOCAL:
@@ -87,11 +87,6 @@ def apply_wishes(
 def read_field(field: Field, value: object) -> Any:
     """What somebody wrote under the word of this field: text, a number, or a list. Raises BadInput."""
     return _READERS[field.kind](value, field)
-
-
-def system_word(field: Field) -> str:
-    """What the system that runs the job calls it: `mail-user`."""
-    return field.word.replace("_", "-")
 
 
 def unknown_word(word: object, known: Mapping[str, Field] = LISTED) -> BadInput:
@@ -289,5 +284,5 @@ _READERS: dict[Kind, _Reader] = {
     Kind.CHECKPOINT: lambda value, field: parse_checkpoint(_not_empty(value, field, _LONGEST_NAME)),
     Kind.CHOICE: _choice,
     Kind.PLACE: lambda value, field: parse_place(_text(value, field.word)),
-    Kind.SYSTEM_OPTION: lambda value, field: parse_option(system_word(field), _text(value, field.word)),
+    Kind.SYSTEM_OPTION: lambda value, field: parse_option(field.slurm_word, _text(value, field.word)),
 }
