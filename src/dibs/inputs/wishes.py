@@ -23,7 +23,7 @@ from dibs.model.fields import Field, Kind, Verb, fields_of
 from dibs.model.jobs import Command, Request
 from dibs.model.places import LOCAL, parse_option, parse_place
 from dibs.model.pool import is_gpu_id
-from dibs.model.units import parse_duration, parse_share, parse_size, parse_vram
+from dibs.model.units import AUTO, parse_duration, parse_share, parse_size, parse_vram
 from dibs.model.warm import check_modules
 
 _LONGEST_VALUE = 4096  # characters, for everything but a command and a variable
@@ -64,7 +64,9 @@ def apply_wishes(
         if field.kind is Kind.COMMAND:
             values["command"] = _command(value, shell)
             continue
-        read = _read_key(field, value) if word != field.word else read_field(field, value)
+        if word != field.word and mapping.get(field.word, AUTO) != AUTO:
+            raise BadInput(f"{field.word} and {field.key} are both given", remedy="keep one of them")
+        read = read_field(field, value) if word == field.word else _read_key(field, value)
         match field.kind:
             case Kind.VRAM if word == field.word:
                 size, values["shape"] = read
