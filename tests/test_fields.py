@@ -67,6 +67,13 @@ def test_words_keys_and_flags_name_one_field_each() -> None:
     assert set(request_json(PLAIN)) == set(BY_KEY)
 
 
+def test_the_page_of_the_plugins_names_every_field_that_they_take() -> None:
+    page = (ROOT / "docs" / "plugins.md").read_text()
+
+    assert [field.word for field in fields_of(Verb.HYDRA) if f"`{field.word}`" not in page] == []
+    assert [field.word for field in fields_of(Verb.SUBMITIT) if f"`dibs_{field.word}`" not in page] == []
+
+
 def test_every_sentence_is_one() -> None:
     assert [field.word for field in FIELDS if not re.fullmatch(r"[A-Z-].*\.", field.sentence)] == []
 

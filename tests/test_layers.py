@@ -45,7 +45,7 @@ PURE = {
         "hashlib",
         "itertools",
     ),
-    *("math", "pytimeparse", "re", "shlex", "typing"),
+    *("math", "operator", "pytimeparse", "re", "shlex", "typing"),
 }
 ONLY_IN = {"sqlite3": "store", "pynvml": "gpus"}
 SHIM = (

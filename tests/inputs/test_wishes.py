@@ -75,6 +75,15 @@ def test_a_key_with_its_unit_takes_a_number_only(wrong):
         apply_wishes(DEFAULTS, {"vram_bytes": wrong})
 
 
+@pytest.mark.parametrize(
+    "mapping",
+    [{"time": "2h", "time_limit_seconds": 1}, {"vram_bytes": 1, "vram": "1G"}, {"mem_bytes": 1, "mem": 2}],
+)
+def test_a_word_and_its_key_are_not_given_together(mapping):
+    with pytest.raises(BadInput, match="are both given"):
+        apply_wishes(DEFAULTS, mapping)
+
+
 def test_variables_are_laid_over_those_of_the_defaults():
     job = apply_wishes(DEFAULTS, {"env": {"A": "new", "C": "c"}})
 

@@ -8,7 +8,7 @@ import click
 
 from dibs.cli.options import parsed
 from dibs.errors import BadInput
-from dibs.model.fields import FIELDS, Field, Kind, Verb, fields_of
+from dibs.model.fields import BY_KEY, FIELDS, Field, Kind, Verb, fields_of
 
 if TYPE_CHECKING:
     from dibs.client.client import Client
@@ -56,27 +56,13 @@ def request_of(options: Mapping[str, Any], verb: Verb, base: "Request") -> "Requ
     """What every job of this call has in common: `base`, with what the options say."""
     from dibs.model.field_values import with_values
 
-    values: dict[str, Any] = {}
-    told: dict[str, str] = {}  # to the system that runs it
-    for field, value in given(options, verb):
-        match field.kind:
-            case Kind.VRAM:
-                values["vram"], values["shape"] = value
-            case Kind.NAMES:
-                values[field.name] = names(field, value)
-            case Kind.VARIABLES:
-                values[field.name] = tuple(variables(value).items())
-            case Kind.FOLDER:
-                values[field.name] = folder(value)
-            case Kind.SYSTEM_OPTION:
-                told[_system_word(field)] = value
-            case Kind.ARRAY | Kind.DEPENDENCIES:
-                pass  # the first is for the inputs, the second for the daemon
-            case _:
-                values[field.name] = value
-    if told:
-        values["on_options"] = tuple(told.items())
-    request = with_values(base, values)
+    values = _values(options, verb)
+    said = list(given(options, verb))
+    told = tuple((field.slurm_word, value) for field, value in said if field.kind is Kind.SYSTEM_OPTION)
+    for field, value in said:
+        if field.kind is Kind.VARIABLES:
+            values[field.name] = tuple(_variables(value).items())
+    request = with_values(base, {**values, "on_options": told} if told else values)
     if request.output:
         request = with_values(request, {"output": os.path.join(request.workdir, request.output)})
     if request.checkpoint is not None:
@@ -101,24 +87,10 @@ def changes_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """What `dibs edit` is to change, as the keys of the API; variables and Slurm's options are `merges_of`."""
     from dibs.model.field_values import to_json
 
-    changes: dict[str, Any] = {}
-    for field, value in given(options, Verb.EDIT):
-        if field.kind in (Kind.VARIABLES, Kind.SYSTEM_OPTION, Kind.DEPENDENCIES):
-            continue
-        if field.kind is Kind.VRAM:
-            changes[field.key], learns = (None, "") if value == NONE else value
-            changes["vram"] = learns or None
-        elif field.kind is Kind.NAMES:
-            changes[field.key] = list(names(field, [one for one in value if one != NONE]))
-        elif field.kind is Kind.FOLDER:
-            changes[field.key] = folder(value)
-        elif field.kind is Kind.FILE:
-            changes[field.key] = os.path.abspath(value) if value else ""
-        elif field.takes_none and value == NONE:
-            changes[field.key] = to_json(field, field.default)
-        else:
-            changes[field.key] = to_json(field, value)
-    return changes
+    values = _values(options, Verb.EDIT)
+    if values.get("output"):
+        values["output"] = os.path.abspath(values["output"])
+    return {key: to_json(field, values[field.name]) for key, field in BY_KEY.items() if field.name in values}
 
 
 def merges_of(options: Mapping[str, Any]) -> dict[str, dict[str, str | None]]:
@@ -127,10 +99,10 @@ def merges_of(options: Mapping[str, Any]) -> dict[str, dict[str, str | None]]:
     for field, value in given(options, Verb.EDIT):
         if field.kind is Kind.SYSTEM_OPTION:
             told = None if value == NONE else value
-            found.setdefault("on_options", {})[_system_word(field)] = told
+            found.setdefault("on_options", {})[field.slurm_word] = told
         elif field.kind is Kind.VARIABLES:
             merged: dict[str, str | None] = {ALL: None} if NONE in value else {}
-            found[field.key] = {**merged, **variables([one for one in value if one != NONE])}
+            found[field.key] = {**merged, **_variables([one for one in value if one != NONE])}
     return found
 
 
@@ -167,32 +139,6 @@ def given(options: Mapping[str, Any], verb: Verb) -> Iterator[tuple[Field, Any]]
             yield field, value
 
 
-def names(field: Field, texts: Sequence[str]) -> tuple[str, ...]:
-    if not texts:
-        return ()
-    from dibs.inputs.wishes import read_field
-
-    found: tuple[str, ...] = read_field(field, list(texts))
-    return found
-
-
-def variables(words: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise BadInput(f"cannot read {word[:60]!r} as a variable", remedy="write it like --env SEED=1")
-        found[name] = value
-    return found
-
-
-def folder(chosen: str) -> str:
-    """A folder that is there, absolute."""
-    if "\0" in chosen or not os.path.isdir(path := os.path.expanduser(chosen)):
-        raise BadInput(f"there is no folder {chosen}", remedy="make it, or name another with -C")
-    return os.path.abspath(path)
-
-
 def write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
     """The options of a command, those of a group under its heading."""
     parts: dict[str, list[tuple[str, str]]] = {"Options": []}
@@ -203,6 +149,51 @@ def write_options(command: click.Command, ctx: click.Context, formatter: click.H
     for part, records in parts.items():
         with formatter.section(part):
             formatter.write_dl(records)
+
+
+def _values(options: Mapping[str, Any], verb: Verb) -> dict[str, Any]:
+    """What was said, by the names of the fields, as far as it can be known from the options alone."""
+    is_edit = verb is Verb.EDIT
+    values: dict[str, Any] = {}
+    for field, value in given(options, verb):
+        match field.kind:
+            case Kind.ARRAY | Kind.DEPENDENCIES | Kind.VARIABLES | Kind.SYSTEM_OPTION:
+                pass
+            case Kind.VRAM:
+                values["vram"], values["shape"] = (None, "") if value == NONE else value
+            case Kind.NAMES:
+                values[field.name] = _names(field, [one for one in value if not is_edit or one != NONE])
+            case Kind.FOLDER:
+                values[field.name] = _folder(value)
+            case _:
+                values[field.name] = field.default if is_edit and field.takes_none and value == NONE else value
+    return values
+
+
+def _names(field: Field, texts: Sequence[str]) -> tuple[str, ...]:
+    if not texts:
+        return ()
+    from dibs.inputs.wishes import read_field
+
+    found: tuple[str, ...] = read_field(field, texts)
+    return found
+
+
+def _variables(words: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise BadInput(f"cannot read {word[:60]!r} as a variable", remedy="write it like --env SEED=1")
+        found[name] = value
+    return found
+
+
+def _folder(chosen: str) -> str:
+    """A folder that is there, absolute."""
+    if "\0" in chosen or not os.path.isdir(path := os.path.expanduser(chosen)):
+        raise BadInput(f"there is no folder {chosen}", remedy="make it, or name another with -C")
+    return os.path.abspath(path)
 
 
 def _option(field: Field, verb: Verb) -> Callable[[_Function], _Function]:
@@ -230,10 +221,6 @@ def _default(field: Field) -> str:
     if not field.default or not isinstance(field.default, int | float):
         return ""
     return f" (default {field.default:g}{field.bare_unit})"
-
-
-def _system_word(field: Field) -> str:
-    return field.flags[0].removeprefix("--")
 
 
 def _here() -> str:

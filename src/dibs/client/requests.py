@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from dibs.model.field_values import to_json
+from dibs.model.field_values import to_json, values_of
 from dibs.model.fields import BY_KEY
 from dibs.model.jobs import Command, Request
 
 NOTHING = Request(command=Command((), ""))  # what a new job is that says nothing
 _FIELDS = tuple(BY_KEY.values())
-_BESIDE_GPUS = tuple(field for field in _FIELDS if not field.of_gpus)
 
 
 def difference(request: Request, base: Request) -> dict[str, Any]:
@@ -16,8 +15,7 @@ def difference(request: Request, base: Request) -> dict[str, Any]:
     job: dict[str, Any] = {}
     if request.command is not base.command:
         job |= command_of(request.command)
-    for field in _BESIDE_GPUS if request.wishes is base.wishes else _FIELDS:
-        value, before = field.value_in(request), field.value_in(base)
+    for field, value, before in zip(_FIELDS, values_of(request), values_of(base), strict=True):
         if value is not before and value != before:
             job[field.key] = to_json(field, value)
     return job

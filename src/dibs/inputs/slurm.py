@@ -4,15 +4,10 @@ import re
 from collections.abc import Sequence
 
 from dibs.errors import BadInput
+from dibs.model.fields import FIELDS
 
 # An option of ours that means the same.
-_SAME = {
-    "--job-name": "--name",
-    "--chdir": "--workdir",
-    "--output": "-o",
-    "--cpus-per-task": "--cpus",
-    "--signal": "--checkpoint-signal",
-}
+_SAME = {alias: field.flags[-1] for field in FIELDS for alias in field.aliases}
 _AFTER = {"afterok": "--after", "afterany": "--after-any", "afternotok": "--after-fail"}
 
 

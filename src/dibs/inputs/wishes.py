@@ -23,7 +23,7 @@ from dibs.model.fields import Field, Kind, Verb, fields_of
 from dibs.model.jobs import Command, Request
 from dibs.model.places import LOCAL, parse_option, parse_place
 from dibs.model.pool import is_gpu_id
-from dibs.model.units import parse_duration, parse_share, parse_size, parse_vram
+from dibs.model.units import AUTO, parse_duration, parse_share, parse_size, parse_vram
 from dibs.model.warm import check_modules
 
 _LONGEST_VALUE = 4096  # characters, for everything but a command and a variable
@@ -64,7 +64,9 @@ def apply_wishes(
         if field.kind is Kind.COMMAND:
             values["command"] = _command(value, shell)
             continue
-        read = _read_key(field, value) if word != field.word else read_field(field, value)
+        if word != field.word and mapping.get(field.word, AUTO) != AUTO:
+            raise BadInput(f"{field.word} and {field.key} are both given", remedy="keep one of them")
+        read = read_field(field, value) if word == field.word else _read_key(field, value)
         match field.kind:
             case Kind.VRAM if word == field.word:
                 size, values["shape"] = read
@@ -75,7 +77,7 @@ def apply_wishes(
             case Kind.FOLDER:
                 values[field.name] = os.path.join(request.workdir, read)
             case Kind.SYSTEM_OPTION:
-                told[system_word(field)] = read
+                told[field.slurm_word] = read
             case _:
                 values[field.name] = read
     if told or values.get("on") == LOCAL:
@@ -87,11 +89,6 @@ def apply_wishes(
 def read_field(field: Field, value: object) -> Any:
     """What somebody wrote under the word of this field: text, a number, or a list. Raises BadInput."""
     return _READERS[field.kind](value, field)
-
-
-def system_word(field: Field) -> str:
-    """What the system that runs the job calls it: `mail-user`."""
-    return field.word.replace("_", "-")
 
 
 def unknown_word(word: object, known: Mapping[str, Field] = LISTED) -> BadInput:
@@ -289,5 +286,5 @@ _READERS: dict[Kind, _Reader] = {
     Kind.CHECKPOINT: lambda value, field: parse_checkpoint(_not_empty(value, field, _LONGEST_NAME)),
     Kind.CHOICE: _choice,
     Kind.PLACE: lambda value, field: parse_place(_text(value, field.word)),
-    Kind.SYSTEM_OPTION: lambda value, field: parse_option(system_word(field), _text(value, field.word)),
+    Kind.SYSTEM_OPTION: lambda value, field: parse_option(field.slurm_word, _text(value, field.word)),
 }

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 from dibs.model.fields import BESIDE_COMMAND, BY_KEY, Field, Kind
@@ -29,11 +30,9 @@ def to_json(field: Field, value: Any) -> Any:
 
 def request_json(request: Request) -> dict[str, Any]:
     """Everything that was asked for, but for the command."""
-    wishes = request.wishes
     return {
         key: value if write is None or value is None else write(value)
-        for key, name, of_gpus, write in _ROWS
-        for value in (getattr(wishes if of_gpus else request, name),)
+        for (key, write), value in zip(_KEYS, values_of(request), strict=True)
     }
 
 
@@ -56,4 +55,8 @@ _WRITERS: dict[Kind, Callable[[Any], Any]] = {
     Kind.ARRAY: lambda array: {"task": array.task, "most": array.most},
     Kind.CHECKPOINT: lambda checkpoint: {"signal": checkpoint.signal, "seconds": checkpoint.seconds},
 }
-_ROWS = tuple((key, field.name, field.of_gpus, _WRITERS.get(field.kind)) for key, field in BY_KEY.items())
+_KEYS = tuple((key, _WRITERS.get(field.kind)) for key, field in BY_KEY.items())
+# What a request has in each field that has a key, in the order of BY_KEY; in one call, because lists are long.
+values_of: Callable[[Request], tuple[Any, ...]] = attrgetter(
+    *(f"wishes.{field.name}" if field.of_gpus else field.name for field in BY_KEY.values())
+)

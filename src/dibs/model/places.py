@@ -13,7 +13,7 @@ LOCAL = "local"  # this machine, as people say it; a request that was accepted h
 SLURM = "slurm"
 PLACES = BY_WORD["on"].choices
 # What Slurm is told as it is, by its own words for it.
-SLURM_OPTIONS = tuple(field.word.replace("_", "-") for field in FIELDS if field.kind is Kind.SYSTEM_OPTION)
+SLURM_OPTIONS = tuple(field.slurm_word for field in FIELDS if field.kind is Kind.SYSTEM_OPTION)
 _VALUE = re.compile(r"[^\s\x00-\x1f\x7f]{1,300}")
 _HERE = "or run it here: --on local"
 _NOT_ON_SLURM = tuple(field for field in BY_KEY.values() if not field.on_slurm)

@@ -21,6 +21,7 @@ _UNMEASURED = Usage()
 _BESIDE_COMMAND = attrgetter(*(field.name for field in fields(Request) if field.name != "command"))
 _ENCODER = json.JSONEncoder(separators=(",", ":"))  # once: `json.dumps` makes a new one at every call
 _NO_WISHES = Wishes()
+_Encode = Callable[[Any], Any]
 
 
 class RequestEncoder:
@@ -55,8 +56,8 @@ def _of_command(request: Request) -> dict[str, Any]:
 
 
 def _beside_command(request: Request) -> dict[str, Any]:
-    body = _unlike_default(request, _OF_REQUEST)
-    if wishes := _unlike_default(request.wishes, _OF_WISHES):
+    body = _OF_REQUEST.unlike_default(request)
+    if wishes := _OF_WISHES.unlike_default(request.wishes):
         body["wishes"] = wishes
     return body
 
@@ -74,7 +75,7 @@ def decode_request(text: str) -> Request:
 
 def encode_wishes(wishes: Wishes) -> str:
     """The wishes as canonical text: jobs with the same text have the same chances."""
-    body = _unlike_default(wishes, _OF_WISHES)
+    body = _OF_WISHES.unlike_default(wishes)
     return _ENCODER.encode(body) if body else "{}"
 
 
@@ -82,8 +83,8 @@ def class_of(request: Request) -> str:
     """What fits one job of a class fits all: the wishes, and whatever else decides who may start now."""
     more = [
         f"{field.word} {text}"
-        for field in _IN_CLASS
-        if (value := getattr(request, field.name)) != field.default and (text := _class_text(field, value))
+        for field, value, _ in _IN_CLASS.differences(request)
+        if (text := _class_text(field, value))
     ]
     return "|".join([encode_wishes(request.wishes), *more]).encode("utf-8", "backslashreplace").decode()
 
@@ -94,15 +95,28 @@ def _class_text(field: Field, value: Any) -> str:
     return f"{value:g}" if field.kind is Kind.DURATION else str(value)
 
 
-def _unlike_default(values: object, rows: Sequence[Field]) -> dict[str, Any]:
-    """Only what differs from the defaults is written."""
-    body = {}
-    for field in rows:
-        value = getattr(values, field.name)
-        if value != field.default:
-            encode = _ENCODED.get(field.kind)
-            body[field.name] = value if encode is None else encode(value)
-    return body
+class _Rows:
+    """Some fields of a request or of its wishes. Most jobs wish for few of them: all are compared in one go."""
+
+    def __init__(self, rows: Sequence[Field]) -> None:
+        self._rows = [(field, field.default, _ENCODED.get(field.kind)) for field in rows]
+        self._values_of = attrgetter(*(field.name for field in rows))
+        self._defaults = tuple(field.default for field in rows)
+
+    def differences(self, values: Request | Wishes) -> Sequence[tuple[Field, Any, _Encode | None]]:
+        """What is not the default, with its field and how it is written."""
+        found = self._values_of(values)
+        if found == self._defaults:
+            return ()
+        rows = zip(self._rows, found, strict=True)
+        return [(field, value, encode) for (field, default, encode), value in rows if value != default]
+
+    def unlike_default(self, values: Request | Wishes) -> dict[str, Any]:
+        """The same, as it is written."""
+        return {
+            field.name: value if encode is None else encode(value)
+            for field, value, encode in self.differences(values)
+        }
 
 
 def _decoded(body: dict[str, Any]) -> dict[str, Any]:
@@ -110,15 +124,15 @@ def _decoded(body: dict[str, Any]) -> dict[str, Any]:
 
 
 _BY_NAME = {field.name: field for field in BY_KEY.values()}
-_OF_WISHES = tuple(_BY_NAME[field.name] for field in fields(Wishes))
-_OF_REQUEST = tuple(field for field in BY_KEY.values() if not field.of_gpus)
-_IN_CLASS = tuple(field for field in _OF_REQUEST if field.in_class)
-_ENCODED: dict[Kind, Callable[[Any], Any]] = {
+_ENCODED: dict[Kind, _Encode] = {
     Kind.SHARE: str,
     Kind.DEPENDENCIES: lambda after: [(one.job, one.kind) for one in after],
     Kind.ARRAY: lambda array: (array.array, array.task, array.most),
     Kind.CHECKPOINT: lambda checkpoint: (checkpoint.signal, checkpoint.seconds),
 }
+_OF_WISHES = _Rows([_BY_NAME[field.name] for field in fields(Wishes)])
+_OF_REQUEST = _Rows([field for field in _BY_NAME.values() if not field.of_gpus])
+_IN_CLASS = _Rows([field for field in _BY_NAME.values() if field.in_class and not field.of_gpus])
 _DECODED: dict[Kind, Callable[[Any], Any]] = {
     Kind.SHARE: Fraction,
     Kind.DEPENDENCIES: lambda after: tuple(Dependency(JobId(job), After(kind)) for job, kind in after),
