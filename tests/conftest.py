@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,11 @@ from stories.outside import Finished, Ledger, World, make_world
 settings.register_profile("the same each time", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("explore" if os.environ.get("DIBS_EXPLORE") else "the same each time")
+
+# A shell ignores these in a background job, and every process that a test starts would inherit that.
+for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _default)
 
 
 def _alone_at_the_door(factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -25,6 +25,7 @@ from dibs.client.client import Client, connect
 from dibs.client.starting import lock_is_held
 from dibs.leases.leases import Leases
 from dibs.leases.records import Holder
+from stories.fork_server import ForkedProcess, ForkServer
 
 DIBS = str(Path(sys.executable).parent / "dibs")
 NOBODY = 65534
@@ -67,7 +68,7 @@ class Finished:
 class Running:
     """A dibs that was started and goes on. Its streams are files: nobody has to read them in time."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", stdout: Path, stderr: Path) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes] | ForkedProcess", stdout: Path, stderr: Path) -> None:
         self.process = process
         self.pid = process.pid
         self._stdout, self._stderr = stdout, stderr
@@ -209,21 +210,13 @@ class World:
         program: Sequence[str] | None = None,
         **popen: Any,
     ) -> Running:
-        """Start dibs and come back at once."""
-        if program is None:
-            program = for_other_users() if "user" in popen else (DIBS,)
+        """Start dibs and come back at once: forked from the server, or `program`, executed."""
         number = len(self._running)
         out, err = (self.folder.parent / f"{stream}.{number}" for stream in ("stdout", "stderr"))
+        environ = {name: value for name, value in (self.environ | dict(env or {})).items() if value is not None}
         with out.open("wb") as stdout, err.open("wb") as stderr:
-            process = subprocess.Popen(
-                [*program, *arguments],
-                cwd=popen.pop("cwd", self.folder),
-                env={name: value for name, value in (self.environ | dict(env or {})).items() if value is not None},
-                stdin=stdin,
-                stdout=popen.pop("stdout", stdout),
-                stderr=popen.pop("stderr", stderr),
-                **popen,
-            )
+            streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+            process = _start(program, arguments, {"cwd": self.folder, "env": environ, **streams, **popen})
         self._running.append(Running(process, out, err))
         return self._running[-1]
 
@@ -317,6 +310,24 @@ def fill(disk: Path) -> Path:
     return ballast
 
 
+def _start(
+    program: Sequence[str] | None, arguments: Sequence[str], options: dict[str, Any]
+) -> "subprocess.Popen[bytes] | ForkedProcess":
+    """A named program is executed; so is dibs for another user, and dibs where DIBS_TESTS_EXECUTE is set."""
+    if program is None and "user" in options:
+        program = for_other_users()
+    must_execute = program is not None or "DIBS_TESTS_EXECUTE" in os.environ
+    if not must_execute and our_fork_server().can_fork((DIBS, *arguments), options):
+        return our_fork_server().start((DIBS, *arguments), **options)
+    return subprocess.Popen([*(program or (DIBS,)), *arguments], **options)
+
+
+@cache
+def our_fork_server() -> ForkServer:
+    """One for each process that runs tests."""
+    return ForkServer(_kept())
+
+
 @cache
 def for_other_users() -> Sequence[str]:
     """dibs, where everybody may read it and with an interpreter that everybody may run.
@@ -352,14 +363,18 @@ def make_world(root: Path) -> World:
     folder = root / "a 'folder' é\n$(touch BAD) \udcff"
     folder.mkdir()
     state = root / "state €\udcfe"
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
-    environ = kept | {
+    environ = _kept() | {
         "DIBS_STATE": str(state),
         "DIBS_LEASES": str(root / "leases"),
         "DIBS_PROBE": "none",
         "LEDGER": str(root / "ledger"),
     }
     return World(folder, environ, Ledger(root / "ledger"))
+
+
+def _kept() -> dict[str, str]:
+    """What a world has of our own environment."""
+    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
 
 
 @contextmanager
