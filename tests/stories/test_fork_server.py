@@ -65,7 +65,8 @@ def test_a_variable_that_an_interpreter_reads_at_its_start_gets_one(world: World
 
 def test_the_server_ends_with_the_process_whose_server_it_is(tmp_path: Path):
     code = (
-        "import os, signal, sys; from pathlib import Path; from stories.outside import our_fork_server, make_world;"
+        "import os, signal, sys; from pathlib import Path;"
+        "from stories.outside import our_fork_server, make_world;"
         "make_world(Path(sys.argv[1])).dibs('--version'); print(our_fork_server().pid, flush=True);"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
