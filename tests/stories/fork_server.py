@@ -1,8 +1,9 @@
 """A process that has imported all of dibs and forks for each `dibs ...` that a test starts.
 
-Importing the daemon takes longer than most tests. A forked dibs has the arguments, variables, folder, streams,
-umask and session of an executed one, `ps` shows them, and its exit status comes back. It does not go through the
-start of an interpreter: `can_fork` says when a test gets a real one without asking.
+Importing the daemon takes longer than most tests. A forked dibs has the arguments, variables, folder, descriptors,
+umask and session of an executed one, `ps` shows them, and its exit status comes back. A daemon that a forked
+command starts is forked too. What a fork leaves out is the start of an interpreter: `can_fork` says when a test
+gets a real one without asking.
 
 This file is both sides. Run as a program it is the server, which imports nothing of the tests.
 """
@@ -10,8 +11,10 @@ This file is both sides. Run as a program it is the server, which imports nothin
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -19,6 +22,7 @@ import pkgutil
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -26,12 +30,104 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+_BIN = os.path.dirname(sys.executable)
+_SCRIPT = (f"{_BIN}/dibs",)
+_MODULE = (sys.executable, "-P", "-m", "dibs")
 # Variables that the interpreter or the C library reads once, at its start. A fork has the server's.
 _READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_")
 _MOST_BYTES = 60_000  # of arguments and variables together; with more, a test is about the kernel's limits
-_POPEN_OPTIONS = {"cwd", "env", "stdin", "stdout", "stderr", "umask", "start_new_session"}
+_POPEN_OPTIONS = {"cwd", "env", "stdin", "stdout", "stderr", "umask", "start_new_session", "pass_fds"}
+_FIRST_FREE = 1000  # a descriptor above those that a fork is given
 
 # -- the tests' side -------------------------------------------------------------------------------------
+
+
+class ForkServer:
+    """The server of this test process; it ends with this process."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        # Memory in which /proc later shows the arguments and variables of the forks.
+        room = " " * _MOST_BYTES
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind("")
+            listener.listen(64)
+            self.forks = Forks(listener.getsockname(), environment)
+            reader, self._life = os.pipe()
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(listener.fileno()), str(reader), room],
+                env={**environment, "DIBS_TESTS_ROOM": room},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(listener.fileno(), reader),
+                cwd="/",
+            )
+            os.close(reader)
+        self.pid = self._process.pid
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        os.close(self._life)
+        self._process.wait()
+
+
+class Forks:
+    """Starts dibs as a fork of the server, and anything else as `subprocess` does; stands in for that module."""
+
+    DEVNULL = subprocess.DEVNULL
+
+    def __init__(self, address: bytes, environment: Mapping[str, str]) -> None:
+        self._address = address
+        self._at_the_start = _at_the_start(environment)
+
+    def can_fork(self, words: Sequence[str], options: Mapping[str, Any]) -> bool:
+        """Whether this is dibs, and nothing in the options makes a difference between forking and executing."""
+        environment = options["env"]
+        size = sum(len(os.fsencode(word)) + 1 for word in (*words, *environment, *environment.values()))
+        return (
+            _Program.of(words) is not None
+            and options.keys() <= _POPEN_OPTIONS
+            and size < _MOST_BYTES
+            and _at_the_start(environment) == self._at_the_start
+            and os.access(options["cwd"], os.X_OK)
+        )
+
+    def Popen(self, words: Sequence[str], **options: Any) -> "subprocess.Popen[bytes] | ForkedProcess":
+        if self.can_fork(words, options):
+            return self._fork(words, **options)
+        return subprocess.Popen(words, **options)
+
+    def _fork(
+        self,
+        words: Sequence[str],
+        *,
+        cwd: Any,
+        env: Mapping[str, str],
+        stdin: Any = None,
+        stdout: Any = None,
+        stderr: Any = None,
+        umask: int = -1,
+        start_new_session: bool = False,
+        pass_fds: Sequence[int] = (),
+    ) -> "ForkedProcess":
+        pipes: dict[str, IO[bytes] | None] = {}
+        given: list[int] = []
+        with contextlib.ExitStack() as stack:
+            streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+            for number, (name, stream) in enumerate(streams.items()):
+                fd, pipes[name] = _opened(stream, number, given, stack)
+                given.append(fd)
+            request = {
+                "words": list(words),
+                "cwd": os.fspath(cwd),
+                "environment": dict(env),
+                "umask": _umask() if umask < 0 else umask,
+                "is_leader": start_new_session,
+                "numbers": [0, 1, 2, *pass_fds],
+            }
+            channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            channel.connect(self._address)
+            socket.send_fds(channel, [json.dumps(request).encode()], [*given, *pass_fds])
+            return ForkedProcess(words, channel, pipes)
 
 
 class ForkedProcess:
@@ -45,7 +141,8 @@ class ForkedProcess:
         message, handles, _, _ = socket.recv_fds(channel, 64, 1)
         assert message, "the fork server has ended; what it said is among the captured output"
         self.pid = int(message)
-        (self._handle,) = handles  # a pidfd: the number may be given to another process once the server has waited
+        # A pidfd: once the server has waited, the number may be given to another process.
+        self._handle = io.FileIO(handles[0])
 
     def poll(self) -> int | None:
         return self.returncode if self._has_ended(0) else None
@@ -60,7 +157,7 @@ class ForkedProcess:
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._handle, number)
+                signal.pidfd_send_signal(self._handle.fileno(), number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
@@ -76,81 +173,14 @@ class ForkedProcess:
                 return False
             self.returncode = int(self._channel.recv(64))
             self._channel.close()
-            os.close(self._handle)
+            self._handle.close()
         return True
-
-
-class ForkServer:
-    """The server of this test process; it ends with this process."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = dict(environment)
-        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Memory in which /proc later shows the arguments and variables of the forks.
-        room = {"DIBS_TESTS_ROOM": " " * _MOST_BYTES}
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno()), " " * _MOST_BYTES],
-                env=self._environment | room,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                cwd="/",
-            )
-        self.pid = self._process.pid
-        atexit.register(self.close)
-
-    def can_fork(self, arguments: Sequence[str], options: Mapping[str, Any]) -> bool:
-        """Whether nothing in these options makes a difference between forking and executing."""
-        environment = options["env"]
-        size = sum(len(os.fsencode(word)) + 1 for word in (*arguments, *environment, *environment.values()))
-        return (
-            options.keys() <= _POPEN_OPTIONS
-            and size < _MOST_BYTES
-            and _start_of(environment) == _start_of(self._environment)
-            and os.access(options["cwd"], os.X_OK)
-        )
-
-    def start(
-        self,
-        arguments: Sequence[str],
-        *,
-        cwd: Any,
-        env: Mapping[str, str],
-        stdin: Any = None,
-        stdout: Any = None,
-        stderr: Any = None,
-        umask: int = -1,
-        start_new_session: bool = False,
-    ) -> ForkedProcess:
-        """As `subprocess.Popen(arguments, ...)`."""
-        request = {
-            "argv": list(arguments),
-            "cwd": os.fspath(cwd),
-            "environment": dict(env),
-            "umask": _umask() if umask < 0 else umask,
-            "is_leader": start_new_session,
-        }
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(theirs)
-            pipes: dict[str, IO[bytes] | None] = {}
-            given: list[int] = []
-            for number, (name, stream) in enumerate((("stdin", stdin), ("stdout", stdout), ("stderr", stderr))):
-                fd, pipes[name] = _opened(stream, number, given, stack)
-                given.append(fd)
-            socket.send_fds(self._connection, [json.dumps(request).encode()], [theirs.fileno(), *given])
-        return ForkedProcess(arguments, ours, pipes)
-
-    def close(self) -> None:
-        self._connection.close()
-        self._process.wait()
 
 
 def _opened(
     stream: Any, number: int, given: Sequence[int], stack: contextlib.ExitStack
 ) -> tuple[int, IO[bytes] | None]:
-    """The descriptor for the process, and our end of it where it is a pipe."""
+    """The descriptor for the process, and the other end of it where it is a pipe."""
     if stream is None:
         return number, None
     if stream == subprocess.STDOUT:
@@ -167,7 +197,7 @@ def _opened(
     return stream if isinstance(stream, int) else stream.fileno(), None
 
 
-def _start_of(environment: Mapping[str, str]) -> dict[str, str]:
+def _at_the_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_READ_AT_THE_START)}
 
 
@@ -184,69 +214,105 @@ _LEFT_OUT = ("dibs.__main__", "dibs.cluster.there", "dibs.supervise.warm", "dibs
 
 
 @dataclass(frozen=True)
+class _Program:
+    """One of the two ways in which dibs is started."""
+
+    argv: Sequence[str]
+    shown: Sequence[str]  # by `ps`
+    path: Sequence[str]  # before the rest of `sys.path`
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> "_Program | None":
+        if tuple(words[:1]) == _SCRIPT:
+            return cls(words, (sys.executable, *words), (_BIN,))
+        if tuple(words[:4]) == _MODULE:
+            main = importlib.util.find_spec("dibs.__main__")
+            assert main is not None and main.origin is not None
+            return cls((main.origin, *words[4:]), words, ())
+        return None
+
+
+@dataclass(frozen=True)
 class _Request:
     """What a fork becomes."""
 
-    argv: list[str]
+    words: Sequence[str]
     cwd: str
-    environment: dict[str, str]
+    environment: Mapping[str, str]
     umask: int
     is_leader: bool
-    streams: Sequence[int] = ()
+    numbers: Sequence[int]  # of its descriptors
+    received: Sequence[int] = ()  # those descriptors, by the numbers they have here
 
 
-def _serve(connection: socket.socket) -> _Request | None:
+def _serve(listener: socket.socket, life: int) -> _Request | None:
     """Fork until the test process ends; then return None. In each fork, return what it becomes."""
     poll = select.poll()
-    poll.register(connection, select.POLLIN)
+    poll.register(listener, select.POLLIN)
+    poll.register(life, select.POLLHUP)
     children: dict[int, tuple[int, socket.socket]] = {}
     while True:
         for fd, _ in poll.poll():
+            if fd == life:
+                return None
             if fd in children:
                 poll.unregister(fd)
                 _report_end(fd, *children.pop(fd))
                 continue
-            message, fds, _, _ = socket.recv_fds(connection, 1 << 20, 4)
-            if not message:
-                return None
-            channel = socket.socket(fileno=fds[0])
+            channel, _ = listener.accept()
+            request = _receive(channel)
+            if request is None:
+                continue
             pid = os.fork()
             if pid == 0:
-                return _Request(**json.loads(message), streams=fds[1:])
+                return request
             handle = os.pidfd_open(pid)
             poll.register(handle, select.POLLIN)
             children[handle] = (pid, channel)
-            for stream in fds[1:]:
-                os.close(stream)
+            for one in request.received:
+                os.close(one)
             with contextlib.suppress(OSError):
                 socket.send_fds(channel, [str(pid).encode()], [handle])
+
+
+def _receive(channel: socket.socket) -> _Request | None:
+    """The request, unless another user or nothing is at the other end."""
+    _, uid, _ = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    message, received, _, _ = socket.recv_fds(channel, 1 << 20, 16)
+    return _Request(**json.loads(message), received=received) if message and uid == os.geteuid() else None
 
 
 def _report_end(handle: int, pid: int, channel: socket.socket) -> None:
     os.close(handle)
     _, status = os.waitpid(pid, 0)
-    with contextlib.suppress(OSError):  # the test has ended
+    with contextlib.suppress(OSError):  # the test, or the command that started this daemon, has ended
         channel.send(str(os.waitstatus_to_exitcode(status)).encode())
     channel.close()
 
 
-def _become(request: _Request) -> None:
+def _become(request: _Request, forks: Forks) -> None:
     """Give this process everything that an executed dibs would have."""
+    program = _Program.of(request.words)
+    assert program is not None
     if request.is_leader:
         os.setsid()
-    for number, stream in enumerate(request.streams):
-        os.dup2(stream, number)
-    os.closerange(3, 4096)
+    kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, _FIRST_FREE) for fd in request.received]
+    os.closerange(3, _FIRST_FREE)
+    for number, fd in zip(request.numbers, kept, strict=True):
+        os.dup2(fd, number)
+    os.closerange(_FIRST_FREE, 2 * _FIRST_FREE)
     os.umask(request.umask)
     os.chdir(request.cwd)
     os.environ.clear()
     os.environ.update(request.environment)
     time.tzset()
-    _show(request)
-    sys.argv[:] = request.argv
+    _show(program.shown, request.environment)
+    sys.argv[:] = program.argv
+    sys.path[:1] = program.path
     sys.stdin, sys.stdout, sys.stderr = map(_text_stream, range(3), (sys.stdin, sys.stdout, sys.stderr))
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
     atexit._clear()  # registered by imports that most commands do not make
+    sys.modules["dibs.client.starting"].subprocess = forks  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
@@ -268,14 +334,13 @@ def _text_stream(number: int, servers: Any) -> Any:
     return text
 
 
-def _show(request: _Request) -> None:
+def _show(words: Sequence[str], environment: Mapping[str, str]) -> None:
     """Write the arguments and variables where /proc reads them. The C library has copies of what stood there."""
     with open("/proc/self/stat", "rb") as file:
         places = [int(word) for word in file.read().rpartition(b")")[2].split()[45:49]]
-    variables = [f"{name}={value}" for name, value in request.environment.items()]
-    # A script is shown with its interpreter before it.
-    for words, start, end in (([sys.executable, *request.argv], *places[:2]), (variables, *places[2:])):
-        content = b"".join(os.fsencode(word) + b"\0" for word in words)
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    for texts, start, end in ((words, *places[:2]), (variables, *places[2:])):
+        content = b"".join(os.fsencode(text) + b"\0" for text in texts)
         if start and len(content) <= end - start:
             ctypes.memmove(start, content.ljust(end - start, b"\0"), end - start)
 
@@ -295,14 +360,15 @@ def _load_dibs() -> None:
 if __name__ == "__main__":
     # Ctrl-C reaches the whole process group. The server ends with the test process, and each fork unblocks these.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-    sys.path[0] = os.path.dirname(sys.executable)  # as for the console script
+    sys.path[0] = _BIN  # as for the console script
     _load_dibs()
     gc.collect()
     gc.freeze()
-    with socket.socket(fileno=int(sys.argv[1])) as connection:
-        become = _serve(connection)
+    with socket.socket(fileno=int(sys.argv[1])) as listener:
+        forks = Forks(listener.getsockname(), os.environ)
+        become = _serve(listener, int(sys.argv[2]))
     if become is not None:
-        _become(become)
+        _become(become, forks)
         from dibs.cli.main import main
 
         main()

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from dibs.client import starting
 from dibs.client.client import Client, connect
 from dibs.client.starting import lock_is_held
 from dibs.leases.leases import Leases
@@ -29,6 +30,7 @@ from stories.fork_server import ForkedProcess, ForkServer
 
 DIBS = str(Path(sys.executable).parent / "dibs")
 NOBODY = 65534
+MUST_EXECUTE = "DIBS_TESTS_EXECUTE" in os.environ
 PATIENCE = 60.0  # seconds; only a failing test waits for so long
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount and be two users")
 
@@ -316,10 +318,15 @@ def _start(
     """A named program is executed; so is dibs for another user, and dibs where DIBS_TESTS_EXECUTE is set."""
     if program is None and "user" in options:
         program = for_other_users()
-    must_execute = program is not None or "DIBS_TESTS_EXECUTE" in os.environ
-    if not must_execute and our_fork_server().can_fork((DIBS, *arguments), options):
-        return our_fork_server().start((DIBS, *arguments), **options)
+    if program is None and not MUST_EXECUTE:
+        return our_fork_server().forks.Popen([DIBS, *arguments], **options)
     return subprocess.Popen([*(program or (DIBS,)), *arguments], **options)
+
+
+def fork_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the daemons that this very process starts forked as well."""
+    if not MUST_EXECUTE:
+        monkeypatch.setattr(starting, "subprocess", our_fork_server().forks)
 
 
 @cache

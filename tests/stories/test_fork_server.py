@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stories.fork_server import ForkedProcess
-from stories.outside import DIBS, World, wait_until
+from stories.outside import DIBS, World, our_fork_server, wait_until
 
 _SHOW = """
 import json, os, signal, sys
@@ -56,6 +56,19 @@ def test_the_end_of_a_forked_dibs_is_told_as_that_of_any_process(world: World):
     assert killed.process.wait() == killed.process.poll() == -signal.SIGKILL
     assert world.dibs("ls").status == 69
     wait_until(lambda: not os.path.exists(f"/proc/{killed.pid}"))
+
+
+def test_a_daemon_that_a_forked_command_starts_is_forked_too(world: World):
+    world.environ |= {"DIBS_POOL": "0", "XDG_CONFIG_HOME": str(world.folder.parent / "config")}
+
+    assert world.dibs("daemon", "start").status == 0
+
+    pid = world.daemon_pid()
+    status = Path(f"/proc/{pid}/status").read_text()
+    assert f"PPid:\t{our_fork_server().pid}\n" in status
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    assert words == [os.fsencode(sys.executable), b"-P", b"-m", b"dibs", b"daemon", b"run"]
+    assert world.dibs("daemon", "stop").status == 0
 
 
 def test_a_variable_that_an_interpreter_reads_at_its_start_gets_one(world: World):
