@@ -13,13 +13,14 @@ from hypothesis import settings
 from backends import private_sshd
 from backends.private_slurm import PrivateSlurm, missing_programs
 from backends.private_sshd import PrivateSshd
+from examples import IS_LONG, examples
 from stories.outside import Finished, Ledger, World, make_world
 
-# The same examples each time, so that a red run is red for everybody; how long one takes says nothing on a busy
-# machine. DIBS_EXPLORE=1 looks for new ones.
-settings.register_profile("the same each time", derandomize=True, deadline=None)
-settings.register_profile("explore", deadline=None)
-settings.load_profile("explore" if os.environ.get("DIBS_EXPLORE") else "the same each time")
+# The same examples each time, so that a red run is red everywhere; how long one takes says nothing on a busy
+# machine. DIBS_EXPLORE=1 looks for new ones, and for more of them.
+settings.register_profile("the same each time", derandomize=True, deadline=None, max_examples=examples(150))
+settings.register_profile("explore", deadline=None, max_examples=examples(150))
+settings.load_profile("explore" if IS_LONG else "the same each time")
 
 # A shell ignores these in a background job, and every process that a test starts would inherit that.
 for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):

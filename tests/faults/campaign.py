@@ -11,8 +11,8 @@ from pathlib import Path
 
 from stories.outside import PATIENCE, Running, World, open_store, processes_of, wait_until
 
-KILLS = int(os.environ.get("DIBS_FAULT_KILLS", "30"))
-JOBS = int(os.environ.get("DIBS_FAULT_JOBS", "150"))
+KILLS = int(os.environ.get("DIBS_FAULT_KILLS", "20"))
+JOBS = int(os.environ.get("DIBS_FAULT_JOBS", "100"))
 
 
 class Campaign:

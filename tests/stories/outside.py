@@ -405,8 +405,10 @@ def processes_of(place: str) -> dict[int, str]:
     """{pid: command line} of what has this folder in its environment, among its files or as its own."""
     wanted = os.fsencode(place)
     found = {}
+    # The fork server has a fork's files for a moment.
+    ours = {os.getpid(), *([our_fork_server().pid] if our_fork_server.cache_info().currsize else ())}
     for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
+        if not name.isdigit() or int(name) in ours:
             continue
         if _belongs_to(name, wanted):
             with suppress(OSError):
