@@ -114,6 +114,7 @@ system:
 	PATH="$$PATH:/usr/sbin" command -v sshd >/dev/null || missing="$$missing openssh-server"; \
 	PATH="$$PATH:/usr/sbin" command -v ip >/dev/null || missing="$$missing iproute2"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
+	command -v chromium-headless-shell >/dev/null || missing="$$missing chromium-headless-shell"; \
 	if [ ! -x $(PYTHON) ]; then \
 	  $(FIND_PYTHON); \
 	  [ -z "$$python" ] || $$python -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing $$python-venv"; \
