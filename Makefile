@@ -5,6 +5,8 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet
 PYTEST := $(PYTHON) -m pytest
+# Many tests wait for a process or a clock, so that two for each core keep two cores busy.
+WORKERS := 4
 # The newest interpreter is not always the best tested one: those with a number come first.
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -30,7 +32,7 @@ demo: installed ## twelve small jobs over this machine's GPUs (or over three dec
 	dibs run $$gpus -f examples/commands.txt
 
 test: system installed-dev node ## install what the tests need, and run them
-	$(PYTEST) -n 3 --dist loadfile $(TESTS)
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 check: system installed-dev ## lint, format, types, and arrows between rooms
 	$(PYTHON) -m ruff check .

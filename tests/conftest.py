@@ -27,6 +27,15 @@ for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.S
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _default)
 
+# The folders whose files take longest come first: a long file that is begun last keeps one process busy alone.
+_LONGEST = ("cluster", "faults", "backends", "stories", "web", "engine", "sweeps", "daemon", "test_docs.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    tests = Path(__file__).parent
+    items.sort(key=lambda item: places.get(item.path.relative_to(tests).parts[0], len(places)))
+
 
 def _alone_at_the_door(factory: pytest.TempPathFactory) -> Iterator[None]:
     """The page's own port: of the processes that share the tests one at a time has to do with it."""

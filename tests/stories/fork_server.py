@@ -1,4 +1,4 @@
-"""A process that has imported all of dibs and forks for each `dibs ...` that a test starts.
+"""A process that has imported all of dibs, or an adviser, and forks for each of them that a test starts.
 
 Importing the daemon takes longer than most tests. A forked dibs has the arguments, variables, folder, descriptors,
 umask and session of an executed one, `ps` shows them, and its exit status comes back. A daemon that a forked
@@ -33,6 +33,8 @@ from typing import IO, Any
 _BIN = os.path.dirname(sys.executable)
 _SCRIPT = (f"{_BIN}/dibs",)
 _MODULE = (sys.executable, "-P", "-m", "dibs")
+_ADVISER = (sys.executable, "-P", "-m", "dibs.sweeps.adviser")
+DIBS_MAIN, ADVISER_MAIN = "dibs.cli.main", "dibs.sweeps.adviser"  # the modules whose `main` a fork calls
 # Variables that the interpreter or the C library reads once, at its start. A fork has the server's.
 _READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_")
 _MOST_BYTES = 60_000  # of arguments and variables together; with more, a test is about the kernel's limits
@@ -45,16 +47,16 @@ _FIRST_FREE = 1000  # a descriptor above those that a fork is given
 class ForkServer:
     """The server of this test process; it ends with this process."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], main: str = DIBS_MAIN) -> None:
         # Memory in which /proc later shows the arguments and variables of the forks.
         room = " " * _MOST_BYTES
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind("")
             listener.listen(64)
-            self.forks = Forks(listener.getsockname(), environment)
+            self.forks = Forks(listener.getsockname(), environment, main)
             reader, self._life = os.pipe()
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(listener.fileno()), str(reader), room],
+                [sys.executable, __file__, str(listener.fileno()), str(reader), main, room],
                 env={**environment, "DIBS_TESTS_ROOM": room},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -71,20 +73,25 @@ class ForkServer:
 
 
 class Forks:
-    """Starts dibs as a fork of the server, and anything else as `subprocess` does; stands in for that module."""
+    """Starts what the server has imported as a fork of it, and anything else as `subprocess` does.
+
+    It stands in for that module where a test, or a forked command, starts a process.
+    """
 
     DEVNULL = subprocess.DEVNULL
 
-    def __init__(self, address: bytes, environment: Mapping[str, str]) -> None:
+    def __init__(self, address: bytes, environment: Mapping[str, str], main: str) -> None:
         self._address = address
+        self._main = main
         self._at_the_start = _at_the_start(environment)
 
     def can_fork(self, words: Sequence[str], options: Mapping[str, Any]) -> bool:
-        """Whether this is dibs, and nothing in the options makes a difference between forking and executing."""
+        """Whether the server has imported this, and no option makes a difference between forking and executing."""
         environment = options["env"]
         size = sum(len(os.fsencode(word)) + 1 for word in (*words, *environment, *environment.values()))
         return (
-            _Program.of(words) is not None
+            (program := _Program.of(words)) is not None
+            and program.main == self._main
             and options.keys() <= _POPEN_OPTIONS
             and size < _MOST_BYTES
             and _at_the_start(environment) == self._at_the_start
@@ -215,8 +222,9 @@ _LEFT_OUT = ("dibs.__main__", "dibs.cluster.there", "dibs.supervise.warm", "dibs
 
 @dataclass(frozen=True)
 class _Program:
-    """One of the two ways in which dibs is started."""
+    """One of the ways in which something of dibs is started."""
 
+    main: str
     argv: Sequence[str]
     shown: Sequence[str]  # by `ps`
     path: Sequence[str]  # before the rest of `sys.path`
@@ -224,12 +232,18 @@ class _Program:
     @classmethod
     def of(cls, words: Sequence[str]) -> "_Program | None":
         if tuple(words[:1]) == _SCRIPT:
-            return cls(words, (sys.executable, *words), (_BIN,))
+            return cls(DIBS_MAIN, words, (sys.executable, *words), (_BIN,))
         if tuple(words[:4]) == _MODULE:
-            main = importlib.util.find_spec("dibs.__main__")
-            assert main is not None and main.origin is not None
-            return cls((main.origin, *words[4:]), words, ())
+            return cls(DIBS_MAIN, (_file_of("dibs.__main__"), *words[4:]), words, ())
+        if tuple(words) == _ADVISER:
+            return cls(ADVISER_MAIN, (_file_of(ADVISER_MAIN),), words, ())
         return None
+
+
+def _file_of(module: str) -> str:
+    found = importlib.util.find_spec(module)
+    assert found is not None and found.origin is not None
+    return found.origin
 
 
 @dataclass(frozen=True)
@@ -290,10 +304,8 @@ def _report_end(handle: int, pid: int, channel: socket.socket) -> None:
     channel.close()
 
 
-def _become(request: _Request, forks: Forks) -> None:
-    """Give this process everything that an executed dibs would have."""
-    program = _Program.of(request.words)
-    assert program is not None
+def _become(request: _Request, program: _Program) -> None:
+    """Give this process everything that an executed one would have."""
     if request.is_leader:
         os.setsid()
     kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, _FIRST_FREE) for fd in request.received]
@@ -312,7 +324,6 @@ def _become(request: _Request, forks: Forks) -> None:
     sys.stdin, sys.stdout, sys.stderr = map(_text_stream, range(3), (sys.stdin, sys.stdout, sys.stderr))
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
     atexit._clear()  # registered by imports that most commands do not make
-    sys.modules["dibs.client.starting"].subprocess = forks  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
@@ -345,7 +356,11 @@ def _show(words: Sequence[str], environment: Mapping[str, str]) -> None:
             ctypes.memmove(start, content.ljust(end - start, b"\0"), end - start)
 
 
-def _load_dibs() -> None:
+def _load(main: str) -> None:
+    if main == ADVISER_MAIN:
+        for name in (ADVISER_MAIN, "cmaes", "numpy.random", "scipy.stats"):  # the samplers import these when used
+            importlib.import_module(name)
+        return
     from dibs.daemon.lean import load_fastapi
 
     load_fastapi()
@@ -361,14 +376,14 @@ if __name__ == "__main__":
     # Ctrl-C reaches the whole process group. The server ends with the test process, and each fork unblocks these.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     sys.path[0] = _BIN  # as for the console script
-    _load_dibs()
+    _load(sys.argv[3])
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as listener:
-        forks = Forks(listener.getsockname(), os.environ)
-        become = _serve(listener, int(sys.argv[2]))
-    if become is not None:
-        _become(become, forks)
-        from dibs.cli.main import main
-
-        main()
+        forks = Forks(listener.getsockname(), os.environ, sys.argv[3])
+        wanted = _serve(listener, int(sys.argv[2]))
+    if wanted is not None and (program := _Program.of(wanted.words)) is not None:
+        _become(wanted, program)
+        if program.main == DIBS_MAIN:  # a command may start a daemon
+            importlib.import_module("dibs.client.starting").subprocess = forks  # type: ignore[attr-defined]
+        importlib.import_module(program.main).main()
