@@ -7,6 +7,8 @@ PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet
 PYTEST := $(PYTHON) -m pytest
 # Many tests wait for a process or a clock, so that two for each core keep two cores busy.
 WORKERS := 4
+# Without compiled files every one of them compiles all tests anew, which takes longer than most folders of tests.
+unexport PYTHONDONTWRITEBYTECODE
 # The newest interpreter is not always the best tested one: those with a number come first.
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null

@@ -22,6 +22,14 @@ settings.register_profile("the same each time", derandomize=True, deadline=None,
 settings.register_profile("explore", deadline=None, max_examples=examples(150))
 settings.load_profile("explore" if IS_LONG else "the same each time")
 
+# dibs syncs what it records, and a disk takes longer for that than dibs for the rest. So folders of tests are in
+# memory, where there is plenty of it and programs may be executed there.
+_MEMORY = "/dev/shm"
+if os.access(_MEMORY, os.W_OK):
+    _found = os.statvfs(_MEMORY)
+    if _found.f_bavail * _found.f_frsize > 4 << 30 and not _found.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
+
 # A shell ignores these in a background job, and every process that a test starts would inherit that.
 for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
