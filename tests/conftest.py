@@ -36,7 +36,7 @@ for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.S
         signal.signal(_number, _default)
 
 # The folders whose files take longest come first: a long file that is begun last keeps one process busy alone.
-_LONGEST = ("cluster", "faults", "backends", "stories", "web", "engine", "sweeps", "daemon", "test_docs.py")
+_LONGEST = ("cluster", "test_docs.py", "test_examples.py", "faults", "backends", "stories", "web", "engine")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
