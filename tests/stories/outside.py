@@ -254,7 +254,8 @@ class World:
         """The daemon that holds this world's queue."""
         if not lock_is_held(f"{self.state}/queue"):
             return None
-        return int((self.state / "queue" / "lock").read_text())
+        text = (self.state / "queue" / "lock").read_text()
+        return int(text) if text else None  # a daemon that has taken the lock writes its pid a moment later
 
     def run_daemon(self, *, pool: str = "0", **more: Any) -> Running:
         """A daemon in the foreground that listens. No command of this world starts another."""
