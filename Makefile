@@ -5,6 +5,10 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet
 PYTEST := $(PYTHON) -m pytest
+# Many tests wait for a process or a clock, so that two for each core keep two cores busy.
+WORKERS := 4
+# Without compiled files every one of them compiles all tests anew, which takes longer than most folders of tests.
+unexport PYTHONDONTWRITEBYTECODE
 # The newest interpreter is not always the best tested one: those with a number come first.
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -30,7 +34,7 @@ demo: installed ## twelve small jobs over this machine's GPUs (or over three dec
 	dibs run $$gpus -f examples/commands.txt
 
 test: system installed-dev node ## install what the tests need, and run them
-	$(PYTEST) -n 3 --dist loadfile $(TESTS)
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 check: system installed-dev ## lint, format, types, and arrows between rooms
 	$(PYTHON) -m ruff check .
@@ -55,8 +59,9 @@ page: installed-dev node ## build the page in the browser, web/, into the packag
 bless: installed-dev ## rewrite the golden files; look at the difference before you commit it
 	DIBS_BLESS=1 $(PYTEST) tests -k golden
 
-faults: installed-dev ## the long crash campaign: 300 kills over 2,000 jobs
-	DIBS_EXPLORE=1 DIBS_FAULT_KILLS=300 DIBS_FAULT_JOBS=2000 $(PYTEST) tests/faults tests/engine
+faults: installed-dev ## the long crash campaign: 300 kills over 2,000 jobs, and three times the examples
+	DIBS_EXPLORE=1 DIBS_FAULT_KILLS=300 DIBS_FAULT_JOBS=2000 $(PYTEST) tests/faults tests/engine tests/policy \
+	  tests/store tests/sweeps tests/simulate
 
 # -- what the targets above need ----------------------------------------------------------------------
 
@@ -113,6 +118,7 @@ system:
 	PATH="$$PATH:/usr/sbin" command -v sshd >/dev/null || missing="$$missing openssh-server"; \
 	PATH="$$PATH:/usr/sbin" command -v ip >/dev/null || missing="$$missing iproute2"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
+	command -v chromium-headless-shell >/dev/null || missing="$$missing chromium-headless-shell"; \
 	if [ ! -x $(PYTHON) ]; then \
 	  $(FIND_PYTHON); \
 	  [ -z "$$python" ] || $$python -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing $$python-venv"; \

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,13 +13,36 @@ from hypothesis import settings
 from backends import private_sshd
 from backends.private_slurm import PrivateSlurm, missing_programs
 from backends.private_sshd import PrivateSshd
+from examples import IS_LONG, examples
 from stories.outside import Finished, Ledger, World, make_world
 
-# The same examples each time, so that a red run is red for everybody; how long one takes says nothing on a busy
-# machine. DIBS_EXPLORE=1 looks for new ones.
-settings.register_profile("the same each time", derandomize=True, deadline=None)
-settings.register_profile("explore", deadline=None)
-settings.load_profile("explore" if os.environ.get("DIBS_EXPLORE") else "the same each time")
+# The same examples each time, so that a red run is red everywhere; how long one takes says nothing on a busy
+# machine. DIBS_EXPLORE=1 looks for new ones, and for more of them.
+settings.register_profile("the same each time", derandomize=True, deadline=None, max_examples=examples(150))
+settings.register_profile("explore", deadline=None, max_examples=examples(150))
+settings.load_profile("explore" if IS_LONG else "the same each time")
+
+# dibs syncs what it records, and a disk takes longer for that than dibs for the rest. So folders of tests are in
+# memory, where there is plenty of it and programs may be executed there.
+_MEMORY = "/dev/shm"
+if os.access(_MEMORY, os.W_OK):
+    _found = os.statvfs(_MEMORY)
+    if _found.f_bavail * _found.f_frsize > 4 << 30 and not _found.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
+
+# A shell ignores these in a background job, and every process that a test starts would inherit that.
+for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _default)
+
+# The folders whose files take longest come first: a long file that is begun last keeps one process busy alone.
+_LONGEST = ("cluster", "test_docs.py", "test_examples.py", "faults", "backends", "stories", "web", "engine")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    tests = Path(__file__).parent
+    items.sort(key=lambda item: places.get(item.path.relative_to(tests).parts[0], len(places)))
 
 
 def _alone_at_the_door(factory: pytest.TempPathFactory) -> Iterator[None]:

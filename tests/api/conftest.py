@@ -2,7 +2,7 @@
 
 import pytest
 
-from stories.outside import World
+from stories.outside import World, fork_daemons
 
 
 @pytest.fixture
@@ -14,4 +14,5 @@ def here(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     for name, value in world.environ.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(world.folder)
+    fork_daemons(monkeypatch)
     return world

@@ -1,6 +1,7 @@
 """A daemon from outside: started, asked over its socket, killed, started again."""
 
 import json
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ class House:
     def log(self) -> str:
         return (self.queue / "daemon.log").read_text()
 
-    def start(self, **env: str) -> Running:
-        self.running = self.world.start("daemon", "run", env=env)
+    def start(self, *, program: Sequence[str] | None = None, **env: str) -> Running:
+        self.running = self.world.start("daemon", "run", program=program, env=env)
         wait_until(self._listens, show=lambda: self.running and self.running.stderr)
         return self.running
 

@@ -14,7 +14,7 @@ import pytest
 from dibs.daemon import memory
 from dibs.daemon.memory import return_memory_when_quiet
 from dibs.store.store import Store
-from stories.outside import World, wait_until
+from stories.outside import DIBS, World, wait_until
 
 DESCRIBE = """
 import json, sys
@@ -78,7 +78,7 @@ def test_where_jobs_run_for_days_memory_is_given_back_now_and_then(
 
 
 def test_an_idle_daemon_gives_back_what_long_lists_took(world: World) -> None:
-    daemon = world.run_daemon()
+    daemon = world.run_daemon(program=(DIBS,))  # a fork has the memory of its server
     client = world.client()
     jobs = [{"command": f"echo {number} {'x' * 50_000}"} for number in range(120)]
     client.add(jobs, key="much", defaults={"workdir": "/", "hold": True})

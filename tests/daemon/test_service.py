@@ -13,7 +13,7 @@ import pytest
 
 from daemon.house import House
 from daemon.listening import connect
-from stories.outside import World, wait_until
+from stories.outside import DIBS, World, wait_until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -162,10 +162,10 @@ def test_nobody_else_can_look_into_what_it_keeps(world: World, umask):
     assert (modes["socket"], modes["store.db"]) == (0o600, 0o600)
 
 
-def test_an_idle_daemon_is_small_and_does_nothing(house: House):
-    assert house.running is not None
+def test_an_idle_daemon_is_small_and_does_nothing(world: World):
+    house = House(world)
+    pid = house.start(program=(DIBS,)).pid  # a fork has the memory of its server
     house.get("/v1/status")
-    pid = house.running.pid
     wait_until(lambda: _ticks(pid) == _ticks_after(pid, 0.5))
 
     before = _ticks(pid)
@@ -173,6 +173,7 @@ def test_an_idle_daemon_is_small_and_does_nothing(house: House):
     used = (_ticks(pid) - before) / os.sysconf("SC_CLK_TCK")
 
     rss = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+    house.end()
     assert used <= 0.01
     assert rss < 80e6
 

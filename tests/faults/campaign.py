@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from stories.outside import DIBS, PATIENCE, Running, World, open_store, processes_of, wait_until
+from stories.outside import PATIENCE, Running, World, open_store, processes_of, wait_until
 
-KILLS = int(os.environ.get("DIBS_FAULT_KILLS", "30"))
-JOBS = int(os.environ.get("DIBS_FAULT_JOBS", "150"))
+KILLS = int(os.environ.get("DIBS_FAULT_KILLS", "20"))
+JOBS = int(os.environ.get("DIBS_FAULT_JOBS", "100"))
 
 
 class Campaign:
@@ -21,7 +21,7 @@ class Campaign:
     slots = 1  # of each GPU
 
     def __init__(
-        self, world: World, *, jobs: int, seconds: float, gpus: int = 3, program: Sequence[str] = (DIBS,)
+        self, world: World, *, jobs: int, seconds: float, gpus: int = 3, program: Sequence[str] | None = None
     ) -> None:
         self.world = world
         self.jobs = [str(number) for number in range(jobs)]
@@ -133,7 +133,7 @@ class ShortCampaign(Campaign):
 
     slots = 3
 
-    def __init__(self, world: World, *, jobs: int, program: Sequence[str] = (DIBS,)) -> None:
+    def __init__(self, world: World, *, jobs: int, program: Sequence[str] | None = None) -> None:
         super().__init__(world, jobs=jobs, seconds=0, gpus=1, program=program)
 
     def start(self, **more: object) -> Running:

@@ -10,13 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from faults.campaign import is_shim
-from stories.outside import DIBS, Running, World, open_store, processes_of, wait_until
+from stories.outside import Running, World, open_store, processes_of, wait_until
 
 
 class QueueCampaign:
     """Jobs that are added in small calls while daemons come and go. A client starts a daemon where none is."""
 
-    def __init__(self, world: World, *, seconds: float, gpus: int = 3, program: Sequence[str] = (DIBS,)) -> None:
+    def __init__(
+        self, world: World, *, seconds: float, gpus: int = 3, program: Sequence[str] | None = None
+    ) -> None:
         self.world = world
         self.root = world.state / "queue"
         self.acknowledged: dict[str, int] = {}  # the job's name in the ledger, and its number

@@ -11,7 +11,7 @@ from faults.campaign import KILLS
 from faults.queue_campaign import QueueCampaign, pause
 from stories.outside import World, wait_until
 
-JOBS = int(os.environ.get("DIBS_FAULT_JOBS", "300"))
+JOBS = int(os.environ.get("DIBS_FAULT_JOBS", "200"))
 
 
 def test_random_kills_of_the_daemon_lose_nothing_and_run_nothing_twice(world: World) -> None:

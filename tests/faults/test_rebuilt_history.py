@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from dibs.store.rebuild import rebuild
 from engine.queue_world import QueueWorld
 from engine.test_any_queue_history import AnyQueueHistory
+from examples import examples
 from store.campaign import RUNS, picture
 
 
@@ -41,7 +42,7 @@ class AnyHistoryIsRestored(AnyQueueHistory):
 
 
 AnyHistoryIsRestored.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=30,
     deadline=None,
     report_multiple_bugs=False,

@@ -10,7 +10,7 @@ import pytest
 
 from dibs.errors import DibsError
 from faults.refusing import FORKS, needs_strace, refusing
-from stories.outside import Running, World, wait_until
+from stories.outside import DIBS, Running, World, wait_until
 
 A_MEBIBYTE = 1024**2
 
@@ -44,7 +44,7 @@ def _children(pid: int) -> list[int]:
 
 
 def test_a_command_for_which_there_is_no_memory_fails_says_why_and_frees_its_gpu(world: World) -> None:
-    daemon = world.run_daemon()
+    daemon = world.run_daemon(program=(DIBS,))
     commands = {"true": "true", "bash": "echo never; exit 0"}  # with a shell, and so simple that it needs none
 
     with _no_more_than(0, *_supervisors(world, daemon)):
@@ -62,7 +62,7 @@ def test_a_command_for_which_there_is_no_memory_fails_says_why_and_frees_its_gpu
 
 
 def test_a_job_that_is_too_large_for_its_supervisor_fails_alone_and_in_one_sentence(world: World) -> None:
-    daemon = world.run_daemon()
+    daemon = world.run_daemon(program=(DIBS,))
     large = [word for number in range(12) for word in ("--env", f"LARGE_{number}={'x' * 100_000}")]
 
     with _no_more_than(A_MEBIBYTE // 2, *_supervisors(world, daemon)):
@@ -80,7 +80,7 @@ def test_a_job_that_is_too_large_for_its_supervisor_fails_alone_and_in_one_sente
 
 @needs_strace
 def test_a_job_for_whose_supervisor_there_was_no_memory_is_started_a_moment_later(world: World) -> None:
-    daemon = world.run_daemon()
+    daemon = world.run_daemon(program=(DIBS,))
 
     with refusing(_children(daemon.pid)[0], f"{FORKS}:error=ENOMEM"):
         job = world.add("--", world.ledger.job("only"))
@@ -98,7 +98,7 @@ def test_a_job_for_whose_supervisor_there_was_no_memory_is_started_a_moment_late
 
 
 def test_a_daemon_that_may_have_no_more_memory_refuses_what_is_large_and_goes_on(world: World) -> None:
-    daemon = world.run_daemon(pool="0,1")
+    daemon = world.run_daemon(pool="0,1", program=(DIBS,))
     wait = "touch up; until test -e go; do sleep 0.02; done"
     held = world.add("-n", "2", "--", f"{wait}; {world.ledger.job('held')}")
     wait_until(lambda: (world.folder / "up").exists())
@@ -127,7 +127,7 @@ def test_a_daemon_that_may_have_no_more_memory_refuses_what_is_large_and_goes_on
 
 
 def test_a_list_for_which_there_is_no_memory_is_refused_and_smaller_ones_are_not(world: World) -> None:
-    daemon = world.run_daemon()
+    daemon = world.run_daemon(program=(DIBS,))
     for key in ("one", "two", "three"):  # each alone is no more than the daemon has used before
         _add_much(world, key)
     small = world.add("--hold", "--", "true")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dibs.errors import StoreUnusable
 from dibs.store.rebuild import rebuild
 from dibs.store.store import Store
+from examples import examples
 from store.builders import NOON, a_request
 from store.campaign import RUNS, Books, picture
 
@@ -115,7 +116,7 @@ def test_a_store_without_its_log_is_made_again_to_the_last_job(whole, tmp_path, 
     cut=st.none() | st.floats(0, 1),
     log=st.sampled_from(["kept", "deleted", "damaged"]),
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_is_damaged_nothing_falls_and_everything_comes_back(
     whole, tmp_path_factory, place, length, cut, log
 ):

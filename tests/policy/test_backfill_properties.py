@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dibs.policy.schedule import impossible, schedule
+from examples import examples
 from policy.builders import a_job, a_machine
 from policy.histories import Arrival, Run, play
 
@@ -58,7 +59,7 @@ def head_for(draw, machine):
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_the_head_never_starts_later_because_somebody_passed_it(data):
     machine = data.draw(machines())
     before = data.draw(runs_before(machine))
@@ -74,7 +75,7 @@ def test_the_head_never_starts_later_because_somebody_passed_it(data):
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_whoever_ends_early_the_head_starts_by_the_moment_that_was_promised(data):
     machine = data.draw(machines())
     ends = st.integers(1, 200)
@@ -92,7 +93,7 @@ def test_whoever_ends_early_the_head_starts_by_the_moment_that_was_promised(data
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_job_for_every_gpu_is_not_delayed_though_nobody_knows_when_the_others_end(data):
     gpus = data.draw(st.integers(1, 4))
     machine = a_machine(gpus)
@@ -108,7 +109,7 @@ def test_a_job_for_every_gpu_is_not_delayed_though_nobody_knows_when_the_others_
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_everything_that_is_possible_starts_in_the_end(data):
     machine = data.draw(machines())
     before = data.draw(runs_before(machine))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from dibs.model.jobs import ArrayTask, JobId
 from dibs.policy.forecast import Prospect, forecast
 from dibs.policy.schedule import schedule
+from examples import examples
 from policy.builders import GIB, a_job, a_machine, placed
 from policy.histories import Arrival, Run, at, play
 
@@ -135,7 +136,7 @@ def test_an_overdue_holder_may_end_at_any_moment():
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_forecast_is_what_happens_if_everything_runs_as_expected(data):
     gpus = data.draw(st.integers(1, 3))
     machine = a_machine(gpus, slots=data.draw(st.integers(1, 2)))

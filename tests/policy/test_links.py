@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dibs.policy.links import Candidate, best_set
 from dibs.policy.schedule import schedule
+from examples import examples
 from policy.builders import a_job, a_machine, key, placed
 
 NEAR, FAR = 60, 10  # two links of NVLink, and the way through the processors
@@ -152,7 +153,7 @@ def test_the_weakest_link_counts_before_the_sum_of_all():
 
 
 @given(choices())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_other_set_that_fits_is_better(choice):
     candidates, count, links = choice
 

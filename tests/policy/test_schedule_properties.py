@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dibs.model.jobs import ArrayTask
 from dibs.policy.schedule import impossible, is_allowed, schedule
 from dibs.policy.snapshot import Snapshot
+from examples import examples
 from policy.builders import GIB, Machine, a_job, a_machine, placed
 
 SHARES = ["1", "1/2", "1/3", "1/4", "3/4"]
@@ -193,7 +194,7 @@ def test_what_is_not_impossible_starts_on_an_empty_machine(machine, job):
 
 
 @given(machines(healthy=True), jobs(), st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_stream_of_small_jobs_never_passes_a_possible_one_for_ever(machine, job, data):
     if impossible(job.request.wishes, machine.pool) or not job.request.wishes.num_gpus:
         return

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dibs.model.claims import Claim
 from dibs.policy.schedule import impossible, schedule
+from examples import examples
 from policy.builders import a_job, a_machine, key, placed
 from policy.histories import Arrival, Run, play
 from policy.test_backfill_properties import LIMITS, arrivals, machines, runs_before
@@ -151,7 +152,7 @@ def test_so_many_untouched_cards_are_never_taken(moment, keep_free, in_use):
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_everything_that_is_not_refused_starts_in_the_end(data):
     machine, keep_free = data.draw(machines()), data.draw(st.integers(1, 2))
     before = data.draw(runs_before(machine))
@@ -178,7 +179,7 @@ def half_taken(draw, machine):
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_the_head_never_starts_later_because_somebody_passed_it(data):
     machine, keep_free = a_machine(data.draw(st.integers(2, 4))), data.draw(st.integers(1, 2))
     before = data.draw(half_taken(machine))

@@ -13,6 +13,7 @@ from dibs.policy.turns import in_turn
 from dibs.simulate.machine import Machine, Rules
 from dibs.simulate.made import make
 from dibs.simulate.world import History, simulate
+from examples import examples
 from simulate.traces import comes, machines, traces
 
 RULES = st.builds(Rules, backfill=st.booleans(), turns=st.booleans(), packing=st.booleans())
@@ -199,7 +200,7 @@ def test_those_who_pass_never_delay_the_job_that_waits_first(data, gpus):
 
 
 @given(traces(most=12), machines())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_plan_that_is_not_made_would_have_started_nobody(trace, machine):
     """The simulator looks at the head of the line, and only where a card is open: a plain one finds the same."""
     plain_trace = [_plain(one) for one in trace]

@@ -13,6 +13,7 @@ from dibs.model.jobs import JobId
 from dibs.store.catch_up import catch_up, refuse_to_begin_anew, shorten
 from dibs.store.journal import Journal
 from dibs.store.store import Store
+from examples import examples
 from store.builders import a_request
 from store.campaign import BAD, Books, picture
 
@@ -38,7 +39,7 @@ def caught_up(folder):
     forgets=st.integers(0, 30),
     compacts=st.booleans(),
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_however_many_turns_were_forgotten_they_come_back(tmp_path_factory, choices, forgets, compacts):
     folder = str(tmp_path_factory.mktemp("queue"))
     books = Books(folder)

@@ -21,6 +21,7 @@ from dibs.model.jobs import JobId, State
 from dibs.model.sweeps import SweepId
 from dibs.store.codec import class_of
 from dibs.store.store import Store
+from examples import examples
 from store.builders import NOON, a_request, submit
 from store.make_released import LEARNED, MEASURED, SWEPT, TRIED
 
@@ -257,7 +258,7 @@ def test_a_damaged_file_is_refused_in_one_sentence_and_not_touched(path, damage)
 
 
 @given(place=st.floats(0, 1), bits=st.integers(1, 255), length=st.integers(1, 64))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_flipped_it_works_or_is_refused_and_never_falls(tmp_path, place, bits, length):
     whole = tmp_path / "whole.db"
     if not whole.exists():

@@ -20,6 +20,7 @@ from dibs.store.journal import Journal
 from dibs.store.rebuild import rebuild
 from dibs.store.store import Store
 from dibs.supervise.folder import Facts
+from examples import examples
 from store.builders import NOON, a_request
 from store.campaign import BAD, NOTHING, RUNS, Books, picture
 
@@ -60,7 +61,7 @@ def over(**record):
 
 @given(choices=st.lists(st.integers(0, 10_000), max_size=40), compacts=st.booleans())
 @example(choices=[*range(40)], compacts=True)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_history_is_restored_to_the_last_column(tmp_path_factory, choices, compacts):
     folder = str(tmp_path_factory.mktemp("queue"))
     books = Books(folder)

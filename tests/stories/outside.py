@@ -21,13 +21,16 @@ from typing import Any
 
 import pytest
 
+from dibs.client import starting
 from dibs.client.client import Client, connect
 from dibs.client.starting import lock_is_held
 from dibs.leases.leases import Leases
 from dibs.leases.records import Holder
+from stories.fork_server import ForkedProcess, ForkServer
 
 DIBS = str(Path(sys.executable).parent / "dibs")
 NOBODY = 65534
+MUST_EXECUTE = "DIBS_TESTS_EXECUTE" in os.environ
 PATIENCE = 60.0  # seconds; only a failing test waits for so long
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount and be two users")
 
@@ -67,7 +70,7 @@ class Finished:
 class Running:
     """A dibs that was started and goes on. Its streams are files: nobody has to read them in time."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", stdout: Path, stderr: Path) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes] | ForkedProcess", stdout: Path, stderr: Path) -> None:
         self.process = process
         self.pid = process.pid
         self._stdout, self._stderr = stdout, stderr
@@ -209,21 +212,13 @@ class World:
         program: Sequence[str] | None = None,
         **popen: Any,
     ) -> Running:
-        """Start dibs and come back at once."""
-        if program is None:
-            program = for_other_users() if "user" in popen else (DIBS,)
+        """Start dibs and come back at once: forked from the server, or `program`, executed."""
         number = len(self._running)
         out, err = (self.folder.parent / f"{stream}.{number}" for stream in ("stdout", "stderr"))
+        environ = {name: value for name, value in (self.environ | dict(env or {})).items() if value is not None}
         with out.open("wb") as stdout, err.open("wb") as stderr:
-            process = subprocess.Popen(
-                [*program, *arguments],
-                cwd=popen.pop("cwd", self.folder),
-                env={name: value for name, value in (self.environ | dict(env or {})).items() if value is not None},
-                stdin=stdin,
-                stdout=popen.pop("stdout", stdout),
-                stderr=popen.pop("stderr", stderr),
-                **popen,
-            )
+            streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+            process = _start(program, arguments, {"cwd": self.folder, "env": environ, **streams, **popen})
         self._running.append(Running(process, out, err))
         return self._running[-1]
 
@@ -259,7 +254,8 @@ class World:
         """The daemon that holds this world's queue."""
         if not lock_is_held(f"{self.state}/queue"):
             return None
-        return int((self.state / "queue" / "lock").read_text())
+        text = (self.state / "queue" / "lock").read_text()
+        return int(text) if text else None  # a daemon that has taken the lock writes its pid a moment later
 
     def run_daemon(self, *, pool: str = "0", **more: Any) -> Running:
         """A daemon in the foreground that listens. No command of this world starts another."""
@@ -317,6 +313,29 @@ def fill(disk: Path) -> Path:
     return ballast
 
 
+def _start(
+    program: Sequence[str] | None, arguments: Sequence[str], options: dict[str, Any]
+) -> "subprocess.Popen[bytes] | ForkedProcess":
+    """A named program is executed; so is dibs for another user, and dibs where DIBS_TESTS_EXECUTE is set."""
+    if program is None and "user" in options:
+        program = for_other_users()
+    if program is None and not MUST_EXECUTE:
+        return our_fork_server().forks.Popen([DIBS, *arguments], **options)
+    return subprocess.Popen([*(program or (DIBS,)), *arguments], **options)
+
+
+def fork_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the daemons that this very process starts forked as well."""
+    if not MUST_EXECUTE:
+        monkeypatch.setattr(starting, "subprocess", our_fork_server().forks)
+
+
+@cache
+def our_fork_server() -> ForkServer:
+    """One for each process that runs tests."""
+    return ForkServer(_kept())
+
+
 @cache
 def for_other_users() -> Sequence[str]:
     """dibs, where everybody may read it and with an interpreter that everybody may run.
@@ -352,14 +371,18 @@ def make_world(root: Path) -> World:
     folder = root / "a 'folder' é\n$(touch BAD) \udcff"
     folder.mkdir()
     state = root / "state €\udcfe"
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
-    environ = kept | {
+    environ = _kept() | {
         "DIBS_STATE": str(state),
         "DIBS_LEASES": str(root / "leases"),
         "DIBS_PROBE": "none",
         "LEDGER": str(root / "ledger"),
     }
     return World(folder, environ, Ledger(root / "ledger"))
+
+
+def _kept() -> dict[str, str]:
+    """What a world has of our own environment."""
+    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
 
 
 @contextmanager
@@ -383,8 +406,10 @@ def processes_of(place: str) -> dict[int, str]:
     """{pid: command line} of what has this folder in its environment, among its files or as its own."""
     wanted = os.fsencode(place)
     found = {}
+    # The fork server has a fork's files for a moment.
+    ours = {os.getpid(), *([our_fork_server().pid] if our_fork_server.cache_info().currsize else ())}
     for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
+        if not name.isdigit() or int(name) in ours:
             continue
         if _belongs_to(name, wanted):
             with suppress(OSError):

@@ -1,6 +1,6 @@
 """-p: a command for each combination."""
 
-from stories.outside import World, wait_until
+from stories.outside import DIBS, World, wait_until
 
 
 def _lines(text: str) -> list[str]:
@@ -73,7 +73,8 @@ def test_only_so_many_samples_are_run(world: World) -> None:
 def test_a_trillion_points_start_at_once(world: World) -> None:
     axes = [word for axis in "abcdef" for word in ("-p", axis, *map(str, range(100)))]
     running = world.start(
-        "run", "--gpus", "0", *axes, "--shuffle", "--seed", "3", "--", "echo", "{a}{b}{c}{d}{e}{f}"
+        *("run", "--gpus", "0", *axes, "--shuffle", "--seed", "3", "--", "echo", "{a}{b}{c}{d}{e}{f}"),
+        program=(DIBS,),  # a fork has the memory of its server
     )
 
     wait_until(lambda: running.stdout.count("\n") >= 3, show=lambda: running.stderr)

@@ -7,13 +7,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dibs.sweeps.space import Choice, Range
 from dibs.sweeps.spec import Metric, Spec, spec_object
+from stories.fork_server import ADVISER_MAIN, ForkServer
+from stories.outside import MUST_EXECUTE
 
 STUDY = "sweep-7"
+
+
+@cache
+def _fork_server() -> ForkServer:
+    """Optuna and its samplers are imported once."""
+    return ForkServer({**os.environ, "PYTHONHASHSEED": "0"}, ADVISER_MAIN)
 
 
 def a_spec(**changes: Any) -> Spec:
@@ -53,12 +62,15 @@ class Child:
         self._spec = spec
         folder.mkdir(exist_ok=True)
         with open(folder / "log", "ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "dibs.sweeps.adviser"],
+            environ = {**os.environ, "PYTHONHASHSEED": "0"}
+            start = subprocess.Popen if MUST_EXECUTE else _fork_server().forks.Popen
+            self.process = start(
+                [sys.executable, "-P", "-m", ADVISER_MAIN],
+                cwd=os.getcwd(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONHASHSEED": "0"},
+                env=environ,
             )
 
     def open(self, known: dict[int, Any] | None = None, ended: list[dict[str, Any]] | None = None) -> Any:

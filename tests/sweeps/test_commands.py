@@ -10,6 +10,7 @@ from dibs.errors import BadInput
 from dibs.sweeps.commands import CommandTemplate
 from dibs.sweeps.dropping import line_without, words_without
 from dibs.sweeps.spec import read_spec
+from examples import examples
 from sweeps.specs import a_sweep, values
 
 
@@ -99,7 +100,7 @@ NAMES = ["alpha", "b", "learning-rate", "model.width"]
 TEXTS = st.text(st.sampled_from("ab '\"$`\\;{}()\n-"), max_size=6)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(range(5))), min_size=1, max_size=5),
     st.tuples(*[st.one_of(st.none(), TEXTS)] * len(NAMES)),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from dibs.errors import BadInput
 from dibs.sweeps.where import Condition
+from examples import examples
 
 POINT = {
     "bs": "32",
@@ -166,7 +167,7 @@ def test_a_value_with_very_many_digits_is_compared():
     assert not Condition("x / 0.1 == x + 1.5", ["x"]).holds({"x": "9" * 400})
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text(alphabet="ab-.'\"()<>=!* +0123nNoe[]{},:", max_size=25))
 def test_any_text_is_a_condition_or_refused(text):
     try:

@@ -9,8 +9,14 @@ from daemon.house import House
 from daemon.sweeping import begin, trials, until, values
 
 
+@pytest.fixture
+def house(shared: House) -> House:
+    """One daemon for all of them: a sweep changes nothing for another."""
+    return shared
+
+
 def only_trial(house: House, command: str, **more):
-    sweep = begin(house, command, values("x", 5), **more)
+    sweep = begin(house, command, values("x", 5), rerun=True, **more)
     until(house, sweep, "finished")
     (trial,) = trials(house, sweep)
     return trial
