@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -11,27 +12,39 @@ import dibs
 
 SOURCE = Path(dibs.__file__).parent
 
-FLOORS = {
-    "model": 0,
-    "policy": 1,
-    **dict.fromkeys(["store", "gpus", "leases", "supervise", "backends", "sweeps", "simulate", "cluster"], 2),
-    "engine": 3,
-    **dict.fromkeys(["build", "inputs", "foreground", "client", "daemon"], 4),
-    **dict.fromkeys(["cli", "tui", "compat", "api", "plugins", "__main__"], 5),
-    "__init__": 6,  # of the package itself: it loads what it is asked for
+BESIDE = {"errors", "paths", "settings"}  # beside the lowest floor: every room may use them
+# Which rooms a room may use, beside those. No two rooms use each other, however many rooms lie between.
+MAY_USE = {
+    "model": set(),
+    "policy": {"model"},
+    "gpus": {"model"},
+    "leases": {"model"},
+    "supervise": {"policy"},  # the causes that a shim reads out of a log
+    "backends": {"model", "supervise"},
+    "store": {"model", "policy"},
+    "sweeps": set(),
+    "cluster": set(),
+    "simulate": {"model", "policy"},
+    "inputs": {"model", "policy"},
+    "engine": {"model", "policy", "gpus", "leases", "backends", "supervise", "store", "sweeps"},
+    "build": {"model", "policy", "gpus", "leases", "backends", "store", "engine", "cluster"},
+    "client": {"model"},
+    "foreground": {"model", "gpus", "backends", "supervise", "inputs", "engine", "build"},
+    "daemon": {"model", "policy", "leases", "backends", "supervise", "store", "inputs", "engine", "build"},
+    "api": {"model", "policy", "gpus", "leases", "inputs", "sweeps", "engine", "build", "client"},
+    "plugins": {"model", "api", "client"},
+    # `run` and `gpus` work in their own process, and `doctor` looks at the files of a daemon that cannot start.
+    "cli": {
+        *("model", "policy", "gpus", "leases", "backends", "supervise", "store", "sweeps", "cluster", "simulate"),
+        *("inputs", "engine", "build", "client", "foreground", "daemon"),
+    },
+    "compat": {
+        *("model", "policy", "gpus", "leases", "supervise", "sweeps", "inputs", "engine", "build", "foreground"),
+    },
+    "__main__": {"cli"},
+    "__init__": {"api", "plugins"},  # of the package itself: it loads what it is asked for
 }
 IN_JOBS = {Path("api/work.py"), Path("supervise/warm/job.py")}  # the program of a job, which gives it its own argv
-BESIDE = {"errors", "paths", "settings", "wire"}  # beside the lowest floor: for everybody
-SIDEWAYS = {
-    ("backends", "supervise"),
-    ("foreground", "inputs"),
-    ("foreground", "build"),
-    ("daemon", "build"),
-    ("daemon", "inputs"),
-    ("compat", "cli"),
-    ("__main__", "cli"),
-    ("plugins", "api"),
-}
 # No clock, disk, process, thread or randomness. A date is a value; what makes one is not asked for it here.
 PURE = {
     *(
@@ -94,10 +107,10 @@ def wrong_arrows(source: Path) -> list[str]:
         if parts[0] != "dibs" or len(parts) == 1 or parts[1] == "__version__" or parts[1] == room:
             continue
         other = parts[1]
-        assert other in BESIDE or other in FLOORS, f"{where}: no floor is known for {other}"
-        if other in BESIDE or (room, other) in SIDEWAYS:
+        assert other in BESIDE or other in MAY_USE, f"{where}: the room {other} is not known"
+        if other in BESIDE - {room} and (room not in BESIDE or other == "errors"):
             continue
-        if room in BESIDE or FLOORS[room] <= FLOORS[other]:
+        if other not in MAY_USE.get(room, ()):
             found.append(f"{where}: {room} may not import {target}")
     return found
 
@@ -106,10 +119,34 @@ def test_every_arrow_points_down():
     assert wrong_arrows(SOURCE) == []
 
 
-def test_every_room_has_a_floor():
+def test_no_two_rooms_use_each_other():
+    list(TopologicalSorter(MAY_USE).static_order())  # raises CycleError with the rooms of a circle
+
+
+def test_the_table_has_every_room_and_no_other():
     rooms = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix in ("", ".py")}
 
-    assert rooms - {"__init__", "__pycache__"} <= FLOORS.keys() | BESIDE
+    assert rooms - {"__pycache__"} == MAY_USE.keys() | BESIDE
+
+
+def test_every_arrow_of_the_table_is_in_use():
+    used = {(room, target.split(".")[1]) for _, room, target in imports(SOURCE) if target.startswith("dibs.")}
+    named = {(room, other) for room, others in MAY_USE.items() for other in others}
+
+    assert named - used == set()
+
+
+def test_a_turn_is_decided_without_a_store_a_lease_a_backend_or_a_clock():
+    found = [
+        f"{where}: {target}"
+        for where, _, target in imports(SOURCE)
+        if where.startswith("engine/turn/")
+        and not f"{target}.".startswith(("dibs.model.", "dibs.policy.", "dibs.engine.turn."))
+        and target.split(".")[0] not in PURE
+    ]
+
+    assert found == []
+    assert (SOURCE / "engine/turn/decide.py").exists()
 
 
 @pytest.mark.parametrize(

@@ -14,23 +14,24 @@ from dibs.leases.who import user_name
 if TYPE_CHECKING:
     from dibs.backends.protocol import Backend
     from dibs.backends.slurm.backend import SlurmBackend
-    from dibs.engine.away.contact import Elsewhere
-    from dibs.engine.browse import BrowsableFolders
-    from dibs.engine.consequences import Consequences
-    from dibs.engine.engine import Engine
-    from dibs.engine.health import Health
+    from dibs.engine.engine import Behaviour, Engine
     from dibs.engine.hooks import Hooks
-    from dibs.engine.machine import Machine
-    from dibs.engine.manners import Manners
-    from dibs.engine.notify import Notifier
-    from dibs.engine.place import Place
-    from dibs.engine.queue import Queue
-    from dibs.engine.results import Results
+    from dibs.engine.launch.browse import BrowsableFolders
+    from dibs.engine.launch.place import Place
+    from dibs.engine.launch.results import Results
+    from dibs.engine.queue.notify import Notifier
+    from dibs.engine.queue.queue import Queue
+    from dibs.engine.remote.contact import Elsewhere
+    from dibs.engine.remote.systems import RemoteSystems
     from dibs.engine.sweeps.sweeping import Sweeping
+    from dibs.engine.watch.cards import Cards
+    from dibs.engine.watch.health import Health
+    from dibs.engine.watch.sharing_rules import Manners
     from dibs.gpus.probe import Probe
     from dibs.model.pool import Pool
     from dibs.settings import Settings
     from dibs.store.journal import Journal
+    from dibs.store.store import Store
 
 
 def build_leases(environ: Mapping[str, str]) -> Leases:
@@ -38,62 +39,73 @@ def build_leases(environ: Mapping[str, str]) -> Leases:
     return Leases(lease_folder(environ), uid=uid, user=user_name(uid) or f"uid {uid}")
 
 
-def build_engine(
-    environ: Mapping[str, str],
-    *,
-    root: str,
-    run: str,
-    workdir: str,
-    pool: "Pool",
-    results: "Results",
-    hooks: "Hooks",
-    respect_processes: bool = True,
-    log_limit: int | None = None,
-    machine: "Machine | None" = None,
-    manners: "Manners | None" = None,
-) -> "Engine":
-    """An engine over a store in `root`."""
-    # Loaded here: `dibs gpus` needs only the leases and must answer at once.
-    from dibs import paths
-    from dibs.backends.local import LocalBackend
-    from dibs.engine.cards import Cards
-    from dibs.engine.engine import Engine
-    from dibs.engine.machine import Machine
-    from dibs.engine.manners import Manners
-    from dibs.engine.ours import is_of_a_running_job
-    from dibs.engine.place import Place
+def build_cards(
+    root: str, pool: "Pool", *, respect_processes: bool = True, manners: "Manners | None" = None
+) -> "Cards":
+    """The books on a pool's cards, for the engine whose attempts are in `root`."""
+    from dibs.engine.watch.cards import Cards
+    from dibs.engine.watch.own_processes import is_of_a_running_job
+    from dibs.engine.watch.sharing_rules import Manners
     from dibs.gpus.foreign import attempt_folder_of, pid_is_alive
-    from dibs.store.store import Store
-
-    umask = os.umask(0o077)
-    os.umask(umask)
 
     def folder_of(pid: int) -> str | None:
         folder = attempt_folder_of(pid)
         return folder if folder is not None and folder.startswith(f"{root}/attempts/") else None
 
+    return Cards(
+        pool,
+        is_ours=is_of_a_running_job,
+        is_alive=pid_is_alive,
+        folder_of=folder_of,
+        respect_processes=respect_processes,
+        manners=manners or Manners(),
+    )
+
+
+def build_place(
+    environ: Mapping[str, str], *, root: str, run: str, workdir: str, log_limit: int | None = None
+) -> "Place":
+    from dibs import paths
+    from dibs.engine.launch.place import Place
+
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return Place(
+        root=root,
+        boot_id=environ.get("DIBS_FAKE_BOOT_ID") or paths.boot_id(),
+        run=run,
+        umask=umask,
+        workdir=workdir,
+        log_limit=log_limit,
+    )
+
+
+def build_list_engine(
+    environ: Mapping[str, str],
+    *,
+    place: "Place",
+    cards: "Cards",
+    results: "Results",
+    hooks: "Hooks",
+    behaviour: "Behaviour",
+) -> "Engine":
+    """An engine over a run's list in the place's folder."""
+    # Loaded here: `dibs gpus` needs only the leases and must answer at once.
+    from dibs.backends.local import LocalBackend
+    from dibs.engine.engine import Engine
+    from dibs.store.recorder import Recorder
+    from dibs.store.store import Store
+
+    store = Store(f"{place.root}/store.db")
     return Engine(
-        store=Store(f"{root}/store.db"),
-        backend=LocalBackend(root, hooks.add_reader, hooks.remove_reader),
+        store=store,
+        recorder=Recorder(store),
+        backend=LocalBackend(place.root, hooks.add_reader, hooks.remove_reader),
         leases=build_leases(environ),
-        cards=Cards(
-            pool,
-            is_ours=is_of_a_running_job,
-            is_alive=pid_is_alive,
-            folder_of=folder_of,
-            respect_processes=respect_processes,
-            manners=manners or Manners(),
-        ),
+        cards=cards,
         results=results,
-        place=Place(
-            root=root,
-            boot_id=environ.get("DIBS_FAKE_BOOT_ID") or paths.boot_id(),
-            run=run,
-            umask=umask,
-            workdir=workdir,
-            log_limit=log_limit,
-        ),
-        machine=machine or Machine(),
+        place=place,
+        behaviour=behaviour,
         announce=hooks.announce,
         ask_for_turn=hooks.ask_for_turn,
         reach=_fault_point(environ.get("DIBS_FAULT", "")),
@@ -155,7 +167,7 @@ def _elsewhere(
 ) -> "dict[str, Elsewhere]":
     """The other systems that jobs of a queue may be handed to."""
     from dibs.backends.slurm.files import ROOT_SETTING
-    from dibs.engine.away.contact import Elsewhere
+    from dibs.engine.remote.contact import Elsewhere
 
     backend = _slurm(environ, settings, root)
     shared = backend.settings.root
@@ -194,7 +206,6 @@ class BuiltQueue:
     engine: "Engine"
     queue: "Queue"
     sweeping: "Sweeping"
-    consequences: "Consequences"
     health: "Health"
     leases: Leases
     probe: "Probe | None"
@@ -207,39 +218,29 @@ def build_queue(
     environ: Mapping[str, str], *, root: str, hooks: "Hooks", settings: "Settings", log: Callable[[str], None]
 ) -> BuiltQueue:
     """An engine over the queue in `root`, with everything that a queue remembers and does beside it."""
-    from dibs.engine.away.away import Away
-    from dibs.engine.browse import BrowsableFolders
-    from dibs.engine.consequences import Consequences
-    from dibs.engine.explain import Explain
-    from dibs.engine.health import Health
+    from dibs.backends.local import LocalBackend
+    from dibs.engine.engine import Behaviour, Engine
+    from dibs.engine.launch.browse import BrowsableFolders
     from dibs.engine.machine import this_machine
-    from dibs.engine.manners import manners_of
-    from dibs.engine.notify import Channels, Notifier
-    from dibs.engine.queue import Queue
+    from dibs.engine.queue.explain import Explain
+    from dibs.engine.queue.notify import Channels, Notifier
+    from dibs.engine.queue.queue import Queue
     from dibs.engine.sweeps.sweeping import Sweeping
+    from dibs.engine.watch.health import FailureJudge, Health
+    from dibs.engine.watch.sharing_rules import manners_of
     from dibs.gpus.pool import resolve_pool
     from dibs.gpus.probe import find_probe
-    from dibs.model.pool import Pool, parse_gpu_list
     from dibs.policy.breakers import Limits
     from dibs.store.catch_up import catch_up, refuse_to_begin_anew, shorten
     from dibs.store.journal import NAME, Journal
+    from dibs.store.recorder import Recorder
+    from dibs.store.store import Store
 
     refuse_to_begin_anew(root)
     probe = find_probe(environ)
     browse = settings.results_folder or f"{os.path.dirname(root)}/results"
     results = BrowsableFolders("" if browse == "none" else os.path.abspath(browse))
-    engine = build_engine(
-        environ,
-        root=root,
-        run="queue",
-        workdir="/",
-        pool=Pool(cards=()),
-        results=results,
-        hooks=hooks,
-        log_limit=settings.log_limit,
-        machine=this_machine(),
-        manners=manners_of(settings),
-    )
+    reach = _fault_point(environ.get("DIBS_FAULT", ""))
     notifier = Notifier(
         Channels(
             command=settings.notify_command,
@@ -249,69 +250,105 @@ def build_queue(
         ),
         log,
     )
+    store = Store(f"{root}/store.db")
     journal = Journal(f"{root}/{NAME}")
-    for sentence in catch_up(engine.store, journal):
+    for sentence in catch_up(store, journal):
         log(sentence)
-    if shorten(engine.store, journal):
+    if shorten(store, journal):
         log("wrote the journal anew, without the jobs that were cleaned away")
-    text = engine.store.queue.setting("pool") or settings.gpus
-    parse_gpu_list(text)  # what cannot be meant is no reason to begin without a GPU
-    try:
-        missing: list[str] = []
-        engine.cards.pool = resolve_pool(text, probe, environ, missing)
-        if missing:
-            log(f"begins without GPU {', '.join(missing)}: the driver does not show it")
-    except DibsError as error:
-        # Jobs without a GPU can run, and `dibs gpus add` can name some: that is no reason not to begin.
-        log(f"no GPU to begin with: {error.message}; {error.remedy}")
+    recorder = Recorder(store, journal)
+    place = build_place(environ, root=root, run="queue", workdir="/", log_limit=settings.log_limit)
+    cards = build_cards(root, _queue_pool(store, environ, settings, probe, log), manners=manners_of(settings))
+    judge = FailureJudge(cards)
     limits = Limits(
         quick_failures=settings.max_quick_failures,
         quick_seconds=settings.quick_seconds,
         gpu_failures=settings.gpu_failures,
     )
-    consequences = Consequences(engine, journal, limits)
-    engine.observe(consequences)
-    mark = consequences.mark_of_queue()
-    try:
-        places = _elsewhere(environ, settings, root, engine.place, mark)
-    except DibsError as error:
-        log(f"begins without Slurm: {error.message}; {error.remedy}")  # this machine is worth more than that
-        places = {}
-    engine.reach_out(
-        lambda settling: Away(
-            hand=engine.hand,
-            store=engine.store,
-            settling=settling,
-            results=results,
-            place=engine.place,
-            places=places,
-            mark=mark,
-            make_aside=hooks.make_aside,
-            reach=_fault_point(environ.get("DIBS_FAULT", "")),
-        )
+    engine = Engine(
+        store=store,
+        recorder=recorder,
+        backend=LocalBackend(root, hooks.add_reader, hooks.remove_reader),
+        leases=build_leases(environ),
+        cards=cards,
+        results=results,
+        place=place,
+        behaviour=Behaviour(limits=limits, machine=this_machine()),
+        judge=judge,
+        remote=_build_remote(environ, settings, store, place, results, recorder.queue_mark(), hooks, reach, log),
+        announce=hooks.announce,
+        ask_for_turn=hooks.ask_for_turn,
+        reach=reach,
     )
     first_test = None if settings.canary == "never" else settings.canary_after
-    health = Health(engine, consequences, first_test, is_watched=probe is not None)
     queue = Queue(
-        engine,
-        consequences,
-        engine.place,
-        Explain(engine, time.time),
-        lambda text, looks: resolve_pool(text, looks, environ),
+        engine, place, Explain(engine, time.time), lambda text, looks: resolve_pool(text, looks, environ)
     )
     return BuiltQueue(
         engine=engine,
         queue=queue,
-        sweeping=Sweeping(
-            engine, queue, consequences, results, reach=_fault_point(environ.get("DIBS_FAULT", "")), log=log
-        ),
-        consequences=consequences,
-        health=health,
+        sweeping=Sweeping(engine, queue, results, reach=reach, log=log),
+        health=Health(engine, judge, first_test, is_watched=probe is not None),
         leases=build_leases(environ),
         probe=probe,
         journal=journal,
         notifier=notifier,
         results=results,
+    )
+
+
+def _queue_pool(
+    store: "Store",
+    environ: Mapping[str, str],
+    settings: "Settings",
+    probe: "Probe | None",
+    log: Callable[[str], None],
+) -> "Pool":
+    """The cards that were last set, else those of the settings; none where they cannot be had now."""
+    from dibs.gpus.pool import resolve_pool
+    from dibs.model.pool import Pool, parse_gpu_list
+
+    text = store.queue.setting("pool") or settings.gpus
+    parse_gpu_list(text)  # what cannot be meant is no reason to begin without a GPU
+    try:
+        missing: list[str] = []
+        pool = resolve_pool(text, probe, environ, missing)
+        if missing:
+            log(f"begins without GPU {', '.join(missing)}: the driver does not show it")
+        return pool
+    except DibsError as error:
+        # Jobs without a GPU can run, and `dibs gpus add` can name some: that is no reason not to begin.
+        log(f"no GPU to begin with: {error.message}; {error.remedy}")
+        return Pool(cards=())
+
+
+def _build_remote(
+    environ: Mapping[str, str],
+    settings: "Settings",
+    store: "Store",
+    place: "Place",
+    results: "Results",
+    mark: str,
+    hooks: "Hooks",
+    reach: Callable[[str], None],
+    log: Callable[[str], None],
+) -> "RemoteSystems":
+    from dibs.engine.remote.systems import RemoteSystems
+
+    try:
+        places = _elsewhere(environ, settings, place.root, place, mark)
+    except DibsError as error:
+        log(f"begins without Slurm: {error.message}; {error.remedy}")  # this machine is worth more than that
+        places = {}
+    return RemoteSystems(
+        store=store,
+        results=results,
+        place=place,
+        places=places,
+        mark=mark,
+        make_aside=hooks.make_aside,
+        ask_for_turn=hooks.ask_for_turn,
+        reach=reach,
     )
 
 

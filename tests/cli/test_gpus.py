@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from dibs.cli.gpu_table import gpu_as_json
-from dibs.engine.survey import GpuUse, survey
+from dibs.engine.watch.survey import GpuUse, survey
 from dibs.leases.records import Holder
 from dibs.model.gpus import Gpu, GpuReading, Reading
 from gpus.test_watch import NOON

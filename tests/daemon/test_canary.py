@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dibs.daemon.canary import CanaryTests
-from dibs.engine.health import Result
+from dibs.engine.watch.health import Result
 from dibs.leases.leases import Lease, Leases
 from dibs.model.claims import Claim
 from dibs.model.gpus import Gpu

@@ -7,7 +7,7 @@ import pytest
 
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.events import EventFeed
-from dibs.engine.browse import BrowsableFolders
+from dibs.engine.launch.browse import BrowsableFolders
 from dibs.model.jobs import OVER, JobId
 from engine.away_world import AwayWorld
 from engine.queue_world import QueueWorld, a_wish

@@ -11,7 +11,9 @@ import pytest
 
 from dibs.engine import driver as module
 from dibs.engine.driver import Driver
-from dibs.engine.manners import Manners
+from dibs.engine.topics import Topic
+from dibs.engine.watch.meters import Meters
+from dibs.engine.watch.sharing_rules import Manners
 from dibs.gpus.clock import utc_now
 from dibs.gpus.probe import ProbeFailed
 from dibs.model.gpus import Reading
@@ -38,8 +40,9 @@ class Engine:
         self.wake_at: float | None = None
         self.looks_closely = False
         self.cards = Cards()
-        self.tell_reading: list[Callable[[Reading], None]] = []
-        self.hand = SimpleNamespace(open={})
+        self.readings: Topic[Reading] = Topic()
+        self.meters = Meters()
+        self.state = SimpleNamespace(open={})
         self.on_turn: Callable[[], None] = lambda: None
 
     def turn(self) -> None:

@@ -17,9 +17,9 @@ from dibs.daemon.events import EventFeed
 from dibs.daemon.logs import output
 from dibs.daemon.logs.output import was_removed
 from dibs.daemon.routes.logs import line_routes, log_routes
-from dibs.engine.away.contact import wanted_by
-from dibs.engine.away.round import Errand, run_errand
-from dibs.engine.browse import BrowsableFolders
+from dibs.engine.launch.browse import BrowsableFolders
+from dibs.engine.remote.contact import wanted_by
+from dibs.engine.remote.round import Errand, run_errand
 from dibs.model.jobs import OVER, Attempt, Job, JobId
 from dibs.supervise import records
 from engine.away_world import AwayWorld, Cluster

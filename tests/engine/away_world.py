@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dibs.backends.protocol import AttemptRef, Identity, Node, Observed, Phase, Submission, Submitted
-from dibs.engine.away.away import Away
-from dibs.engine.away.contact import Elsewhere
+from dibs.engine.remote.contact import Elsewhere
+from dibs.engine.remote.systems import RemoteSystems
 from dibs.errors import BackendRefused, BackendSilent
 from dibs.model.jobs import Cause, JobId
 from engine.queue_world import QueueWorld
@@ -168,8 +168,7 @@ class AwayWorld(QueueWorld):
     most: int = 100
     shared: str = ""  # the folder that the cluster sees; empty: the engine's own
 
-    def open(self) -> None:
-        super().open()
+    def parts(self) -> dict[str, Any]:
         self.beside: list[Callable[[], None]] = []  # what waits for its turn on the other thread
 
         def aside(work: Callable[[], Any], done: Callable[[Any], Any]) -> bool:
@@ -177,24 +176,20 @@ class AwayWorld(QueueWorld):
             return True
 
         aside.stop = lambda: None  # type: ignore[attr-defined]
-        place = self.engine.place
-        seen = replace(place, root=self.shared or place.root)
-        self.engine.reach_out(
-            lambda settling: Away(
-                hand=self.engine.hand,
-                store=self.store,
-                settling=settling,
-                results=self.results,
-                place=place,
-                places={
-                    "slurm": Elsewhere(title="Slurm", backend=self.cluster, place=seen, most=self.most, every=3.0)
-                },
-                mark="q1",
-                make_aside=lambda: aside,  # type: ignore[arg-type, return-value]
-                reach=self._reach,
-                clock=lambda: self.now + self.clock_is_off,
-            )
+        seen = replace(self.place, root=self.shared or self.place.root)
+        slurm = Elsewhere(title="Slurm", backend=self.cluster, place=seen, most=self.most, every=3.0)
+        remote = RemoteSystems(
+            store=self.store,
+            results=self.results,
+            place=self.place,
+            places={"slurm": slurm},
+            mark="q1",
+            make_aside=lambda: aside,  # type: ignore[arg-type, return-value]
+            ask_for_turn=self._ask_for_turn,
+            reach=self._reach,
+            clock=self._clock,
         )
+        return super().parts() | {"remote": remote}
 
     def settle_down(self) -> None:
         for _ in range(100):

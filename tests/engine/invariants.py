@@ -32,7 +32,7 @@ def check_now(world: World) -> None:
 
 def _check_what_is_shown_as_running(world: World) -> None:
     """A job shown as running was started, unless the disk has just refused to say otherwise."""
-    if world.store.is_full or world.turn_is_due or "trouble" in world.engine.hand.timers:
+    if world.store.is_full or world.turn_is_due or world.engine.has_trouble:
         return
     for job, attempt in world.store.open_attempts():
         assert attempt.backend or attempt.folder in world.machine.runs, f"job {job.id} is shown running, but waits"

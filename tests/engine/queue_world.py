@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dibs.engine.consequences import Consequences
-from dibs.engine.explain import Explain
-from dibs.engine.health import Health
-from dibs.engine.queue import Queue, Submission
+from dibs.engine.queue.explain import Explain
+from dibs.engine.queue.queue import Queue, Submission
+from dibs.engine.watch.health import FailureJudge, Health
 from dibs.model.jobs import After, Dependency, Job, JobId, Request
 from dibs.model.pool import Pool
 from dibs.policy.breakers import Limits
 from dibs.store.journal import NAME, Journal
+from dibs.store.recorder import Recorder
 from engine.world import World, a_request
 
 
@@ -27,22 +27,23 @@ def a_wish(text: str = "train", *, after: dict[int, str] | None = None, **more: 
 class QueueWorld(World):
     """The world of a daemon."""
 
-    limits: Limits = field(default_factory=lambda: Limits(quick_failures=0, gpu_failures=0))
+    limits: Limits | None = field(default_factory=lambda: Limits(quick_failures=0, gpu_failures=0))
     calls: int = 0
 
     def open(self) -> None:
         super().open()
-        self.journal = Journal(f"{self.root}/{NAME}")
-        consequences = Consequences(self.engine, self.journal, self.limits)
-        self.engine.observe(consequences)
-        self.health = Health(self.engine, consequences, first=600.0)
+        self.health = Health(self.engine, self.judge, first=600.0)
         self.queue = Queue(
             self.engine,
-            consequences,
-            self.engine.place,
+            self.place,
             Explain(self.engine, lambda: self.now),
             lambda text, probe: Pool(cards=()),
         )
+
+    def parts(self) -> dict[str, Any]:
+        self.journal = Journal(f"{self.root}/{NAME}")
+        self.judge = FailureJudge(self.cards)
+        return super().parts() | {"recorder": Recorder(self.store, self.journal), "judge": self.judge}
 
     def make_list(self) -> None:
         """Jobs come from people, who have one environment; a list would make its own of the store."""

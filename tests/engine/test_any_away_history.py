@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dibs.engine.away.away import Away
-from dibs.engine.away.contact import Contact
-from dibs.engine.away.round import run_errand
-from dibs.engine.away.strays import Strays
+from dibs.engine.engine import Engine
+from dibs.engine.remote.round import run_errand
+from dibs.engine.remote.strays import Strays
+from dibs.engine.remote.systems import RemoteSystems
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import Cause, Outcome, State
 from engine.away_world import AwayWorld
@@ -168,16 +168,28 @@ class TestAnyAwayHistory(AnyAwayHistory.TestCase):
 def a_new_attempt_for_whoever_was_handed_over(patch):
     """An engine that comes back believes that what it had handed over never was, and begins another attempt."""
 
-    def give_up(self, one):
-        self._hand.away[one.attempt.key] = one
-        self._settling.end(one, Outcome(cause=Cause.LOST, message="forgotten"), self._clock())
+    come_back = Engine.come_back
 
-    patch.setattr(Away, "come_back", give_up)
+    def give_up(self):
+        store = self.store
+        with store.turn():
+            for _, attempt in store.open_attempts():
+                store.end_attempt(attempt, Outcome(cause=Cause.LOST, message="forgotten"), 0.0, None)
+        come_back(self)
+
+    patch.setattr(Engine, "come_back", give_up)
 
 
 def forgotten_after_a_failed_turn(patch):
-    """Whatever a turn had settled before the disk was full is not looked at again."""
-    patch.setattr(Contact, "agree_with", lambda self, open_ones: None)
+    """Whatever the rounds had found before the disk was full is not looked at again."""
+    findings = RemoteSystems.findings
+
+    def find_and_forget(self, remote, now):
+        found = findings(self, remote, now)
+        self.recorded(found, now)
+        return found
+
+    patch.setattr(RemoteSystems, "findings", find_and_forget)
 
 
 def nothing_is_cancelled(patch):
@@ -186,7 +198,7 @@ def nothing_is_cancelled(patch):
     def deaf(backend, errand):
         return run_errand(backend, replace(errand, stop=(), kill=()))
 
-    patch.setattr("dibs.engine.away.away.run_errand", deaf)
+    patch.setattr("dibs.engine.remote.systems.run_errand", deaf)
 
 
 def left_in_its_queue(patch):

@@ -14,6 +14,7 @@ from dibs.errors import StoreUnusable
 from dibs.model.jobs import Command
 from engine.invariants import check_at_the_end, check_now
 from engine.world import Died, World, a_pool, a_request
+from examples import examples
 
 REQUESTS = st.builds(
     a_request,
@@ -25,7 +26,7 @@ REQUESTS = st.builds(
 )
 
 HISTORIES = settings(
-    max_examples=60,
+    max_examples=examples(60),
     stateful_step_count=30,
     deadline=None,
     report_multiple_bugs=False,

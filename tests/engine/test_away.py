@@ -8,7 +8,7 @@ import pytest
 
 from dibs.backends.protocol import AttemptRef, Observed, Phase
 from dibs.backends.slurm.files import write_record
-from dibs.engine.away.round import Errand, run_errand
+from dibs.engine.remote.round import Errand, run_errand
 from dibs.errors import BackendSilent, BadInput
 from dibs.model.jobs import ArrayTask, Cause, JobId, State
 from dibs.store.journal import NAME
@@ -272,14 +272,14 @@ def test_a_kill_that_nobody_over_there_hears_says_since_when_why_and_what_to_try
     why = "cannot reach the controller: no answer; `scontrol ping` shows more"
     assert world.sentence(waiting) == f"is being taken back from Slurm, as was asked for 2m00s ago: {why}"
     assert world.sentence(running) == f"its end was asked for 2m00s ago: {why}"
-    [standing] = world.engine.away.standings()
+    [standing] = world.engine.remote.standings()
     assert (standing.name, standing.attempts, standing.trouble) == ("slurm", 2, why.partition(";")[0])
     assert 118 <= world.now - standing.silent_since <= 120
 
     world.cluster.is_silent = False
     world.run_out()
     assert {world.state(job) for job in (running, waiting)} == {"cancelled"}
-    assert world.engine.away.standings() == []
+    assert world.engine.remote.standings() == []
 
 
 def test_a_signal_is_not_sent_there(world: AwayWorld):
@@ -354,7 +354,7 @@ def test_what_was_forgotten_once_counts_once(world: AwayWorld):
     world.now += 10
     world.settle_down()
 
-    assert world.engine.hand.false_starts[job][0] == 1
+    assert world.engine.state.false_starts[job][0] == 1
     world.run_out()
     assert world.state(job) == "succeeded"
 
@@ -486,7 +486,7 @@ def rebuilt() -> Callable[[AwayWorld], None]:
 
 def test_who_asks_does_not_wait_for_ever(world: AwayWorld):
     world.advance(1)
-    away = world.engine.away
+    away = world.engine.remote
 
     async def ask() -> list[str]:
         wishes = [a_wish("train", on="slurm"), a_wish("train", on="slurm", gpus=2)]
@@ -497,7 +497,7 @@ def test_who_asks_does_not_wait_for_ever(world: AwayWorld):
 
 
 def test_those_who_ask_for_the_nodes_share_one_look(world: AwayWorld):
-    away = world.engine.away
+    away = world.engine.remote
 
     async def ask() -> list[object]:
         waiting = [asyncio.ensure_future(away.asking.nodes("slurm", seconds)) for seconds in (0.01, 60.0)]
@@ -512,4 +512,4 @@ def test_those_who_ask_for_the_nodes_share_one_look(world: AwayWorld):
 
 
 def test_a_backend_that_this_daemon_does_not_know_is_asked_nothing(world: AwayWorld):
-    assert asyncio.run(world.engine.away.asking.check([a_wish("train", on="ray")])) == []
+    assert asyncio.run(world.engine.remote.asking.check([a_wish("train", on="ray")])) == []

@@ -200,7 +200,7 @@ def test_a_controller_that_is_away_is_waited_for_and_nothing_is_said_of_it(world
 
     assert world.cluster.taken_out == [("q1-1", 1)]
     assert [said for said in troubles(world) if "cannot reach" in said] == []
-    assert world.engine.away is not None and world.engine.away.trouble("slurm") == ""
+    assert world.engine.remote is not None and world.engine.remote.trouble("slurm") == ""
 
 
 def test_a_bug_in_a_look_though_nothing_is_open_is_told_once_and_ends_the_looks(world: AwayWorld):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.engine import browse
-from dibs.engine.browse import BrowsableFolders, fill_in, harmless
+from dibs.engine.launch import browse
+from dibs.engine.launch.browse import BrowsableFolders, fill_in, harmless
 from dibs.model.jobs import ArrayTask, Attempt, Command, Job, JobId, Outcome, Request
 
 UGLY = [

@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dibs.engine.cards import Cards
-from dibs.engine.manners import Manners, manners_of
+from dibs.engine.turn.state import OpenAttempt
+from dibs.engine.watch.cards import Cards
+from dibs.engine.watch.sharing_rules import Manners, manners_of
 from dibs.gpus.foreign import BusyRules
 from dibs.model.claims import Claim
 from dibs.model.gpus import Gpu, GpuProcess, GpuReading, Reading
@@ -24,6 +25,7 @@ class Books:
 
     def __init__(self, **more):
         self.folders = {}
+        self.open = {}
         gpus = [Gpu(key=f"g{index}", index=index, cpus=more.pop(f"cpus{index}", ())) for index in range(2)]
         self.cards = Cards(
             Pool(cards=tuple(Card(gpu=gpu) for gpu in gpus)),
@@ -54,12 +56,16 @@ class Books:
         claim = Claim(gpu=f"g{gpu}", index=gpu, share=WHOLE)
         folder = f"{ROOT}/{number}.1"
         attempt = Attempt(job=job.id, number=1, claims=(claim,), boot_id="", opened_at=0.0, folder=folder)
-        self.cards.book(attempt, job)
+        self.open[attempt.key] = OpenAttempt(job, attempt)
         return attempt
+
+    def end(self, attempt):
+        del self.open[attempt.key]
+        self.cards.left(claim.gpu for claim in attempt.claims)
 
     @property
     def blocked(self):
-        return [view.blocked for view in self.cards.views()]
+        return [view.blocked for view in self.cards.board().views(self.open)]
 
 
 def a_process(pid, *, kind="compute", memory=3 << 30):
@@ -90,7 +96,7 @@ def test_a_process_that_outlives_its_job_keeps_the_card_busy_until_it_is_gone():
     books.folders[7] = attempt.folder
     books.see(a_process(7))
 
-    books.cards.release(attempt)
+    books.end(attempt)
     before = books.blocked
     books.see(a_process(7))
     lingering = books.blocked
@@ -145,8 +151,8 @@ def test_the_order_reaches_the_policy():
     )
     coolest.see(temperatures=(70, 30))
 
-    assert [view.then for view in coolest.cards.views()] == [70, 30]
-    assert [view.first for view in named.cards.views()] == [1, 0]
+    assert [view.then for view in coolest.cards.board().views({})] == [70, 30]
+    assert [view.first for view in named.cards.board().views({})] == [1, 0]
 
 
 def test_the_settings_say_how_we_behave():

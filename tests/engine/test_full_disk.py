@@ -112,10 +112,10 @@ def test_that_a_gpu_is_kept_is_said_though_the_store_failed_in_that_moment(make_
     world = make_world()
     world.submit(a_request("one"))
     world.store.is_full = True
-    world.kill_shim(1, command_too=False)
     world.told()
-    world.store.is_full = False
 
+    world.kill_shim(1, command_too=False)
+    world.store.is_full = False
     world.advance(5)
 
     assert [sentence[:28] for _, sentence in world.told(Trouble)] == ["the supervisor of job 1 is g"]
@@ -190,3 +190,31 @@ def test_while_a_trouble_lasts_a_due_retry_does_not_keep_it_awake(make_world):
     assert wake_at == world.now + 2
     world.advance(2)
     assert world.running() == [1]
+
+
+def test_a_refused_turn_leaves_the_very_state_from_before(make_world):
+    world = make_world(1)
+    world.submit(a_request("one"), a_request("two"))
+    before = world.engine.state
+    world.store.is_full = True
+
+    world.end(1)
+
+    assert world.engine.state is before
+    assert [holder.job for holder in world.leases.holders()] == ["1"], "what the state says is still leased"
+    world.store.is_full = False
+    world.advance(3)
+    assert world.running() == [2]
+    assert [holder.job for holder in world.leases.holders()] == ["2"]
+
+
+def test_a_refused_wish_leaves_the_very_state_from_before(make_world):
+    world = make_world(1)
+    world.submit(a_request("one"))
+    before = world.engine.state
+    world.store.is_full = True
+
+    with pytest.raises(StoreUnusable):
+        world.submit(a_request("two"))
+
+    assert world.engine.state is before

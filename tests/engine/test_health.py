@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dibs.engine.health import Result
+from dibs.engine.watch.health import Result
 from dibs.model.events import Trouble
 from dibs.model.gpus import CardState, GpuFault, GpuReading, Reading
 from dibs.model.jobs import Cause, JobId
@@ -47,7 +47,7 @@ def see(world, *xids, lost=(), errors=0):
     )
     world.engine.cards.saw(reading)
     world.health.saw(reading)
-    world.engine.hand.ask_for_turn()
+    world.engine.ask_for_turn()
     world.settle_down()
 
 
@@ -251,7 +251,7 @@ def test_a_clock_that_is_set_back_keeps_nobody_waiting(make_queue):
 
     world.end(job, code=1)
     world.clock_is_off = -3600.0
-    world.engine.hand.ask_for_turn()  # as with the next reading
+    world.engine.ask_for_turn()  # as with the next reading
     world.settle_down()
     world.advance(3)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dibs.engine.away.homes import Homes
-from dibs.engine.place import Place
+from dibs.engine.launch.place import Place
+from dibs.engine.remote.homes import Homes
 from dibs.model.jobs import Attempt, JobId
 
 HERE = Place(root="/state/queue", boot_id="b", run="queue", umask=0, workdir="/")

@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from dibs.engine.attribution import Attribution, Holder, Sample
-from dibs.engine.joules import Joules
-from dibs.engine.meter import Meter
-from dibs.engine.series import Kept, Series
+from dibs.engine.watch.attribution import Attribution, Holder, Sample
+from dibs.engine.watch.energy import Joules
+from dibs.engine.watch.meter import Meter
+from dibs.engine.watch.series import Kept, Series
 from dibs.model.claims import Claim
 from dibs.model.gpus import CardState, Gpu, GpuProcess, GpuReading, Reading
 from dibs.model.jobs import JobId

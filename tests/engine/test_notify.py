@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dibs.engine.notify import Channels, Notifier
+from dibs.engine.queue.notify import Channels, Notifier
 from dibs.model.jobs import Cause, Command, Job, JobId, Outcome, Request
 from stories.outside import wait_until
 

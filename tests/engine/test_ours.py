@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.engine.ours import is_of_a_running_job
+from dibs.engine.watch.own_processes import is_of_a_running_job
 from dibs.supervise import records
 from stories.outside import wait_until
 

@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
+from dibs.engine.turn.state import Key
+from dibs.engine.watch.meters import Meters
 from dibs.model.gpus import Gpu, GpuReading, Reading
 from dibs.model.jobs import JobId, Wishes
 from dibs.model.pool import Card, Pool
@@ -28,13 +31,23 @@ def a_pool(gpus: int = 1) -> Pool:
     )
 
 
+class Told(Meters):
+    """What a test says was measured."""
+
+    def __init__(self, usages: dict[JobId, Usage]) -> None:
+        super().__init__()
+        self._usages = usages
+
+    def usage_of(self, key: Key) -> Usage | None:
+        return self._usages.get(key[0])
+
+
 class PackedWorld(QueueWorld):
     """A queue on H200s. `uses(job, 9)` is what would be measured of a job's processes."""
 
-    def open(self) -> None:
-        super().open()
+    def parts(self) -> dict[str, Any]:
         self.usages: dict[JobId, Usage] = getattr(self, "usages", {})
-        self.engine.usage_of = lambda key: self.usages.get(key[0])
+        return super().parts() | {"meters": Told(self.usages)}
 
     def add_auto(self, count: int, text: str = "python train.py --lr {}", **more):
         vram = more.pop("vram", None)
@@ -49,13 +62,13 @@ class PackedWorld(QueueWorld):
 
     def look(self) -> None:
         """The cards were read."""
-        self.engine.hand.ask_for_turn()
+        self.engine.ask_for_turn()
         self.settle_down()
 
     def turn(self) -> None:
         """What an engine books for a command may become less: the machine believes it."""
         super().turn()
-        for one in self.engine.hand.open.values():
+        for one in self.engine.state.open.values():
             for run in self.machine.alive(one.job.id):
                 run.claims = one.attempt.claims
 
@@ -116,7 +129,7 @@ def test_others_see_that_a_card_has_room(world):
 
 def test_a_crash_between_what_is_recorded_and_what_others_see_is_mended(world):
     world.add_auto(3)
-    world.engine._packing.show = lambda: None  # the engine dies before it
+    world.engine._show_lowered = lambda: None  # the engine dies before it
     world.uses(1, 9)
     assert world.leases.holders()[0].share == 1
     assert world.booked(1)[0] < 1
@@ -133,7 +146,7 @@ def test_a_turn_that_fails_changes_no_booking(world):
     world.store.is_full = True
     world.uses(1, 9)
     assert world.running() == [1]
-    assert world.engine.hand.open[(JobId(1), 1)].attempt.claims[0].share == 1
+    assert world.engine.state.open[(JobId(1), 1)].attempt.claims[0].share == 1
     assert world.leases.holders()[0].share == 1
 
     world.store.is_full = False

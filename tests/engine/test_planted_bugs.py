@@ -4,17 +4,18 @@ A plant breaks one rule of the launch protocol; its history is one in which that
 same history passes.
 """
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-import dibs.engine.settling as settling_module
-from dibs.engine.beginning import Beginning
+import dibs.engine.engine as engine_module
+import dibs.engine.launch.settlement as settlement_module
+import dibs.engine.turn.decide as turn_module
 from dibs.engine.engine import Engine
-from dibs.engine.keeper import Keeper
-from dibs.engine.launching import Launching
-from dibs.engine.undoing import Undoing
+from dibs.engine.launch.lease_keeper import LeaseKeeper
+from dibs.model.records import AttemptOpened
 from dibs.policy.settle import Verdict
 from dibs.store.store import Store
 from engine.invariants import check_at_the_end, check_now
@@ -23,27 +24,20 @@ from engine.world import Died, a_request
 
 def record_after_start(patch):
     """The command is started before its intent is durable."""
-    take, launch, turn = Beginning._take, Launching._launch, Engine.turn
-    turning = []
+    recorded, launch = Engine._recorded, engine_module.AttemptLauncher.launch
 
-    def turn_and_remember(self):
-        turning.append(self)
-        turn(self)
+    def launch_and_record(self, turn, now):
+        for one in turn.begun:
+            launch(self.launcher, one, self.state.open)
+        return recorded(self, turn, now)
 
-    def take_and_launch(self, job, claims, now):
-        one = take(self, job, claims, now)
-        if one is not None:
-            launch(turning[-1].launching, one, now)
-        return one
-
-    patch.setattr(Engine, "turn", turn_and_remember)
-    patch.setattr(Beginning, "_take", take_and_launch)
-    patch.setattr(Launching, "_launch", lambda self, one, now: None)
+    patch.setattr(Engine, "_recorded", launch_and_record)
+    patch.setattr(engine_module.AttemptLauncher, "launch", lambda self, one, running: [])
 
 
 def requeue_of_a_lost_job(patch):
     """A lost job is started again though its owner never said that it may."""
-    patch.setattr(settling_module, "retry_after", lambda job, outcome: 0.0 if outcome.cause == "lost" else None)
+    patch.setattr(turn_module, "retry_after", lambda job, outcome: 0.0 if outcome.cause == "lost" else None)
 
 
 def forget_the_running(patch):
@@ -63,60 +57,86 @@ def requeue_the_running(patch):
 
 def records_before_locks(patch):
     """What has no exit record is settled without a look at its lock."""
-    settle = settling_module.settle
-    patch.setattr(settling_module, "settle", lambda **facts: settle(**{**facts, "is_locked": False}))
+    settle = settlement_module.settle
+    patch.setattr(settlement_module, "settle", lambda **facts: settle(**{**facts, "is_locked": False}))
 
 
 def never_ran_after_a_reboot(patch):
     """The boot id is not compared."""
-    settle = settling_module.settle
+    settle = settlement_module.settle
     patch.setattr(
-        settling_module, "settle", lambda **facts: settle(**{**facts, "same_boot": True, "has_started": False})
+        settlement_module, "settle", lambda **facts: settle(**{**facts, "same_boot": True, "has_started": False})
     )
 
 
 def release_with_the_shim(patch):
-    """A GPU is free when the shim is gone, whoever of its job still computes; and no lease says otherwise."""
-    settle = settling_module.settle
-    patch.setattr(settling_module, "settle", lambda **facts: settle(**{**facts, "lease_is_held": False}))
-    patch.setattr(Keeper, "take", lambda self, job, attempt: None)
+    """A GPU is free when the shim is gone, whatever of its job still computes; and no lease says otherwise."""
+    settle = settlement_module.settle
+    patch.setattr(settlement_module, "settle", lambda **facts: settle(**{**facts, "lease_is_held": False}))
+    patch.setattr(LeaseKeeper, "prepare", lambda self, begun, left: None)
 
 
 def a_lost_end(patch):
     """The exit record is not read: what ended is called lost."""
-    settle = settling_module.settle
+    settle = settlement_module.settle
 
     def no_record(**facts):
         verdict = settle(**facts)
         return Verdict.LOST if verdict is Verdict.OVER else verdict
 
-    patch.setattr(settling_module, "settle", no_record)
-    patch.setattr(settling_module, "retry_after", lambda job, outcome: 0.0)
+    patch.setattr(settlement_module, "settle", no_record)
+    patch.setattr(turn_module, "retry_after", lambda job, outcome: 0.0)
 
 
 def a_leaked_lease(patch):
     """Our copy of a lease is not closed when its job ends."""
-    patch.setattr(Keeper, "let_go_of_spares", lambda self: None)
+    confirm = LeaseKeeper.confirm
+
+    def confirm_and_leak(self, begun, left):
+        for one in left:
+            for fd in self.descriptors(one.attempt):
+                os.dup(fd)
+        return confirm(self, begun, left)
+
+    patch.setattr(LeaseKeeper, "confirm", confirm_and_leak)
 
 
 def a_failed_turn_is_forgotten(patch):
-    """A turn that the store refused is not taken back."""
-    patch.setattr(Undoing, "go_back_to", lambda self, *args: self._hand.trouble("the disk is full", args[-2]))
+    """What was found out is forgotten before the store has it."""
+    decided = Engine._decided
+
+    def decide_and_forget(self, now, may_start):
+        turn, findings = decided(self, now, may_start)
+        self._settlement.recorded(findings)
+        return turn, findings
+
+    patch.setattr(Engine, "_decided", decide_and_forget)
+
+
+def a_refused_turn_stays(patch):
+    """The engine goes on with the state of a turn that the store has refused."""
+    recorded = Engine._recorded
+
+    def stay_and_record(self, turn, now):
+        self._state = turn.state
+        self._settlement.recorded(self._settlement.findings)
+        return recorded(self, turn, now)
+
+    patch.setattr(Engine, "_recorded", stay_and_record)
 
 
 def recorded_before_its_turn(patch):
     """The next job is recorded as running while all cards are taken."""
-    begin = Beginning.begin
+    turn = turn_module._Decision.turn
 
-    def begin_and_record_one_more(self, left, paused, now, *, may_begin):
-        begun = begin(self, left, paused, now, may_begin=may_begin)
-        for job in self._hand.waiting.first(lambda _: 1, now)[:1] if begun else ():
-            folder = self._place.attempt_folder(job.id, 1)
-            attempt = replace(begun[-1].attempt, job=job.id, number=1, folder=folder)
-            self._store.open_attempt(attempt)
-        return begun
+    def record_one_more(self):
+        for job in self._next.waiting.first(lambda _: 1, self._now)[:1] if self._begun else ():
+            folder = self._facts.folder("", job.id, 1)
+            attempt = replace(self._begun[-1].attempt, job=job.id, number=1, folder=folder)
+            self._records.append(AttemptOpened(job, attempt))
+        return turn(self)
 
-    patch.setattr(Beginning, "begin", begin_and_record_one_more)
+    patch.setattr(turn_module._Decision, "turn", record_one_more)
 
 
 def crash_at_launch(world):
@@ -186,6 +206,7 @@ CASES = [
     Case(a_lost_end, run_to_the_end, "never comes to its end"),
     Case(a_leaked_lease, run_to_the_end, "leases are left"),
     Case(a_failed_turn_is_forgotten, full_disk_at_the_end_of_a_job, "never comes to its end"),
+    Case(a_refused_turn_stays, full_disk_at_the_end_of_a_job, "never comes to its end"),
 ]
 
 

@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from dibs.backends.local import is_free_port
-from dibs.engine import ports
-from dibs.engine.ports import Ports
+from dibs.engine.launch import ports
+from dibs.engine.launch.ports import Ports
 
 
 @pytest.fixture

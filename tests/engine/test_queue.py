@@ -2,7 +2,7 @@
 
 import pytest
 
-from dibs.engine.queue import Submission
+from dibs.engine.queue.queue import Submission
 from dibs.errors import BadInput, Conflict, NoSuchJob, StoreUnusable
 from dibs.model.jobs import ArrayTask, JobId, State
 from dibs.policy.breakers import Limits
@@ -517,12 +517,12 @@ def test_a_call_that_found_its_job_is_answered_the_same_after_a_clean(make_queue
 
 
 def test_a_thousand_jobs_for_tonight_stay_in_the_store_and_all_begin(make_queue, monkeypatch):
-    monkeypatch.setattr("dibs.engine.waiting._KEPT", 10)
+    monkeypatch.setattr("dibs.engine.turn.waiting.KEPT", 10)
     world = make_queue(1)
     world.add(*[a_wish(f"job {n}", begin=world.now + 60 + n % 7) for n in range(100)])
     world.do("kill", 1, 8, 15)
 
-    assert len(world.engine.hand.waiting._delayed) <= 20
+    assert len(world.engine.state.waiting._delayed) <= 20
     world.advance(61)
     world.crash()
     world.come_back()
@@ -544,9 +544,9 @@ def test_a_gpu_that_is_in_the_pool_is_not_added_twice(make_queue):
 def test_a_wrong_number_disturbs_nobody(make_queue):
     world = make_queue(1)
     world.add(a_wish("a"))
-    waiting = world.engine.hand.waiting
+    waiting = world.engine.state.waiting
 
     with pytest.raises(NoSuchJob):
         world.do("kill", 99)
 
-    assert world.engine.hand.waiting is waiting
+    assert world.engine.state.waiting is waiting

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dibs.engine.sampling import Sampler
+from dibs.engine.watch.sampling import Sampler
 from dibs.model.events import Trouble
 from dibs.model.gpus import Gpu, GpuProcess, GpuReading, Reading
 from dibs.supervise import records
@@ -64,7 +64,7 @@ def sampler(world: World, looks: Looks) -> Sampler:
 
 def give_shim(world: World, shim: int, job: int = 1, attempt: int = 1) -> str:
     """Write into the attempt's folder what its shim would; return the folder."""
-    folder = world.engine.hand.open[(job, attempt)].attempt.folder
+    folder = world.engine.state.open[(job, attempt)].attempt.folder
     os.makedirs(folder, exist_ok=True)
     with open(f"{folder}/record", "wb") as file:
         file.write(records.encode({"shim": shim, "state": "running"}))
@@ -100,12 +100,12 @@ def test_an_attempt_is_measured_as_long_as_it_runs(world, sampler, shims):
     shim = shims("exec sleep 1000")
     give_shim(world, shim)
     pid = child_of(shim)
-    assert world.engine.usage_of((1, 1)) is None
+    assert world.engine.meters.usage_of((1, 1)) is None
 
     for _ in range(10):
         look(world, sampler, pid)
 
-    usage = world.engine.usage_of((1, 1))
+    usage = world.engine.meters.usage_of((1, 1))
     assert usage is not None and usage.is_steady
     assert (usage.peak_vram, usage.mean_load, usage.seconds) == (9 * G, 50.0, 10.0)
     assert usage.energy == pytest.approx(1.0, abs=0.01), "360 watts for ten seconds"
@@ -120,7 +120,7 @@ def test_what_was_measured_is_recorded_with_the_end(world, sampler, shims):
 
     assert world.store.listing.row(job.id).usage.peak_vram == 9 * G
     assert os.path.exists(f"{folder}/usage.json")
-    assert world.engine.usage_of((1, 1)) is None
+    assert world.engine.meters.usage_of((1, 1)) is None
 
 
 def test_a_store_that_is_full_at_the_end_loses_no_measurement(world, sampler, shims):
@@ -186,7 +186,7 @@ def test_a_look_that_takes_long_is_waited_for(world, sampler, looks, shims):
     look(world, sampler, child_of(shim))
 
     assert looks.count == 2
-    assert world.engine.usage_of((1, 1)).peak_vram == 9 * G
+    assert world.engine.meters.usage_of((1, 1)).peak_vram == 9 * G
 
 
 def test_an_attempt_that_ended_during_the_look_is_forgotten(world, sampler, looks, shims):
@@ -198,7 +198,7 @@ def test_an_attempt_that_ended_during_the_look_is_forgotten(world, sampler, look
 
     looks.go_on()
 
-    assert world.engine.usage_of((1, 1)) is None
+    assert world.engine.meters.usage_of((1, 1)) is None
 
 
 def test_what_began_after_the_cards_were_read_is_not_in_that_reading(world, sampler, looks, shims):
@@ -215,12 +215,12 @@ def test_what_began_after_the_cards_were_read_is_not_in_that_reading(world, samp
 def test_an_attempt_without_a_shim_yet_is_looked_at_later(world, sampler, shims):
     world.submit(a_request())
     look(world, sampler)
-    assert world.engine.usage_of((1, 1)) is None
+    assert world.engine.meters.usage_of((1, 1)) is None
     give_shim(world, shim := shims("exec sleep 1000"))
 
     look(world, sampler, child_of(shim))
 
-    assert world.engine.usage_of((1, 1)).peak_vram == 9 * G
+    assert world.engine.meters.usage_of((1, 1)).peak_vram == 9 * G
 
 
 def test_where_the_driver_names_no_process_the_card_is_compared_with_before(world, sampler, shims):
@@ -231,7 +231,7 @@ def test_where_the_driver_names_no_process_the_card_is_compared_with_before(worl
 
     look(world, sampler, memory=10 * G)
 
-    assert world.engine.usage_of((1, 1)).peak_vram == 9 * G
+    assert world.engine.meters.usage_of((1, 1)).peak_vram == 9 * G
 
 
 def test_a_look_without_a_free_descriptor_says_nothing_about_anybody(world, sampler, shims):
@@ -243,11 +243,11 @@ def test_a_look_without_a_free_descriptor_says_nothing_about_anybody(world, samp
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))  # those that are open stay so
     look(world, sampler, pid, memory=2 * G)
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert world.engine.usage_of((1, 1)).peak_vram == G
+    assert world.engine.meters.usage_of((1, 1)).peak_vram == G
 
     look(world, sampler, pid, memory=3 * G)
 
-    assert world.engine.usage_of((1, 1)).peak_vram == 3 * G
+    assert world.engine.meters.usage_of((1, 1)).peak_vram == 3 * G
 
 
 def test_a_sick_store_keeps_nobody_from_hearing_of_a_job_that_went_astray(world, sampler, shims):
@@ -267,7 +267,7 @@ def test_another_engine_goes_on_with_the_file(world, sampler, looks, shims):
     give_shim(world, shim := shims("exec sleep 1000"))
     for _ in range(3):
         look(world, sampler, child_of(shim))
-    sampler.close_all()
+    world.engine.meters.close_all()
     world.crash()
     world.come_back()
     second = Sampler(world.engine, looks, ticks=lambda: world.now)
@@ -275,6 +275,6 @@ def test_another_engine_goes_on_with_the_file(world, sampler, looks, shims):
     for _ in range(3):
         look(world, second, child_of(shim), memory=G)
 
-    usage = world.engine.usage_of((job.id, 1))
+    usage = world.engine.meters.usage_of((job.id, 1))
     assert (usage.peak_vram, usage.seconds) == (9 * G, 5.0)
     assert len(second.series_of((job.id, 1)).points) == 6

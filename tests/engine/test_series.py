@@ -6,8 +6,8 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.engine import series
-from dibs.engine.series import MOST_POINTS, Point, Series
+from dibs.engine.watch import series
+from dibs.engine.watch.series import MOST_POINTS, Point, Series
 from dibs.model.usage import Usage
 
 MOMENTS = st.lists(st.floats(0, 1e7), max_size=600).map(sorted)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.engine.queue import Submission
+from dibs.engine.queue.queue import Submission
 from dibs.model.jobs import JobId, State
 from engine.invariants import check_at_the_end, check_now
 from engine.queue_world import QueueWorld, a_wish

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dibs.engine import waiting
-from dibs.engine.waiting import WaitingLine
+from dibs.engine.turn import waiting
+from dibs.engine.turn.waiting import NeedsMore, WaitingWindow
 from dibs.model.jobs import Job, JobId, Wishes
 from dibs.store.codec import class_of
 from engine.world import a_request
+from examples import examples
 
 KINDS = [{}, {"gpus": 2}, {"share": "1/2"}]
 
@@ -46,11 +47,50 @@ class Queue:
         found = [job for kind in self.kinds() for job in self.load(kind, self.now, each)]
         return [job.id for job in sorted(found, key=lambda job: (-job.request.priority, job.id))]
 
-    def line(self) -> WaitingLine:
+    def line(self) -> "Line":
         """The line as an engine that comes back would make it."""
-        line = WaitingLine(self.load, self.load_delayed)
-        line.restore(self.kinds(), len(self.jobs), self.now)
-        return line
+        window = WaitingWindow.over(class_of, self.kinds(), len(self.jobs), self.now)
+        window.load_delayed(self.load_delayed(window.boundary, window.delayed_limit))
+        return Line(self, window)
+
+
+class Line:
+    """A window that loads what it needs, and is copied with every change, as an engine does."""
+
+    def __init__(self, queue: Queue, window: WaitingWindow | None = None) -> None:
+        self.queue = queue
+        self.window = window or WaitingWindow(class_of)
+
+    @property
+    def count(self) -> int:
+        return self.window.count
+
+    def add(self, job: Job) -> None:
+        self.window = self.window.copy()
+        self.window.add(job)
+
+    def remove(self, job: Job) -> None:
+        self.window = self.window.copy()
+        self.window.remove(job)
+
+    def first(self, each, now: float) -> list[Job]:
+        while True:
+            tried = self.window.copy()
+            try:
+                found = tried.first(each, now)
+            except NeedsMore as need:
+                self.load(need, now)
+            else:
+                self.window = tried
+                return found
+
+    def load(self, need: NeedsMore, now: float) -> None:
+        self.window = window = self.window.copy()
+        if need.name is None:
+            window.load_delayed(self.queue.load_delayed(window.boundary, window.delayed_limit))
+        else:
+            limit = window.limit(need.name)
+            window.load(need.name, self.queue.load(need.name, max(now, window.latest), limit), limit)
 
 
 STEPS = st.lists(
@@ -67,9 +107,9 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_it_always_shows_what_a_plain_list_would(steps):
-    kept, waiting._KEPT = waiting._KEPT, 2
+    kept, waiting.KEPT = waiting.KEPT, 2
     try:
         queue = Queue()
         line = queue.line()
@@ -113,11 +153,11 @@ def test_it_always_shows_what_a_plain_list_would(steps):
         assert len(set(left)) == len(left), "twice"
         assert line.count == 0
     finally:
-        waiting._KEPT = kept
+        waiting.KEPT = kept
 
 
 def test_a_long_queue_costs_no_memory(monkeypatch):
-    monkeypatch.setattr(waiting, "_KEPT", 10)
+    monkeypatch.setattr(waiting, "KEPT", 10)
     queue = Queue()
     line = queue.line()
 
@@ -126,34 +166,34 @@ def test_a_long_queue_costs_no_memory(monkeypatch):
         line.add(queue.jobs[-1])
 
     assert line.count == 1000
-    assert sum(len(kept.jobs) for kept in line._classes.values()) <= 20
+    assert sum(len(kept.jobs) for kept in line.window._classes.values()) <= 20
 
 
 def test_a_delayed_job_is_shown_when_its_moment_has_come():
-    line = WaitingLine(Queue().load)
+    line = Line(Queue())
     line.add(Job(id=JobId(1), request=a_request(), not_before=7.5))
 
     before, at = line.first(one_each, 7.4), line.first(one_each, 7.5)
 
     assert (before, [job.id for job in at]) == ([], [1])
-    assert line.next_due is None
+    assert line.window.next_due is None
 
 
 @pytest.mark.parametrize("share", ["1/2", "0.5"])
 def test_the_same_wish_written_differently_is_the_same_kind(share):
-    line = WaitingLine(Queue().load)
+    line = Line(Queue())
     line.add(Job(id=JobId(1), request=a_request(share="1/2")))
 
     line.add(Job(id=JobId(2), request=a_request(share=share)))
 
-    assert len(line._classes) == 1
+    assert len(line.window._classes) == 1
     assert line.first(lambda _: 2, 0.0)[1].request.wishes.share == Fraction(1, 2)
 
 
 def test_a_plan_looks_at_so_many_kinds_of_each_project(monkeypatch):
     """With `--vram auto` each script is a kind of its own: ten thousand of them must not make a plan slow."""
     monkeypatch.setattr(waiting, "_MOST_CLASSES", 3)
-    line = WaitingLine(lambda kind, now, limit: [])
+    line = Line(Queue())
     for number in range(1, 21):
         wishes = Wishes(shape=f"/job_{number}.sh")
         request = replace(a_request("x"), wishes=wishes, project="late" if number > 15 else "early")
@@ -162,3 +202,28 @@ def test_a_plan_looks_at_so_many_kinds_of_each_project(monkeypatch):
     assert [job.id for job in line.first(one_each, 0.0)] == [1, 2, 3, 16, 17, 18]
     line.remove(line.first(one_each, 0.0)[0])
     assert [job.id for job in line.first(one_each, 0.0)] == [2, 3, 4, 16, 17, 18]
+
+
+def test_a_copy_is_changed_alone():
+    window = WaitingWindow(class_of)
+    window.add(Job(id=JobId(1), request=a_request()))
+    window.add(Job(id=JobId(2), request=a_request(), not_before=5.0))
+
+    copy = window.copy()
+    copy.remove(copy.first(one_each, 0.0)[0])
+    copy.first(one_each, 9.0)
+    copy.add(Job(id=JobId(3), request=a_request()))
+
+    assert [job.id for job in window.first(lambda _: 9, 0.0)] == [1]
+    assert (window.count, window.next_due) == (2, 5.0)
+
+
+def test_jobs_that_are_loaded_when_their_moment_has_come_are_not_shown_twice():
+    queue = Queue()
+    queue.jobs = [Job(id=JobId(number), request=a_request(), not_before=5.0) for number in (1, 2)]
+    line = queue.line()
+    queue.jobs.append(Job(id=JobId(3), request=a_request()))
+    line.add(queue.jobs[-1])
+    line.window._classes[class_of(a_request())].has_more = True
+
+    assert [job.id for job in line.first(lambda _: 9, 6.0)] == [1, 2, 3]

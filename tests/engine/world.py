@@ -6,6 +6,7 @@ it, lets it die and puts the next one there.
 
 import os
 import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,17 +14,20 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from dibs.engine.cards import Cards
-from dibs.engine.engine import Engine
-from dibs.engine.place import Place
-from dibs.engine.results import InAttemptFolders
-from dibs.engine.runlist import RunList
+from dibs.engine.engine import Behaviour, Engine
+from dibs.engine.launch.place import Place
+from dibs.engine.launch.results import InAttemptFolders
+from dibs.engine.queue.run_list import RunList
+from dibs.engine.watch.cards import Cards
+from dibs.engine.watch.meters import Meters
 from dibs.leases.leases import Busy, Lease, Leases
 from dibs.model.claims import Claim
 from dibs.model.events import Ended, Event, Queued, Refused, Skipped, Started, Trouble, Waits
 from dibs.model.gpus import Gpu, declared_key
 from dibs.model.jobs import Attempt, Command, Job, JobId, Outcome, Request, State, Wishes
 from dibs.model.pool import Card, Pool
+from dibs.policy.breakers import Limits
+from dibs.store.recorder import Recorder
 from dibs.store.store import Store
 from dibs.supervise.folder import Facts
 
@@ -255,6 +259,8 @@ class World:
     pool: Pool = field(default_factory=lambda: a_pool(1))
     machine: Machine = field(default_factory=Machine)
     most_without_gpu: int = 2
+    most_failures: int = sys.maxsize
+    limits: Limits | None = None
     boot_id: str = "the first boot"
     now: float = NOON
     events: list[Event] = field(default_factory=list)
@@ -275,21 +281,38 @@ class World:
         self.store = FailingStore(f"{self.root}/store.db")
         self.leases = RemembersLeases(self.leases_folder, uid=os.geteuid(), user="tester")
         self.backend = FakeBackend(self.machine)
+        self.cards = Cards(self.pool, is_ours=lambda pid: True, is_alive=lambda pid: True)
+        self.place = Place(root=self.root, boot_id=self.boot_id, run="test", umask=0o022, workdir="/")
         self.engine = Engine(
             store=self.store,
             backend=self.backend,  # type: ignore[arg-type]
             leases=self.leases,
-            cards=Cards(self.pool, is_ours=lambda pid: True, is_alive=lambda pid: True),
+            cards=self.cards,
             results=self.results,
-            place=Place(root=self.root, boot_id=self.boot_id, run="test", umask=0o022, workdir="/"),
+            place=self.place,
             announce=self.events.extend,
             ask_for_turn=self._ask_for_turn,
-            clock=lambda: self.now + self.clock_is_off,
+            clock=self._clock,
             ticks=lambda: self.now,
             reach=self._reach,
-            most_without_gpu=self.most_without_gpu,
+            **self.parts(),
         )
         self.make_list()
+
+    def parts(self) -> dict[str, Any]:
+        """What else the engine is built with."""
+        return {
+            "recorder": Recorder(self.store),
+            "meters": Meters(lambda: self.now),
+            "behaviour": Behaviour(
+                limits=self.limits,
+                most_without_gpu=self.most_without_gpu,
+                most_failures=self.most_failures,
+            ),
+        }
+
+    def _clock(self) -> float:
+        return self.now + self.clock_is_off
 
     def make_list(self) -> None:
         self.list = RunList(self.engine)

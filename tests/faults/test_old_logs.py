@@ -12,7 +12,7 @@ from daemon.house import House
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.events import EventFeed
 from dibs.daemon.logs.output import was_removed
-from dibs.engine.browse import BrowsableFolders
+from dibs.engine.launch.browse import BrowsableFolders
 from dibs.errors import BadInput
 from dibs.model.jobs import JobId, State
 from dibs.settings import load_settings

@@ -17,7 +17,7 @@ from stories.outside import World, wait_until
 # The second fence, the record that says "started before", would hide the first one's failure.
 _WITHOUT_FENCE = """
         import os
-        from dibs.engine.place import Place
+        from dibs.engine.launch.place import Place
         honest_folder = Place.attempt_folder
         Place.attempt_folder = lambda self, *key: f"{honest_folder(self, *key)}-{os.urandom(4).hex()}"
 """
@@ -25,13 +25,13 @@ _WITHOUT_FENCE = """
 PLANTS = {
     # A lost job is taken for one that never ran.
     "requeues the lost": """
-        from dibs.engine import settling
+        from dibs.engine.launch import settlement
         from dibs.policy.settle import Verdict
-        honest = settling.settle
+        honest = settlement.settle
         def settle(**facts):
             verdict = honest(**facts)
             return Verdict.NEVER_RAN if verdict in (Verdict.LOST, Verdict.KEPT) else verdict
-        settling.settle = settle
+        settlement.settle = settle
     """
     + _WITHOUT_FENCE,
     # The intent is not written down before the act.

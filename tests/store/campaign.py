@@ -19,12 +19,12 @@ from dibs.model.jobs import (
     Request,
     State,
 )
+from dibs.model.records import Mark
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
 from dibs.store import job_lines, sweep_lines
-from dibs.store.catch_up import record, remember_position
 from dibs.store.codec import encode_requests
 from dibs.store.journal import Journal
-from dibs.store.queue import Mark
+from dibs.store.recorder import Recorder, remember_position
 from dibs.store.store import Store
 from dibs.supervise.folder import Facts
 from store.builders import NOON, a_request, an_attempt
@@ -71,7 +71,10 @@ class Books:
             with self.store.turn():
                 yield lines
                 if not self.plant:
-                    record(self.store, self.journal, lines, sync=any(line["k"] == "add" for line in lines))
+                    recorder = Recorder(self.store, self.journal)
+                    for line in lines:
+                        recorder.note(line, sync=line["k"] == "add")
+                    recorder.finish()
                 self.reach("before the commit")
         except BaseException:
             self.journal.take_back(size)

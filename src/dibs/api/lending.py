@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dibs.build import build_leases
-from dibs.engine.cards import Cards
-from dibs.engine.manners import Manners, manners_of
-from dibs.engine.ours import is_of_a_running_job
+from dibs.engine.watch.cards import Cards
+from dibs.engine.watch.own_processes import is_of_a_running_job
+from dibs.engine.watch.sharing_rules import Manners, manners_of
 from dibs.errors import BadInput, NoGpuNow
 from dibs.gpus.foreign import pid_is_alive
 from dibs.gpus.patience import answer_within
@@ -88,13 +88,14 @@ class _Borrower:
     def _try(self) -> Lent | None:
         """As long as the plan finds cards: somebody else may be quicker with the first ones."""
         while True:
+            board = self._cards.board()
             plan = schedule(
                 Snapshot(
-                    cards=self._cards.views(),
+                    cards=board.views({}),
                     groups=self._cards.pool.groups,
                     waiting=[self._job],
                     now=self._since,
-                    links=self._cards.links,
+                    links=board.links,
                     keep_free=self._manners.min_free,
                     in_use=frozenset(holder.gpu for holder in self._holders())
                     if self._manners.min_free
@@ -152,7 +153,7 @@ class _Borrower:
     def _stand_in_line(self) -> None:
         """Leave a wish for what others hold: whoever comes later waits behind us."""
         wishes = self._job.request.wishes
-        cards = [self._cards.pool.card(key) for key in self._cards.awaited]
+        cards = [self._cards.pool.card(key) for key in self._cards.board().awaited]
         claims = [
             Claim(gpu=card.gpu.key, index=card.gpu.index, share=share, vram=vram)
             for card in cards

@@ -58,7 +58,7 @@ def _rebuild(as_json: bool, yes: bool) -> int:
 
     from dibs import paths
     from dibs.cli.output import one_line, say, show_json
-    from dibs.engine.series import left_behind
+    from dibs.engine.watch.series import left_behind
     from dibs.errors import BadInput
     from dibs.store.rebuild import rebuild
     from dibs.supervise.folder import facts

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dibs.engine.standing import Standing
-    from dibs.engine.survey import GpuUse
+    from dibs.engine.watch.standing import Standing
+    from dibs.engine.watch.survey import GpuUse
     from dibs.leases.records import Holder
 
 
@@ -43,7 +43,7 @@ def gpu_table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) 
 def troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """A sentence for each GPU that nothing is started on until somebody does something."""
     from dibs.cli.output import one_line
-    from dibs.engine.standing import TROUBLES
+    from dibs.engine.watch.standing import TROUBLES
 
     for use in uses:
         stands = _standing(use, marks.get(use.key))
@@ -54,7 +54,7 @@ def troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -
 
 def _standing(use: "GpuUse", mark: Mapping[str, Any] | None) -> "Standing":
     from dibs.cli.output import one_line
-    from dibs.engine.standing import standing
+    from dibs.engine.watch.standing import standing
 
     if not mark:
         return standing(use)
@@ -62,7 +62,7 @@ def _standing(use: "GpuUse", mark: Mapping[str, Any] | None) -> "Standing":
 
 
 def in_words(holder: "Holder", shows_share: bool) -> str:
-    from dibs.engine.survey import pid_of
+    from dibs.engine.watch.survey import pid_of
 
     share = f"{holder.share} " if shows_share else ""
     job = f"job {holder.job}" if holder.job else "unknown job"
@@ -109,7 +109,7 @@ def gpu_as_json(use: "GpuUse", mark: Mapping[str, Any] | None = None) -> dict[st
 def _holder_as_json(holder: "Holder") -> dict[str, Any]:
     from datetime import UTC, datetime
 
-    from dibs.engine.survey import pid_of
+    from dibs.engine.watch.survey import pid_of
 
     since = datetime.fromtimestamp(holder.since, UTC).isoformat(timespec="seconds") if holder.since else None
     return {

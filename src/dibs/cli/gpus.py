@@ -16,7 +16,7 @@ from dibs.cli.gpu_table import gpu_as_json, gpu_table, in_words, label, troubles
 from dibs.model.places import LOCAL, PLACES
 
 if TYPE_CHECKING:
-    from dibs.engine.survey import GpuUse
+    from dibs.engine.watch.survey import GpuUse
     from dibs.errors import DibsError
     from dibs.gpus.foreign import BusyRules
     from dibs.leases.leases import Leases
@@ -89,7 +89,7 @@ def release(ids: Sequence[str], yes: bool) -> int:
     A job is asked to end, and killed after its grace. GPUs are named by number or UUID.
     """
     from dibs.build import build_leases
-    from dibs.engine.survey import GpuUse, pid_of
+    from dibs.engine.watch.survey import GpuUse, pid_of
 
     leases = build_leases(os.environ)
     uses, failure = _look(leases, os.environ)
@@ -198,7 +198,7 @@ def _nodes(on: str, as_json: bool) -> int:
 def _with_the_queues(uses: "list[GpuUse]") -> "tuple[list[GpuUse], dict[str, dict[str, Any]]]":
     """With GPUs that only the daemon knows of, and its marks; as it was where none answers quickly."""
     from dibs.cli.asking import ask_running_daemon
-    from dibs.engine.survey import unseen
+    from dibs.engine.watch.survey import unseen
     from dibs.errors import DibsError
 
     try:
@@ -219,7 +219,7 @@ def _look(
     leases: "Leases", environ: Mapping[str, str], with_energy: bool = False
 ) -> "tuple[list[GpuUse], DibsError | None]":
     """What can be seen now, and why the driver could not be asked. A sick driver hides no claim."""
-    from dibs.engine.survey import survey
+    from dibs.engine.watch.survey import survey
     from dibs.gpus.probe import ProbeFailed, find_probe
     from dibs.leases.who import user_name
 
@@ -248,7 +248,7 @@ def _rules(environ: Mapping[str, str]) -> "BusyRules":
 
 def _named(gpu_id: str, uses: "Sequence[GpuUse]") -> "list[GpuUse]":
     """The GPU that is meant, of a divided one its parts. Where no driver is, a number without a claim is free."""
-    from dibs.engine.survey import GpuUse
+    from dibs.engine.watch.survey import GpuUse
     from dibs.errors import BadInput
     from dibs.model.gpus import declared_key
 
@@ -299,7 +299,7 @@ def _agrees(ours: "Sequence[Holder]") -> bool:
 
 def _end(leases: "Leases", holder: "Holder") -> None:
     """Ask the job to end and come back when this claim of it is gone."""
-    from dibs.engine.survey import pid_of
+    from dibs.engine.watch.survey import pid_of
     from dibs.errors import DibsError
     from dibs.supervise import folder
 
@@ -326,7 +326,7 @@ def _still_holds(leases: "Leases", holder: "Holder") -> bool:
 
 
 def _now(use: "GpuUse") -> str:
-    from dibs.engine.standing import standing
+    from dibs.engine.watch.standing import standing
 
     if use.holders:
         return f"GPU {label(use)} is held by {'; '.join(in_words(holder, False) for holder in use.holders)}"

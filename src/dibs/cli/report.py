@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dibs.cli import output
-from dibs.engine.results import Results
+from dibs.engine.launch.results import Results
 from dibs.errors import DibsError
 from dibs.foreground.orders import Progress, Stop, Tally
 from dibs.model.events import Ended, Event, Found, Refused, Started, Trouble, Waits

@@ -103,8 +103,8 @@ class _Run:
         from dibs.cli.json_report import JsonReport
         from dibs.cli.output import say
         from dibs.cli.report import Report
-        from dibs.engine.manners import manners_of
-        from dibs.engine.results import InAttemptFolders, JobFolders
+        from dibs.engine.launch.results import InAttemptFolders, JobFolders
+        from dibs.engine.watch.sharing_rules import manners_of
         from dibs.foreground.orders import Orders
         from dibs.foreground.runner import Runner
         from dibs.foreground.runs import open_run

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from dibs.compat.face import Parser, PlainFace, console, execute, gpus_of, how_it_failed, plain_lines, printable
-from dibs.engine.results import JobFolders
+from dibs.engine.launch.results import JobFolders
 from dibs.errors import BadInput
 from dibs.foreground.feed import List
 from dibs.foreground.orders import Orders

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from dibs.build import build_leases
 from dibs.compat.face import Parser, PlainFace, console, execute, how_it_failed, tell
-from dibs.engine.results import InAttemptFolders
-from dibs.engine.survey import GpuUse, pid_of, survey
+from dibs.engine.launch.results import InAttemptFolders
+from dibs.engine.watch.survey import GpuUse, pid_of, survey
 from dibs.errors import BadInput, NoGpu
 from dibs.foreground.orders import Orders
 from dibs.foreground.runs import open_run

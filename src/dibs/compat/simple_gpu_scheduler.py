@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from dibs.compat.face import Parser, PlainFace, console, execute, gpus_of, how_it_failed, plain_lines
-from dibs.engine.results import InAttemptFolders
+from dibs.engine.launch.results import InAttemptFolders
 from dibs.errors import BadInput
 from dibs.foreground.feed import List
 from dibs.foreground.orders import Orders

@@ -10,13 +10,13 @@ from dibs.daemon.gpu_history import GpuHistoryBuffer
 from dibs.daemon.job_views import JobViews
 from dibs.daemon.schemas.serializers import job_object
 from dibs.daemon.web.listener import WebListener
-from dibs.engine.away.away import Away
-from dibs.engine.browse import BrowsableFolders
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
-from dibs.engine.health import Health
-from dibs.engine.queue import Queue
+from dibs.engine.launch.browse import BrowsableFolders
+from dibs.engine.queue.queue import Queue
+from dibs.engine.remote.systems import RemoteSystems
 from dibs.engine.sweeps.sweeping import Sweeping
+from dibs.engine.watch.health import Health
 from dibs.leases.leases import Leases
 from dibs.settings import Settings
 from dibs.store.rows import JobRow
@@ -54,11 +54,11 @@ class AppState:
         return self.engine.store
 
     @property
-    def remote(self) -> Away:
+    def remote(self) -> RemoteSystems:
         """The other systems that jobs may be sent to. The engine of a daemon always has this part."""
-        assert self.engine.away is not None
-        return self.engine.away
+        assert self.engine.remote is not None
+        return self.engine.remote
 
     def job(self, row: JobRow) -> dict[str, Any]:
         """A job as the API shows it, with the usage of a running attempt."""
-        return job_object(row, self.user, self.engine.usage_of((row.job.id, row.job.attempts)))
+        return job_object(row, self.user, self.engine.meters.usage_of((row.job.id, row.job.attempts)))

@@ -18,7 +18,7 @@ from typing import IO
 
 from dibs.daemon.daemon_log import log
 from dibs.engine.engine import Engine
-from dibs.engine.health import Health, Result
+from dibs.engine.watch.health import Health, Result
 from dibs.errors import DibsError
 from dibs.leases.leases import Lease, Leases
 from dibs.model.claims import Claim, gpu_environment
@@ -58,7 +58,7 @@ class CanaryTests:
         self._not_before: dict[str, float] = {}  # GPUs that were in use when their test was due
         self._change = asyncio.Event()
 
-    def wake(self) -> None:
+    def wake(self, _: None = None) -> None:
         """Look again which tests are due: a GPU was quarantined or released."""
         self._change.set()
 

@@ -17,11 +17,11 @@ from dibs.daemon.daemon_log import log
 from dibs.daemon.events import EventFeed
 from dibs.daemon.logs.output import StoredOutput, measure, remove_output
 from dibs.daemon.worker_thread import is_answering, run_in_thread
-from dibs.engine.away.round import remove
-from dibs.engine.browse import BrowsableFolders
 from dibs.engine.engine import Engine
-from dibs.engine.place import Place
-from dibs.engine.queue import Queue
+from dibs.engine.launch.browse import BrowsableFolders
+from dibs.engine.launch.place import Place
+from dibs.engine.queue.queue import Queue
+from dibs.engine.remote.round import remove
 from dibs.errors import NoSuchJob
 from dibs.model.jobs import Attempt, Job, JobId, State
 
@@ -70,7 +70,7 @@ class Cleaner:
         """
         if self.keep_logs is None:
             return 0
-        away = self.engine.away
+        away = self.engine.remote
         places = [self.engine.place, *(away.homes.elsewhere if away is not None else ())]
         # Each by itself: the folders that other systems use may be on a network that does not answer.
         measured = await _each(_measured, [place.root for place in places])
@@ -116,8 +116,8 @@ class Cleaner:
         for key in unused.environments:
             with contextlib.suppress(OSError):
                 os.unlink(place.environment_path(key))
-        if self.engine.away is not None:
-            self.engine.away.forget_environments(unused.environments)
+        if self.engine.remote is not None:
+            self.engine.remote.forget_environments(unused.environments)
         return unused.environments
 
     def empty_trash(self) -> None:
@@ -130,7 +130,7 @@ class Cleaner:
 
     def _remote_folders(self, attempts: Iterable[Attempt]) -> "_PathsByRoot":
         """The folders of attempts that other systems ran."""
-        away = self.engine.away
+        away = self.engine.remote
         found: dict[str, list[str]] = {}
         for attempt in attempts:
             for home in [] if away is None else away.homes.of(attempt):
@@ -140,7 +140,7 @@ class Cleaner:
 
     def _remote_environments(self, keys: Sequence[str]) -> "_PathsByRoot":
         """Copies of environments below the roots of earlier settings, where they are never made again."""
-        away = self.engine.away
+        away = self.engine.remote
         places = away.homes.earlier if away is not None and keys else ()
         return {place.root: [place.environment_path(key) for key in keys] for place in places}
 

@@ -140,7 +140,7 @@ class Service:
     def _make_app(self, user: str) -> FastAPI:
         parts = self._parts
         history = GpuHistoryBuffer()
-        parts.engine.tell_reading.append(history.add)
+        parts.engine.readings.subscribe(history.add)
         return make_app(
             AppState(
                 engine=parts.engine,
@@ -240,7 +240,7 @@ class Service:
             tests = CanaryTests(
                 parts.engine, parts.health, parts.leases, self._environ, settings.canary, settings.canary_after
             )
-            parts.consequences.when_marked = tests.wake
+            parts.engine.marked.subscribe(tests.wake)
             try:
                 await tests.run()
             except Exception as error:

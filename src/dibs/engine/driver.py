@@ -9,9 +9,9 @@ from dibs.engine.hooks import Hooks
 from dibs.model.events import Event
 
 if TYPE_CHECKING:
-    from dibs.engine.aside import Aside
     from dibs.engine.engine import Engine
-    from dibs.engine.sampling import Sampler
+    from dibs.engine.watch.sampling import Sampler
+    from dibs.engine.worker_thread import Aside
     from dibs.gpus.probe import Probe
     from dibs.gpus.watch import Watcher
     from dibs.model.gpus import Reading
@@ -63,7 +63,7 @@ class Driver:
 
     def watch(self, probe: "Probe") -> None:
         """Ask the cards from now on: often while there is work, rarely while there is none."""
-        from dibs.engine.sampling import Sampler
+        from dibs.engine.watch.sampling import Sampler
         from dibs.gpus.watch import Watcher
 
         self._aside = self._make_aside()
@@ -75,7 +75,7 @@ class Driver:
         self._look()
 
     def _make_aside(self) -> "Aside":
-        from dibs.engine.aside import Aside
+        from dibs.engine.worker_thread import Aside
 
         return Aside(self._loop)
 
@@ -116,7 +116,7 @@ class Driver:
         if self.watcher:
             self.watcher.stop()
         if self.sampler and self._aside:
-            self.sampler.close_all()
+            self.engine.meters.close_all()
             self._aside.stop()
         for timer in (self._timer, self._next_look):
             if timer is not None:
@@ -192,8 +192,7 @@ class Driver:
         failure = self.watcher.failure.message if self.watcher.failure else "no answer from the driver"
         self.engine.cards.saw(reading, failure)
         if reading is not None:
-            for tell in self.engine.tell_reading:
-                tell(reading)
+            self.engine.readings.publish(reading)
         self.ask_for_turn()
 
 

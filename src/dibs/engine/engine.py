@@ -1,7 +1,10 @@
-"""The engine: take an event, decide, record, act, announce.
+"""The engine: gather facts, decide, take the leases, record, act, announce.
 
-`dibs run` and the seed tools' faces run it in their own process, the daemon in its own. It never waits:
-whoever owns the loop calls `turn` when something happened, and `wake_at` tells when to call it without a cause.
+`dibs run` and the seed tools' faces run it in their own process, the daemon in its own. It never waits: the owner
+of the loop calls `turn` when something happened, and `wake_at` tells when to call it without a cause.
+
+The engine alone owns its state. A turn is decided from a state that stays as it is (turn.py), and only a turn that
+is in the store puts the next state in its place.
 """
 
 import os
@@ -9,37 +12,84 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dibs.backends.local import LocalBackend
-from dibs.engine.beginning import Beginning
-from dibs.engine.cards import Cards
-from dibs.engine.hand import Hand, Key, Nobody, Observer, Open
-from dibs.engine.keeper import Keeper
-from dibs.engine.launching import Launching
-from dibs.engine.machine import Machine
-from dibs.engine.outlook import Outlook
-from dibs.engine.packing import Packing
-from dibs.engine.place import Place
-from dibs.engine.results import Results
-from dibs.engine.settling import LOOK_AT_STARTING, Settling
-from dibs.engine.telling import Telling
-from dibs.engine.undoing import Undoing
-from dibs.engine.waiting import WaitingLine
+from dibs.engine.launch.attempt_launcher import AttemptLauncher
+from dibs.engine.launch.lease_keeper import Beaten, InOurWay, LeaseKeeper
+from dibs.engine.launch.place import Place
+from dibs.engine.launch.results import Results
+from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
+from dibs.engine.topics import Topic
+from dibs.engine.turn import plan_cache
+from dibs.engine.turn.decide import Turn, decide, may_need_less
+from dibs.engine.turn.facts import Facts, Finding, take_snapshot
+from dibs.engine.turn.state import EngineState, Key, NextState, OpenAttempt
+from dibs.engine.turn.waiting import NeedsMore, WaitingWindow
+from dibs.engine.watch.cards import Cards
+from dibs.engine.watch.meters import Meters
 from dibs.errors import StoreUnusable
 from dibs.leases.leases import Leases
-from dibs.model.events import Event, Trouble
+from dibs.model.claims import Claim
+from dibs.model.events import Ended, Event, Found, Refused, Skipped, Trouble
 from dibs.model.gpus import Reading
-from dibs.model.jobs import Attempt, Outcome
-from dibs.model.usage import Usage
+from dibs.model.jobs import Attempt, Job, JobId, Request, State
+from dibs.model.machine import NOT_COUNTED, Machine
+from dibs.model.records import GpusAstray, Record
+from dibs.policy.breakers import Limits
+from dibs.policy.schedule import impossible
+from dibs.policy.snapshot import Snapshot
+from dibs.store.codec import class_of
+from dibs.store.recorder import Followed, Recorder
 from dibs.store.store import Store
 
 if TYPE_CHECKING:
-    from dibs.engine.away.away import Away
+    from dibs.engine.remote.systems import RemoteSystems  # a run's list does not load it
 
 _JUMP = 1.0  # seconds by which a clock moves that was set
-_NOT_COUNTED = Machine()
+_AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried again
+_CLOSELY_FOR = 120.0  # seconds; a job that has shown nothing by then may never do so
+_LOOK_COUNTS = 0.1  # seconds for which a look at who else holds cards is good
 _MAKE_ROOM = "free some space (`df -h`); nothing was changed"
+
+
+class Change:
+    """What a person or a sweep changes, inside a turn of the store: durable at its end, or it never happened."""
+
+    def __init__(self, state: EngineState, recorder: Recorder, now: float) -> None:
+        self.now = now
+        self.next = NextState(state)
+        self.touched: list[JobId] = []
+        self.retried: list[JobId] = []
+        self._recorder = recorder
+
+    def record(self, record: Record) -> None:
+        """Record it now, with what follows from it."""
+        followed = self._recorder.record(record, self.now)
+        _take_in(followed, self.next)
+        self.touched += followed.touched
+        self.retried += followed.retried
+
+    def wait(self, job: Job) -> None:
+        """The job stands in line, if nothing keeps it back."""
+        if job.state is State.QUEUED and not job.blockers:
+            self.next.waiting.add(job)
+
+    def leave(self, job: Job) -> None:
+        """The job, as it was before, does not stand in line any more."""
+        if job.state is State.QUEUED and not job.blockers:
+            self.next.waiting.remove(job)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """What an engine does beyond running jobs one by one."""
+
+    limits: Limits | None = None  # of the stop rules; None: there are none
+    most_failures: int = sys.maxsize  # after so many nothing more is started
+    most_without_gpu: int = os.cpu_count() or 1
+    machine: Machine = NOT_COUNTED
 
 
 class Engine:
@@ -49,6 +99,7 @@ class Engine:
         self,
         *,
         store: Store,
+        recorder: Recorder,
         backend: LocalBackend,
         leases: Leases,
         cards: Cards,
@@ -56,144 +107,135 @@ class Engine:
         place: Place,
         announce: Callable[[Sequence[Event]], None],
         ask_for_turn: Callable[[], None],
+        behaviour: Behaviour | None = None,
+        meters: Meters | None = None,
+        judge: Judge = lambda attempt, outcome, open_attempts, now: outcome,
+        remote: "RemoteSystems | None" = None,
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
         reach: Callable[[str], None] = lambda point: None,
-        most_without_gpu: int = os.cpu_count() or 1,
-        machine: Machine = _NOT_COUNTED,
     ) -> None:
         self.store = store
+        self.recorder = recorder
         self.cards = cards
-        self.is_draining = False
-        self.most_failures = sys.maxsize  # after so many nothing more is started
-        self.paused: Mapping[str, str] = {}  # why nothing of a project is started; under "" why nothing at all is
-        self.hand = Hand(WaitingLine(store.waiting, store.delayed), ask_for_turn)
-        self.tell_reading: list[Callable[[Reading], None]] = []  # who hears what the cards say, beside the books
-        self.usage_of: Callable[[Key], Usage | None] = lambda key: None  # what is measured of an attempt
-        self.close_series: Callable[[Attempt], bool] = lambda attempt: False  # it ended: whether a series is kept
-        self._backend = backend
-        self._keeper = Keeper(leases)
         self.place = place
         self.clock = clock
+        self.behaviour = behaviour or Behaviour()
+        self.meters = Meters() if meters is None else meters
+        self.remote = remote
+        self.ask_for_turn = ask_for_turn
+        self.is_draining = False
+        self.readings: Topic[Reading] = Topic()  # what the cards say
+        self.touched: Topic[Sequence[JobId]] = Topic()  # jobs that have started or ended
+        self.retried: Topic[Sequence[JobId]] = Topic()  # ended jobs that were queued again
+        self.marked: Topic[None] = Topic()  # a pause, a drain or a quarantine was set or cleared
+        self._state = EngineState(waiting=WaitingWindow(class_of))
+        self._backend = backend
+        self._leases = LeaseKeeper(leases)
+        self._results = results
+        self._announce = announce
         self._ticks = ticks
         self._offset = clock() - ticks()  # a jump of it is a clock that was set
         self._reach = reach  # named points of the launch protocol, where tests let the engine die
-        self._machine = machine
+        self._done: list[Key] = []  # let go by their shims, to be looked at in the next turn
+        self._news: list[Event] = []  # to be announced with the next turn
+        self._timers: dict[str, float] = {}
         self._words: dict[Key, str] = {}  # said to attempts, but not heard yet
-        self._packing = Packing(self.hand, store, cards, self._keeper, lambda key: self.usage_of(key))
-        self.outlook = Outlook(
-            hand=self.hand,
-            cards=cards,
-            keeper=self._keeper,
-            packing=self._packing,
-            machine=machine,
-            most_without_gpu=most_without_gpu,
-            ticks=ticks,
-        )
-        self.launching = Launching(
-            hand=self.hand,
-            place=place,
+        self._to_show: dict[Key, Attempt] = {}  # other programs do not see yet that these hold less
+        self._seen_others: tuple[float, frozenset[str]] | None = None  # when, and the cards they use
+        self._settlement = Settlement(
             backend=backend,
-            keeper=self._keeper,
-            cards=cards,
-            results=results,
-            reach=reach,
-        )
-        self._telling = Telling(
-            hand=self.hand,
-            launching=self.launching,
-            backend=backend,
-            results=results,
-            announce=announce,
-            close_series=lambda attempt: self.close_series(attempt),
-        )
-        self._beginning = Beginning(
-            hand=self.hand,
-            store=store,
-            cards=cards,
-            keeper=self._keeper,
-            place=place,
-            outlook=self.outlook,
-            reach=reach,
-        )
-        self._undoing = Undoing(
-            hand=self.hand,
-            store=store,
-            cards=cards,
-            keeper=self._keeper,
-            forget_plan=self._beginning.forget_plan,
-            clock=clock,
-        )
-        self._settling = Settling(
-            hand=self.hand,
-            store=store,
-            backend=backend,
-            keeper=self._keeper,
-            cards=cards,
+            leases=self._leases,
             results=results,
             boot_id=place.boot_id,
-            may_retry=lambda: not self.is_draining,
-            usage_of=lambda key: self.usage_of(key),
-            packing=self._packing,
+            judge=judge,
+            usage_of=self.meters.usage_of,
+            let_go=self.let_go,
         )
-        self.away: Away | None = None  # whoever knows other systems; a run's list knows none
-        self.observe(Nobody())
-
-    def observe(self, observer: Observer) -> None:
-        """Let somebody hear of everything inside the turn that records it."""
-        self._observer = observer
-        self._settling.observer = self._beginning.observer = self._undoing.observer = observer
-
-    def reach_out(self, make: "Callable[[Settling], Away]") -> None:
-        """Let jobs run with other systems, too."""
-        self.away = self.outlook.away = self._undoing.away = make(self._settling)
-        self.away.observer = self._observer
-
-    def consult(self, judge: Callable[[Attempt, Outcome, float], Outcome | None]) -> None:
-        """Let somebody look at every end before it is recorded. None from them means: not yet."""
-        self._settling.judge = judge
+        self.launcher = AttemptLauncher(
+            place=place,
+            backend=backend,
+            leases=self._leases,
+            cards=cards,
+            results=results,
+            let_go=self.let_go,
+            reach=reach,
+        )
 
     # -- what others ask of it -------------------------------------------------------------------------
 
     @property
+    def state(self) -> EngineState:
+        return self._state
+
+    @property
     def running(self) -> int:
-        return len(self.hand.open) + len(self.hand.away)
+        return len(self._state.open) + len(self._state.remote)
 
     @property
     def waiting(self) -> int:
-        return self.hand.waiting.count
-
-    @property
-    def machine(self) -> Machine:
-        return self._machine
+        return self._state.waiting.count
 
     @property
     def is_idle(self) -> bool:
         """Nothing runs, and nothing will without a new job."""
-        hand = self.hand
-        is_quiet = not hand.open and not hand.away and not hand.done
-        return is_quiet and (self.is_draining or not self.waiting)
+        return not self.running and not self._done and (self.is_draining or not self.waiting)
 
     @property
     def looks_closely(self) -> bool:
-        """Whether somebody waits for what is about to be measured."""
-        return self._packing.looks_closely(self.clock())
+        """Whether jobs wait until it is known what one needs that began not long ago."""
+        now = self.clock()
+        return bool(self.waiting) and any(
+            may_need_less(one) and now - one.attempt.opened_at < _CLOSELY_FOR for one in self._state.open.values()
+        )
 
     @property
     def is_stuck(self) -> bool:
-        """Whatever ran has ended, but the store cannot take it down now. Its records stand in the folders."""
-        hand = self.hand
-        all_ended = bool(hand.open) and not hand.away and hand.open.keys() <= set(hand.done)
-        return "trouble" in hand.timers and all_ended
+        """All that ran has ended, but the store cannot record it now. The records stand in the folders."""
+        open_keys = self._state.open.keys()
+        all_ended = bool(open_keys) and not self._state.remote and open_keys <= self._settlement.ended
+        return self.has_trouble and all_ended
+
+    @property
+    def has_trouble(self) -> bool:
+        """Something is in the way that may pass: nothing is started until it is tried again."""
+        return "trouble" in self._timers
 
     @property
     def wake_at(self) -> float | None:
         """When `turn` should be called though nothing happened, in seconds since the epoch."""
-        moments = [*self.hand.timers.values()]
-        if self.hand.waiting.next_due is not None and self._may_start:
-            # While a trouble lasts nothing starts: to be woken for it would be to spin.
-            moments.append(max(self.hand.waiting.next_due, self.hand.timers.get("trouble", 0.0)))
+        moments = [*self._timers.values()]
+        if (look := self._settlement.next_look) is not None:
+            moments.append(look)
+        # While a trouble lasts nothing starts and nothing is recorded: to be woken for it would be to spin.
+        trouble = self._timers.get("trouble", 0.0)
+        put_off = (self._state.rest_ends, None if self.remote is None else self.remote.next_round)
+        moments += [max(moment, trouble) for moment in put_off if moment is not None]
+        due = self._state.waiting.next_due
+        if due is not None and self._may_start and "" not in self._state.paused:
+            moments.append(max(due, trouble))
         return min(moments, default=None)
+
+    def why_never(self, request: Request) -> str:
+        """Why a job could never run here; empty where it could, and where the pool may yet grow."""
+        if request.on:
+            is_known = self.remote is not None and self.remote.knows(request.on)
+            return "" if is_known else f"dibs knows no backend {request.on!r} here"
+        if self.cards.may_grow:
+            return ""
+        machine = self.behaviour.machine
+        return impossible(
+            request.wishes, self.cards.pool, machine.cpus, machine.memory, self.cards.manners.min_free
+        )
+
+    def snapshot(self, now: float, others: Sequence[Job] = ()) -> Snapshot:
+        """What a plan would be made from now; it knows what `others` need, too."""
+        state = self._state
+        while True:
+            try:
+                return take_snapshot(NextState(state), self._facts(state, now, others=others), now)
+            except NeedsMore as need:
+                state = self._loaded(state, need, now)
 
     def warm_up(self) -> None:
         """Get ready to start jobs, so that the first one does not wait for it."""
@@ -204,59 +246,40 @@ class Engine:
         """The modules of each, and its pid once it has imported them."""
         return self._backend.warm_processes
 
-    def come_back(self) -> None:
-        """Take up a store that another engine left: settle its attempts and adopt what runs."""
-        now = self.clock()
-        with self.store.turn():
-            for job, attempt in self.store.open_attempts():
-                if attempt.backend:
-                    self._come_back_to(Open(job, attempt))
-                    continue
-                self.hand.open[attempt.key] = Open(job, attempt)
-                self.cards.book(attempt, job)
-                if job.is_stopping:
-                    self.hand.stopping.add(job.id)
-            for key in list(self.hand.open):
-                self._settling.settle(key, now)
-            self._observer.before_commit()
-        self.load_waiting()
-        self._packing.come_back()
-        if self.away is not None:
-            self.away.look_out()
-        self.tell([key for key in self.hand.everywhere if key[0] in self.hand.stopping], "stop")
-        self.hand.ask_for_turn()
+    def announce_soon(self, *events: Event) -> None:
+        """Announce these with the next turn."""
+        self._news += events
+        self.ask_for_turn()
 
-    def _come_back_to(self, one: Open) -> None:
-        assert self.away is not None, "only a queue hands its jobs to others"
-        if one.job.is_stopping:
-            self.hand.stopping.add(one.job.id)
-        self.away.come_back(one)
+    def let_go(self, key: Key) -> None:
+        """A shim has let an attempt go, or it is to be looked at for another reason."""
+        self._done.append(key)
+        self.ask_for_turn()
 
     def drain(self) -> None:
         """Start nothing more; what runs goes on."""
         self.is_draining = True
-        self._keeper.stop_waiting()
-        self.hand.timers.pop("others", None)
-        self.hand.ask_for_turn()
+        self._leases.stop_waiting()
+        self._timers.pop("others", None)
+        self.ask_for_turn()
 
     def tell_all(self, word: str) -> None:
         """Send `stop`, `kill` or `signal N` to everything that runs."""
-        self.tell(self.hand.everywhere, word)
+        self.tell(self._state.everywhere, word)
 
     def tell(self, attempts: Iterable[Key], word: str) -> None:
-        """Send a word to some of what runs; whoever cannot hear it yet is told again."""
+        """Send a word to some of what runs; an attempt that cannot hear it yet is told again."""
         told = list(attempts)
-        self._words |= {key: word for key in told if key not in self.hand.away}
+        self._words |= {key: word for key in told if key not in self._state.remote}
         self._tell(self.clock())
-        if self.away is not None:
-            self.away.tell(told, word)
+        if self.remote is not None:
+            self.remote.tell(told, word, self._state.remote)
 
-    def tell_astray(self, one: Open, gpus: Sequence[str], sentence: str) -> None:
-        """An attempt uses cards that it was not given: say so, to people and to whoever reads the events."""
-        with suppress(StoreUnusable), self.change() as now:
-            self._observer.astray(one.job, one.attempt, gpus, sentence, now)
-        self.hand.events.append(Trouble(sentence))
-        self.hand.ask_for_turn()
+    def tell_astray(self, one: OpenAttempt, gpus: Sequence[str], sentence: str) -> None:
+        """An attempt uses cards that it was not given: say so, to people and to readers of the events."""
+        with suppress(StoreUnusable), self.change() as change:
+            change.record(GpusAstray(one.attempt, gpus, sentence))
+        self.announce_soon(Trouble(sentence))
 
     def let_go_of(self, folders: Sequence[str]) -> None:
         """These folders of ended attempts are about to go: none of them is used again."""
@@ -264,87 +287,313 @@ class Engine:
 
     def close(self) -> None:
         """Leave. What runs goes on with its shim."""
-        if self.away is not None:
-            self.away.close()
-        self._keeper.close()
+        if self.remote is not None:
+            self.remote.close()
+        self._leases.close()
         self._backend.close()
 
-    def load_waiting(self) -> None:
-        """Read again who waits: somebody changed it in the store."""
-        self._undoing.load_waiting()
+    # -- coming back -----------------------------------------------------------------------------------
+
+    def come_back(self, *, as_found: bool = False) -> None:
+        """Take up a store that another engine left: settle its attempts and adopt what runs.
+
+        `as_found`: what ended while no engine was there is neither news nor a failure of this one.
+        """
+        now = self.clock()
+        attempts = [OpenAttempt(job, attempt) for job, attempt in self.store.open_attempts()]
+        self._state = replace(
+            self._state,
+            waiting=self._window(now),
+            open={one.attempt.key: one for one in attempts if not one.attempt.backend},
+            remote={one.attempt.key: one for one in attempts if one.attempt.backend},
+            stopping=frozenset(one.job.id for one in attempts if one.job.is_stopping),
+            # What its end was asked for says so, also where it ended while no engine was there.
+            why_stopped=self.store.sweeps.pruned_jobs(),
+            marks={mark.subject: mark for mark in self.store.listing.marks()},
+        )
+        self._done += self._state.open
+        self._record_turn(now, may_start=False)
+        if as_found:
+            self._state = replace(self._state, failures=0)
+            self._news = [
+                Found(event.job, event.attempt, event.outcome) if isinstance(event, Ended) else event
+                for event in self._news
+            ]
+        for key, one in self._state.open.items():
+            # Another engine may have recorded that an attempt needs less, and died before others could see it.
+            if one.job.request.wishes.shape and one.attempt.claims:
+                self._to_show[key] = one.attempt
+        self._show_lowered()
+        if self.remote is not None:
+            self.remote.come_back(self._state.remote.values())
+        self.tell([key for key in self._state.everywhere if key[0] in self._state.stopping], "stop")
+        self.ask_for_turn()
+
+    def reload_waiting(self) -> None:
+        """Read again which jobs wait: the store was changed beside the engine."""
+        self._state = replace(self._state, waiting=self._window(self.clock()))
 
     # -- the loop --------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Settle what ended, start what can start. One transaction, then the acts, then the news."""
+        """Settle what ended, start what can start, announce both."""
         now = self.clock()
         self._mind_the_clock(now)
-        if self._undoing.must_reload:
-            self._undoing.reload()
         self._ring(now)
-        done, self.hand.done = list(dict.fromkeys(self.hand.done)), []
-        before = self._undoing.keep()
         try:
-            with self.store.turn():
-                left = self._settle(done, now)
-                if self.away is not None:
-                    self.away.settle(now)
-                begun = self._beginning.begin(left, self.paused, now, may_begin=self._may_begin)
-                self._packing.lower()
-                self._keeper.let_go_of_spares()
-                self._observer.before_commit()
+            self._record_turn(now)
         except (StoreUnusable, OSError) as error:
-            self._undoing.go_back_to(before, done, now, error)
-        except Exception:  # a bug: what ended must not be forgotten over it
-            self._undoing.go_back_to(before, done, now, None)
-            raise
-        else:
-            if begun:
-                self._reach("after-intent")
-            self.launching.launch([one for one in begun if not one.attempt.backend], now)
-            if self.away is not None:
-                self.away.hand_over([one for one in begun if one.attempt.backend])
-            self._packing.show()
-        self._telling.tell()
+            self._trouble(error.message if isinstance(error, StoreUnusable) else str(error), now)
+        self._tell_news()
 
     @contextmanager
-    def change(self) -> Iterator[float]:
-        """A turn for what people ask for: durable at its end, or it never happened. Gives the moment."""
-        now = self.clock()
-        self._beginning.forget_plan()
-        before = self._undoing.keep()
+    def change(self) -> Iterator[Change]:
+        """A turn for what people ask for: durable at its end, or it never happened."""
+        change = Change(self._state, self.recorder, self.clock())
+        change.next.plan = plan_cache.forgotten(change.next.plan)
         try:
             with self.store.turn():
-                yield now
-                self._observer.before_commit()
+                yield change
+                self.recorder.finish()
         except OSError as error:  # of the journal or an environment: as if the store itself were full
-            self._undoing.go_back_to(before, [], now, None)
+            self.recorder.roll_back()
             where = os.path.dirname(self.store.path)
             raise StoreUnusable(f"cannot write to {where}: {error.strerror}", remedy=_MAKE_ROOM) from error
         except BaseException:
-            self._undoing.go_back_to(before, [], now, None)
+            self.recorder.roll_back()
             raise
+        self.recorder.committed()
+        self._become(change.next.freeze())
+        self._news += change.next.events
         self._reach("after-commit")
-        self.hand.ask_for_turn()
+        self._publish(change.touched, change.retried)
+        self.ask_for_turn()
+
+    def _record_turn(self, now: float, *, may_start: bool = True) -> None:
+        """Decide a turn, record it, act on it. Raises where the store refuses it, and nothing has changed."""
+        done, self._done = list(dict.fromkeys(self._done)), []
+        try:
+            self._news += self._settlement.look(done, self._state.open, now)
+        except BaseException:  # a bug: what ended must not be forgotten over it
+            self._done = [*done, *self._done]
+            raise
+        turn, findings = self._decided(now, may_start)
+        followed = Followed()
+        try:
+            if turn.begun:
+                self._reach("after-lease")
+            after = turn.state
+            if turn.records:
+                with self.store.turn():
+                    followed, after = self._recorded(turn, now)
+                    self.recorder.finish()
+                self.recorder.committed()
+        except BaseException:
+            self.recorder.roll_back()
+            self._leases.cancel()
+            raise
+        self._become(after)
+        self._settlement.recorded(findings)
+        if followed.held:
+            self._forget_held(now)
+        self._news += turn.events
+        self._news += [Refused(job, outcome) for job, outcome in followed.cancelled]
+        if turn.begun:
+            self._reach("after-intent")
+        self._act(turn, findings, now)
+        self._publish(followed.touched, followed.retried)
+        if followed.released or followed.held:
+            self.ask_for_turn()
+
+    def _decided(self, now: float, may_start: bool) -> tuple[Turn, list[Finding]]:
+        """A turn with its leases. Where another program has the cards, that is a new fact: decide again."""
+        state = self._state
+        leased: Mapping[JobId, tuple[Claim, ...]] = {}
+        findings: list[Finding] = list(self._settlement.findings)
+        if self.remote is not None:
+            findings += self.remote.findings(state.remote, now)
+        while True:
+            facts = self._facts(state, now, findings=findings, may_start=may_start)
+            try:
+                turn = decide(state, replace(facts, leased=leased), now)
+            except NeedsMore as need:
+                state = self._loaded(state, need, now)
+                continue
+            refusal = self._leases.prepare(turn.begun, turn.left)
+            if refusal is None:
+                return turn, findings
+            if isinstance(refusal, Beaten):
+                self.cards.taken_by_others(refusal.claims, refusal.busy)
+                leased = refusal.leased
+            elif isinstance(refusal, InOurWay):
+                may_start, leased = False, {}
+                self.ask_for_turn()
+
+    def _recorded(self, turn: Turn, now: float) -> tuple[Followed, EngineState]:
+        """Write the turn's records; what followed from them, and the state with it."""
+        all_followed = Followed()
+        for record in turn.records:
+            all_followed.extend(self.recorder.record(record, now))
+        if not all_followed.released:
+            return all_followed, turn.state
+        held = set(all_followed.held)
+        all_followed.released = [job for job in all_followed.released if job.id not in held]
+        state = NextState(turn.state)
+        _take_in(all_followed, state)
+        return all_followed, state.freeze()
+
+    def _facts(
+        self,
+        state: EngineState,
+        now: float,
+        *,
+        findings: Sequence[Finding] = (),
+        may_start: bool = True,
+        others: Sequence[Job] = (),
+    ) -> Facts:
+        board = self.cards.board()
+        shapes = {request.wishes.shape for request in state.waiting.heads}
+        shapes |= {job.request.wishes.shape for job in others}
+        shapes |= {one.job.request.wishes.shape for one in state.open.values()}
+        shapes.discard("")
+        measured = {key: self.meters.usage_of(key) for key, one in state.open.items() if _books_memory(one)}
+        return Facts(
+            board=board,
+            most_at_once=self.cards.most_at_once,
+            folder=self._attempt_folder,
+            boot_id=self.place.boot_id,
+            findings=findings,
+            may_start=may_start and self._may_start and not self.has_trouble,
+            may_retry=not self.is_draining,
+            most_failures=self.behaviour.most_failures,
+            machine=self.behaviour.machine,
+            most_without_gpu=self.behaviour.most_without_gpu,
+            remote_most={} if self.remote is None else self.remote.most,
+            in_use=self._used_by_others(state) if board.min_free else frozenset(),
+            lessons={about: one for shape in shapes for about, one in self.store.lessons.of(shape).items()},
+            usages={key: usage for key, usage in measured.items() if usage is not None},
+            limits=self.behaviour.limits,
+        )
+
+    def _act(self, turn: Turn, findings: Sequence[Finding], now: float) -> None:
+        """The turn is recorded: hand leases on, start attempts, stand in line."""
+        failed = self._leases.confirm(turn.begun, turn.left)
+        self.cards.left({claim.gpu for one in turn.left for claim in one.attempt.claims})
+        here = [one for one in turn.begun if not one.attempt.backend]
+        for number, one in enumerate(here):
+            try:
+                if one.attempt.key in failed:
+                    raise OSError(failed[one.attempt.key])
+                self._news += self.launcher.launch(one, self._state.open)
+            except OSError as error:
+                # Nothing was started: the next turn finds a folder without a start and queues the job again.
+                self._trouble(f"cannot start job {one.job.label}: {error}", now)
+                self.let_go(one.attempt.key)
+            except Exception:  # a bug: the others were not started either, and their cards are not lost over it
+                for other in here[number:]:
+                    self.let_go(other.attempt.key)
+                raise
+        if self.remote is not None:
+            self.remote.recorded(findings, now)
+            self.remote.hand_over([one for one in turn.begun if one.attempt.backend])
+        self._to_show |= {attempt.key: attempt for attempt in turn.lowered}
+        self._show_lowered()
+        if turn.line is not None and turn.line.job is not None:
+            self._leases.wait_for(turn.line.claims, turn.line.job, now)
+        elif turn.line is not None:
+            self._leases.stop_waiting()
+        if turn.look_after is not None:
+            self._timers["others"] = now + turn.look_after
+        if turn.plan_by is not None:
+            self._timers.setdefault("plan", turn.plan_by)
+
+    def _become(self, state: EngineState) -> None:
+        has_new_marks = state.marks is not self._state.marks or state.resting is not self._state.resting
+        self._state = state
+        if has_new_marks:
+            self.marked.publish(None)
+
+    def _publish(self, touched: Sequence[JobId], retried: Sequence[JobId]) -> None:
+        if touched:
+            self.touched.publish(touched)
+        if retried:
+            self.retried.publish(retried)
+
+    # -- helpers of a turn -----------------------------------------------------------------------------
 
     @property
     def _may_start(self) -> bool:
-        return not self.is_draining and "" not in self.paused and self.hand.failures < self.most_failures
+        return not self.is_draining and self._state.failures < self.behaviour.most_failures
 
-    @property
-    def _may_begin(self) -> bool:
-        return self._may_start and "trouble" not in self.hand.timers
+    def _attempt_folder(self, on: str, job: JobId, number: int) -> str:
+        if on:
+            assert self.remote is not None, "only a queue hands its jobs to other systems"
+            return self.remote.attempt_folder(on, job, number)
+        return self.place.attempt_folder(job, number)
+
+    def _window(self, now: float) -> WaitingWindow:
+        """What the store says is waiting."""
+        store = self.store
+        count = store.counts().get(State.QUEUED, 0) - store.listing.blocked()
+        window = WaitingWindow.over(class_of, store.waiting_classes(), count, now)
+        window.load_delayed(store.delayed(window.boundary, window.delayed_limit))
+        return window
+
+    def _loaded(self, state: EngineState, need: NeedsMore, now: float) -> EngineState:
+        """The same state, with more of the waiting jobs in its window."""
+        window = state.waiting.copy()
+        if need.name is None:
+            window.load_delayed(self.store.delayed(window.boundary, window.delayed_limit))
+        else:
+            limit = window.limit(need.name)
+            window.load(need.name, self.store.waiting(need.name, max(now, window.latest), limit), limit)
+        return replace(state, waiting=window)
+
+    def _forget_held(self, now: float) -> None:
+        """A group was held in the store: how many of it waited is known there only."""
+        try:
+            self.reload_waiting()
+        except StoreUnusable as error:
+            # They are not in the window any more, so that none of them starts; only the count is too high.
+            self._trouble(error.message, now)
+
+    def _used_by_others(self, state: EngineState) -> frozenset[str]:
+        """Asked only where cards are left to others: a try tells too, but only of the card that is tried.
+
+        A look takes milliseconds, so the last one counts for a moment.
+        """
+        if self._seen_others is not None:
+            seen_at, used = self._seen_others
+            if seen_at <= self._ticks() < seen_at + _LOOK_COUNTS:
+                return used
+        used = self._leases.used_by_others({one.attempt.folder for one in state.open.values()})
+        self._seen_others = (self._ticks(), used)
+        return used
+
+    def _show_lowered(self) -> None:
+        """Let other programs see what has been recorded: there is room beside some attempts of ours."""
+        for key, attempt in list(self._to_show.items()):
+            is_recorded = key in self._state.open and self._state.open[key].attempt == attempt
+            if not is_recorded or self._leases.lower(attempt):
+                del self._to_show[key]
+                self.ask_for_turn()
+
+    def _trouble(self, sentence: str, now: float) -> None:
+        """Tell what is in the way, and start nothing for a moment."""
+        self._timers["trouble"] = now + _AFTER_TROUBLE
+        self._news.append(Trouble(sentence))
 
     def _tell(self, now: float) -> None:
         """Say what must be said to attempts, and again to those whose shim is not there yet to hear it."""
+        state = self._state
         self._words = {
             key: word
             for key, word in self._words.items()
-            if key in self.hand.open and not self._backend.tell(self.hand.open[key].attempt, word)
+            if key in state.open and not self._backend.tell(state.open[key].attempt, word)
         }
         if self._words:
-            self.hand.timers["words"] = now + LOOK_AT_STARTING
-            self.hand.ask_for_turn()
+            self._timers["words"] = now + LOOK_AT_STARTING
+            self.ask_for_turn()
 
     def _mind_the_clock(self, now: float) -> None:
         """Pauses last as long as they should, whatever people do to the clock."""
@@ -352,28 +601,80 @@ class Engine:
         jump, self._offset = offset - self._offset, offset
         if abs(jump) < _JUMP:
             return
-        self.hand.timers = {name: at + jump for name, at in self.hand.timers.items()}
+        self._timers = {name: at + jump for name, at in self._timers.items()}
+        self._settlement.shift(jump)
+        if self.remote is not None:
+            self.remote.shift(jump)
+        if self._state.rest_ends is not None:
+            self._state = replace(self._state, rest_ends=self._state.rest_ends + jump)
         if jump < 0:
-            with suppress(StoreUnusable), self.store.turn():
-                self.store.shift_retries(now, jump)
-            self._undoing.must_reload = True
+            try:
+                with self.store.turn():
+                    self.store.shift_retries(now, jump)
+                self.reload_waiting()
+            except StoreUnusable as error:
+                self._trouble(error.message, now)
 
     def _ring(self, now: float) -> None:
         """Do what was put off until now."""
-        for name in [name for name, at in self.hand.timers.items() if at <= now]:
-            del self.hand.timers[name]
+        self._done += self._settlement.due(now)
+        for name in [name for name, at in self._timers.items() if at <= now]:
+            del self._timers[name]
             if name == "others":
                 self.cards.look_again()
-            elif name == "unclear":
-                self.hand.done += self.hand.unclear
             elif name == "words":
                 self._tell(now)
-            elif name == "away" and self.away is not None:
-                self.away.ring(now)
+        if self.remote is not None:
+            self.remote.ring(self._state.remote, now)
 
-    def _settle(self, done: Sequence[Key], now: float) -> list[Open]:
-        """Record what became of these attempts; return those that have left their places."""
-        before = [self.hand.open[key] for key in done if key in self.hand.open]
-        for one in before:
-            self._settling.settle(one.attempt.key, now)
-        return [one for one in before if one.attempt.key not in self.hand.open]
+    # -- announcing ------------------------------------------------------------------------------------
+
+    def _tell_news(self) -> None:
+        """Announce what happened, in order, and then clean up after what has ended."""
+        if self.remote is not None:
+            self._news += self.remote.take_news()
+        events, self._news = self._news, []
+        for event in events:
+            if isinstance(event, Ended):
+                self.launcher.detach(event.job.id)
+        if self._results.writes_more:
+            events += [trouble for event in events for trouble in self._show_result(event)]
+        if events:
+            self._announce(events)
+        for event in events:
+            # What was measured stays in the folder, which then is not used again.
+            if not isinstance(event, Ended) or event.attempt.backend:
+                continue
+            if not self.meters.close(event.attempt) and event.outcome.cause is None:
+                self._retire(event)
+
+    def _show_result(self, event: Event) -> list[Event]:
+        if not isinstance(event, (Ended, Found, Refused, Skipped)):
+            return []
+        try:
+            if isinstance(event, (Ended, Found)):
+                usage = event.usage if isinstance(event, Ended) else None
+                self._results.end(event.job, event.attempt, event.outcome, usage)
+            elif isinstance(event, Refused):
+                self._results.refuse(event.job, event.outcome)
+            else:
+                self._results.confirm(event.job)
+        except OSError as error:
+            return [Trouble(f"cannot write the result folder of job {event.job.label}: {error}")]
+        return []
+
+    def _retire(self, event: Ended) -> None:
+        """Let the folder of a silent success be used again, unless people are led there by name."""
+        if not self._results.shows_attempts(event.job) and self._backend.retire(event.attempt):
+            self._results.forget(event.job)
+
+
+def _books_memory(one: OpenAttempt) -> bool:
+    """Whether what it is seen to use decides what fits beside it."""
+    return bool(one.job.request.wishes.shape) or any(claim.vram for claim in one.attempt.claims)
+
+
+def _take_in(followed: Followed, state: NextState) -> None:
+    for job in followed.released:
+        state.waiting.add(job)
+    state.events += [Refused(job, outcome) for job, outcome in followed.cancelled]

@@ -8,7 +8,7 @@ from dibs.model.events import Event
 from dibs.supervise.launcher import AddReader, RemoveReader
 
 if TYPE_CHECKING:
-    from dibs.engine.aside import Aside
+    from dibs.engine.worker_thread import Aside
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
-from dibs.engine.manners import POLITE, Manners
-from dibs.engine.results import Results
+from dibs.engine.launch.results import Results
+from dibs.engine.watch.sharing_rules import POLITE, Manners
 from dibs.errors import DibsError
 from dibs.foreground.feed import List
 from dibs.gpus.probe import Probe

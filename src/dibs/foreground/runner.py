@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dibs.backends.local import Attached
-from dibs.build import build_engine
+from dibs.build import build_cards, build_list_engine, build_place
 from dibs.engine.driver import Driver
-from dibs.engine.engine import Engine
+from dibs.engine.engine import Behaviour, Engine
 from dibs.engine.machine import this_machine
-from dibs.engine.runlist import RunList
+from dibs.engine.queue.run_list import RunList
 from dibs.errors import DibsError, NoGpuNow, StoreUnusable
 from dibs.foreground.feed import Feed, refusal
 from dibs.foreground.follow import Follower
@@ -74,22 +74,26 @@ class Runner:
         try:
             if self._orders.lists or self._orders.single:
                 self._run.remember_workdir()
-            self.engine = build_engine(
+            run, orders = self._run, self._orders
+            self.engine = build_list_engine(
                 self._environ,
-                root=self._run.root,
-                run=self._run.name,
-                workdir=self._run.workdir,
-                pool=self._orders.pool,
-                results=self._orders.results,
+                place=build_place(self._environ, root=run.root, run=run.name, workdir=run.workdir),
+                cards=build_cards(
+                    run.root,
+                    orders.pool,
+                    respect_processes=orders.respect_processes,
+                    manners=orders.manners,
+                ),
+                results=orders.results,
                 hooks=self._driver.hooks(self._heard),
-                respect_processes=self._orders.respect_processes,
-                manners=self._orders.manners,
-                machine=this_machine(),
+                behaviour=Behaviour(
+                    most_failures=1 if orders.fail_fast else orders.max_failures,
+                    machine=this_machine(),
+                ),
             )
         except (OSError, StoreUnusable) as error:
             raise _cannot_begin(self._run, error) from error
         self._driver.drive(self.engine)
-        self.engine.most_failures = 1 if self._orders.fail_fast else self._orders.max_failures
         self.engine.cards.may_grow = self._orders.gpus_file is not None
         self._feed = Feed(self._orders.lists, self._wake)
         try:
@@ -130,9 +134,9 @@ class Runner:
 
     def _attach(self, job: JobId) -> None:
         if self._terminal:
-            self.engine.launching.attach(job, self._terminal.attached)
+            self.engine.launcher.attach(job, self._terminal.attached)
         elif not is_in_background():
-            self.engine.launching.attach(job, Attached(stdin=0))
+            self.engine.launcher.attach(job, Attached(stdin=0))
 
     # -- the loop --------------------------------------------------------------------------------------
 

@@ -104,27 +104,28 @@ class Leases:
             waiting=tuple(named(wish) for _, earlier in busy for wish in earlier),
         )
 
-    def renew(self, lease: Lease, claims: Sequence[Claim], *, job: str, folder: str, since: float) -> bool:
-        """Give a lease that we still hold to another job of ours; False when somebody has waited for longer.
-
-        Its locks were never free in between, so nobody's claim has to be looked at.
-        """
+    def waited_for(self, claims: Sequence[Claim], *, since: float) -> Busy | None:
+        """Who has waited for one of these cards since before `since`. A lease is handed on only if none has."""
         files = self._listing.files()
         for claim in claims:
             if not self._renewed_wishes(files, claim.gpu):
                 continue
             guards = self._guards.hold([claim.gpu])
             if isinstance(guards, str):
-                return False
+                return Busy(guarded_by=guards)
             try:
-                if any(wish.since < since for wish in self._others_wishes(files, claim.gpu)):
-                    return False
+                earlier = [wish for wish in self._others_wishes(files, claim.gpu) if wish.since < since]
             finally:
                 close_all(guards)
+            if earlier:
+                return Busy(waiting=tuple(map(named, earlier)))
+        return None
+
+    def inscribe(self, lease: Lease, claims: Sequence[Claim], *, job: str, folder: str) -> None:
+        """Give a lease that we still hold to another job of ours. Its locks were never free in between."""
         now = time.time()
         for fd, claim in zip(lease.fds, claims, strict=True):
             write(self._folder, fd, self._record(claim, job=job, folder=folder, since=now))
-        return True
 
     def lower(self, claims: Sequence[Claim], *, folder: str) -> bool:
         """Write down that the attempt in this folder holds less than it took; False where a guard is kept from us.

@@ -220,11 +220,19 @@ class Job:
     blockers: int = 0  # jobs that it still waits for
     why_held: str = ""  # a sentence, where it is held
     code: str = ""  # the key of what is known about its code
-    is_stopping: bool = False  # somebody asked for its end: it is not tried again
+    is_stopping: bool = False  # its end was asked for: it is not tried again
+    batch: JobId | None = None  # the first job of the call that added several; None: it was added alone
 
     @property
     def label(self) -> str:
         return self.request.name or str(self.id)
+
+    @property
+    def group(self) -> str:
+        """Whose failures are counted together: a project's, else those of one call of `add`; empty: its own."""
+        if self.request.project:
+            return f"project {self.request.project}"
+        return "" if self.batch is None else f"batch {self.batch}"
 
     @property
     def order(self) -> tuple[int, float]:

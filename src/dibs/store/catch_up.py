@@ -1,31 +1,15 @@
 """Store and journal side by side: written in one turn, and when one has forgotten the other tells it again."""
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import JobId
 from dibs.store.journal import NAME, Journal, Position, read
+from dibs.store.recorder import POSITION, remember_position
 from dibs.store.replay import Replay
 from dibs.store.store import Store
 
 _LARGEST = 64 * 1024**2  # bytes; a smaller one is in nobody's way
-POSITION = "journal"  # the setting in which a store remembers how much of its journal it was told
-
-
-def record(store: Store, book: Journal, lines: Sequence[Mapping[str, Any]], *, sync: bool = False) -> None:
-    """Write a turn's lines before its commit, and let the store remember with it that they were written."""
-    if lines:
-        book.append(lines)
-        if sync:
-            book.sync()
-        remember_position(store, book)
-
-
-def remember_position(store: Store, book: Journal) -> None:
-    """In the turn whose lines were just appended (`record` does it), and in one right after a compaction."""
-    store.queue.set(POSITION, str(book.position))
 
 
 def catch_up(store: Store, book: Journal) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dibs.errors import BadInput, NoSuchJob
 from dibs.model.jobs import OVER, JobId, State
-from dibs.store.queue import Mark
+from dibs.model.records import Mark
 from dibs.store.rows import (
     ATTEMPT_ROW,
     JOB_ROW,

@@ -3,24 +3,15 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 from dibs.model.jobs import After, Job, JobId, Outcome, Request, State
+from dibs.model.records import Mark
 from dibs.model.sweeps import SweepId, trial_key, trial_of
 from dibs.store.codec import class_of, encode_request
 from dibs.store.rows import JOB, job_of, text_value
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A pause, a drain or a quarantine. The subject is `queue`, `project NAME` or `gpu KEY`."""
-
-    subject: str
-    kind: str
-    why: str
-    since: float
 
 
 class QueueTables:
@@ -70,6 +61,7 @@ class QueueTables:
     def number(self, requests: Sequence[Request], environment: str, code: str) -> list[Job]:
         """Make jobs of requests, with the next numbers. Whom they follow is settled by how things stand now."""
         first = self.next_number()
+        batch = first if len(requests) > 1 else None
         array, last_task = first, None
         jobs = []
         for number, request in enumerate(requests, first):
@@ -89,13 +81,13 @@ class QueueTables:
                 blockers=self._depend(JobId(number), request) if request.after else 0,
                 why_held="held when it was added" if request.hold else "",
                 code=code,
+                batch=batch,
             )
             jobs.append(job)
         return jobs
 
     def add(self, jobs: Sequence[Job], requests: Sequence[str], now: float) -> None:
         """Store numbered jobs, and with each its request as text."""
-        batch = jobs[0].id if len(jobs) > 1 else None
         self._db.executemany(
             "insert into jobs (id, once, request, class, environment, code, name, project, batch, array_id, task,"
             " priority, state, blockers, why_held, not_before, queued_at)"
@@ -110,7 +102,7 @@ class QueueTables:
                     job.code,
                     text_value(job.request.name),
                     text_value(job.request.project),
-                    batch,
+                    job.batch,
                     job.request.array.array if job.request.array else None,
                     job.request.array.task if job.request.array else None,
                     job.request.priority,
@@ -186,10 +178,6 @@ class QueueTables:
             f"select id from jobs where {column} = ? and state = 'queued' order by id", (value,)
         ).fetchall()
         return [JobId(number) for (number,) in rows]
-
-    def batch_of(self, job: JobId) -> JobId | None:
-        row = self._db.execute("select batch from jobs where id = ?", (job,)).fetchone()
-        return None if row is None or row[0] is None else JobId(row[0])
 
     def hold(self, jobs: Iterable[JobId], why: str) -> None:
         self._db.executemany(

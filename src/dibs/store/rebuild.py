@@ -19,8 +19,8 @@ from dibs.model.usage import Usage
 from dibs.policy.retry import retry_after
 from dibs.policy.settle import LOST, outcome_of
 from dibs.store import job_lines, journal
-from dibs.store.catch_up import remember_position
 from dibs.store.codec import encode_usage
+from dibs.store.recorder import remember_position
 from dibs.store.replay import Replay
 from dibs.store.store import Store
 

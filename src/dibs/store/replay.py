@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from dibs.model.jobs import Attempt, Cause, Command, Job, JobId, Outcome, Request, State
+from dibs.model.records import Mark
 from dibs.store import job_lines
 from dibs.store.codec import class_of, decode_claims, decode_request, encode_request, encode_requests
-from dibs.store.queue import Mark
 from dibs.store.rows import AttemptRow
 from dibs.store.store import Store
 from dibs.store.sweep_lines import acts_on

@@ -10,8 +10,11 @@ from dibs.store.codec import decode_claims, decode_request, decode_usage
 from dibs.store.file import LEFT_AS_IT_IS
 
 # The columns that job_of reads.
-JOB = "id, request, state, attempts, tries, not_before, environment, rank, blockers, why_held, code, is_stopping"
-_OF_JOB = 12
+JOB = (
+    "id, request, state, attempts, tries, not_before, environment, rank, blockers, why_held, code, is_stopping,"
+    " batch"
+)
+_OF_JOB = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ ATTEMPT_ROW = f"job, {ATTEMPT}, ended_at, exit_code, signal, cause, message, sec
 
 def job_of(row: tuple) -> Job:  # type: ignore[type-arg]
     number, request, state, attempts, tries, not_before, environment, *more = row
-    rank, blockers, why_held, code, is_stopping = more
+    rank, blockers, why_held, code, is_stopping, batch = more
     try:
         wanted, stands = decode_request(request), State(state)
     except (ValueError, KeyError, TypeError) as error:
@@ -77,6 +80,7 @@ def job_of(row: tuple) -> Job:  # type: ignore[type-arg]
         why_held=why_held,
         code=code,
         is_stopping=bool(is_stopping),
+        batch=None if batch is None else JobId(batch),
     )
 
 

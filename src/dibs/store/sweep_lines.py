@@ -33,6 +33,11 @@ def sweep_changed(sweep: Sweep, *, is_edited: bool = False) -> Line:
     return line | {"spec": dict(sweep.spec)} if is_edited else line
 
 
+def sweep_told(sweep: Sweep) -> dict[str, Any]:
+    """The body of the event that tells of it."""
+    return {"sweep": sweep.id, "state": sweep.state, "why": sweep.why}
+
+
 def sweep_gone(sweep: SweepId) -> Line:
     """Somebody removed it, and its trials with it."""
     return {"k": "sweep-gone", "id": sweep}

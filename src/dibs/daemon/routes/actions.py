@@ -13,7 +13,7 @@ from dibs.daemon.routes.jobs import Number, portions
 from dibs.daemon.schemas import requests, responses
 from dibs.daemon.schemas.parsing import apply
 from dibs.daemon.schemas.serializers import lesson_objects
-from dibs.engine.queue import Changed
+from dibs.engine.queue.queue import Changed
 from dibs.errors import BadInput, NoSuchJob
 from dibs.inputs.again import check_checkpoint
 from dibs.inputs.checks import check_request, environment_size

@@ -16,15 +16,15 @@ from dibs.daemon.schemas.serializers import moment
 from dibs.daemon.worker_thread import run_in_thread
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
-from dibs.engine.health import Health
-from dibs.engine.standing import Standing, standing
-from dibs.engine.survey import GpuUse, pid_of, survey, unseen
+from dibs.engine.watch.health import Health
+from dibs.engine.watch.standing import Standing, standing
+from dibs.engine.watch.survey import GpuUse, pid_of, survey, unseen
 from dibs.errors import BadInput
 from dibs.leases.leases import Leases
 from dibs.leases.records import Holder
 from dibs.model.gpus import GpuProcess, Reading
 from dibs.model.pool import Card
-from dibs.store.queue import Mark
+from dibs.model.records import Mark
 
 _POOL_WITHIN = 15.0  # seconds; longer than the deadline of the driver itself
 _READ_WITHIN = 2.0  # seconds for a fresh reading; then the last one is shown

@@ -26,7 +26,7 @@ from dibs.daemon.schemas.serializers import (
     past_object,
     reason_object,
 )
-from dibs.engine.queue import Submission
+from dibs.engine.queue.queue import Submission
 from dibs.errors import BadInput
 from dibs.model.jobs import OVER, JobId, State
 from dibs.policy.advice import advised
@@ -196,7 +196,7 @@ def jobs_routes(app: AppState) -> APIRouter:
                     attempt_object(
                         one,
                         written.get(one.attempt.number, {}),
-                        app.engine.usage_of(one.attempt.key),
+                        app.engine.meters.usage_of(one.attempt.key),
                         app.remote.number_there(one.attempt),
                     )
                     for one in listing.attempts(job.id)

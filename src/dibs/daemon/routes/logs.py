@@ -18,7 +18,7 @@ from dibs.daemon.logs.text import read_lines
 from dibs.daemon.routes.jobs import AttemptNumber, Number
 from dibs.daemon.routes.parameters import find_attempt
 from dibs.daemon.schemas import responses
-from dibs.engine.browse import BrowsableFolders
+from dibs.engine.launch.browse import BrowsableFolders
 from dibs.model.jobs import JobId
 from dibs.store.listing import Listing
 

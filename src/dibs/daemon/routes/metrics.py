@@ -14,12 +14,12 @@ from dibs.daemon.events import EventCounters
 from dibs.daemon.http.errors import errors
 from dibs.daemon.routes.gpus import GpuState, GpuTable
 from dibs.daemon.routes.nodes import known_nodes
-from dibs.engine.away.away import Away
+from dibs.engine.remote.systems import RemoteSystems
 from dibs.model.jobs import State
 from dibs.store.listing import Listing
 
 
-def metrics_routes(listing: Listing, gpus: GpuTable, remote: Away, counters: EventCounters) -> APIRouter:
+def metrics_routes(listing: Listing, gpus: GpuTable, remote: RemoteSystems, counters: EventCounters) -> APIRouter:
     routes = APIRouter()
 
     @routes.get(

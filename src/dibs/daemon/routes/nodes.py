@@ -9,7 +9,7 @@ from typing_extensions import TypedDict  # pydantic reads the one in typing from
 from dibs.backends.nodes import node_object
 from dibs.backends.protocol import Node
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
-from dibs.engine.away.away import Away
+from dibs.engine.remote.systems import RemoteSystems
 from dibs.errors import BackendMissing, DibsError
 from dibs.store.listing import Listing
 
@@ -63,7 +63,7 @@ class Nodes(TypedDict):
     backends: list[BackendObject]
 
 
-def node_routes(remote: Away, listing: Listing) -> APIRouter:
+def node_routes(remote: RemoteSystems, listing: Listing) -> APIRouter:
     routes = APIRouter(route_class=StrictRoute)
 
     @routes.get("/v1/nodes", responses={200: {"model": Nodes}, **errors(404, 503)})
@@ -84,7 +84,7 @@ def node_routes(remote: Away, listing: Listing) -> APIRouter:
     return routes
 
 
-async def known_nodes(remote: Away) -> dict[str, tuple[Node, ...]]:
+async def known_nodes(remote: RemoteSystems) -> dict[str, tuple[Node, ...]]:
     """The nodes of each backend that answers at once."""
     found: dict[str, tuple[Node, ...]] = {}
     for name in remote.names:
@@ -95,14 +95,14 @@ async def known_nodes(remote: Away) -> dict[str, tuple[Node, ...]]:
     return found
 
 
-async def _backend(remote: Away, listing: Listing, name: str) -> dict[str, Any]:
+async def _backend(remote: RemoteSystems, listing: Listing, name: str) -> dict[str, Any]:
     try:
         return _object(remote, listing, name, await remote.asking.nodes(name, _ASK_WITHIN))
     except DibsError as error:
         return {"name": name, "trouble": error.message, "remedy": error.remedy, "nodes": []}
 
 
-def _object(remote: Away, listing: Listing, name: str, found: tuple[Node, ...]) -> dict[str, Any]:
+def _object(remote: RemoteSystems, listing: Listing, name: str, found: tuple[Node, ...]) -> dict[str, Any]:
     jobs: dict[str, list[dict[str, Any]]] = {}
     for row in listing.away(name):
         jobs.setdefault(row.node, []).append({"id": row.job, "name": row.name, "gpus": row.node_gpus})

@@ -10,10 +10,10 @@ from dibs.daemon.routes.parameters import find_attempt
 from dibs.daemon.schemas import responses
 from dibs.daemon.schemas.serializers import usage_object
 from dibs.daemon.worker_thread import run_in_thread
-from dibs.engine import series
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
-from dibs.engine.series import Series
+from dibs.engine.watch import series
+from dibs.engine.watch.series import Series
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import JobId
 from dibs.policy.usage import advise
@@ -31,9 +31,9 @@ def usage_routes(engine: Engine, driver: Driver) -> APIRouter:
         """What an attempt used of its GPUs and of the machine, over time, and advice."""
         job = listing.row(JobId(number)).job
         which = find_attempt(listing, job.id, attempt)
-        used = None if which is None else engine.usage_of(which.attempt.key) or which.usage
-        found = None if which is None or used is None else await _series(driver, which)
-        machine = engine.machine
+        used = None if which is None else engine.meters.usage_of(which.attempt.key) or which.usage
+        found = None if which is None or used is None else await _series(engine, which)
+        machine = engine.behaviour.machine
         return JsonResponse(
             {
                 "job": job.id,
@@ -55,10 +55,9 @@ def usage_routes(engine: Engine, driver: Driver) -> APIRouter:
     return routes
 
 
-async def _series(driver: Driver, row: AttemptRow) -> Series | None:
+async def _series(engine: Engine, row: AttemptRow) -> Series | None:
     """The series that is being measured, or the one in the attempt's folder."""
-    sampler = driver.sampler
-    if sampler is not None and (live := sampler.series_of(row.attempt.key)) is not None:
+    if (live := engine.meters.series_of(row.attempt.key)) is not None:
         return live
     try:
         kept = await run_in_thread(lambda: series.read(row.attempt.folder), _READ_WITHIN, "usage-reader")

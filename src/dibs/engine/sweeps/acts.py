@@ -64,8 +64,8 @@ def remove(parts: Parts, number: SweepId) -> int:
     """Forget a sweep and its trials, durably; how many those were. Their jobs stay until they are cleaned away."""
     check_removable(parts, number)
     trials = sum(parts.table.counts(number).values())
-    with parts.engine.change() as now:
-        parts.book.removed(number, now)
+    with parts.engine.change() as change:
+        parts.book.removed(number, change.now)
     return trials
 
 
@@ -73,8 +73,8 @@ def _stop(parts: Parts, sweep: Sweep, keeps_running: bool) -> Acted:
     """The sweep first: then nothing new begins, whatever happens. Said again, it ends what is left."""
     changed = sweep.state in (SweepState.RUNNING, SweepState.HELD)
     if changed:
-        with parts.engine.change() as now:
-            parts.book.changed(replace(sweep, state=SweepState.STOPPED, why="", ended_at=now), now)
+        with parts.engine.change() as change:
+            parts.book.changed(replace(sweep, state=SweepState.STOPPED, why="", ended_at=change.now), change.now)
     begun = (State.SUBMITTED, State.RUNNING, State.SUSPENDED) if not keeps_running else ()
     if jobs := jobs_in(parts, sweep.id, State.QUEUED, State.HELD, *begun):
         parts.queue.kill(jobs, why=_STOPPED)
@@ -84,8 +84,8 @@ def _stop(parts: Parts, sweep: Sweep, keeps_running: bool) -> Acted:
 def _hold(parts: Parts, sweep: Sweep) -> Acted:
     if sweep.state is not SweepState.RUNNING:
         return Acted(False)
-    with parts.engine.change() as now:
-        parts.book.changed(replace(sweep, state=SweepState.HELD, why="held by its owner"), now)
+    with parts.engine.change() as change:
+        parts.book.changed(replace(sweep, state=SweepState.HELD, why="held by its owner"), change.now)
     return Acted(True, hold_waiting(parts, sweep.id))
 
 
@@ -141,8 +141,8 @@ def _edit(parts: Parts, sweep: Sweep, samples: int | None, parallel: int | None)
     edited = _edited(parts, sweep, samples, parallel)
     if edited == sweep:
         return Acted(False)
-    with parts.engine.change() as now:
-        parts.book.changed(edited, now, is_edited=True)
+    with parts.engine.change() as change:
+        parts.book.changed(edited, change.now, is_edited=True)
     return Acted(True)
 
 
@@ -164,9 +164,9 @@ def _edited(parts: Parts, sweep: Sweep, samples: int | None, parallel: int | Non
 
 def _run_on(parts: Parts, sweep: Sweep) -> None:
     """Let it run, whatever it did before. Its first trials are counted anew."""
-    with parts.engine.change() as now:
-        on = replace(sweep, state=SweepState.RUNNING, why="", ended_at=None, counts_from=now)
-        parts.book.changed(on, now, is_edited=True)
+    with parts.engine.change() as change:
+        on = replace(sweep, state=SweepState.RUNNING, why="", ended_at=None, counts_from=change.now)
+        parts.book.changed(on, change.now, is_edited=True)
 
 
 def _release_jobs(parts: Parts, sweep: SweepId) -> int:
@@ -180,7 +180,7 @@ def _mark_due(parts: Parts, sweep: Sweep, is_meant: Callable[[str], bool]) -> in
     found = [trial for trial in failed if not trial.is_due and is_meant(trial.why)]
     if found:
         goals = parts.table.goals(sweep.id)
-        with parts.engine.change() as now:
+        with parts.engine.change() as change:
             for trial in found:
-                parts.book.trial(replace(trial, is_due=True), goals, now)
+                parts.book.trial(replace(trial, is_due=True), goals, change.now)
     return len(found)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dibs.engine.engine import Change
 from dibs.engine.sweeps.advice import Advice
 from dibs.engine.sweeps.parts import request_of
 from dibs.engine.sweeps.work import Work
@@ -109,8 +110,8 @@ class Begin:
                 await asyncio.sleep(_SLICE)
                 begin = time.perf_counter()
         if not found and cursor != sweep.cursor:
-            with work.parts.engine.change() as now:
-                work.parts.book.changed(replace(work.table.sweep(work.id), cursor=cursor), now)
+            with work.parts.engine.change() as change:
+                work.parts.book.changed(replace(work.table.sweep(work.id), cursor=cursor), change.now)
         return found
 
     def _is_exhausted(self, cursor: int) -> bool:
@@ -139,12 +140,12 @@ class Begin:
             trials.append(trial)
         points = points[: len(trials)]
         self._check(sweep, trials)
-        with work.parts.engine.change() as now:
+        with work.parts.engine.change() as change:
             if not self._may_begin(work.table.sweep(work.id)):
                 return  # somebody stopped it meanwhile; what was asked for is kept for later
-            done = self._as_recorded(sweep, trials, now)
+            done = self._as_recorded(sweep, trials, change)
             for trial, one in zip(done, points, strict=True):
-                work.parts.book.new_trial(trial, work.search.goals, one.cursor, now)
+                work.parts.book.new_trial(trial, work.search.goals, one.cursor, change.now)
         work.parts.reach("sweep-recorded")
         self._advice.taken({one.study for one in points})
         await self._advice.tell([trial for trial in done if trial.state is TrialState.REUSED])
@@ -179,7 +180,7 @@ class Begin:
             why=f"the same as trial {before.number} of sweep {before.sweep}",
         )
 
-    def _as_recorded(self, sweep: Sweep, trials: Sequence[Trial], now: float) -> list[Trial]:
+    def _as_recorded(self, sweep: Sweep, trials: Sequence[Trial], change: Change) -> list[Trial]:
         """The trials with their jobs, inside a change. Of the same point one runs, and the others wait for it."""
         work = self._work
         running: dict[str, JobId | None] = {}
@@ -191,25 +192,25 @@ class Begin:
                 to_run[trial.number] = trial
                 if not work.search.spec.rerun:
                     running[trial.fingerprint] = None
-        with_jobs = {one.number: one for one in self._with_jobs(sweep, list(to_run.values()), now)}
+        with_jobs = {one.number: one for one in self._with_jobs(sweep, list(to_run.values()), change)}
         running |= {one.fingerprint: one.job for one in with_jobs.values()}
         done = []
         for trial in trials:
             if trial.state is TrialState.REUSED:
-                done.append(replace(trial, ended_at=now))
+                done.append(replace(trial, ended_at=change.now))
             else:
                 waits = replace(trial, reused_from=running.get(trial.fingerprint))
                 done.append(with_jobs.get(trial.number, waits))
         return done
 
-    def _with_jobs(self, sweep: Sweep, trials: Sequence[Trial], now: float) -> list[Trial]:
+    def _with_jobs(self, sweep: Sweep, trials: Sequence[Trial], change: Change) -> list[Trial]:
         """The trials with the numbers of their jobs, inside a change. One that has a job by its key keeps it."""
         work = self._work
         queue = work.parts.engine.store.queue
         requests = [request_of(sweep, one.number, work.search.command(one.point)) for one in trials]
         known = {request.once: queue.job_once(request.once) for request in requests}
         new = [request for request in requests if known[request.once] is None]
-        jobs = work.parts.queue.enter(new, sweep.environment, sweep.code, now) if new else []
+        jobs = work.parts.queue.enter(new, sweep.environment, sweep.code, change) if new else []
         known |= {job.request.once: job.id for job in jobs}
         if jobs:
             work.shape = jobs[-1].request.wishes.shape
@@ -240,9 +241,9 @@ class Begin:
             work.record([replace(one, state=TrialState.FAILED, why="it was never begun") for one in trials])
             return
         self._check(sweep, trials)
-        with work.parts.engine.change() as now:
-            for trial in self._with_jobs(sweep, trials, now):
-                work.parts.book.trial(trial, work.search.goals, now)
+        with work.parts.engine.change() as change:
+            for trial in self._with_jobs(sweep, trials, change):
+                work.parts.book.trial(trial, work.search.goals, change.now)
 
     def _try_again(self, due: Sequence[Trial]) -> None:
         """Queue the jobs of failed trials again, or add new ones where they were cleaned away."""
@@ -255,15 +256,15 @@ class Begin:
         work.parts.reach("sweep-retried")
         kept = [one for one in due if one.job in states]
         lost = [reopened(one, None) for one in due if one.job not in states]
-        with work.parts.engine.change() as now:
-            for trial in self._with_jobs(work.load(), lost, now):
-                work.parts.book.trial(trial, work.search.goals, now)
+        with work.parts.engine.change() as change:
+            for trial in self._with_jobs(work.load(), lost, change):
+                work.parts.book.trial(trial, work.search.goals, change.now)
             for trial in kept:
                 if trial.job in hindered:
                     trial = replace(trial, is_due=False, why=f"job {trial.job} cannot: {hindered[trial.job]}")
                 else:
                     trial = reopened(trial, trial.job)
-                work.parts.book.trial(trial, work.search.goals, now)
+                work.parts.book.trial(trial, work.search.goals, change.now)
         work.jobs |= {one.job for one in kept if one.job is not None and one.job not in hindered}
 
 

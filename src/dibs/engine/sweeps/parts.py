@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.engine.engine import Engine
-from dibs.engine.queue import Queue
-from dibs.engine.results import Results
+from dibs.engine.launch.results import Results
+from dibs.engine.queue.queue import Queue
 from dibs.engine.sweeps.book import SweepBook
 from dibs.model.jobs import Command, Request, Wishes
 from dibs.model.sweeps import Point, Sweep, SweepId, trial_key

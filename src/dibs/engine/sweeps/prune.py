@@ -14,7 +14,7 @@ async def prune(work: Work, advice: Advice) -> None:
     _stop_again(work)
     if work.table.sweep(work.id).state is not SweepState.RUNNING:
         return
-    running = {key[0]: one for key, one in work.parts.engine.hand.everywhere.items() if key[0] in work.jobs}
+    running = {key[0]: one for key, one in work.parts.engine.state.everywhere.items() if key[0] in work.jobs}
     for trial in work.table.open(work.id) if running else ():
         if trial.job not in running or trial.pruned_by or trial.study is None:
             continue
@@ -36,7 +36,7 @@ def _give_up(work: Work, trial: Trial, step: int, value: float) -> None:
 
 def _stop_again(work: Work) -> None:
     """What was given up by a daemon that died before it could say so."""
-    running = {key[0] for key in work.parts.engine.hand.everywhere} - work.parts.engine.hand.stopping
+    running = {key[0] for key in work.parts.engine.state.everywhere} - work.parts.engine.state.stopping
     for trial in work.table.open(work.id) if running & work.jobs else ():
         if trial.pruned_by and trial.job in running:
             _stop(work, trial)

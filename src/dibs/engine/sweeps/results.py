@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dibs.engine.browse import fill_in
-from dibs.engine.hand import Open
+from dibs.engine.launch.browse import fill_in
 from dibs.engine.sweeps.parts import Parts
+from dibs.engine.turn.state import OpenAttempt
 from dibs.model.jobs import Job, State
 from dibs.model.sweeps import Trial
 from dibs.paths import network_file_system
@@ -47,7 +47,7 @@ class TrialReader:
         self._tails: dict[int, _Tail] = {}  # by the trial's number
         self._last_file: tuple[_Identity, _Attempt] | None = None  # whose result was read from a file last
 
-    async def new_reports(self, trial: Trial, running: Open) -> list[tuple[int, float]]:
+    async def new_reports(self, trial: Trial, running: OpenAttempt) -> list[tuple[int, float]]:
         """What a running trial has said of the first metric since the last time, by step."""
         if self._spec.results.kind == "file" or not self._names:
             return []

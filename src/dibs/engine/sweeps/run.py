@@ -98,7 +98,7 @@ class SweepRun:
         if not work.is_loaded or not work.search.spec.pruner:
             return False
         is_running = work.table.sweep(work.id).state is SweepState.RUNNING
-        return is_running and any(key[0] in work.jobs for key in self._parts.engine.hand.everywhere)
+        return is_running and any(key[0] in work.jobs for key in self._parts.engine.state.everywhere)
 
     def _finish(self) -> None:
         work = self.work
@@ -118,5 +118,7 @@ class SweepRun:
             self._begin.left_out = 0  # whoever lets it go on wants more to be looked at
             work.hold(f"{why}; `dibs sweep release {work.id}` looks further")
             return
-        with self._parts.engine.change() as now:
-            work.parts.book.changed(replace(sweep, state=SweepState.FINISHED, why="", ended_at=now), now)
+        with self._parts.engine.change() as change:
+            work.parts.book.changed(
+                replace(sweep, state=SweepState.FINISHED, why="", ended_at=change.now), change.now
+            )

@@ -66,13 +66,13 @@ async def _record(work: Work, advice: Advice, ended: Sequence[Trial]) -> None:
     if not ended:
         return
     done: list[Trial] = []
-    with work.parts.engine.change() as now:
+    with work.parts.engine.change() as change:
         states = work.parts.engine.store.listing.states([one.job for one in ended if one.job is not None])
         for trial in ended:
             if trial.job in states and not states[trial.job].is_over:
                 continue  # somebody queued it again while its results were read
-            done.append(replace(trial, ended_at=trial.ended_at or now))
-            work.parts.book.trial(done[-1], work.search.goals, now)
+            done.append(replace(trial, ended_at=trial.ended_at or change.now))
+            work.parts.book.trial(done[-1], work.search.goals, change.now)
     work.parts.reach("sweep-ended")
     for trial in done:
         if trial.job is not None:

@@ -8,17 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dibs.engine.aside import Aside
-from dibs.engine.consequences import Consequences
 from dibs.engine.engine import Engine
-from dibs.engine.queue import Queue
-from dibs.engine.results import Results
+from dibs.engine.launch.results import Results
+from dibs.engine.queue.queue import Queue
 from dibs.engine.sweeps.acts import Acted, act, check_removable, remove
 from dibs.engine.sweeps.begin import reopened
 from dibs.engine.sweeps.book import SweepBook
 from dibs.engine.sweeps.parts import Parts, Search
 from dibs.engine.sweeps.run import SweepRun
 from dibs.engine.sweeps.weights import Weights
+from dibs.engine.worker_thread import Aside
 from dibs.errors import BadInput, Conflict, DibsError, StoreUnusable
 from dibs.model.jobs import JobId, Request
 from dibs.model.sweeps import Sweep, SweepId, SweepState, TrialState
@@ -76,7 +75,6 @@ class Sweeping:
         self,
         engine: Engine,
         queue: Queue,
-        consequences: Consequences,
         results: Results,
         *,
         reach: Callable[[str], None],
@@ -87,7 +85,7 @@ class Sweeping:
         self._parts = Parts(
             engine=engine,
             queue=queue,
-            book=SweepBook(engine.store, consequences),
+            book=SweepBook(engine.store, engine.recorder),
             results=results,
             root=engine.place.root,
             cpus=os.cpu_count() or 1,
@@ -103,12 +101,8 @@ class Sweeping:
         self._weights = Weights(self._table)
         self._is_closed = False
         self._has_any = bool(self._table.page((), below=None, limit=1))
-        consequences.when_touched = self._touched
-        consequences.when_retried = self._heard_of_retries
-        consequences.when_broken = self._hold_with
-        if self._has_any:
-            # What its end was asked for says so, also where it ended while nobody looked.
-            engine.hand.why_stopped |= self._table.pruned_jobs()
+        engine.touched.subscribe(self._touched)
+        engine.retried.subscribe(self._heard_of_retries)
 
     # -- what people ask -------------------------------------------------------------------------------
 
@@ -123,7 +117,7 @@ class Sweeping:
         from dibs.sweeps.spec import spec_object
 
         is_held = new.request.hold
-        with self._engine.change() as now:
+        with self._engine.change() as change:
             environment = self._engine.store.keep_environment(new.environment)
             # The file first: a sweep that is acknowledged must find its environment.
             self._engine.place.keep_environment(environment, new.environment)
@@ -138,7 +132,7 @@ class Sweeping:
                     code=self._parts.queue.keep_code(new.code),
                     state=SweepState.HELD if is_held else SweepState.RUNNING,
                     why="held when it was added" if is_held else "",
-                    queued_at=now,
+                    queued_at=change.now,
                 )
             )
         self._has_any = True
@@ -274,26 +268,17 @@ class Sweeping:
 
     def _fell(self, number: SweepId) -> None:
         try:
-            with self._engine.change() as now:
+            with self._engine.change() as change:
                 why = "dibs met a bug while it looked after this sweep; daemon.log has the traceback"
                 sweep = replace(self._table.sweep(number), state=SweepState.HELD, why=why)
-                self._parts.book.changed(sweep, now)
+                self._parts.book.changed(sweep, change.now)
         except DibsError as error:
             self._parts.log(f"sweep {number} is left alone: {error.message}")
 
-    def _touched(self, job: JobId) -> None:
+    def _touched(self, jobs: Sequence[JobId]) -> None:
         for run in self._runs.values():
-            if job in run.work.jobs:
+            if not run.work.jobs.isdisjoint(jobs):
                 run.wake()
-
-    def _hold_with(self, jobs: Sequence[JobId], why: str, now: float) -> None:
-        """Hold the sweeps of jobs that were held because others like them fail: no more are to be begun."""
-        for number in sorted({trial.sweep for trial in self._table.of_jobs(jobs)}) if self._has_any else ():
-            sweep = self._table.sweep(number)
-            if sweep.state is SweepState.RUNNING:
-                what, _, _ = why.partition(";")
-                goes_on = f"`dibs sweep release {number}` goes on"
-                self._parts.book.changed(replace(sweep, state=SweepState.HELD, why=f"{what}; {goes_on}"), now)
 
     def _heard_of_retries(self, jobs: Sequence[JobId]) -> None:
         if self._has_any and not self._is_closed:
@@ -319,13 +304,13 @@ class Sweeping:
         for number in sorted({one.sweep for one in trials}):
             sweep = self._table.sweep(number)
             goals = self._table.goals(number)
-            with self._engine.change() as now:
+            with self._engine.change() as change:
                 for trial in trials:
                     if trial.sweep == number:
-                        self._parts.book.trial(reopened(trial, trial.job), goals, now)
+                        self._parts.book.trial(reopened(trial, trial.job), goals, change.now)
                 if sweep.state is SweepState.FINISHED:
-                    on = replace(sweep, state=SweepState.RUNNING, ended_at=None, counts_from=now)
-                    self._parts.book.changed(on, now)
+                    on = replace(sweep, state=SweepState.RUNNING, ended_at=None, counts_from=change.now)
+                    self._parts.book.changed(on, change.now)
             self._look_after(sweep.id)
 
     async def _beside(self, work: Callable[[], Any]) -> Any:

@@ -42,16 +42,16 @@ class Work:
 
     def record(self, trials: Sequence[Trial]) -> None:
         """What became of trials, in one turn."""
-        with self.parts.engine.change() as now:
+        with self.parts.engine.change() as change:
             for trial in trials:
-                self.parts.book.trial(trial, self.search.goals, now)
+                self.parts.book.trial(trial, self.search.goals, change.now)
 
     def hold(self, why: str) -> None:
         """Begin nothing more until somebody has looked at it; what waits in the queue waits, too."""
         sweep = self.table.sweep(self.id)
         if sweep.state is SweepState.RUNNING:
-            with self.parts.engine.change() as now:
-                self.parts.book.changed(replace(sweep, state=SweepState.HELD, why=why), now)
+            with self.parts.engine.change() as change:
+                self.parts.book.changed(replace(sweep, state=SweepState.HELD, why=why), change.now)
             hold_waiting(self.parts, self.id)
 
 

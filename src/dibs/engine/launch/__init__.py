@@ -1,0 +1,1 @@
+"""Attempts of this machine: leased, started, found to have ended."""

@@ -1,0 +1,81 @@
+"""Acting on a recorded intent: the attempt's folder, its descriptors, a shim."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dibs.backends.local import Attached, LocalBackend
+from dibs.engine.launch.lease_keeper import LeaseKeeper
+from dibs.engine.launch.place import Place
+from dibs.engine.launch.ports import Ports
+from dibs.engine.launch.results import Results
+from dibs.engine.turn.state import Key, OpenAttempt
+from dibs.engine.watch.cards import Cards
+from dibs.model.events import Event, Started, Trouble
+from dibs.model.jobs import JobId
+
+
+class AttemptLauncher:
+    """Hands attempts to the backend."""
+
+    def __init__(
+        self,
+        *,
+        place: Place,
+        backend: LocalBackend,
+        leases: LeaseKeeper,
+        cards: Cards,
+        results: Results,
+        let_go: Callable[[Key], None],
+        reach: Callable[[str], None],
+    ) -> None:
+        self._place = place
+        self._backend = backend
+        self._leases = leases
+        self._cards = cards
+        self._results = results
+        self._let_go = let_go
+        self._reach = reach
+        self._ports = Ports()
+        self._attached: dict[JobId, Attached] = {}
+        self._has_warned = False  # that the CPUs near the cards are not known
+
+    def attach(self, job: JobId, attached: Attached) -> None:
+        """Connect a job's command to the descriptors of the person who waits for it."""
+        self._attached[job] = attached
+
+    def detach(self, job: JobId) -> None:
+        self._attached.pop(job, None)
+
+    def launch(self, one: OpenAttempt, running: Mapping[Key, OpenAttempt]) -> list[Event]:
+        """Start an attempt. OSError: nothing was started."""
+        job, attempt = one.job, one.attempt
+        events: list[Event] = []
+        if job.request.checkpoint is not None:
+            os.makedirs(self._place.checkpoint_folder(job.id), mode=0o700, exist_ok=True)
+        self._results.begin(job, attempt)
+        stdout, stderr = self._results.streams(job, attempt.folder)
+        self._backend.submit(
+            attempt,
+            self._spec(one, stdout, stderr, running, events),
+            self._leases.descriptors(attempt),
+            lambda: self._let_go(attempt.key),
+            self._attached.get(job.id),
+        )
+        self._reach("after-launch")
+        events.append(Started(job, attempt, stdout, stderr))
+        return events
+
+    def _spec(
+        self, one: OpenAttempt, stdout: str, stderr: str, running: Mapping[Key, OpenAttempt], events: list[Event]
+    ) -> dict[str, Any]:
+        job, attempt = one.job, one.attempt
+        port = self._ports.give(attempt.key, running) if len(attempt.claims) > 1 else None
+        cpus: Sequence[int] = ()
+        if job.request.bind and attempt.claims:
+            cpus = self._cards.cpus_near(attempt.claims)
+            if not cpus and not self._has_warned:  # once: it is the machine, and so with every job
+                self._has_warned = True
+                sentence = f"job {job.label} is not bound: nobody knows which CPUs are near its GPUs"
+                events.append(Trouble(sentence))
+        return self._place.spec(job, attempt, stdout, stderr, port=port, cpus=cpus)

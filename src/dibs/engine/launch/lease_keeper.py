@@ -1,0 +1,199 @@
+"""Our leases among the other programs and users: taken, handed on, waited for.
+
+A turn that is decided is prepared first: leases are taken for the attempts that it begins. Then the store records
+the turn. Only after that are the leases of ended attempts handed on or closed, so that a turn which the store
+refuses still holds what the engine's state says.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from dibs.engine.turn.state import Key, OpenAttempt
+from dibs.leases.files import LeaseRefused
+from dibs.leases.leases import Busy, Lease, Leases
+from dibs.model.claims import Claim
+from dibs.model.jobs import Attempt, Job, JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Beaten:
+    """Another program has, or waits for, the cards of an attempt that was to begin."""
+
+    claims: tuple[Claim, ...]
+    busy: Busy
+    leased: Mapping[JobId, tuple[Claim, ...]]  # the jobs of the turn whose leases are ready, and stay so
+
+
+@dataclass(frozen=True, slots=True)
+class InOurWay:
+    """A lease of an attempt that ends in this turn is in the way, and has another shape: record the end first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    claims: tuple[Claim, ...]
+    lease: Lease
+
+
+class LeaseKeeper:
+    """Keeps a copy of the lease of each attempt of this engine."""
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        self._kept: dict[Key, _Kept] = {}  # our copies, by attempt
+        self._taken: dict[Key, _Kept] = {}  # for attempts of the turn at hand, which is not recorded yet
+        self._handed_on: dict[Key, Key] = {}  # in the turn at hand: the ended attempt whose lease each gets
+        self._wished_since: float | None = None
+
+    # -- a turn ----------------------------------------------------------------------------------------
+
+    def prepare(self, begun: Iterable[OpenAttempt], left: Iterable[OpenAttempt]) -> Beaten | InOurWay | None:
+        """Have a lease ready for each attempt that begins; else say what is in the way.
+
+        After that the turn is decided and prepared again, or cancelled.
+        """
+        begun = [one for one in begun if one.attempt.claims]
+        self._drop_unwanted({one.attempt.key: one.attempt.claims for one in begun})
+        given = set(self._handed_on.values())
+        spare = {
+            key: kept for one in left if (kept := self._kept.get(key := one.attempt.key)) and key not in given
+        }
+        ready: dict[JobId, tuple[Claim, ...]] = {}
+        for one in begun:
+            key = one.attempt.key
+            if key not in self._taken and key not in self._handed_on:
+                refusal = self._prepare(one, spare)
+                if isinstance(refusal, InOurWay):
+                    self.cancel()
+                    return refusal
+                if refusal is not None:
+                    return Beaten(one.attempt.claims, refusal, ready)
+            ready[one.job.id] = one.attempt.claims
+        return None
+
+    def _drop_unwanted(self, wanted: Mapping[Key, tuple[Claim, ...]]) -> None:
+        """Give back what was taken for attempts that do not begin after all."""
+        for key in [key for key, kept in self._taken.items() if wanted.get(key) != kept.claims]:
+            self._taken.pop(key).lease.close()
+        self._handed_on = {
+            key: source
+            for key, source in self._handed_on.items()
+            if source in self._kept and wanted.get(key) == self._kept[source].claims
+        }
+
+    def cancel(self) -> None:
+        """The turn is not recorded: give back what was taken for it. What was kept before is kept."""
+        for kept in self._taken.values():
+            kept.lease.close()
+        self._taken.clear()
+        self._handed_on.clear()
+
+    def confirm(self, begun: Iterable[OpenAttempt], left: Iterable[OpenAttempt]) -> dict[Key, str]:
+        """The turn is recorded: hand leases on, and close those of ended attempts.
+
+        Returns why an attempt cannot begin, where other programs cannot be shown that a lease is its own.
+        """
+        failed: dict[Key, str] = {}
+        # Before anything is kept anew: an attempt that never ran may begin again under the same number.
+        spare = {key: kept for one in left if (kept := self._kept.pop(key := one.attempt.key, None))}
+        for one in begun:
+            key = one.attempt.key
+            if (source := self._handed_on.get(key)) is not None:
+                kept = self._kept[key] = spare.pop(source)
+                try:
+                    self._leases.inscribe(kept.lease, kept.claims, job=one.job.label, folder=one.attempt.folder)
+                except LeaseRefused as error:
+                    failed[key] = error.message
+            elif key in self._taken:
+                self._kept[key] = self._taken.pop(key)
+        self._handed_on.clear()
+        for kept in spare.values():
+            kept.lease.close()
+        return failed
+
+    def _prepare(self, one: OpenAttempt, spare: dict[Key, _Kept]) -> Busy | InOurWay | None:
+        job, attempt = one.job, one.attempt
+        since = self._wished_since or attempt.opened_at
+        source = next((key for key, kept in spare.items() if kept.claims == attempt.claims), None)
+        try:
+            if source is not None:
+                busy = self._leases.waited_for(attempt.claims, since=since)
+                if busy is None:
+                    del spare[source]
+                    self._handed_on[attempt.key] = source
+                return busy
+            wanted = {claim.gpu for claim in attempt.claims}
+            if any(claim.gpu in wanted for kept in spare.values() for claim in kept.claims):
+                return InOurWay()
+            taken = self._leases.take(attempt.claims, job=job.label, folder=attempt.folder, since=since)
+        except LeaseRefused as error:
+            # Something was planted under our names: these cards are out of reach, the others are not.
+            taken = Busy(guarded_by=error.message)
+        if isinstance(taken, Busy):
+            return taken
+        self._taken[attempt.key] = _Kept(attempt.claims, taken)
+        return None
+
+    # -- single attempts -------------------------------------------------------------------------------
+
+    def descriptors(self, attempt: Attempt) -> tuple[int, ...]:
+        """The locked descriptors that go to the attempt's shim and command."""
+        kept = self._kept.get(attempt.key)
+        return kept.lease.fds if kept else ()
+
+    def is_held_by(self, attempt: Attempt) -> bool:
+        """Whether something of an attempt still has its GPU, though its shim is gone."""
+        self._close(attempt.key)  # our own copy must not look like its command's hold
+        try:
+            return bool(attempt.claims) and any(
+                holder.folder == attempt.folder for holder in self._leases.holders()
+            )
+        except LeaseRefused:
+            return True  # it cannot be told: better a GPU kept for too long than one given twice
+
+    def lower(self, attempt: Attempt) -> bool:
+        """An attempt needs less than it was leased: let others see it. False where that must be tried again."""
+        if kept := self._kept.get(attempt.key):
+            self._kept[attempt.key] = _Kept(attempt.claims, kept.lease)
+        try:
+            return self._leases.lower(attempt.claims, folder=attempt.folder)
+        except LeaseRefused:
+            return False
+
+    # -- others ----------------------------------------------------------------------------------------
+
+    def used_by_others(self, ours: Collection[str]) -> frozenset[str]:
+        """The cards of which other programs hold a part; `ours` are the folders of our attempts."""
+        try:
+            holders = self._leases.holders()
+        except LeaseRefused:
+            return frozenset()  # it cannot be told: then nothing can be leased either
+        me = (os.getpid(), os.geteuid())
+        return frozenset(one.gpu for one in holders if one.folder not in ours and (one.pid, one.uid) != me)
+
+    def wait_for(self, claims: Sequence[Claim], job: Job, now: float) -> None:
+        """Stand in line for cards that others hold, since the first time we were turned away."""
+        if not claims:
+            self.stop_waiting()
+            return
+        self._wished_since = self._wished_since or now
+        with suppress(LeaseRefused):  # without a wish we only wait longer
+            self._leases.wish(claims, job=job.label, since=self._wished_since)
+
+    def stop_waiting(self) -> None:
+        if self._wished_since is not None:
+            self._wished_since = None
+            self._leases.unwish()
+
+    def close(self) -> None:
+        """Give up our copies; the locks live on with the shims and their commands."""
+        self.cancel()
+        for key in list(self._kept):
+            self._close(key)
+        self._leases.close()
+
+    def _close(self, key: Key) -> None:
+        if kept := self._kept.pop(key, None):
+            kept.lease.close()

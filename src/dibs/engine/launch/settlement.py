@@ -1,0 +1,154 @@
+"""What became of attempts of this machine: found out from their folders, locks and leases."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from dibs.backends.local import LocalBackend
+from dibs.engine.launch.lease_keeper import LeaseKeeper
+from dibs.engine.launch.results import Results
+from dibs.engine.turn.facts import EndFound, Finding, NeverRan
+from dibs.engine.turn.state import Key, OpenAttempt
+from dibs.engine.watch.series import left_behind
+from dibs.model.events import Event, Started, Trouble
+from dibs.model.jobs import Attempt, Outcome
+from dibs.model.usage import Usage
+from dibs.policy.settle import LOST, Verdict, outcome_of, settle
+
+LOOK_AT_STARTING = 0.01  # seconds until a shim that is just starting can be watched
+_LOOK_AT_KEPT = 0.5  # seconds between two looks at a lost attempt that still holds its GPU
+_LOOK_AT_UNJUDGED = 2.0  # seconds; the judge asks for a look sooner
+_AFTER_TROUBLE = 2.0  # seconds until a folder that could not be read is looked at again
+
+# A second look at an end, with the attempts that are open: the outcome as it is recorded; None: not yet.
+Judge = Callable[[Attempt, Outcome, Mapping[Key, OpenAttempt], float], Outcome | None]
+
+
+class Settlement:
+    """Looks at attempts that their shims have let go, and remembers which must be looked at again.
+
+    A finding is kept until the turn that records it is in the store.
+    """
+
+    def __init__(
+        self,
+        *,
+        backend: LocalBackend,
+        leases: LeaseKeeper,
+        results: Results,
+        boot_id: str,
+        judge: Judge,
+        usage_of: Callable[[Key], Usage | None],
+        let_go: Callable[[Key], None],
+    ) -> None:
+        self._backend = backend
+        self._leases = leases
+        self._results = results
+        self._boot_id = boot_id
+        self._judge = judge
+        self._usage_of = usage_of
+        self._let_go = let_go
+        self._findings: dict[Key, Finding] = {}
+        self._unjudged: dict[Key, Outcome] = {}
+        self._unclear: dict[Key, float] = {}  # looked at again at this moment: kept GPUs, shims that just start
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is not recorded yet, in the order in which it was found."""
+        return list(self._findings.values())
+
+    @property
+    def ended(self) -> set[Key]:
+        return {key for key, finding in self._findings.items() if isinstance(finding, EndFound)}
+
+    @property
+    def next_look(self) -> float | None:
+        return min(self._unclear.values(), default=None)
+
+    def due(self, now: float) -> list[Key]:
+        """The attempts that are to be looked at again."""
+        return [key for key, when in self._unclear.items() if when <= now]
+
+    def shift(self, seconds: float) -> None:
+        """The clock was set by so many seconds."""
+        self._unclear = {key: when + seconds for key, when in self._unclear.items()}
+
+    def recorded(self, findings: Iterable[Finding]) -> None:
+        """These are in the store."""
+        for finding in findings:
+            if isinstance(finding, (EndFound, NeverRan)):
+                self._findings.pop(finding.key, None)
+
+    def look(self, keys: Iterable[Key], open_attempts: Mapping[Key, OpenAttempt], now: float) -> list[Event]:
+        """Find out what became of these attempts; return what there is to announce beside their ends."""
+        events: list[Event] = []
+        for key in keys:
+            one = open_attempts.get(key)
+            if one is not None and key not in self._findings:
+                self._look_at(one, open_attempts, now, events)
+            if one is None or key in self._findings:  # what the store refuses is kept, not looked for again
+                self._unclear.pop(key, None)
+        return events
+
+    def _look_at(
+        self, one: OpenAttempt, open_attempts: Mapping[Key, OpenAttempt], now: float, events: list[Event]
+    ) -> None:
+        attempt, key = one.attempt, one.attempt.key
+        if key in self._unjudged:
+            self._ask_judge(one, self._unjudged[key], open_attempts, now)
+            return
+        try:
+            seen = self._backend.observe(attempt)
+        except OSError as error:
+            events.append(Trouble(f"cannot look at job {one.job.label}: {error}"))
+            self._look_again_at(key, now + _AFTER_TROUBLE)
+            return
+        record = seen.exit_record
+        verdict = settle(
+            is_locked=seen.is_locked,
+            has_record=record is not None,
+            has_started=seen.has_started,
+            lease_is_held=not (seen.is_told or seen.is_locked) and self._leases.is_held_by(attempt),
+            same_boot=attempt.boot_id == self._boot_id,
+        )
+        if verdict is Verdict.RUNNING:
+            self._adopt(one, now, events)
+        elif verdict is Verdict.KEPT:
+            if key not in self._unclear:
+                sentence = (
+                    f"the supervisor of job {one.job.label} is gone; its GPU is kept until its processes end"
+                )
+                events.append(Trouble(sentence))
+            self._look_again_at(key, now + _LOOK_AT_KEPT)
+        elif verdict is Verdict.NEVER_RAN:
+            self._findings[key] = NeverRan(key)
+        else:
+            self._ask_judge(one, LOST if record is None else outcome_of(record), open_attempts, now)
+
+    def _adopt(self, one: OpenAttempt, now: float, events: list[Event]) -> None:
+        """It runs under a shim that another engine started, or that has not yet said so: watch it."""
+        key = one.attempt.key
+        if not self._backend.adopt(one.attempt, lambda: self._let_go(key)):
+            self._look_again_at(key, now + LOOK_AT_STARTING)
+            return
+        self._unclear.pop(key, None)
+        if not one.is_ours:
+            stdout, stderr = self._results.streams(one.job, one.attempt.folder)
+            events.append(Started(one.job, one.attempt, stdout, stderr, adopted=True))
+
+    def _ask_judge(
+        self, one: OpenAttempt, outcome: Outcome, open_attempts: Mapping[Key, OpenAttempt], now: float
+    ) -> None:
+        """The end is known once it is known whose fault it was."""
+        key = one.attempt.key
+        judged = self._judge(one.attempt, outcome, open_attempts, now)
+        if judged is None:
+            self._unjudged[key] = outcome
+            self._look_again_at(key, now + _LOOK_AT_UNJUDGED)
+            return
+        self._unjudged.pop(key, None)
+        usage = self._usage_of(key)
+        if usage is None and not one.is_ours:
+            usage = left_behind(one.attempt.folder)  # it ended while no engine was there
+        self._findings[key] = EndFound(key, judged, usage)
+
+    def _look_again_at(self, key: Key, when: float) -> None:
+        self._unclear[key] = when

@@ -1,0 +1,451 @@
+"""The queue as people use it: add, kill, hold, release, retry, edit, pause, clean.
+
+Each call is one change: durable when it returns, and where it raises nothing has changed.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from dibs.engine.engine import Change, Engine
+from dibs.engine.launch.place import Place
+from dibs.engine.queue.explain import Explain, Prospect, Waiting
+from dibs.engine.queue.marks import clear_mark, set_mark
+from dibs.engine.queue.naming import by_uuid
+from dibs.engine.queue.pool_actions import PoolActs
+from dibs.errors import BadInput, Conflict, NoSuchJob
+from dibs.model.jobs import OVER, After, Attempt, Cause, Job, JobId, Outcome, Request, State, Wishes
+from dibs.model.pool import Pool
+from dibs.model.records import (
+    JobCancelled,
+    JobEdited,
+    JobReleased,
+    JobRetried,
+    JobsAdded,
+    JobsHeld,
+    JobsRemoved,
+    JobsStopping,
+    Mark,
+)
+from dibs.policy.retry import retry_name, retry_names
+from dibs.policy.shapes import with_shape
+from dibs.store import job_lines
+from dibs.store.codec import encode_requests
+
+if TYPE_CHECKING:
+    from dibs.gpus.probe import Probe
+
+_CALLS_ARE_KEPT = 7 * 86400.0  # seconds: whoever lost an answer asks again much sooner
+_MOST_AT_ONCE = 1_000  # jobs that are removed in one turn
+_HIGHEST_PRIORITY = 999_999
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """One call of `add`. Whoever repeats it with the same key gets the same numbers."""
+
+    key: str
+    requests: Sequence[Request]
+    environment: Mapping[str, str]
+    code: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    first: JobId
+    last: JobId
+    is_new: bool
+
+
+@dataclass(slots=True)
+class Changed:
+    """Which jobs were changed, and why the others were not."""
+
+    jobs: list[JobId] = field(default_factory=list)
+    unchanged: list[tuple[JobId, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cleaned:
+    """Jobs that were forgotten, and those of their attempts that other systems ran."""
+
+    jobs: list[Job]
+    away: list[Attempt]
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """What no job needs any more: the keys of environments, and copies of code."""
+
+    environments: list[str]
+    snapshots: list[str]
+
+
+class Queue:
+    """What people ask for. Reading is the store's own affair (`store.listing`)."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        place: Place,
+        explain: Explain,
+        resolve: "Callable[[str, Probe | None], Pool]",
+    ) -> None:
+        self.pool = PoolActs(engine, resolve)
+        self._engine = engine
+        self._explain = explain
+        self._tables = engine.store.queue
+        self._listing = engine.store.listing
+        self._place = place
+
+    # -- adding ----------------------------------------------------------------------------------------
+
+    def add(self, submission: Submission) -> Added:
+        if earlier := self._tables.numbers_of(submission.key):
+            return Added(*earlier, is_new=False)
+        requests = _shaped(submission.requests, submission.code)
+        if not requests:
+            raise BadInput("there is no job to add", remedy="name a command")
+        if known := self._known_once(requests):
+            with self._engine.change() as change:  # a repeated call gets the same answer, also after a clean
+                self._tables.remember_call(submission.key, known, known, change.now)
+            return Added(known, known, is_new=False)
+        self.check_possible(requests)
+        requests = by_uuid(requests, self._engine.cards.pool)
+        snapshot = (submission.code or {}).get("snapshot")
+        if isinstance(snapshot, str) and not os.path.isdir(snapshot):
+            raise Conflict(f"the copy of the code in {snapshot} is gone", remedy="add the job again")
+        with self._engine.change() as change:
+            environment = self._engine.store.keep_environment(submission.environment)
+            # The file first: a job that is acknowledged must find its environment.
+            self._place.keep_environment(environment, submission.environment)
+            code = self.keep_code(submission.code)
+            jobs = self._enter(requests, environment, code, submission.key, change)
+            self._tables.remember_call(submission.key, jobs[0].id, jobs[-1].id, change.now)
+        return Added(jobs[0].id, jobs[-1].id, is_new=True)
+
+    def is_known(self, key: str, requests: Sequence[Request]) -> bool:
+        """Whether `add` has nothing to do: this call was answered before, or its job is there."""
+        if self._tables.numbers_of(key) is not None:
+            return True
+        return any(request.once and self._tables.job_once(request.once) for request in requests)
+
+    def keep_code(self, code: Mapping[str, Any] | None) -> str:
+        """Remember what is known about the code of jobs, inside a change of the engine; its key."""
+        key, is_new = self._tables.keep_code(code)
+        if code and is_new:
+            self._engine.recorder.note(job_lines.coded(key, code))
+        return key
+
+    def enter(self, requests: Sequence[Request], environment: str, code: str, change: Change) -> list[Job]:
+        """New jobs, inside a change of the engine that records more than them. They were checked before."""
+        requests = _shaped(requests, self._listing.code(code) if code else None)
+        return self._enter(by_uuid(requests, self._engine.cards.pool), environment, code, "", change)
+
+    def _enter(
+        self, requests: Sequence[Request], environment: str, code: str, key: str, change: Change
+    ) -> list[Job]:
+        jobs = self._tables.number(requests, environment, code)
+        change.record(JobsAdded(jobs, encode_requests([job.request for job in jobs]), key))
+        for job in jobs:
+            change.wait(job)
+        return jobs
+
+    def check_possible(self, requests: Iterable[Request]) -> None:
+        """Raise BadInput for what can never run."""
+        seen: set[object] = set()
+        names = retry_names()
+        for request in requests:
+            if (request.wishes, request.on) not in seen:
+                seen.add((request.wishes, request.on))
+                if problem := self._engine.why_never(request):
+                    look = "`dibs doctor` says why" if request.on else "`dibs gpus` shows the GPUs there are"
+                    raise BadInput(f"a job like this could never start: {problem}", remedy=look)
+            if request.after and request.after not in seen:
+                seen.add(request.after)
+                self._check_follows(request)
+            _check_checkpoint(request)
+            if request.project and request.project not in seen:
+                seen.add(request.project)
+                _check_project(request.project)
+            for cause in request.retry_on:
+                if retry_name(cause) not in names:
+                    raise BadInput(f"cannot retry on {cause!r}", remedy=f"causes are {', '.join(names)}")
+
+    def _check_follows(self, request: Request) -> None:
+        for needed in request.after:
+            if not self._listing.states([needed.job]):
+                raise NoSuchJob(needed.job)
+        if hindrance := self._hindrance(request):
+            raise BadInput(
+                f"a job like this could never start: {hindrance}",
+                remedy="`dibs retry` that one first, or use --after-any",
+            )
+
+    def _known_once(self, requests: Sequence[Request]) -> JobId | None:
+        if not any(request.once for request in requests):
+            return None
+        if len(requests) > 1:
+            raise BadInput("--once is for one job", remedy="add the jobs one by one, each with a key of its own")
+        return self._tables.job_once(requests[0].once)
+
+    def _hindrance(self, request: Request) -> str:
+        """Which of the jobs that it follows has ended otherwise than it should, where one has."""
+        for needed in request.after:
+            state = self._listing.states([needed.job]).get(needed.job)
+            if state is None and needed.kind is not After.ANY:
+                return f"job {needed.job}, which it follows, was cleaned away"
+            if state is not None and state.is_over and not needed.kind.is_met_by(state):
+                wanted = "succeed" if needed.kind is After.OK else "fail"
+                return f"job {needed.job} should {wanted} first, but it {_stands(state)}"
+        return ""
+
+    def check(self, requests: Sequence[Request]) -> list[Prospect]:
+        """A dry run of `add`: where and when these would start. Raises for what can never run."""
+        requests = _shaped(requests)
+        self.check_possible(requests)
+        return self._explain.check(requests)
+
+    def why(self, job: JobId) -> Waiting:
+        return self._explain.why(job)
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    def kill(self, jobs: Sequence[JobId], signal: int | None = None, why: str = "") -> Changed:
+        """Cancel what waits, stop what runs: TERM, the job's grace, KILL. Or send what runs a signal.
+
+        `why` is what the jobs say of their end afterwards.
+        """
+        self._found(jobs)
+        changed = Changed()
+        running: list[tuple[JobId, int]] = []
+        insists = False
+        with self._engine.change() as change:
+            for number in jobs:
+                job = self._tables.job(number)  # as it is now: one that was killed before may have changed it
+                if job.state.is_over:
+                    if job.id not in changed.jobs:
+                        changed.unchanged.append((job.id, f"it is over ({job.state})"))
+                    continue
+                if job.state is State.RUNNING or (job.state is State.SUBMITTED and signal is None):
+                    if signal is not None and job.request.on:
+                        why_not = f"it runs on {job.request.on.capitalize()}; leave out the signal to end it"
+                        changed.unchanged.append((job.id, why_not))
+                        continue
+                    running.append((job.id, job.attempts))
+                    insists |= job.is_stopping
+                    if why:
+                        change.next.why_stopped[job.id] = why
+                elif signal is not None:
+                    changed.unchanged.append((job.id, "it has not started; leave out the signal to cancel it"))
+                    continue
+                else:
+                    outcome = Outcome(cause=Cause.STOPPED, message=why or "cancelled before it started")
+                    change.record(JobCancelled(job.id, outcome))
+                    change.leave(job)
+                changed.jobs.append(job.id)
+            if running and signal is None:
+                stopping = [number for number, _ in running]
+                change.record(JobsStopping(stopping))
+                change.next.stopping.update(stopping)
+        # Who asks a second time does not want to wait for the grace.
+        word = "kill" if insists else "stop"
+        self._engine.tell(running, word if signal is None else f"signal {signal}")
+        return changed
+
+    def hold(self, jobs: Sequence[JobId], why: str = "held by its owner") -> Changed:
+        changed = Changed()
+        found = self._found(jobs)
+        with self._engine.change() as change:
+            for job in found:
+                if job.state is not State.QUEUED:
+                    changed.unchanged.append((job.id, _why_not(job, "only a queued job can be held")))
+                    continue
+                change.leave(job)
+                changed.jobs.append(job.id)
+            if changed.jobs:
+                change.record(JobsHeld(changed.jobs, why))
+        return changed
+
+    def release(self, jobs: Sequence[JobId]) -> Changed:
+        changed = Changed()
+        found = self._found(jobs)
+        with self._engine.change() as change:
+            for job in found:
+                if job.state is not State.HELD:
+                    changed.unchanged.append((job.id, _why_not(job, "it is not held")))
+                    continue
+                change.record(JobReleased(job.id))
+                change.wait(self._tables.job(job.id))
+                changed.jobs.append(job.id)
+        return changed
+
+    def retry(self, jobs: Sequence[JobId]) -> Changed:
+        """Queue ended jobs again, and with them what was cancelled because of them."""
+        changed = Changed()
+        todo = sorted(self._found(jobs), key=lambda job: job.id)  # what others follow comes first
+        with self._engine.change() as change:
+            seen = {job.id for job in todo}
+            while todo:
+                job = self._tables.job(todo.pop(0).id)
+                if not job.state.is_over:
+                    changed.unchanged.append((job.id, f"it is not over ({job.state})"))
+                    continue
+                if hindrance := self._hindrance(job.request):
+                    changed.unchanged.append((job.id, hindrance))
+                    continue
+                change.record(JobRetried(job.id))
+                change.wait(self._tables.job(job.id))
+                changed.jobs.append(job.id)
+                followers = [number for number in self._tables.stopped_by(job.id) if number not in seen]
+                seen.update(followers)
+                todo += self._tables.find(followers)
+        return changed
+
+    def edit(
+        self, job: JobId, request: Request | None = None, *, top: bool = False, before: JobId | None = None
+    ) -> Job:
+        """Change what a job asks for, or its place, before it starts."""
+        (old,) = self._found([job])
+        new = self._edited(old, request, top, before)
+        with self._engine.change() as change:
+            change.record(JobEdited(new))
+            if new.request.after != old.request.after:
+                self._tables.block_again(job, new.request)
+            change.leave(old)
+            change.wait(self._tables.job(job))
+        return new
+
+    def _edited(self, old: Job, request: Request | None, top: bool, before: JobId | None) -> Job:
+        """The job as it would be; raises where that cannot be."""
+        if old.state is State.SUBMITTED:
+            raise Conflict(
+                f"cannot change job {old.id}: {old.request.on.capitalize()} has it already",
+                remedy=f"`dibs kill {old.id}` takes it back, and `dibs retry {old.id}` queues it again",
+            )
+        if old.state not in (State.QUEUED, State.HELD):
+            raise Conflict(
+                f"cannot change job {old.id}: it is {old.state}",
+                remedy="only what has not started can be changed; `dibs retry` starts an ended job again",
+            )
+        new = old
+        if request is not None:
+            (request,) = _shaped([request], self._listing.code(old.code) if old.code else None)
+            if late := [needed.job for needed in request.after if needed.job >= old.id]:
+                raise BadInput(f"job {old.id} cannot follow job {late[0]}", remedy="a job follows older ones")
+            if request.once and self._tables.job_once(request.once) not in (None, old.id):
+                raise BadInput(f"there is a job with the key {request.once!r}", remedy="choose another for --once")
+            follows = request.after if request.after != old.request.after else ()
+            self.check_possible([replace(request, after=follows)])
+            (request,) = by_uuid([request], self._engine.cards.pool)
+            new = replace(old, request=request, not_before=request.begin)
+        if top:
+            highest = min(self._tables.highest_priority() + 1, _HIGHEST_PRIORITY)
+            new = replace(new, request=replace(new.request, priority=highest))
+        if before is not None:
+            (other,) = self._found([before])
+            if other.state is not State.QUEUED or other.id == old.id:
+                raise Conflict(f"cannot go before job {before}", remedy="it does not wait in the queue")
+            priority = other.request.priority
+            new = replace(
+                new,
+                rank=self._tables.rank_before(other),
+                request=replace(new.request, priority=priority),
+            )
+        return new
+
+    def clean(self, before: float, states: Sequence[State] = OVER, project: str | None = None) -> Cleaned:
+        """Forget jobs that ended before a moment, at most a thousand in one call; return them."""
+        away: list[Attempt] = []
+        with self._engine.change() as change:
+            numbers = self._tables.old_jobs(before, states, project, _MOST_AT_ONCE)
+            jobs = self._tables.find(numbers)
+            if jobs:
+                for job in jobs:
+                    if job.request.on or job.attempts > 1:  # an edit may have brought it back to this machine
+                        rows = self._listing.attempts(job.id)
+                        away += [row.attempt for row in rows if row.attempt.backend]
+                change.record(JobsRemoved(numbers))
+        return Cleaned(jobs=jobs, away=away)
+
+    def tidy_up(self) -> Unused:
+        """Forget what no job needs any more."""
+        with self._engine.change() as change:
+            self._tables.forget_calls(change.now - _CALLS_ARE_KEPT)
+            return Unused(*self._tables.forget_unused())
+
+    def forget_lessons(self, shape: str | None = None) -> int:
+        """Forget what was learned of one shape, or of all; how many lessons that were."""
+        with self._engine.change():
+            return self._engine.store.lessons.forget(shape)
+
+    # -- pausing ---------------------------------------------------------------------------------------
+
+    def pause(self, project: str = "", why: str = "") -> bool:
+        """Start nothing more, of one project or at all; what runs goes on. False where that was so already."""
+        subject = f"project {project}" if project else "queue"
+        if any(mark.subject == subject for mark in self._listing.marks()):
+            return False
+        with self._engine.change() as change:
+            set_mark(change, Mark(subject, "paused", why, change.now))
+        return True
+
+    def unpause(self, project: str = "") -> bool:
+        with self._engine.change() as change:
+            return clear_mark(change, f"project {project}" if project else "queue")
+
+    # -- helpers ---------------------------------------------------------------------------------------
+
+    def _found(self, jobs: Sequence[JobId]) -> list[Job]:
+        found = self._tables.find(jobs)
+        if len(found) < len(jobs):
+            there = {job.id for job in found}
+            raise NoSuchJob(next(job for job in jobs if job not in there))
+        return found
+
+
+def _shaped(requests: Sequence[Request], code: Mapping[str, Any] | None = None) -> Sequence[Request]:
+    """The same, with the shapes of those that want `--vram auto`; jobs of one list share their wishes still."""
+    if not any(request.wishes.shape for request in requests):
+        return requests
+    copy, original = (str((code or {}).get(name) or "") for name in ("snapshot", "root"))
+    wishes: dict[Wishes, Wishes] = {}
+    found = []
+    for request in requests:
+        shaped = with_shape(request, copy=copy, original=original)
+        found.append(replace(shaped, wishes=wishes.setdefault(shaped.wishes, shaped.wishes)))
+    return found
+
+
+def _why_not(job: Job, rule: str) -> str:
+    return f"{rule}; it {_stands(job.state)}"
+
+
+def _stands(state: State) -> str:
+    """`has failed`, `is running`, `was cancelled`, for a sentence."""
+    verbs = {State.SUCCEEDED: "has", State.FAILED: "has", State.CANCELLED: "was", State.LOST: "was"}
+    return "ran out of time" if state is State.TIMED_OUT else f"{verbs.get(state, 'is')} {state}"
+
+
+def _check_project(name: str) -> None:
+    """People pause, list and pass projects by name, so a name is text: what is no UTF-8 cannot be typed again."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"the project {name!r} is no UTF-8 text", remedy="choose a name of plain letters") from None
+
+
+def _check_checkpoint(request: Request) -> None:
+    if request.checkpoint is None:
+        return
+    if request.time_limit is None:
+        raise BadInput(
+            "a checkpoint signal comes before a time limit, and there is none", remedy="set one with -t"
+        )
+    if request.checkpoint.seconds >= request.time_limit:
+        raise BadInput(
+            f"the checkpoint signal would come {request.checkpoint.seconds:g} s before a limit of"
+            f" {request.time_limit:g} s",
+            remedy="give the job more time with -t, or send the signal later",
+        )

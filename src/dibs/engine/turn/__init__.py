@@ -1,0 +1,1 @@
+"""A turn as a value: what is known, and what is decided from it."""

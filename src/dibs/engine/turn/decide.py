@@ -1,0 +1,414 @@
+"""A turn as a value: facts in, a decision out. Pure: no store, no lease, no process and no clock is touched here.
+
+What ended is settled first, then the stop rules are applied, then what can start is placed. The engine takes the
+leases, commits the records, and only then puts `Turn.state` in the place of its own (engine.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dibs.engine.turn import plan_cache
+from dibs.engine.turn.facts import (
+    EndFound,
+    Facts,
+    NeverRan,
+    RemoteRunFound,
+    card_models,
+    lessons_known,
+    take_snapshot,
+)
+from dibs.engine.turn.state import EngineState, NextState, OpenAttempt, paused_by
+from dibs.model.claims import Claim
+from dibs.model.events import Ended, Event, Started, Waits
+from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
+from dibs.model.reasons import Reason
+from dibs.model.records import (
+    AttemptEnded,
+    AttemptExcused,
+    AttemptForgotten,
+    AttemptOpened,
+    AttemptRunning,
+    ClaimsLowered,
+    GroupHeld,
+    LessonLearned,
+    Mark,
+    MarkSet,
+    Record,
+)
+from dibs.model.usage import Lesson, Lessons, Usage
+from dibs.model.values import changed
+from dibs.policy.breakers import Over, Verdicts, after, fresh_for
+from dibs.policy.fitting import is_allowed, need
+from dibs.policy.lessons import TRIED_ALONE, alone, had_card_alone, is_tried_alone, learn
+from dibs.policy.retry import retry_after
+from dibs.policy.schedule import kind_of, schedule
+from dibs.policy.snapshot import WHOLE, Plan, Snapshot
+
+_LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
+_LOOK_AT_FREE = 1.0  # seconds between two looks at who else holds cards, where some are left to others
+_LONGEST_REST = 300.0  # seconds; a job that runs elsewhere may do so for days
+_MOST_FALSE_STARTS = 5  # of one job, while others start well
+_MOST_WITHOUT_OTHERS = 20  # while nothing starts: then it is the machine, and may pass within minutes
+_LONGEST_PAUSE = 30.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class InLine:
+    """The job that waits first, and the claims with which it stands in line for cards that other programs hold.
+
+    Without a job nothing stands in line.
+    """
+
+    job: Job | None = None
+    claims: tuple[Claim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What a turn records, starts, announces; and the state afterwards."""
+
+    state: EngineState
+    records: Sequence[Record]
+    begun: Sequence[OpenAttempt]  # to be launched here, or handed to another system
+    left: Sequence[OpenAttempt]  # whose places became free
+    lowered: Sequence[Attempt]  # hold less than before; other programs are shown it
+    events: Sequence[Event]
+    line: InLine | None  # None: as before
+    look_after: float | None  # seconds after which other programs' cards are looked at again
+    plan_by: float | None  # the moment by which a plan must be made
+
+
+def decide(state: EngineState, facts: Facts, now: float) -> Turn:
+    """Settle what ended, start what can start. Raises `NeedsMore` where the window holds too few waiting jobs."""
+    decision = _Decision(state, facts, now)
+    decision.settle()
+    decision.end_rests()
+    decision.start()
+    decision.lower_claims()
+    return decision.turn()
+
+
+class _Decision:
+    def __init__(self, state: EngineState, facts: Facts, now: float) -> None:
+        self._facts = facts
+        self._now = now
+        self._next = NextState(state)
+        self._records: list[Record] = []
+        self._begun: list[OpenAttempt] = []
+        self._lowered: list[Attempt] = []
+        self._learned: dict[tuple[str, str], Lesson] = {}
+        self._line: InLine | None = None
+        self._look_after: float | None = None
+        self._plan_by: float | None = None
+
+    def turn(self) -> Turn:
+        return Turn(
+            state=self._next.freeze(),
+            records=self._records,
+            begun=self._begun,
+            left=self._next.left,
+            lowered=self._lowered,
+            events=self._next.events,
+            line=self._line,
+            look_after=self._look_after,
+            plan_by=self._plan_by,
+        )
+
+    # -- what became of attempts -----------------------------------------------------------------------
+
+    def settle(self) -> None:
+        for finding in self._facts.findings:
+            if isinstance(finding, RemoteRunFound):
+                self._runs_remotely(finding)
+                continue
+            one = self._next.open.get(finding.key) or self._next.remote.get(finding.key)
+            if one is None:
+                continue
+            if isinstance(finding, NeverRan):
+                self._queue_again(one)
+            else:
+                self._end(one, finding)
+
+    def _end(self, one: OpenAttempt, found: EndFound) -> None:
+        """How an attempt ended, and whether there is another."""
+        job, attempt, outcome = one.job, one.attempt, found.outcome
+        state, facts, now = self._next, self._facts, self._now
+        pause = None
+        if job.id in state.stopping:
+            state.stopping.discard(job.id)
+            outcome = _as_asked(outcome, state.why_stopped.pop(job.id, ""))
+        elif facts.may_retry and is_tried_alone(job.request.wishes, attempt.claims, outcome):
+            outcome = _not_alone(outcome)
+            pause = 0.0
+        elif facts.may_retry:
+            pause = retry_after(job, outcome)
+            # A job that saved its work goes on from there at once, and one that lost its machine on another one.
+            if outcome.checkpointed or (pause is not None and attempt.backend and outcome.cause is Cause.LOST):
+                pause = 0.0
+        retry_at = None if pause is None else now + pause
+        if state.false_starts.pop(job.id, None) is None:
+            state.last_good_start = now
+        if not attempt.backend:
+            self._learn(one, found.usage, outcome)
+        state.failures += retry_at is None and outcome.cause is not None
+        state.close(one)
+        if retry_at is not None:
+            tries = job.tries - (outcome.checkpointed or outcome.tried_alone)
+            again = replace(job, state=State.QUEUED, tries=tries, not_before=retry_at)
+            if outcome.tried_alone:
+                job = again = replace(again, request=alone(job.request))
+            state.waiting.add(again)
+        self._records.append(AttemptEnded(job, attempt, outcome, retry_at, found.usage))
+        state.events.append(Ended(job, attempt, outcome, retry_at, found.usage))
+        if not outcome.tried_alone:  # its neighbours were in the way: that says nothing about the card
+            self._apply_stop_rules(job, attempt, outcome, is_last=retry_at is None)
+
+    def _queue_again(self, one: OpenAttempt) -> None:
+        """It never ran. Again, but not for ever: what alone cannot be started while others can is a failure."""
+        job, attempt, state = one.job, one.attempt, self._next
+        if job.id in state.stopping:
+            outcome = Outcome(cause=Cause.STOPPED, message="cancelled before it started")
+            self._end(one, EndFound(attempt.key, outcome))
+            return
+        count, since = state.false_starts.get(job.id, (0, self._now))
+        count += 1
+        state.false_starts[job.id] = (count, since)
+        others_start = state.last_good_start > since
+        if count >= (_MOST_FALSE_STARTS if others_start else _MOST_WITHOUT_OTHERS):
+            message = "its supervisor could not be started: too many processes, or a full disk?"
+            if attempt.backend:
+                message = f"{attempt.backend} took it {count} times and forgot it each time before it started"
+            outcome = Outcome(exit_code=127, cause=Cause.START_ERROR, message=message)
+            self._end(one, EndFound(attempt.key, outcome))
+            return
+        retry_at = None if count == 1 else self._now + min(_LONGEST_PAUSE, 0.1 * 2**count)
+        state.close(one)
+        state.waiting.add(
+            replace(job, state=State.QUEUED, attempts=attempt.number - 1, tries=job.tries - 1, not_before=retry_at)
+        )
+        self._records.append(AttemptForgotten(attempt, retry_at))
+
+    def _runs_remotely(self, found: RemoteRunFound) -> None:
+        """Another system has started it: said once, and again where more is known of it."""
+        one = self._next.remote.get(found.attempt.key)
+        if one is None:
+            return
+        is_new = one.job.state is not State.RUNNING
+        running = replace(one, job=replace(one.job, state=State.RUNNING), attempt=found.attempt)
+        self._next.remote[found.attempt.key] = running
+        self._records.append(AttemptRunning(running.job, found.attempt, is_new))
+        if is_new:
+            started = Started(running.job, found.attempt, found.stdout, found.stderr, adopted=not one.is_ours)
+            self._next.events.append(started)
+
+    def _learn(self, one: OpenAttempt, usage: Usage | None, outcome: Outcome) -> None:
+        shape = one.job.request.wishes.shape
+        if not shape:
+            return
+        usage = replace(usage or Usage(), was_alone=had_card_alone(one.attempt.claims))
+        booked = max((claim.vram for claim in one.attempt.claims), default=0)
+        for model in card_models(self._facts.board, one.attempt.claims):
+            about = (shape, model)
+            before = self._learned.get(about) or self._facts.lessons.get(about)
+            lesson = learn(before, usage, outcome, booked)
+            if lesson is not None and lesson != before:
+                self._learned[about] = lesson
+                self._records.append(LessonLearned(shape, model, lesson))
+
+    # -- stop rules ------------------------------------------------------------------------------------
+
+    def _apply_stop_rules(self, job: Job, attempt: Attempt, outcome: Outcome, *, is_last: bool) -> None:
+        limits, state = self._facts.limits, self._next
+        if limits is None:
+            return
+        gpus = tuple(claim.gpu for claim in attempt.claims)
+        over = Over(attempt=attempt.key, group=job.group, gpus=gpus, outcome=outcome, is_last=is_last)
+        running: list[tuple[str, str]] = []
+        if state.breakers.streaks or outcome.cause is not None:
+            running = [(claim.gpu, one.job.group) for one in state.open.values() for claim in one.attempt.claims]
+        state.breakers, verdicts = after(state.breakers, over, limits, running)
+        if verdicts.hold:
+            self._records.append(GroupHeld(job.group, verdicts.hold))
+            state.held_groups.add(job.group)
+            state.waiting.drop(lambda other: other.group == job.group)
+        rested = {*verdicts.trust, *verdicts.quarantine}
+        if verdicts.rest or rested:
+            resting = {**state.resting, **verdicts.rest}
+            state.resting = {key: why for key, why in resting.items() if key not in rested}
+        if verdicts.rest:
+            state.rest_ends = self._now + _LONGEST_REST
+        for key, why in verdicts.quarantine.items():
+            self._set_mark(Mark(f"gpu {key}", "quarantined", why, self._now))
+        self._excuse(verdicts)
+
+    def _excuse(self, verdicts: Verdicts) -> None:
+        """Let the jobs whose failures took a card out say whose fault it was."""
+        said: dict[tuple[JobId, int], list[str]] = {}
+        for gpu, failures in verdicts.failures.items():
+            name = self._facts.board.pool.number(gpu)
+            sentence = f"GPU {name} was quarantined after this: {verdicts.quarantine[gpu]}"
+            for attempt in failures:
+                said.setdefault(attempt, []).append(sentence)
+        for (job, number), sentences in said.items():
+            remedy = f"`dibs retry {job}` runs it again"
+            self._records.append(AttemptExcused(job, number, "; ".join(sentences), remedy))
+
+    def _set_mark(self, mark: Mark) -> None:
+        self._records.append(MarkSet(mark))
+        self._next.set_mark(mark)
+
+    def end_rests(self) -> None:
+        """No other end has told whose fault the failures were: try the resting cards again."""
+        state = self._next
+        if state.rest_ends is None or self._now < state.rest_ends:
+            return
+        for key in state.resting:
+            state.breakers = fresh_for(state.breakers, key)
+        state.resting, state.rest_ends = {}, None
+
+    # -- starting --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        state, facts, now = self._next, self._facts, self._now
+        cached = state.plan
+        state.plan = plan_cache.forgotten(cached)
+        if not self._may_start():
+            return
+        surroundings = (facts.board.pool, facts.board.news, state.marks, state.resting)
+        is_unsettled = facts.board.are_unsettled(state.left_cards)
+        places = []
+        if not facts.leased:
+            places = plan_cache.followers(cached, state, surroundings, now, is_unsettled=is_unsettled)
+        if places:
+            for job, claims in places:
+                self._open(job, claims)
+            state.plan = plan_cache.gone_on(cached, state.left, self._begun)
+            self._plan_by = cached.at + plan_cache.HOLDS
+        elif state.waiting.count:
+            plan, snapshot = self._place()
+            state.plan = plan_cache.made(cached, state, plan, snapshot, self._begun, surroundings)
+            self._stand_in_line(plan, snapshot)
+
+    def _may_start(self) -> bool:
+        facts, state = self._facts, self._next
+        return facts.may_start and "" not in paused_by(state.marks) and state.failures < facts.most_failures
+
+    def _place(self) -> tuple[Plan, Snapshot]:
+        """Place as much as fits. A plan sees some jobs of each class; where all of a class fit, more may.
+
+        Jobs that have their leases already go first: another program was faster with the cards of others only.
+        """
+        while True:
+            snapshot = take_snapshot(self._next, self._facts, self._now, self._learned)
+            leased = [job for job in snapshot.waiting if job.id in self._facts.leased]
+            for job in leased:
+                self._open(job, self._facts.leased[job.id])
+            if leased:
+                continue
+            plan = schedule(snapshot)
+            for placement in plan.placements:
+                self._open(placement.job, placement.claims)
+            if not self._next.waiting.count or _each_kind_waits(snapshot, plan):
+                return plan, snapshot
+
+    def _open(self, job: Job, claims: tuple[Claim, ...]) -> None:
+        """The intent to run a job here, with these claims, or on another system, which has the cards to give."""
+        on, number = job.request.on, job.attempts + 1
+        attempt = Attempt(
+            job=job.id,
+            number=number,
+            claims=claims,
+            boot_id="" if on else self._facts.boot_id,
+            opened_at=self._now,
+            folder=self._facts.folder(on, job.id, number),
+            backend=on,
+        )
+        state = State.SUBMITTED if on else State.RUNNING
+        one = OpenAttempt(changed(job, state=state, attempts=number, tries=job.tries + 1), attempt, is_ours=True)
+        self._next.waiting.remove(job)
+        if on:
+            self._next.remote[attempt.key] = one
+        else:
+            self._next.enter(one)
+        self._begun.append(one)
+        self._records.append(AttemptOpened(one.job, attempt))
+
+    def _stand_in_line(self, plan: Plan, snapshot: Snapshot) -> None:
+        """Say why the first job waits, and stand in line for cards that other programs hold."""
+        # A job for another system does not stand in line for our cards.
+        stuck = next((job for job in snapshot.waiting if job.id in plan.reasons and not job.request.on), None)
+        if stuck is None:
+            self._line = InLine()
+            return
+        self._tell_reason(stuck, plan.reasons[stuck.id])
+        board, wishes = self._facts.board, stuck.request.wishes
+        cards = [board.pool.card(key) for key in board.awaited]
+        claims = tuple(
+            Claim(gpu=card.gpu.key, index=card.gpu.index, share=share, vram=vram)
+            for card in cards
+            if card is not None and is_allowed(card.gpu, wishes)
+            for share, vram in [need(card, wishes, snapshot.lessons)]
+        )
+        self._line = InLine(stuck, claims)
+        if claims:
+            self._look_after = _LOOK_AT_OTHERS
+        elif board.min_free:
+            self._look_after = _LOOK_AT_FREE
+
+    def _tell_reason(self, job: Job, reason: Reason) -> None:
+        if (job.id, reason) != self._next.told_reason:
+            self._next.told_reason = (job.id, reason)
+            self._next.events.append(Waits(job, reason))
+
+    # -- packing ---------------------------------------------------------------------------------------
+
+    def lower_claims(self) -> None:
+        """Book less for attempts of which more is known now than at their start.
+
+        A job that may join them does so in the next turn: other programs must see first that there is room.
+        """
+        candidates = [one for one in self._next.open.values() if may_need_less(one)]
+        if not candidates:
+            return
+        lessons = lessons_known(self._facts, self._next.open.values(), self._learned)
+        for one in candidates:
+            claims = tuple(self._lowered_claim(claim, one.job, lessons) for claim in one.attempt.claims)
+            if claims != one.attempt.claims:
+                attempt = replace(one.attempt, claims=claims)
+                self._next.open[attempt.key] = replace(one, attempt=attempt)
+                self._records.append(ClaimsLowered(attempt))
+                self._lowered.append(attempt)
+
+    def _lowered_claim(self, claim: Claim, job: Job, lessons: Lessons) -> Claim:
+        card = self._facts.board.pool.card(claim.gpu)
+        if card is None:
+            return claim
+        share, vram = need(card, job.request.wishes, lessons)
+        return replace(claim, share=share, vram=vram) if share < claim.share else claim
+
+
+def may_need_less(one: OpenAttempt) -> bool:
+    """Whether it has the whole card only because it is not known what it needs."""
+    wishes = one.job.request.wishes
+    return (
+        bool(wishes.shape) and wishes.share is None and any(claim.share == WHOLE for claim in one.attempt.claims)
+    )
+
+
+def _each_kind_waits(snapshot: Snapshot, plan: Plan) -> bool:
+    """Whether of each kind of job one was left over. Where none was, more of that kind may fit."""
+    waiting = {kind_of(job.request) for job in snapshot.waiting if job.id in plan.reasons}
+    return all(kind_of(job.request) in waiting for job in snapshot.waiting)
+
+
+def _as_asked(outcome: Outcome, why: str) -> Outcome:
+    """The end of a job whose end was asked for: one that only left to save its work has been stopped."""
+    if outcome.checkpointed:
+        outcome = replace(outcome, cause=Cause.STOPPED, checkpointed=False)
+    return replace(outcome, message=why) if why and outcome.cause is Cause.STOPPED else outcome
+
+
+def _not_alone(outcome: Outcome) -> Outcome:
+    """The end of a job that ran out of memory beside others."""
+    message = f"{outcome.message}; {TRIED_ALONE}" if outcome.message else TRIED_ALONE
+    return replace(outcome, tried_alone=True, message=message)

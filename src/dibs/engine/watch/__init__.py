@@ -1,0 +1,1 @@
+"""What is seen of the cards, and what running attempts use of them."""

@@ -1,0 +1,217 @@
+"""The books on the cards: what other programs hold, and what the cards themselves say."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from dibs.engine.turn.card_board import CardBoard, CardFacts, SeenProcess, TakenByOthers
+from dibs.engine.watch.sharing_rules import POLITE, Manners
+from dibs.gpus.foreign import foreign_processes
+from dibs.leases.leases import Busy
+from dibs.leases.records import Holder
+from dibs.model.claims import Claim
+from dibs.model.gpus import CardState, GpuReading, Links, Reading
+from dibs.model.jobs import Wishes
+from dibs.model.pool import Pool
+from dibs.policy.fitting import most_at_once
+
+_MOST_KINDS = 1000  # of wishes for which it is remembered how many fit
+_NO_ANSWER = {CardState.STALE: "does not answer", CardState.LOST: "is lost: it does not answer any more"}
+
+
+@dataclass(slots=True)
+class _Page:
+    """What was last heard of one card."""
+
+    others: Busy | None = None  # who was in the way when we last tried
+    is_awaited: bool = False  # another program was in the way here, or on a card that was wanted with this one
+    seen: GpuReading | None = None
+    is_unsettled: bool = False  # an attempt left it, and the card has not been asked since
+    is_gone: bool = False  # the driver does not show it any more
+
+
+class Cards:
+    """Takes in what is heard of the cards; `board` gives it as a value.
+
+    `is_ours` tells the processes of jobs of dibs. `folder_of` tells of this engine's own processes their attempt,
+    and None of all others: a process whose attempt has no claim here has outlived it, or sits where it should not.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        is_ours: Callable[[int], bool],
+        is_alive: Callable[[int], bool | None],
+        folder_of: Callable[[int], str | None] = lambda pid: None,
+        respect_processes: bool = True,
+        manners: Manners = POLITE,
+    ) -> None:
+        self.pool = pool
+        self.manners = manners
+        self.may_grow = False  # more GPUs may be put into the pool while we run
+        self._links: Links = {}
+        self._news = 0
+        self._is_ours = is_ours
+        self._is_alive = is_alive
+        self._folder_of = folder_of
+        self._respect_processes = respect_processes
+        self._pages: dict[str, _Page] = {}
+        self._most: dict[Wishes, int] = {}  # how many jobs of each kind could start, in the pool below
+        self._most_in: Pool | None = None
+        self._silent = ""  # why the cards cannot be asked, where that is so
+        self._board: CardBoard | None = None  # the last one, as long as nothing has changed
+
+    def board(self) -> CardBoard:
+        """What is known now."""
+        board, manners = self._board, self.manners
+        is_old = board is not None and (board.pool is not self.pool or board.order is not manners.order)
+        if board is None or is_old or board.min_free != manners.min_free:
+            for card in self.pool.cards:
+                self._page(card.gpu.key)
+            board = CardBoard(
+                pool=self.pool,
+                cards={key: self._facts(page) for key, page in self._pages.items()},
+                order=manners.order,
+                min_free=manners.min_free,
+                links=self._links,
+                respects_processes=self._respect_processes,
+                awaited=tuple(key for key, page in self._pages.items() if page.is_awaited),
+                news=self._news,
+            )
+            # Whether a process still lives is asked for each plan.
+            has_processes = any(facts.processes for facts in board.cards.values())
+            self._board = None if has_processes else board
+        return board
+
+    def left(self, keys: Iterable[str]) -> None:
+        """Attempts have left these cards: they are asked before something else starts there."""
+        for key in keys:
+            page = self._page(key)
+            if page.seen is not None and not page.is_unsettled:
+                page.is_unsettled = True
+                self._board = None
+
+    def taken_by_others(self, claims: Iterable[Claim], busy: Busy) -> None:
+        """Another program was first: leave its cards alone until we look again, and wait for all of these."""
+        self._heard()
+        is_known = bool(busy.holders or busy.waiting)
+        for claim in claims:
+            page = self._page(claim.gpu)
+            page.is_awaited = True
+            here = busy.on(claim.gpu)
+            if here.holders or here.waiting or not is_known:
+                page.others = here
+
+    def look_again(self) -> None:
+        """Forget what others held: the next try tells."""
+        self._heard()
+        for page in self._pages.values():
+            page.others = None
+            page.is_awaited = False
+
+    def saw(self, reading: Reading | None, failure: str = "") -> None:
+        """Take in what the cards say. Without an answer nothing new may start on them."""
+        self._heard()
+        self._silent = failure if reading is None else ""
+        if reading is None:
+            return
+        self._links = reading.links
+        shown = {seen.gpu.key: seen for seen in reading.gpus}
+        for key in shown.keys() | {card.gpu.key for card in self.pool.cards}:
+            page = self._page(key)
+            page.seen = shown.get(key)
+            page.is_gone = page.seen is None
+            page.is_unsettled = False
+
+    def look_at(self, keys: Iterable[str]) -> None:
+        """Ask these cards again, before anything starts there."""
+        for key in keys:
+            self._page(key).is_unsettled = True
+        self._board = None
+
+    @property
+    def are_unsettled(self) -> bool:
+        """Whether a card that was left wants to be asked before it is given away again."""
+        return self._respect_processes and any(page.is_unsettled for page in self._pages.values())
+
+    def cpus_near(self, claims: Iterable[Claim]) -> tuple[int, ...]:
+        """The CPUs near any of these cards; none where they are not known of each."""
+        found: set[int] = set()
+        for claim in claims:
+            card = self.pool.card(claim.gpu)
+            if card is None or not card.gpu.cpus:
+                return ()
+            found.update(card.gpu.cpus)
+        return tuple(sorted(found))
+
+    def most_at_once(self, wishes: Wishes) -> int:
+        """How many jobs with these wishes could start at the most."""
+        if self._most_in is not self.pool:
+            self._most_in, self._most = self.pool, {}
+        most = self._most.get(wishes)
+        if most is None:
+            if len(self._most) >= _MOST_KINDS:
+                self._most.clear()
+            most = self._most[wishes] = most_at_once(self.pool.cards, wishes)
+        return most
+
+    def _heard(self) -> None:
+        self._news += 1
+        self._board = None
+
+    def _facts(self, page: _Page) -> CardFacts:
+        seen = page.seen
+        return CardFacts(
+            is_seen=seen is not None,
+            fault=self._fault(page),
+            is_unsettled=page.is_unsettled,
+            processes=self._processes(seen) if seen is not None and self._respect_processes else (),
+            memory_free=_memory_free(seen),
+            temperature=None if seen is None else seen.temperature,
+            others=None if page.others is None else _taken(page.others),
+        )
+
+    def _fault(self, page: _Page) -> str:
+        if page.seen is not None and page.seen.state is not CardState.OK:
+            return _NO_ANSWER[page.seen.state]
+        if not self._respect_processes:
+            return ""
+        if self._silent:
+            return f"does not answer ({self._silent})"
+        return "is not shown by the driver any more" if page.is_gone else ""
+
+    def _processes(self, seen: GpuReading) -> tuple[SeenProcess, ...]:
+        """The living processes on a card, without those of other dibs jobs: these have claims of their own."""
+        folders: dict[int, str | None] = {}
+
+        def is_of_another_job(pid: int) -> bool:
+            folders[pid] = self._folder_of(pid)
+            return folders[pid] is None and self._is_ours(pid)
+
+        found = foreign_processes(seen, is_of_another_job, self._is_alive, self.manners.busy)
+        return tuple(SeenProcess(process.shown, folders[process.pid]) for process in found)
+
+    def _page(self, key: str) -> _Page:
+        page = self._pages.get(key)
+        if page is None:
+            page = self._pages[key] = _Page()
+        return page
+
+
+def in_words(holder: Holder) -> str:
+    """Who it is, for a sentence."""
+    return f"job {holder.job or '?'} of {holder.user} (pid {holder.pid or '?'})"
+
+
+def _taken(busy: Busy) -> TakenByOthers:
+    if busy.guarded_by:
+        why = f"cannot be looked at ({busy.guarded_by})"
+    else:
+        why = f"is kept for {' and '.join(map(in_words, busy.waiting))}, who came first"
+    return TakenByOthers(tuple(map(in_words, busy.holders)), why)
+
+
+def _memory_free(seen: GpuReading | None) -> int | None:
+    if seen is None or seen.memory_used is None or seen.gpu.memory_total is None:
+        return None
+    return seen.gpu.memory_total - seen.memory_used

@@ -1,0 +1,154 @@
+"""Every GPU of this machine with its claims, for people who want to see who holds what.
+
+It is asked by commands that must answer at once: what it needs is loaded when there is something to see.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dibs.leases.records import Holder
+from dibs.model.units import show_gpu
+
+if TYPE_CHECKING:
+    from dibs.gpus.foreign import BusyRules
+    from dibs.model.gpus import GpuProcess, GpuReading, Reading
+
+_DECLARED = "index-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuUse:
+    """One GPU and everybody on it. `index` is None for a claim on a card that the driver does not show."""
+
+    key: str
+    index: int | None
+    part: int | None = None
+    seen: "GpuReading | None" = None  # None where nobody can be asked
+    holders: tuple[Holder, ...] = ()
+    waiting: tuple[Holder, ...] = ()
+    foreign: "tuple[GpuProcess, ...]" = ()  # use it without a lease
+    is_gone: bool = False  # the driver answers, and does not show it any more
+
+    @property
+    def number(self) -> str | None:
+        """As people write it: `0`, or `0:1` for a part of a card."""
+        return None if self.index is None else show_gpu(self.index, self.part)
+
+    @property
+    def place(self) -> tuple[bool, int, int, str]:
+        """In which order they are shown: those without a number last."""
+        return self.index is None, self.index or 0, self.part or 0, self.key
+
+    @property
+    def state(self) -> str:
+        """`free`, `partly held`, `held`, `busy` with processes that asked nobody, `stale`, `lost` or `missing`."""
+        if self.seen is not None and self.seen.state != "ok":
+            return str(self.seen.state)
+        if sum((holder.share for holder in self.holders), Fraction()) >= 1:
+            return "held"
+        if self.holders:
+            return "partly held"
+        if self.is_gone:
+            return "missing"
+        return "busy" if self.foreign else "free"
+
+
+def survey(
+    reading: "Reading | None",
+    holders: Iterable[Holder],
+    waiting: Iterable[Holder],
+    *,
+    user: str,
+    rules: "BusyRules | None" = None,
+) -> list[GpuUse]:
+    """The cards the driver shows, and those that are known only because somebody claims them.
+
+    `user` is who asks: only of their own processes can be told for sure which belong to a job. The rules say
+    which processes of others count.
+    """
+    seen = {one.gpu.key: one for one in reading.gpus} if reading else {}
+    holders = tuple(holders)
+    claims = _by_gpu(holders)
+    folders = {holder.folder for holder in holders if holder.folder}
+    wishes = _by_gpu(waiting)
+    uses = []
+    for key in {**seen, **claims, **wishes}:
+        card, here = seen.get(key), claims.get(key, [])
+        uses.append(
+            GpuUse(
+                key=key,
+                index=card.gpu.index if card else _declared_index(key),
+                part=card.gpu.part if card else None,
+                seen=card,
+                is_gone=reading is not None and card is None and not key.startswith(_DECLARED),
+                holders=tuple(here),
+                waiting=tuple(sorted(wishes.get(key, []), key=lambda wish: wish.since)),
+                foreign=_without_claim(card, here, folders, user, rules) if card else (),
+            )
+        )
+    return sorted(uses, key=lambda use: use.place)
+
+
+def unseen(key: str, number: str | None, *, is_asked: bool) -> GpuUse:
+    """A card of the queue that the driver does not show: gone, unless it was declared or nobody answers.
+
+    `number` is as people write it: `0`, or `0:1` for a part of a card.
+    """
+    index, _, part = (number or "").partition(":")
+    return GpuUse(
+        key=key,
+        index=int(index) if index else None,
+        part=int(part) if part else None,
+        is_gone=is_asked and not key.startswith(_DECLARED),
+    )
+
+
+def pid_of(holder: Holder) -> int:
+    """The pid of the holder's command; of the process that took the claim where the command's is not known.
+
+    Only in folders of our own: a claim of somebody else could name any file of ours.
+    """
+    if holder.uid == os.geteuid() and holder.folder:
+        from dibs.supervise import folder
+
+        record = folder.record_of(holder.folder) or {}
+        if isinstance(pid := record.get("pid"), int):
+            return pid
+    return holder.pid
+
+
+def _by_gpu(holders: Iterable[Holder]) -> dict[str, list[Holder]]:
+    found: dict[str, list[Holder]] = {}
+    for holder in holders:
+        found.setdefault(holder.gpu, []).append(holder)
+    return found
+
+
+def _declared_index(key: str) -> int | None:
+    number = key.removeprefix(_DECLARED)
+    return int(number) if key.startswith(_DECLARED) and number.isascii() and number.isdigit() else None
+
+
+def _without_claim(
+    card: "GpuReading", holders: Sequence[Holder], folders: Collection[str], user: str, rules: "BusyRules | None"
+) -> "tuple[GpuProcess, ...]":
+    """Of other users' processes nobody can tell the job: whoever has a claim here is believed to compute in it.
+
+    `folders` are those of all attempts that hold a card. A job that is among them, but not here, was not given
+    this card. One that is not among them runs inside another, which holds the card for it.
+    """
+    from dibs.engine.watch.own_processes import is_of_a_running_job
+    from dibs.gpus.foreign import AS_EVER, attempt_folder_of, foreign_processes, pid_is_alive
+
+    here = {holder.folder for holder in holders}
+
+    def is_ours(pid: int) -> bool:
+        is_astray = (folder := attempt_folder_of(pid)) in folders and folder not in here
+        return not is_astray and is_of_a_running_job(pid)
+
+    claimers = {holder.user for holder in holders} - {user}
+    foreign = foreign_processes(card, is_ours, pid_is_alive, rules or AS_EVER)
+    return tuple(process for process in foreign if process.user not in claimers)

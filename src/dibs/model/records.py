@@ -1,0 +1,212 @@
+"""What is recorded: each thing that happens to jobs, cards and settings, as one value.
+
+The row in the store, the line in the journal and the event for readers are made from it in `store/recorder.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dibs.model.jobs import Attempt, Job, JobId, Outcome, State
+from dibs.model.usage import Lesson, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A pause, a drain or a quarantine. The subject is `queue`, `project NAME` or `gpu KEY`."""
+
+    subject: str
+    kind: str
+    why: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobsAdded:
+    """What one call added: jobs with consecutive numbers, their requests as text, and the key of the call."""
+
+    jobs: Sequence[Job]
+    requests: Sequence[str]
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOpened:
+    """The intent: from now on the attempt may have been started, here or by another system."""
+
+    job: Job
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRunning:
+    """Another system has started it, at the attempt's `opened_at`; or more is known of where it runs."""
+
+    job: Job
+    attempt: Attempt
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """How an attempt ended. With `retry_at` its job is queued again, as it stands here."""
+
+    job: Job
+    attempt: Attempt
+    outcome: Outcome
+    retry_at: float | None
+    usage: Usage | None
+
+    @property
+    def state(self) -> State:
+        """The state of the job afterwards."""
+        return self.outcome.state if self.retry_at is None else State.QUEUED
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptForgotten:
+    """It never ran: the job waits again, and the try does not count."""
+
+    attempt: Attempt
+    retry_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsLowered:
+    """An open attempt holds less of its cards than before."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class LessonLearned:
+    """What jobs of a shape were seen to need on cards of a model."""
+
+    shape: str
+    model: str
+    lesson: Lesson
+
+
+@dataclass(frozen=True, slots=True)
+class JobsHeld:
+    jobs: Sequence[JobId]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHeld:
+    """The waiting jobs of a group (`project NAME`, `batch N`) are held, and with them their sweeps."""
+
+    group: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobReleased:
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class JobRetried:
+    """An ended job is queued again; its tries are counted anew."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class JobsStopping:
+    """The end of running jobs was asked for: no crash and no retry undoes it."""
+
+    jobs: Sequence[JobId]
+
+
+@dataclass(frozen=True, slots=True)
+class JobCancelled:
+    """A job that had not started is over, perhaps because another job ended otherwise than it should."""
+
+    job: JobId
+    outcome: Outcome
+    by: JobId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEdited:
+    """What a waiting job asks for, or its place in the queue, is another one now."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class JobsRemoved:
+    """Ended jobs are forgotten. Their numbers are never given again."""
+
+    jobs: Sequence[JobId]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkSet:
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class MarkCleared:
+    subject: str
+    was_set: bool = True  # False: a card only rested, which no store knows of
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChanged:
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class CardTested:
+    """A quarantined card was tested."""
+
+    key: str
+    has_passed: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpusAstray:
+    """An attempt uses cards, by number, that it was not given."""
+
+    attempt: Attempt
+    gpus: Sequence[str]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptExcused:
+    """An ended attempt is told whose fault its failure was: the card's, which was quarantined after it."""
+
+    job: JobId
+    number: int
+    sentence: str
+    remedy: str
+
+
+Record = (
+    JobsAdded
+    | AttemptOpened
+    | AttemptRunning
+    | AttemptEnded
+    | AttemptForgotten
+    | ClaimsLowered
+    | LessonLearned
+    | JobsHeld
+    | GroupHeld
+    | JobReleased
+    | JobRetried
+    | JobsStopping
+    | JobCancelled
+    | JobEdited
+    | JobsRemoved
+    | MarkSet
+    | MarkCleared
+    | SettingChanged
+    | CardTested
+    | GpusAstray
+    | AttemptExcused
+)
