@@ -15,11 +15,11 @@ from dibs.backends.local import LocalBackend
 from dibs.backends.protocol import (
     AttemptRef,
     Backend,
+    BackendProspect,
     Identity,
     Node,
     Observed,
     Phase,
-    Prospect,
     Submission,
     Submitted,
     Wanted,
@@ -140,8 +140,8 @@ class LocalVerbs:
     def nodes(self) -> Sequence[Node]:
         return [Node(name=os.uname().nodename, state="idle", is_usable=True, cpus=os.cpu_count() or 1)]
 
-    def check(self, wanted: Wanted) -> Prospect:
-        return Prospect(sentence="it starts when its cards are free")
+    def check(self, wanted: Wanted) -> BackendProspect:
+        return BackendProspect(sentence="it starts when its cards are free")
 
     def submit(self, submissions: Sequence[Submission]) -> Submitted:
         for one in submissions:

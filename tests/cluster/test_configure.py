@@ -17,15 +17,15 @@ from dibs.cluster.configure import (
     python_script,
     slurm_conf,
 )
-from dibs.cluster.known import Card, Cluster, Node, alone, forget, known_cluster, remember, remembered
+from dibs.cluster.known import Cluster, ClusterNode, NodeCard, alone, forget, known_cluster, remember, remembered
 from dibs.cluster.names import check_hosts, node_name
 from dibs.cluster.slurm import parse_sinfo
 from dibs.cluster.ssh import _MODULES, ssh_words
-from dibs.cluster.standing import Standing, judge_host
+from dibs.cluster.standing import ClusterStanding, judge_host
 from dibs.errors import BadInput, DibsError, FolderInUse
 
-H200 = Card(kind="h200", device="/dev/nvidia0")
-A = Node(
+H200 = NodeCard(kind="h200", device="/dev/nvidia0")
+A = ClusterNode(
     name="a",
     host="ann@a.site",
     destination="ann@a.site",
@@ -33,10 +33,10 @@ A = Node(
     address="10.0.0.2",
     cpus=64,
     memory_mib=500_000,
-    cards=(H200, replace(H200, device="/dev/nvidia1"), Card(kind="a100", device="/dev/nvidia2")),
+    cards=(H200, replace(H200, device="/dev/nvidia1"), NodeCard(kind="a100", device="/dev/nvidia2")),
     python="/usr/bin/python3.11",
 )
-DESK = Node(
+DESK = ClusterNode(
     name="desk", host="localhost", destination="", hostname="desk", address="10.0.0.1", cpus=8, memory_mib=8000
 )
 CLUSTER = Cluster(
@@ -103,8 +103,8 @@ def test_a_card_has_a_short_word_for_its_kind(name, kind):
 
 def test_cards_out_of_a_file_get_devices_of_ours():
     assert cards_of((("NVIDIA H200", "/dev/nvidia7"), ("NVIDIA H200", "")), "/l") == (
-        Card(kind="h200", device="/dev/nvidia7"),
-        Card(kind="h200", device="/l/dev/nvidia1"),
+        NodeCard(kind="h200", device="/dev/nvidia7"),
+        NodeCard(kind="h200", device="/l/dev/nvidia1"),
     )
 
 
@@ -186,7 +186,7 @@ def test_the_columns_of_sinfo_are_read_by_their_widths():
 
 
 def test_what_is_wrong_with_a_host_is_said_in_words():
-    blank = Standing(host="a", node="a", state="?", gpus=2)
+    blank = ClusterStanding(host="a", node="a", state="?", gpus=2)
     answer = {"running": {"munged": 7}, "why": {"slurmd": "fatal: no"}, "slurm": "22.05.8"}
     down = parse_sinfo(f"{'a':64}{'down*':24}{'gpu:2':256}{'gpu:0':256}{'Not responding':256}")["a"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dibs.daemon.canary import CanaryTests
-from dibs.engine.watch.health import Result
+from dibs.engine.watch.health import CardTestResult
 from dibs.leases.leases import Lease, Leases
 from dibs.model.claims import Claim
 from dibs.model.gpus import Gpu
@@ -24,13 +24,13 @@ class Heard:
     """Hears what a test said, as `Health` does."""
 
     def __init__(self) -> None:
-        self.results: list[Result] = []
+        self.results: list[CardTestResult] = []
         self.key = KEY
 
     def tests(self) -> dict[str, float]:
         return {KEY: 0.0} if not self.results else {}
 
-    def tested(self, key: str, result: Result) -> None:
+    def tested(self, key: str, result: CardTestResult) -> None:
         assert key == self.key
         self.results.append(result)
 
@@ -56,7 +56,7 @@ class Place:
             deadline=deadline,
         )
 
-    def test(self, command: str, deadline: float = 60.0) -> Result | None:
+    def test(self, command: str, deadline: float = 60.0) -> CardTestResult | None:
         asyncio.run(self.canaries(command, deadline).test(KEY))
         return self.heard.results[-1] if self.heard.results else None
 
@@ -71,19 +71,19 @@ def place(tmp_path: Path):
 @pytest.mark.parametrize(
     ("command", "result"),
     [
-        ("true", Result(True)),
-        ("exit 3", Result(False, "the test ended with 3")),
+        ("true", CardTestResult(True)),
+        ("exit 3", CardTestResult(False, "the test ended with 3")),
         (
             "echo first; echo; echo '  it  computes wrongly '; echo >&2; exit 1",
-            Result(False, "it computes wrongly"),
+            CardTestResult(False, "it computes wrongly"),
         ),
-        ("kill -9 $$", Result(False, "the test ended with -9")),
-        ('test "$CUDA_VISIBLE_DEVICES,$CUDA_DEVICE_ORDER" = 0,PCI_BUS_ID', Result(True)),
-        ("yes | head -c 300000; exit 1", Result(False, "y")),
-        ("/nonexistent/program", Result(False, "/bin/sh: 1: /nonexistent/program: not found")),
+        ("kill -9 $$", CardTestResult(False, "the test ended with -9")),
+        ('test "$CUDA_VISIBLE_DEVICES,$CUDA_DEVICE_ORDER" = 0,PCI_BUS_ID', CardTestResult(True)),
+        ("yes | head -c 300000; exit 1", CardTestResult(False, "y")),
+        ("/nonexistent/program", CardTestResult(False, "/bin/sh: 1: /nonexistent/program: not found")),
     ],
 )
-def test_a_command_ends_with_0_where_the_card_is_well(place: Place, command: str, result: Result) -> None:
+def test_a_command_ends_with_0_where_the_card_is_well(place: Place, command: str, result: CardTestResult) -> None:
     found = place.test(command)
 
     if "nonexistent" in command:  # each shell says it in its own words
@@ -96,7 +96,7 @@ def test_a_command_ends_with_0_where_the_card_is_well(place: Place, command: str
 def test_a_test_that_hangs_is_ended_with_all_its_children(place: Place) -> None:
     found = place.test("sleep 600 & sleep 600", deadline=0.3)
 
-    assert found == Result(False, "the test did not end within 0.3 seconds")
+    assert found == CardTestResult(False, "the test did not end within 0.3 seconds")
     until = time.monotonic() + 30
     while processes_of(str(place.folder)) and time.monotonic() < until:
         time.sleep(0.01)
@@ -107,7 +107,7 @@ def test_a_test_that_hangs_is_ended_with_all_its_children(place: Place) -> None:
 def test_what_a_test_leaves_behind_is_ended(place: Place) -> None:
     found = place.test("sleep 600 & exit 0")
 
-    assert found == Result(True)
+    assert found == CardTestResult(True)
     until = time.monotonic() + 30
     while processes_of(str(place.folder)) and time.monotonic() < until:
         time.sleep(0.01)
@@ -120,7 +120,7 @@ def test_a_card_that_somebody_holds_is_not_tested_until_it_is_free(place: Place)
     assert isinstance(lease, Lease)
     canaries = place.canaries("true")
 
-    async def run() -> list[Result]:
+    async def run() -> list[CardTestResult]:
         running = asyncio.ensure_future(canaries.run())
         await asyncio.sleep(0.3)
         before = list(place.heard.results)
@@ -133,7 +133,7 @@ def test_a_card_that_somebody_holds_is_not_tested_until_it_is_free(place: Place)
     before = asyncio.run(asyncio.wait_for(run(), 30))
 
     assert before == []
-    assert place.heard.results == [Result(True)]
+    assert place.heard.results == [CardTestResult(True)]
 
 
 def test_our_own_test_is_not_for_amds_cards(place: Place) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dibs.engine.queue.explain import Explain
-from dibs.engine.queue.queue import Queue, Submission
+from dibs.engine.queue.queue import AddCall, Queue
 from dibs.engine.watch.health import FailureJudge, Health
 from dibs.model.jobs import After, Dependency, Job, JobId, Request
 from dibs.model.pool import Pool
@@ -64,7 +64,7 @@ class QueueWorld(World):
     def add(self, *requests: Request, key: str = "", **more: Any) -> list[Job]:
         """Add and let the engine act."""
         self.calls += 1
-        call = Submission(key=key or f"call {self.calls}", requests=requests, environment={"HOME": "/"}, **more)
+        call = AddCall(key=key or f"call {self.calls}", requests=requests, environment={"HOME": "/"}, **more)
         added = self.queue.add(call)
         jobs = [self.store.job(JobId(number)) for number in range(added.first, added.last + 1)]
         for job in jobs:

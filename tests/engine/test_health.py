@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dibs.engine.watch.health import Result
+from dibs.engine.watch.health import CardTestResult
 from dibs.model.events import Trouble
 from dibs.model.gpus import CardState, GpuFault, GpuReading, Reading
 from dibs.model.jobs import Cause, JobId
@@ -303,7 +303,7 @@ def test_a_card_that_passes_its_test_is_used_again(make_queue):
     due = world.health.tests()
 
     world.now += 600
-    world.health.tested("index-1", Result(True))
+    world.health.tested("index-1", CardTestResult(True))
     world.settle_down()
 
     assert due == {"index-1": world.now}
@@ -318,7 +318,7 @@ def test_what_ran_there_before_is_not_blamed_on_the_card_afterwards(make_queue):
     see(world)
     see(world, (79, 0))
     world.now += 5
-    world.health.tested("index-0", Result(True))
+    world.health.tested("index-0", CardTestResult(True))
     (job,) = world.add(a_wish("a"))
 
     world.now += 1
@@ -337,7 +337,7 @@ def test_a_card_that_fails_its_test_is_tested_again_later_each_time(make_queue):
         due = world.health.tests()["index-1"]
         pauses.append(due - world.now)
         world.now = due
-        world.health.tested("index-1", Result(False, "cuInit says no"))
+        world.health.tested("index-1", CardTestResult(False, "cuInit says no"))
         world.settle_down()
 
     assert pauses == [600, 1200, 2400]
@@ -353,7 +353,7 @@ def test_what_cannot_be_tested_stays_until_somebody_gives_it_back(make_queue):
     world = make_queue()
     see(world, (79, 1))
 
-    world.health.tested("index-1", Result(None, "there is nothing to test it with"))
+    world.health.tested("index-1", CardTestResult(None, "there is nothing to test it with"))
     first = world.health.tests(), world.health.prospect("index-1")
     world.queue.pool.undrain(["1"])
     world.now += 1
@@ -379,7 +379,7 @@ def test_what_somebody_decided_during_a_test_counts(make_queue):
     see(world, (79, 1))
     world.queue.pool.drain(["1"], "for the party")
 
-    world.health.tested("index-1", Result(True))
+    world.health.tested("index-1", CardTestResult(True))
 
     assert marks(world) == {"gpu index-1": ("drained", "for the party")}
 

@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from dibs.engine.watch.attribution import Attribution, Holder, Sample
+from dibs.engine.watch.attribution import Attribution, CardHolder, Sample
 from dibs.engine.watch.energy import Joules
 from dibs.engine.watch.meter import Meter
-from dibs.engine.watch.series import Kept, Series
+from dibs.engine.watch.series import Series, StoredSeries
 from dibs.model.claims import Claim
 from dibs.model.gpus import CardState, Gpu, GpuProcess, GpuReading, Reading
 from dibs.model.jobs import JobId
@@ -34,8 +34,8 @@ def a_reading(*cards) -> Reading:
     return Reading(at=datetime(2026, 1, 1, tzinfo=UTC), gpus=cards)
 
 
-def a_holder(key, *cards, shim) -> Holder:
-    return Holder(key, tuple(Claim(gpu=f"GPU-{one}", index=one, share=Fraction(1)) for one in cards), shim)
+def a_holder(key, *cards, shim) -> CardHolder:
+    return CardHolder(key, tuple(Claim(gpu=f"GPU-{one}", index=one, share=Fraction(1)) for one in cards), shim)
 
 
 def seen(strangers=(), **trees) -> Seen:
@@ -154,7 +154,7 @@ def test_a_process_on_a_card_that_its_job_was_not_given_is_astray():
 
 
 def test_a_declared_card_is_the_one_with_its_number():
-    holder = Holder(A, (Claim(gpu="index-0", index=0, share=Fraction(1)),), 10)
+    holder = CardHolder(A, (Claim(gpu="index-0", index=0, share=Fraction(1)),), 10)
 
     found = Attribution().divide(a_reading(a_card(0, a_process(11))), [holder], seen(s10=(11,)))
 
@@ -328,7 +328,7 @@ def test_many_looks_in_a_moment_make_nobody_steady():
 
 
 def test_another_engine_goes_on_with_what_it_finds():
-    kept = Kept(Usage(seconds=10.0, peak_vram=9 * G, mean_load=40.0, energy=1.0, mean_cpus=2.0), Series())
+    kept = StoredSeries(Usage(seconds=10.0, peak_vram=9 * G, mean_load=40.0, energy=1.0, mean_cpus=2.0), Series())
     meter = Meter(0.0, 1000.0, is_resumed=True, kept=kept)
 
     meter.add(a_sample(5 * G, 80.0, cpu=5000.0), 1000.0)

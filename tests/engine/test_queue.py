@@ -2,7 +2,7 @@
 
 import pytest
 
-from dibs.engine.queue.queue import Submission
+from dibs.engine.queue.queue import AddCall
 from dibs.errors import BadInput, Conflict, NoSuchJob, StoreUnusable
 from dibs.model.jobs import ArrayTask, JobId, State
 from dibs.policy.breakers import Limits
@@ -53,7 +53,7 @@ def test_the_same_call_again_gets_the_same_numbers_and_adds_nothing(make_queue):
     world = make_queue(1)
     world.add(a_wish("a"), a_wish("b"), key="one call")
 
-    again = world.queue.add(Submission(key="one call", requests=[a_wish("a"), a_wish("b")], environment={}))
+    again = world.queue.add(AddCall(key="one call", requests=[a_wish("a"), a_wish("b")], environment={}))
 
     assert (again.first, again.last, again.is_new) == (1, 2, False)
     assert world.store.queue.next_number() == 3
@@ -63,7 +63,7 @@ def test_a_job_with_a_key_of_its_own_is_added_once(make_queue):
     world = make_queue(1)
     world.add(a_wish("a", once="nightly"))
 
-    again = world.queue.add(Submission(key="later", requests=[a_wish("b", once="nightly")], environment={}))
+    again = world.queue.add(AddCall(key="later", requests=[a_wish("b", once="nightly")], environment={}))
 
     assert (again.first, again.is_new) == (1, False)
 
@@ -179,7 +179,7 @@ def test_a_chain_of_thousands_needs_no_recursion(make_queue):
     world.add(a_wish("first"))
     for number in range(2, 3001):
         world.queue.add(
-            Submission(
+            AddCall(
                 key=f"link {number}",
                 requests=[a_wish("next", after={number - 1: "ok"})],
                 environment={"HOME": "/"},
@@ -468,7 +468,7 @@ def test_a_kill_survives_a_crash(make_queue):
 def test_a_killed_job_whose_start_failed_is_not_started_again(make_queue):
     world = make_queue(1)
     world.machine.false_starts = 1
-    world.queue.add(Submission(key="k", requests=[a_wish("a")], environment={}))
+    world.queue.add(AddCall(key="k", requests=[a_wish("a")], environment={}))
     world.turn()
     world.backend.tell = lambda attempt, word: False
 
@@ -506,7 +506,7 @@ def test_a_name_may_be_no_utf8_but_a_project_is_text(make_queue):
 def test_a_call_that_found_its_job_is_answered_the_same_after_a_clean(make_queue):
     world = make_queue(1)
     world.add(a_wish("a", once="nightly"))
-    again = Submission(key="again", requests=[a_wish("a", once="nightly")], environment={})
+    again = AddCall(key="again", requests=[a_wish("a", once="nightly")], environment={})
     first = world.queue.add(again)
     world.end(1)
     world.queue.clean(world.now + 1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.engine.queue.queue import Submission
+from dibs.engine.queue.queue import AddCall
 from dibs.model.jobs import JobId, State
 from engine.invariants import check_at_the_end, check_now
 from engine.queue_world import QueueWorld, a_wish
@@ -27,7 +27,7 @@ def world(request, tmp_path):
 def add_while_one_ends(world, number):
     """The engine hears of the end and of the new job in the same turn."""
     world.machine.end(world.machine.alive()[0], code=0, seconds=SHORT)
-    call = Submission(key=f"beside {number}", requests=(a_wish(f"more {number}"),), environment={"HOME": "/"})
+    call = AddCall(key=f"beside {number}", requests=(a_wish(f"more {number}"),), environment={"HOME": "/"})
     added = world.queue.add(call)
     world.acknowledged[JobId(added.first)] = call.requests[0]
     world.settle_down()

@@ -8,7 +8,7 @@ import pytest
 
 from dibs.engine.turn.card_board import CardBoard, CardFacts, TakenByOthers
 from dibs.engine.turn.decide import Turn, decide
-from dibs.engine.turn.facts import EndFound, Facts, NeverRan
+from dibs.engine.turn.facts import EndFound, NeverRan, TurnFacts
 from dibs.engine.turn.state import EngineState, OpenAttempt
 from dibs.engine.turn.waiting import NeedsMore, WaitingWindow
 from dibs.model.claims import Claim
@@ -44,10 +44,10 @@ def a_state(*, waiting: tuple[Job, ...] = (), open_: tuple[OpenAttempt, ...] = (
     return EngineState(waiting=window, open={one.attempt.key: one for one in open_}, **more)
 
 
-def facts(*slots: int, **more: Any) -> Facts:
+def facts(*slots: int, **more: Any) -> TurnFacts:
     pool = a_pool(*slots)
     board = more.pop("board", CardBoard(pool=pool))
-    return Facts(
+    return TurnFacts(
         board=board,
         most_at_once=lambda wishes: most_at_once(pool.cards, wishes),
         folder=lambda on, job, number: f"/attempts/{job}.{number}",

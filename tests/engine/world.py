@@ -29,7 +29,7 @@ from dibs.model.pool import Card, Pool
 from dibs.policy.breakers import Limits
 from dibs.store.recorder import Recorder
 from dibs.store.store import Store
-from dibs.supervise.folder import Facts
+from dibs.supervise.folder import AttemptFacts
 
 NOON = 1_000_000.0
 
@@ -119,11 +119,11 @@ class Machine:
                 taken[claim.gpu] += claim.share  # type: ignore[assignment]
         assert all(share <= 1 for share in taken.values()), f"given twice: {dict(taken)}"
 
-    def facts(self, folder: str) -> Facts:
+    def facts(self, folder: str) -> AttemptFacts:
         run = self.runs.get(folder)
         if run is None:
-            return Facts(is_locked=False, record=None, has_started=False)
-        return Facts(
+            return AttemptFacts(is_locked=False, record=None, has_started=False)
+        return AttemptFacts(
             is_locked=run.has_shim,
             record=run.record or ({"state": "running", "shim": run.shim} if run.has_started else None),
             has_started=run.has_started,
@@ -199,7 +199,7 @@ class FakeBackend:
         run.watchers.append(when_done)
         return True
 
-    def observe(self, attempt: Attempt) -> Facts:
+    def observe(self, attempt: Attempt) -> AttemptFacts:
         return self._machine.facts(attempt.folder)
 
     def tell(self, attempt: Attempt, word: str) -> bool:

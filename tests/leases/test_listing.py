@@ -4,7 +4,7 @@ import os
 
 from dibs.leases import guards
 from dibs.leases.guards import Guards, close_all
-from dibs.leases.listing import Entry, Listing
+from dibs.leases.listing import Entry, LeaseListing
 
 
 def make(folder, *names):
@@ -16,7 +16,7 @@ def make(folder, *names):
 def test_files_are_found_by_gpu_in_the_order_of_their_slots(folder):
     make(folder, "dibs-claim-index-1-1000-10", "dibs-claim-index-1-1000-2", "dibs-wish-GPU-a:b.c-0-0")
 
-    found = Listing(folder).files()
+    found = LeaseListing(folder).files()
 
     assert found == {
         ("claim", "index-1"): [
@@ -38,13 +38,13 @@ def test_names_that_we_never_write_are_not_ours(folder):
     )
     make(folder, "dibs-claim-x-1-1\n", "xdibs-claim-x-1-1", "dibs-guard-x", "dibs-claim-x-99999999999-1")
 
-    found = Listing(folder).files()
+    found = LeaseListing(folder).files()
 
     assert found == {}
 
 
 def test_a_file_made_within_the_same_tick_of_the_clock_is_seen(folder):
-    listing = Listing(folder)
+    listing = LeaseListing(folder)
     assert listing.files() == {}
     before = os.stat(folder)
 
@@ -55,7 +55,7 @@ def test_a_file_made_within_the_same_tick_of_the_clock_is_seen(folder):
 
 
 def test_a_file_made_long_after_the_last_change_is_seen(folder):
-    listing = Listing(folder)
+    listing = LeaseListing(folder)
     os.utime(folder, (1000, 1000))
     assert listing.files() == listing.files() == {}
 

@@ -13,7 +13,7 @@ from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState, tri
 from dibs.model.usage import Lesson
 from dibs.policy.sweeping import (
     FIRST_TRIALS,
-    Verdict,
+    SweepVerdict,
     die_alike,
     front,
     is_over,
@@ -139,33 +139,33 @@ def test_the_results_of_a_job_that_succeeded_are_to_be_read_also_if_its_end_was_
             State.FAILED,
             Outcome(exit_code=3, cause=Cause.EXIT_CODE, message="it fell"),
             "",
-            Verdict(TrialState.FAILED, "job 7 failed with exit code 3: it fell", "exit code 3"),
+            SweepVerdict(TrialState.FAILED, "job 7 failed with exit code 3: it fell", "exit code 3"),
         ),
         (
             State.FAILED,
             Outcome(signal=11, cause=Cause.SIGNAL),
             "at step 5",
-            Verdict(TrialState.FAILED, "job 7 failed with signal 11", "signal 11"),
+            SweepVerdict(TrialState.FAILED, "job 7 failed with signal 11", "signal 11"),
         ),
         (
             State.TIMED_OUT,
             Outcome(cause=Cause.TIME_LIMIT),
             "",
-            Verdict(TrialState.FAILED, "job 7 failed with time limit", "time limit"),
+            SweepVerdict(TrialState.FAILED, "job 7 failed with time limit", "time limit"),
         ),
         (
             State.CANCELLED,
             Outcome(cause=Cause.STOPPED),
             "pruned at step 5",
-            Verdict(TrialState.PRUNED, "pruned at step 5"),
+            SweepVerdict(TrialState.PRUNED, "pruned at step 5"),
         ),
         (
             State.CANCELLED,
             Outcome(cause=Cause.STOPPED, message="cancelled before it started"),
             "",
-            Verdict(TrialState.FAILED, "job 7 was cancelled: cancelled before it started"),
+            SweepVerdict(TrialState.FAILED, "job 7 was cancelled: cancelled before it started"),
         ),
-        (State.LOST, Outcome(cause=Cause.LOST), "", Verdict(TrialState.FAILED, "job 7 was lost")),
+        (State.LOST, Outcome(cause=Cause.LOST), "", SweepVerdict(TrialState.FAILED, "job 7 was lost")),
     ],
 )
 def test_a_job_that_did_not_succeed_tells_what_became_of_its_trial(state, outcome, pruned_by, verdict):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from dibs.simulate.fairness import Fairness, fairness_of
-from dibs.simulate.machine import Machine, Rules
+from dibs.simulate.machine import Rules, SimulatedMachine
 from dibs.simulate.plot import bars
 from dibs.simulate.report import report, series
 from dibs.simulate.world import simulate
@@ -12,7 +12,7 @@ from simulate.traces import comes, machines, traces
 
 
 def told(trace, gpus=1, **rules):
-    machine = Machine(num_gpus=gpus)
+    machine = SimulatedMachine(num_gpus=gpus)
     return report(simulate(trace, machine, Rules(**rules)), machine)
 
 
@@ -110,7 +110,7 @@ def test_fairness_is_a_part_of_one(trace, machine):
 
 
 def test_the_most_that_wait_within_a_step_are_drawn():
-    runs = simulate([comes(1, 0, 100), comes(2, 1, 100), comes(3, 90, 100)], Machine(num_gpus=2)).runs
+    runs = simulate([comes(1, 0, 100), comes(2, 1, 100), comes(3, 90, 100)], SimulatedMachine(num_gpus=2)).runs
 
     assert series(runs, 200, 4).waiting == [0, 1, 0, 0]
     assert series(runs, 200, 4).held == pytest.approx([1.98, 2, 1.02, 1])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from dibs.errors import BadInput
-from dibs.simulate.machine import Machine
+from dibs.simulate.machine import SimulatedMachine
 from dibs.simulate.made import KINDS, make
 from dibs.simulate.trace import line_of, read_trace
 from dibs.simulate.world import simulate
@@ -118,7 +118,7 @@ def test_cards_that_the_queue_recorded_by_uuid_are_numbered():
         {"queued_at": 1, "seconds": 1, "only": ["GPU-3f2a"], "prefer": ["GPU-77b1"]},
     )
 
-    history = simulate(trace.arrivals, Machine(num_gpus=2))
+    history = simulate(trace.arrivals, SimulatedMachine(num_gpus=2))
 
     assert not history.never
     assert [claim.index for run in history.runs for claim in run.claims] == [0, 1]

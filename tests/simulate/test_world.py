@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dibs.policy.schedule import impossible, schedule
 from dibs.policy.snapshot import CardView, Hold, Snapshot
 from dibs.policy.turns import in_turn
-from dibs.simulate.machine import Machine, Rules
+from dibs.simulate.machine import Rules, SimulatedMachine
 from dibs.simulate.made import make
 from dibs.simulate.world import History, simulate
 from examples import examples
@@ -29,7 +29,7 @@ def starts(history: History) -> dict[int, float]:
 def test_jobs_wait_for_the_first_card_that_is_free():
     trace = [comes(1, 0, 100), comes(2, 10, 50), comes(3, 20, 10), comes(4, 20, 10)]
 
-    history = simulate(trace, Machine(num_gpus=2))
+    history = simulate(trace, SimulatedMachine(num_gpus=2))
 
     assert starts(history) == {1: 0, 2: 10, 3: 60, 4: 70}
     assert [run.waited for run in history.runs] == [0, 40, 50, 0]
@@ -43,8 +43,8 @@ def test_a_short_job_passes_a_wide_one_only_where_it_is_sure_to_be_over_in_time(
         comes(4, 3, 99, limit=99),
     ]
 
-    with_backfill = simulate(trace, Machine(num_gpus=2))
-    without = simulate(trace, Machine(num_gpus=2), Rules(backfill=False))
+    with_backfill = simulate(trace, SimulatedMachine(num_gpus=2))
+    without = simulate(trace, SimulatedMachine(num_gpus=2), Rules(backfill=False))
 
     assert starts(with_backfill) == {1: 0, 2: 100, 3: 2, 4: 150}
     assert starts(without) == {1: 0, 2: 100, 3: 150, 4: 150}
@@ -53,15 +53,15 @@ def test_a_short_job_passes_a_wide_one_only_where_it_is_sure_to_be_over_in_time(
 def test_projects_take_turns_and_without_them_the_first_come_is_served_first():
     trace = [comes(number, 0, 10, project="a" if number <= 3 else "b") for number in range(1, 7)]
 
-    assert starts(simulate(trace, Machine(num_gpus=1))) == {1: 0, 4: 10, 2: 20, 5: 30, 3: 40, 6: 50}
-    assert starts(simulate(trace, Machine(num_gpus=1), Rules(turns=False))) == {
+    assert starts(simulate(trace, SimulatedMachine(num_gpus=1))) == {1: 0, 4: 10, 2: 20, 5: 30, 3: 40, 6: 50}
+    assert starts(simulate(trace, SimulatedMachine(num_gpus=1), Rules(turns=False))) == {
         number: 10.0 * (number - 1) for number in range(1, 7)
     }
 
 
 def test_two_halves_share_a_card_unless_each_job_is_to_be_alone():
     trace = [comes(1, share="1/2"), comes(2, share="1/2"), comes(3, vram=10), comes(4, vram=10)]
-    machine = Machine(num_gpus=2, gpu_memory=24 << 30)
+    machine = SimulatedMachine(num_gpus=2, gpu_memory=24 << 30)
 
     assert set(starts(simulate(trace, machine)).values()) == {0}
     assert sorted(starts(simulate(trace, machine, Rules(packing=False))).values()) == [0, 0, 100, 100]
@@ -70,11 +70,11 @@ def test_two_halves_share_a_card_unless_each_job_is_to_be_alone():
 def test_memory_is_booked_beside_shares():
     trace = [comes(1, share="1/2", vram=15), comes(2, share="1/2", vram=15)]
 
-    assert starts(simulate(trace, Machine(num_gpus=1, gpu_memory=24 << 30))) == {1: 0, 2: 100}
+    assert starts(simulate(trace, SimulatedMachine(num_gpus=1, gpu_memory=24 << 30))) == {1: 0, 2: 100}
 
 
 def test_slots_are_for_those_who_ask_for_no_share():
-    trace, machine = [comes(1), comes(2)], Machine(num_gpus=1, slots=2)
+    trace, machine = [comes(1), comes(2)], SimulatedMachine(num_gpus=1, slots=2)
 
     assert starts(simulate(trace, machine)) == {1: 0, 2: 0}
     assert starts(simulate(trace, machine, Rules(packing=False))) == {1: 0, 2: 100}
@@ -83,13 +83,13 @@ def test_slots_are_for_those_who_ask_for_no_share():
 def test_more_start_at_once_than_there_are_slots_where_they_are_small():
     trace = [comes(number, share="1/3") for number in range(1, 5)]
 
-    assert starts(simulate(trace, Machine(num_gpus=1))) == {1: 0, 2: 0, 3: 0, 4: 100}
+    assert starts(simulate(trace, SimulatedMachine(num_gpus=1))) == {1: 0, 2: 0, 3: 0, 4: 100}
 
 
 def test_a_job_ends_at_its_time_limit_and_one_within_its_grace_when_it_says():
     trace = [comes(1, seconds=500, limit=100, grace=10), comes(2, seconds=105, limit=100, grace=10)]
 
-    history = simulate(trace, Machine(num_gpus=2))
+    history = simulate(trace, SimulatedMachine(num_gpus=2))
 
     assert [(run.ended_at, run.arrival.is_cut) for run in history.runs] == [(100, True), (105, False)]
 
@@ -97,7 +97,7 @@ def test_a_job_ends_at_its_time_limit_and_one_within_its_grace_when_it_says():
 def test_a_job_waits_from_the_moment_at_which_it_could_have_started():
     trace = [comes(1, 0, 100), comes(2, 0, 10, after=(1,)), comes(3, 0, 10, begin=300)]
 
-    history = simulate(trace, Machine(num_gpus=4))
+    history = simulate(trace, SimulatedMachine(num_gpus=4))
 
     assert starts(history) == {1: 0, 2: 100, 3: 300}
     assert [run.waited for run in history.runs] == [0, 0, 0]
@@ -105,7 +105,7 @@ def test_a_job_waits_from_the_moment_at_which_it_could_have_started():
 
 def test_of_an_array_no_more_run_than_it_wants():
     history = simulate(
-        [comes(number, seconds=100 * number, most=2) for number in range(1, 6)], Machine(num_gpus=8)
+        [comes(number, seconds=100 * number, most=2) for number in range(1, 6)], SimulatedMachine(num_gpus=8)
     )
 
     assert starts(history) == {1: 0, 2: 0, 3: 100, 4: 200, 5: 400}
@@ -114,7 +114,7 @@ def test_of_an_array_no_more_run_than_it_wants():
 def test_what_could_never_run_is_told_with_its_reason_and_whoever_follows_it():
     trace = [comes(1, gpus=9), comes(2, after=(1,)), comes(3, cpus=9), comes(4)]
 
-    history = simulate(trace, Machine(num_gpus=2, cpus=4))
+    history = simulate(trace, SimulatedMachine(num_gpus=2, cpus=4))
 
     assert starts(history) == {4: 0}
     assert {one.arrival.job.id: one.why for one in history.never} == {
@@ -186,7 +186,7 @@ def test_those_who_pass_never_delay_the_job_that_waits_first(data, gpus):
         seconds = data.draw(st.sampled_from([10.0, 30.0, 50.0, 100.0]))
         at = data.draw(st.sampled_from([0.0, 5.0, 20.0])) + (trace[-1].queued_at if trace else 0.0)
         trace.append(comes(number, at, seconds, data.draw(st.integers(1, gpus)), limit=seconds))
-    machine = Machine(num_gpus=gpus)
+    machine = SimulatedMachine(num_gpus=gpus)
     head = next(
         (one.job.id for one in trace if starts(simulate(trace, machine))[one.job.id] > one.queued_at), None
     )
@@ -255,7 +255,7 @@ def _played_plainly(trace, machine):
 def test_two_projects_get_the_same_while_both_wait():
     trace = make("rivals", jobs=2000, gpus=8, seed=3)
 
-    runs = simulate(trace, Machine(num_gpus=8)).runs
+    runs = simulate(trace, SimulatedMachine(num_gpus=8)).runs
 
     both = min(
         max(run.started_at for run in runs if run.arrival.job.request.project == name)
@@ -277,7 +277,7 @@ def test_packing_halves_the_time_of_half_card_jobs(seed):
     trace = make("halves", jobs=400, gpus=8, seed=seed)
 
     packed, alone = (
-        max(run.ended_at for run in simulate(trace, Machine(num_gpus=8), Rules(packing=packing)).runs)
+        max(run.ended_at for run in simulate(trace, SimulatedMachine(num_gpus=8), Rules(packing=packing)).runs)
         for packing in (True, False)
     )
 
@@ -289,7 +289,7 @@ def test_backfill_lets_narrow_jobs_wait_less_and_wide_ones_no_longer():
     waited = {}
 
     for backfill in (True, False):
-        runs = simulate(trace, Machine(num_gpus=8), Rules(backfill=backfill)).runs
+        runs = simulate(trace, SimulatedMachine(num_gpus=8), Rules(backfill=backfill)).runs
         for gpus in (1, 8):
             mine = [run.waited for run in runs if run.arrival.job.request.wishes.num_gpus == gpus]
             waited[backfill, gpus] = sum(mine) / len(mine)

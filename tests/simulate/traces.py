@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import strategies as st
 
 from dibs.model.jobs import ArrayTask, Command, Dependency, Job, JobId, Request, Wishes
-from dibs.simulate.machine import Arrival, Machine
+from dibs.simulate.machine import Arrival, SimulatedMachine
 
 GIB = 1024**3
 SHARES = [None, None, Fraction(1, 2), Fraction(1, 3), Fraction(3, 4)]
@@ -53,7 +53,7 @@ def comes(
 
 @st.composite
 def machines(draw):
-    return Machine(
+    return SimulatedMachine(
         num_gpus=draw(st.integers(1, 4)),
         gpu_memory=draw(st.sampled_from([None, 24 * GIB])),
         slots=draw(st.integers(1, 2)),

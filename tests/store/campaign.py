@@ -26,7 +26,7 @@ from dibs.store.codec import encode_requests
 from dibs.store.journal import Journal
 from dibs.store.recorder import Recorder, remember_position
 from dibs.store.store import Store
-from dibs.supervise.folder import Facts
+from dibs.supervise.folder import AttemptFacts
 from store.builders import NOON, a_request, an_attempt
 
 ENVIRONMENT = {"HOME": "/", "ODD": "\udcff"}
@@ -34,8 +34,8 @@ GOOD = Outcome(exit_code=0, seconds=1.5)
 SAVED = Outcome(exit_code=1, cause=Cause.TIME_LIMIT, checkpointed=True, seconds=9.0)
 BAD = Outcome(exit_code=3, cause=Cause.EXIT_CODE, message="it \udcff fell", seconds=0.5)
 METRICS = [{"name": "loss", "goal": "min"}, {"name": "speed", "goal": "max"}]
-RUNS = Facts(is_locked=True, record=None, has_started=True)
-NOTHING = Facts(is_locked=False, record=None, has_started=False)
+RUNS = AttemptFacts(is_locked=True, record=None, has_started=True)
+NOTHING = AttemptFacts(is_locked=False, record=None, has_started=False)
 
 
 @dataclass

@@ -19,7 +19,7 @@ from dibs.store.codec import encode_request
 from dibs.store.journal import Journal
 from dibs.store.rebuild import rebuild
 from dibs.store.store import Store
-from dibs.supervise.folder import Facts
+from dibs.supervise.folder import AttemptFacts
 from examples import examples
 from store.builders import NOON, a_request
 from store.campaign import BAD, NOTHING, RUNS, Books, picture
@@ -51,7 +51,7 @@ def again(books, facts=lambda folder: RUNS, spec_of=lambda folder: None, used=la
 
 
 def over(**record):
-    return lambda folder: Facts(
+    return lambda folder: AttemptFacts(
         is_locked=False, record={"state": "ended", "ended": NOON + 77, **record}, has_started=True
     )
 

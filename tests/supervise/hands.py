@@ -12,7 +12,7 @@ from typing import Any
 
 from dibs.backends.local import Attached, LocalBackend
 from dibs.model.jobs import Attempt, JobId
-from dibs.supervise.folder import Facts
+from dibs.supervise.folder import AttemptFacts
 from stories.outside import PATIENCE
 
 
@@ -84,7 +84,7 @@ class Hands:
         assert record is not None
         return record
 
-    def facts(self, attempt: Attempt) -> Facts:
+    def facts(self, attempt: Attempt) -> AttemptFacts:
         return self.backend.observe(attempt)
 
     def wait(self, attempt: Attempt) -> None:

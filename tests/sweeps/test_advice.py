@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from dibs.errors import BadInput, DibsError
-from dibs.sweeps.advice import JOURNAL, Adviser, AdviserFailed, Ended, adviser_problem, importance_of
+from dibs.sweeps.advice import JOURNAL, Adviser, AdviserFailed, EndedTrial, adviser_problem, importance_of
 from dibs.sweeps.space import Choice, Range
 from sweeps.asked import STUDY, a_spec, loss
 
@@ -44,7 +44,7 @@ def test_a_search_from_the_first_point_to_the_last(in_loop):
         for _ in range(6):
             (asked,) = await adviser.ask()
             losses.append(loss(asked.point))
-            await adviser.tell(Ended(asked.number, "complete", (losses[-1],)))
+            await adviser.tell(EndedTrial(asked.number, "complete", (losses[-1],)))
         return left_over, losses
 
     left_over, losses = in_loop(story)
@@ -58,7 +58,7 @@ def test_a_child_that_was_killed_is_replaced_without_a_word(in_loop):
         await adviser.start({})
         first = await adviser.ask(2)
         os.kill(child_of(adviser), signal.SIGKILL)
-        await adviser.tell(Ended(0, "complete", (1.0,)))
+        await adviser.tell(EndedTrial(0, "complete", (1.0,)))
         os.kill(child_of(adviser), signal.SIGKILL)
         return first + await adviser.ask(2)
 
@@ -78,7 +78,7 @@ def test_a_child_killed_while_it_is_asked_loses_nothing_and_repeats_nothing(in_l
             if adviser._child is not None:
                 os.kill(child_of(adviser), signal.SIGKILL)
             asked += await question
-            await adviser.tell(Ended(0, "failed"))  # to a child that lives, also if one died after its answer
+            await adviser.tell(EndedTrial(0, "failed"))  # to a child that lives, also if one died after its answer
         await adviser.close()
         return asked, await adviser.start({each.number: each.point for each in asked})
 
@@ -148,7 +148,7 @@ def test_pruning_is_a_yes_or_a_no(in_loop):
         await adviser.start({})
         for asked in await adviser.ask(6):
             assert await adviser.report(asked.number, 1, 0.5) is False
-            await adviser.tell(Ended(asked.number, "complete", (0.5,)))
+            await adviser.tell(EndedTrial(asked.number, "complete", (0.5,)))
         (last,) = await adviser.ask()
         return await adviser.report(last.number, 1, 7.0)
 

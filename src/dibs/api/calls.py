@@ -39,7 +39,7 @@ _LONGEST_SHOWN = 200  # characters of a call
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CallResult:
     """What a job laid beside its call: a value, an exception, or why there is neither."""
 
     head: Mapping[str, Any]
@@ -78,11 +78,11 @@ class Call:
         with contextlib.suppress(OSError), open(f"{self.folder}/{_JOB}", "w") as file:
             file.write(str(job))
 
-    def result(self, attempt: int) -> Result | None:
+    def result(self, attempt: int) -> CallResult | None:
         """What this attempt gave back; None where it did not come so far."""
         try:
             with open(result_path(self.folder, attempt), "rb") as file:
-                return Result(json.loads(file.readline()), file.read())
+                return CallResult(json.loads(file.readline()), file.read())
         except FileNotFoundError:
             return None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.model.jobs import Attempt
 from dibs.supervise import folder, records
-from dibs.supervise.folder import Facts
+from dibs.supervise.folder import AttemptFacts
 from dibs.supervise.launcher import AddReader, Launcher, RemoveReader, WhenDone
 from dibs.supervise.orphans import tell_orphans
 
@@ -40,7 +40,7 @@ class LocalBackend:
         self._add_reader = add_reader
         self._remove_reader = remove_reader
         self._retired: list[str] = []  # folders that may be used again
-        self._told: dict[tuple[int, int], Facts] = {}  # what shims said at the end, until somebody asks
+        self._told: dict[tuple[int, int], AttemptFacts] = {}  # what shims said at the end, until somebody asks
         self._watched: set[int] = set()  # FIFOs of adopted attempts
 
     def warm_up(self) -> None:
@@ -83,7 +83,7 @@ class LocalBackend:
         self._watched.add(fd)
         return True
 
-    def observe(self, attempt: Attempt) -> Facts:
+    def observe(self, attempt: Attempt) -> AttemptFacts:
         """What became of an attempt: what its shim told us, or what stands in its folder."""
         return self._told.pop(attempt.key, None) or folder.facts(attempt.folder)
 
@@ -136,7 +136,9 @@ class LocalBackend:
 
         def done(content: bytes | None) -> None:
             if content is not None and (found := records.decode(content)) is not None:
-                self._told[attempt.key] = Facts(is_locked=False, record=found, has_started=True, is_told=True)
+                self._told[attempt.key] = AttemptFacts(
+                    is_locked=False, record=found, has_started=True, is_told=True
+                )
             when_done()
 
         return done

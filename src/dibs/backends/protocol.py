@@ -113,7 +113,7 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prospect:
+class BackendProspect:
     """What a place says about an attempt that it would take."""
 
     sentence: str  # when it would start, or why that is not known, without a stop
@@ -130,7 +130,7 @@ class Backend(Protocol):
     def nodes(self) -> Sequence[Node]:
         """The machines, with their cards."""
 
-    def check(self, wanted: Wanted) -> Prospect:
+    def check(self, wanted: Wanted) -> BackendProspect:
         """Whether it would ever take an attempt with these wishes, and when. Submits nothing.
 
         Raises BackendRefused where it never would, with what is wrong.

@@ -10,7 +10,7 @@ from dibs.errors import BadInput, Conflict, DibsError
 
 if TYPE_CHECKING:
     from dibs.cluster.known import Cluster
-    from dibs.cluster.standing import Standing
+    from dibs.cluster.standing import ClusterStanding
 
 _EPILOG = """\b
 Examples:
@@ -317,7 +317,7 @@ def _same_as(previous: "Cluster", hosts: tuple[str, ...], options: list[str]) ->
         )
 
 
-def _row(one: "Standing") -> tuple[str, ...]:
+def _row(one: "ClusterStanding") -> tuple[str, ...]:
     used = "?" if one.gpus_used is None else str(one.gpus_used)
     return (
         one.host,
@@ -329,7 +329,7 @@ def _row(one: "Standing") -> tuple[str, ...]:
     )
 
 
-def _standing(one: "Standing") -> dict[str, Any]:
+def _standing(one: "ClusterStanding") -> dict[str, Any]:
     return {
         "host": one.host,
         "node": one.node or None,

@@ -10,7 +10,7 @@ import click
 from dibs.errors import BadInput
 
 if TYPE_CHECKING:
-    from dibs.settings import Found, Setting
+    from dibs.settings import FoundSetting, Setting
 
 _EPILOG = """\b
 Examples:
@@ -42,7 +42,7 @@ def config(ctx: click.Context, as_json: bool) -> int:
     return 0
 
 
-def _table(found: "list[Found]", width: int) -> list[str]:
+def _table(found: "list[FoundSetting]", width: int) -> list[str]:
     """A line for each setting; where the sentences do not fit beside the rest, they stand below it."""
     from textwrap import wrap
 
@@ -181,7 +181,7 @@ def _as_toml(row: "Setting", value: str) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _as_json(one: "Found") -> dict[str, Any]:
+def _as_json(one: "FoundSetting") -> dict[str, Any]:
     return {
         "name": one.setting.name,
         "value": one.written,

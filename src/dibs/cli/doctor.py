@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from dibs.store.rebuild import Report
+    from dibs.store.rebuild import RebuildReport
 
 _EPILOG = """\b
 Examples:
@@ -93,7 +93,7 @@ def _agrees(queue: str) -> bool:
     return click.confirm(question, default=False, err=True)
 
 
-def _in_words(report: "Report") -> str:
+def _in_words(report: "RebuildReport") -> str:
     from dibs.cli.output import one_line
 
     old = f"; the old store is {one_line(report.old, 1000)}" if report.old else ""

@@ -31,7 +31,7 @@ _TAIL_BYTES = 4096
 _FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)
 
 
-class Report:
+class RunReport:
     """A face for a person at a terminal, or for a log file."""
 
     def __init__(

@@ -102,7 +102,7 @@ class _Run:
     def execute(self) -> int:
         from dibs.cli.json_report import JsonReport
         from dibs.cli.output import say
-        from dibs.cli.report import Report
+        from dibs.cli.report import RunReport
         from dibs.engine.launch.results import InAttemptFolders, JobFolders
         from dibs.engine.watch.sharing_rules import manners_of
         from dibs.foreground.orders import Orders
@@ -142,11 +142,11 @@ class _Run:
             if options["output_dir"]
             else InAttemptFolders()
         )
-        face: Report | JsonReport
+        face: RunReport | JsonReport
         if options["as_json"]:
             face = JsonReport()
         else:
-            face = Report(self._environ, raw=options["raw"], quiet=options["quiet"], single=single is not None)
+            face = RunReport(self._environ, raw=options["raw"], quiet=options["quiet"], single=single is not None)
         for warning in self._warnings:
             say(f"dibs: {warning}")
         face.begin(run.name, pool, probe is not None)

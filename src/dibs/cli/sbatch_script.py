@@ -35,14 +35,14 @@ _OURS = {
 }
 
 
-class Script(NamedTuple):
+class ExportedScript(NamedTuple):
     text: str
     left_out: list[str]  # what dibs does for the job and the script does not
 
 
 def script_of(
     jobs: Sequence[Job], environment: Mapping[str, str], umask: int | None, all_variables: bool
-) -> Script:
+) -> ExportedScript:
     """The script of a job, or of all these tasks of an array."""
     job = jobs[0]
     _check_is_one(jobs)
@@ -60,7 +60,7 @@ def script_of(
         *(f"export {name}={value}" for name, value in _ours(job)),
         f"exec {shlex.join(job['words'])}",
     ]
-    return Script("\n".join(lines) + "\n", left_out)
+    return ExportedScript("\n".join(lines) + "\n", left_out)
 
 
 def _check_is_one(jobs: Sequence[Job]) -> None:

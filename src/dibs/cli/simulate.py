@@ -11,7 +11,7 @@ from dibs.cli.options import SIZE, count
 from dibs.errors import BadInput
 
 if TYPE_CHECKING:
-    from dibs.simulate.machine import Arrival, Machine
+    from dibs.simulate.machine import Arrival, SimulatedMachine
     from dibs.simulate.trace import Trace
 
 _KINDS = ("day", "wide", "rivals", "halves")
@@ -77,10 +77,10 @@ def simulate(file: str | None, as_json: bool, plot: bool, **options: Any) -> int
     return 0
 
 
-def _machine(options: dict[str, Any]) -> "Machine":
-    from dibs.simulate.machine import Machine
+def _machine(options: dict[str, Any]) -> "SimulatedMachine":
+    from dibs.simulate.machine import SimulatedMachine
 
-    return Machine(
+    return SimulatedMachine(
         num_gpus=options["num_gpus"],
         gpu_memory=options["gpu_memory"],
         gpu_type=options["gpu_type"],

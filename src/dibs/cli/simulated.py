@@ -6,11 +6,11 @@ from typing import Any
 
 from dibs.cli.output import columns, one_line, styled
 from dibs.model.units import show_duration
-from dibs.simulate.machine import Arrival, Machine, Rules
+from dibs.simulate.machine import Arrival, Rules, SimulatedMachine
 from dibs.simulate.plot import bars
-from dibs.simulate.report import Report, Waits, report, series
+from dibs.simulate.report import SimulationReport, WaitTimes, report, series
 from dibs.simulate.trace import Trace
-from dibs.simulate.world import Run
+from dibs.simulate.world import SimulatedRun
 from dibs.simulate.world import simulate as play_trace
 
 _MOST_ROWS = 20  # projects and widths that are shown; --json has all
@@ -18,27 +18,27 @@ _HEIGHT = 5  # lines of a picture
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SimulationResult:
     """One way of playing the trace."""
 
     rules: Rules
-    runs: Sequence[Run]
-    report: Report
+    runs: Sequence[SimulatedRun]
+    report: SimulationReport
 
     @property
     def name(self) -> str:
         return "dibs" if not self.rules.missing else f"no {', '.join(self.rules.missing)}"
 
 
-def play(arrivals: Sequence[Arrival], machine: Machine, rules: Rules) -> Result:
+def play(arrivals: Sequence[Arrival], machine: SimulatedMachine, rules: Rules) -> SimulationResult:
     history = play_trace(arrivals, machine, rules)
-    return Result(rules, history.runs, report(history, machine))
+    return SimulationResult(rules, history.runs, report(history, machine))
 
 
 # -- words -------------------------------------------------------------------------------------------------
 
 
-def in_words(machine: Machine, results: Sequence[Result]) -> Iterator[str]:
+def in_words(machine: SimulatedMachine, results: Sequence[SimulationResult]) -> Iterator[str]:
     """The numbers for people: of one result in full, of several side by side."""
     first = results[0].report
     gpus = "1 GPU" if machine.num_gpus == 1 else f"{machine.num_gpus:,} GPUs"
@@ -57,7 +57,7 @@ def in_words(machine: Machine, results: Sequence[Result]) -> Iterator[str]:
             yield f"never ran{which}: {'1 job' if count == 1 else f'{count:,} jobs'}: {one_line(why)}"
 
 
-def _waits_table(found: Report) -> Iterator[str]:
+def _waits_table(found: SimulationReport) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("waited", "jobs", "median", "mean", "95 %", "99 %", "longest", "fair part")]
     rows.append(_waits_row("all", found.waits))
     if found.really is not None:
@@ -74,13 +74,13 @@ def _waits_table(found: Report) -> Iterator[str]:
     yield from _aligned(rows)
 
 
-def _waits_row(name: str, waits: Waits, fair_part: float | None = None) -> tuple[str, ...]:
+def _waits_row(name: str, waits: WaitTimes, fair_part: float | None = None) -> tuple[str, ...]:
     seconds = (waits.median, waits.mean, waits.p95, waits.p99, waits.longest)
     part = "" if fair_part is None else _percent(fair_part)
     return (one_line(name, 30), f"{waits.jobs:,}", *map(show_duration, seconds), part)
 
 
-def _facts(found: Report) -> Iterator[tuple[str, str]]:
+def _facts(found: SimulationReport) -> Iterator[tuple[str, str]]:
     use = f"{_percent(found.use)} until the end"
     if found.use_while_queued is not None:
         use = f"{_percent(found.use_while_queued)} until the last job came, {use}"
@@ -93,7 +93,7 @@ def _facts(found: Report) -> Iterator[tuple[str, str]]:
         yield "time limit", f"ended {'1 job' if found.cut == 1 else f'{found.cut:,} jobs'}"
 
 
-def _side_by_side(results: Sequence[Result]) -> Iterator[str]:
+def _side_by_side(results: Sequence[SimulationResult]) -> Iterator[str]:
     """One row for each number, one column for each result."""
     reports = [result.report for result in results]
     first = reports[0]
@@ -125,7 +125,7 @@ def _side_by_side(results: Sequence[Result]) -> Iterator[str]:
     yield from _aligned(rows)
 
 
-def _mean(waits: Waits | None) -> str:
+def _mean(waits: WaitTimes | None) -> str:
     return "-" if waits is None else show_duration(waits.mean)
 
 
@@ -146,7 +146,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 # -- pictures ----------------------------------------------------------------------------------------------
 
 
-def plots(machine: Machine, results: Sequence[Result], width: int) -> Iterator[str]:
+def plots(machine: SimulatedMachine, results: Sequence[SimulationResult], width: int) -> Iterator[str]:
     """Held GPUs and waiting jobs over time; the pictures of several results have the same scale."""
     until = max(result.report.makespan for result in results)
     if not until:
@@ -186,7 +186,7 @@ def _clock(until: float, margin: int, points: int) -> str:
 # -- JSON --------------------------------------------------------------------------------------------------
 
 
-def as_json(trace: Trace, machine: Machine, results: Sequence[Result]) -> dict[str, Any]:
+def as_json(trace: Trace, machine: SimulatedMachine, results: Sequence[SimulationResult]) -> dict[str, Any]:
     """The keys that scripts rely on: docs/simulate.md has them. What is not known is null."""
     return {
         "trace": {
@@ -206,7 +206,7 @@ def as_json(trace: Trace, machine: Machine, results: Sequence[Result]) -> dict[s
     }
 
 
-def _result_as_json(result: Result) -> dict[str, Any]:
+def _result_as_json(result: SimulationResult) -> dict[str, Any]:
     found = result.report
     return {
         "name": result.name,
@@ -238,7 +238,7 @@ def _result_as_json(result: Result) -> dict[str, Any]:
     }
 
 
-def _waits_as_json(waits: Waits) -> dict[str, Any]:
+def _waits_as_json(waits: WaitTimes) -> dict[str, Any]:
     return {
         "jobs": waits.jobs,
         "mean_seconds": _rounded(waits.mean),

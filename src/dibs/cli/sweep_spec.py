@@ -11,7 +11,7 @@ _LONGEST_FILE = 1 << 20  # bytes
 _SUFFIXES = (".yaml", ".yml")
 
 
-class Plan(NamedTuple):
+class SweepPlan(NamedTuple):
     """A sweep as it is sent to the daemon, and what was chosen for somebody who did not say."""
 
     spec: dict[str, Any]
@@ -22,7 +22,7 @@ class Plan(NamedTuple):
 
 def plan_of(
     options: Mapping[str, Any], command: Sequence[str] | None, params: Sequence[tuple[str, Sequence[str]]]
-) -> Plan:
+) -> SweepPlan:
     """Put together what was typed and what a file says; options go before the file. Strict."""
     from dibs.sweeps.points import Points
     from dibs.sweeps.spec import read_spec, spec_object
@@ -46,7 +46,7 @@ def plan_of(
     whole = read_spec(spec)
     if whole.where and Points(whole).count() == 0:
         raise BadInput(f"no point fulfils {' and '.join(whole.where)}", remedy="loosen it, or give other values")
-    return Plan(spec_object(whole), wishes, chosen, spec.get("parallel") is None and whole.parallel == 1)
+    return SweepPlan(spec_object(whole), wishes, chosen, spec.get("parallel") is None and whole.parallel == 1)
 
 
 def slips(spec: Mapping[str, Any]) -> list[str]:

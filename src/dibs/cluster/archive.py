@@ -7,7 +7,7 @@ from pathlib import Path
 
 import dibs
 from dibs.cluster.configure import configuration, python_script
-from dibs.cluster.known import Cluster, Node
+from dibs.cluster.known import Cluster, ClusterNode
 from dibs.cluster.ssh import Hands
 
 Files = Mapping[str, tuple[bytes, int]]  # path, from the base on: content and mode
@@ -41,7 +41,7 @@ def install(hands: Hands, host: str, cluster: Cluster, key: bytes) -> None:
     send(hands, host, base=cluster.base, files=files, folders=folders, links=_devices(node, local))
 
 
-def _devices(node: Node | None, local: str) -> list[tuple[str, str]]:
+def _devices(node: ClusterNode | None, local: str) -> list[tuple[str, str]]:
     """Cards out of a file have no device; for Slurm it must be a character device, or a link to one."""
     cards = node.cards if node else ()
     return [(card.device, "/dev/null") for card in cards if card.device.startswith(f"{local}/dev/")]

@@ -22,7 +22,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ClusterChoice:
     """Which Slurm is used: the one that is installed, or unpacked packages."""
 
     is_installed: bool
@@ -62,14 +62,14 @@ def choose_ports(looks: Iterable[Look]) -> tuple[int, int] | None:
 
 def choose_slurm(
     looks: Sequence[Look], controller: Look, nodes: Collection[str], *, unpack: bool
-) -> tuple[Choice | None, list[Problem]]:
+) -> tuple[ClusterChoice | None, list[Problem]]:
     """The installed one where it is the same everywhere, otherwise packages where they would run everywhere."""
     lacking = {look.host: _lacks(look, look.host in nodes, look.host == controller.host) for look in looks}
     versions = {look.slurm for look in looks}
     if not unpack and not any(lacking.values()) and len(versions) == 1:
-        return Choice(is_installed=True, version=versions.pop()), []
+        return ClusterChoice(is_installed=True, version=versions.pop()), []
     found = [problem for look in looks for problem in _not_for_packages(look, controller, lacking[look.host])]
-    return (None, found) if found else (Choice(is_installed=False), [])
+    return (None, found) if found else (ClusterChoice(is_installed=False), [])
 
 
 def judge_calls(failed: Mapping[str, Mapping[str, str]]) -> list[Problem]:

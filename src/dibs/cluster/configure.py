@@ -4,7 +4,7 @@ import re
 import shlex
 from itertools import groupby
 
-from dibs.cluster.known import Card, Cluster, Node
+from dibs.cluster.known import Cluster, ClusterNode, NodeCard
 
 _MEMORY_FOR_ALL = 0.97  # what the system itself needs is left to it
 
@@ -86,7 +86,7 @@ def cgroup_conf(version: str) -> str:
     return f"CgroupPlugin={'disabled' if numbers >= [23, 11] else 'cgroup/v1'}\n"
 
 
-def python_script(nodes: tuple[Node, ...]) -> str:
+def python_script(nodes: tuple[ClusterNode, ...]) -> str:
     """`dibs-python`: the interpreter of whichever host it is started on."""
     paths = dict.fromkeys(node.python for node in nodes)
     tries = [f'[ -x {shlex.quote(path)} ] && exec {shlex.quote(path)} "$@"' for path in paths]
@@ -106,10 +106,10 @@ def kind_of(name: str) -> str:
     return f"{before}{words[place]}{after}"
 
 
-def cards_of(seen: tuple[tuple[str, str], ...], local: str) -> tuple[Card, ...]:
+def cards_of(seen: tuple[tuple[str, str], ...], local: str) -> tuple[NodeCard, ...]:
     """Cards as the configuration names them; one out of a file gets a device in our own folder."""
     return tuple(
-        Card(kind=kind_of(name), device=device or f"{local}/dev/nvidia{index}")
+        NodeCard(kind=kind_of(name), device=device or f"{local}/dev/nvidia{index}")
         for index, (name, device) in enumerate(seen)
     )
 
@@ -119,7 +119,7 @@ def memory_of(memory: int) -> int:
     return max(1, int(memory * _MEMORY_FOR_ALL) >> 20)
 
 
-def _node_line(node: Node) -> str:
+def _node_line(node: ClusterNode) -> str:
     gres = ",".join(
         f"gpu:{kind}:{len(list(cards))}" for kind, cards in groupby(sorted(card.kind for card in node.cards))
     )

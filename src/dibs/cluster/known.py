@@ -21,7 +21,7 @@ SSH_OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class NodeCard:
     """A card of a node: a short word for its kind, and its device file."""
 
     kind: str
@@ -29,7 +29,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class ClusterNode:
     """A host on which jobs run."""
 
     name: str  # Slurm's name for it
@@ -39,7 +39,7 @@ class Node:
     address: str  # at which the others reach it
     cpus: int
     memory_mib: int
-    cards: tuple[Card, ...] = ()
+    cards: tuple[NodeCard, ...] = ()
     python: str = ""
 
 
@@ -51,7 +51,7 @@ class Cluster:
     base: str  # programs, configuration and source: the same path on every host, shared or not
     local: str  # pids, sockets, logs and state: the same path, and each host's own disk
     uid: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[ClusterNode, ...]
     controller: str  # the name of a node
     ports: tuple[int, int]  # of slurmctld and slurmd
     version: str  # of Slurm
@@ -65,7 +65,7 @@ class Cluster:
         return f"{self.base}/etc/slurm.conf"
 
     @property
-    def head(self) -> Node:
+    def head(self) -> ClusterNode:
         """The node with the controller."""
         return next(node for node in self.nodes if node.name == self.controller)
 
@@ -113,7 +113,8 @@ def remembered(environ: Mapping[str, str]) -> Cluster | None:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
         nodes = tuple(
-            Node(**{**node, "cards": tuple(Card(**card) for card in node["cards"])}) for node in content["nodes"]
+            ClusterNode(**{**node, "cards": tuple(NodeCard(**card) for card in node["cards"])})
+            for node in content["nodes"]
         )
         first, second = content["ports"]
         return Cluster(**{**content, "nodes": nodes, "ports": (first, second), "ssh": tuple(content["ssh"])})

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from dibs.cluster import slurm
-from dibs.cluster.known import Cluster, Node, remember
+from dibs.cluster.known import Cluster, ClusterNode, remember
 from dibs.cluster.raising import Tell, configure_and_start
 from dibs.cluster.ssh import Hands, Unreached, each
 from dibs.errors import BadInput, Conflict, DibsError
@@ -62,7 +62,7 @@ def remove_host(
     return rest, _remove_folders(hands, rest, node) if is_there else []
 
 
-def _leaver(cluster: Cluster, host: str) -> Node:
+def _leaver(cluster: Cluster, host: str) -> ClusterNode:
     node = next((node for node in cluster.nodes if node.host == host), None)
     if node is None:
         hosts = ", ".join(node.host for node in cluster.nodes)
@@ -75,7 +75,7 @@ def _leaver(cluster: Cluster, host: str) -> Node:
     return node
 
 
-def _is_there(hands: Hands, cluster: Cluster, node: Node, force: bool) -> bool:
+def _is_there(hands: Hands, cluster: Cluster, node: ClusterNode, force: bool) -> bool:
     try:
         slurm.running(hands, cluster, node.destination)
     except Unreached as error:
@@ -89,7 +89,7 @@ def _is_there(hands: Hands, cluster: Cluster, node: Node, force: bool) -> bool:
 
 
 @contextmanager
-def _closed(hands: Hands, cluster: Cluster, node: Node, *, is_lost: bool) -> Iterator[None]:
+def _closed(hands: Hands, cluster: Cluster, node: ClusterNode, *, is_lost: bool) -> Iterator[None]:
     """Let Slurm start nothing more there; where it stays in the cluster after all, it is as before."""
     seen = slurm.node_states(hands, cluster).get(node.name)
     was_open = seen is not None and "drain" not in seen.state
@@ -104,13 +104,15 @@ def _closed(hands: Hands, cluster: Cluster, node: Node, *, is_lost: bool) -> Ite
         raise
 
 
-def _update(hands: Hands, cluster: Cluster, node: Node, *words: str) -> None:
+def _update(hands: Hands, cluster: Cluster, node: ClusterNode, *words: str) -> None:
     done = slurm.ask(hands, cluster, "scontrol", "update", f"NodeName={node.name}", *words)
     if done["status"] != 0:
         raise DibsError(f"cannot tell Slurm that {node.host} leaves: {done['error'] or done['said'].strip()}")
 
 
-def _until_idle(hands: Hands, cluster: Cluster, node: Node, waits: bool, fetched: Fetched, tell: Tell) -> None:
+def _until_idle(
+    hands: Hands, cluster: Cluster, node: ClusterNode, waits: bool, fetched: Fetched, tell: Tell
+) -> None:
     """Nothing runs there, and what ran there has been fetched; or Conflict."""
     told = ""
     while what := _busy(hands, cluster, node, fetched):
@@ -125,7 +127,7 @@ def _until_idle(hands: Hands, cluster: Cluster, node: Node, waits: bool, fetched
         time.sleep(_LOOK_EVERY)
 
 
-def _busy(hands: Hands, cluster: Cluster, node: Node, fetched: Fetched) -> str:
+def _busy(hands: Hands, cluster: Cluster, node: ClusterNode, fetched: Fetched) -> str:
     words = ("-h", f"--nodelist={node.name}", _AT_WORK, "-o", "%i (%j)")
     done = slurm.ask(hands, cluster, "squeue", *words)
     if done["status"] != 0:
@@ -142,7 +144,7 @@ def _listed(what: str, names: list[str]) -> str:
     return f"{what if len(names) == 1 else f'{what}s'} {', '.join(names[:_MOST_NAMED])}{more}"
 
 
-def _remove_folders(hands: Hands, rest: Cluster, node: Node) -> list[str]:
+def _remove_folders(hands: Hands, rest: Cluster, node: ClusterNode) -> list[str]:
     """What is left of them. Those that the others need, or this machine, stay."""
     if not node.destination:
         return []

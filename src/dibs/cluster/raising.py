@@ -9,12 +9,12 @@ from dibs.cluster import slurm
 from dibs.cluster.archive import install
 from dibs.cluster.checks import Problem, choose_ports, choose_slurm, judge, judge_calls
 from dibs.cluster.configure import cards_of, configuration, memory_of
-from dibs.cluster.known import Cluster, Node, remember
+from dibs.cluster.known import Cluster, ClusterNode, remember
 from dibs.cluster.looks import Look
 from dibs.cluster.names import check_hosts, node_name
 from dibs.cluster.packages import gather, unpack
 from dibs.cluster.ssh import Hands, all_of
-from dibs.cluster.survey import Survey, addresses, survey, who_cannot_reach
+from dibs.cluster.survey import HostSurvey, addresses, survey, who_cannot_reach
 from dibs.errors import BadInput, DibsError
 from dibs.paths import local_folder
 
@@ -55,7 +55,7 @@ class Raised:
     """The cluster, and those of its nodes that take jobs: one may be away."""
 
     cluster: Cluster
-    nodes: tuple[Node, ...]
+    nodes: tuple[ClusterNode, ...]
 
 
 def raise_cluster(environ: Mapping[str, str], wish: Wish, previous: Cluster | None, tell: Tell) -> Raised:
@@ -171,7 +171,7 @@ def _draft(environ: Mapping[str, str], wish: Wish) -> Cluster:
     )
 
 
-def _not_excused(seen: Survey, draft: Cluster, tell: Tell) -> list[Problem]:
+def _not_excused(seen: HostSurvey, draft: Cluster, tell: Tell) -> list[Problem]:
     """A host that belongs to the cluster may be away, and the others go on; the controller may not."""
     known = {node.host for node in draft.nodes if node.name != draft.controller}
     for problem in seen.problems:
@@ -180,7 +180,7 @@ def _not_excused(seen: Survey, draft: Cluster, tell: Tell) -> list[Problem]:
     return [problem for problem in seen.problems if problem.host not in known]
 
 
-def _controller(seen: Survey, draft: Cluster, wish: Wish) -> str:
+def _controller(seen: HostSurvey, draft: Cluster, wish: Wish) -> str:
     """The name of its host: as it was, as the user wants it, this machine if it is one of them, or the first."""
     if draft.nodes:
         return draft.head.host
@@ -188,13 +188,13 @@ def _controller(seen: Survey, draft: Cluster, wish: Wish) -> str:
     return wish.controller or (own or wish.hosts)[0]
 
 
-def _with_nodes(draft: Cluster, seen: Survey, at: Mapping[str, str], head: Look) -> Cluster:
+def _with_nodes(draft: Cluster, seen: HostSurvey, at: Mapping[str, str], head: Look) -> Cluster:
     """The nodes as they were seen now; those that are away as they were."""
     nodes = {node.host: node for node in draft.nodes}
     for host, look in seen.hosts.items():
         before = nodes.get(host)
         taken = [node.name for node in nodes.values()]
-        nodes[host] = Node(
+        nodes[host] = ClusterNode(
             name=before.name if before else node_name(host, look.hostname, taken),
             host=host,
             destination=look.host,
@@ -209,7 +209,7 @@ def _with_nodes(draft: Cluster, seen: Survey, at: Mapping[str, str], head: Look)
     return replace(draft, nodes=tuple(nodes.values()), controller=controller, is_shared=seen.is_shared)
 
 
-def _let_them_meet(hands: Hands, cluster: Cluster, seen: Survey) -> None:
+def _let_them_meet(hands: Hands, cluster: Cluster, seen: HostSurvey) -> None:
     """Refuse hosts that cannot call each other."""
     nodes = [node for node in cluster.nodes if node.host in seen.hosts]
     running = {look.host: tuple(look.running) for look in seen.looks}
@@ -227,7 +227,7 @@ def _known_key(cluster: Cluster) -> bytes | None:
         return None
 
 
-def _size(node: Node) -> str:
+def _size(node: ClusterNode) -> str:
     """`64 CPUs, 503G, 8 h200`."""
     kinds = [f"{len(list(same))} {kind}" for kind, same in groupby(sorted(card.kind for card in node.cards))]
     return ", ".join([f"{node.cpus} CPUs", f"{node.memory_mib >> 10}G", *(kinds or ["no GPU"])])

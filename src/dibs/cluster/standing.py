@@ -11,7 +11,7 @@ from dibs.cluster.ssh import Hands, Unreached, each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ClusterStanding:
     """One host."""
 
     host: str
@@ -24,7 +24,7 @@ class Standing:
     problems: tuple[str, ...] = ()
 
 
-def standings(cluster: Cluster) -> list[Standing]:
+def standings(cluster: Cluster) -> list[ClusterStanding]:
     """Ask every host, and the controller about its nodes."""
     hands = Hands(cluster.ssh)
     request = {"base": cluster.base, "local": cluster.local}
@@ -46,7 +46,7 @@ def standings(cluster: Cluster) -> list[Standing]:
         wanted = ("munged", "slurmd", *(("slurmctld",) if node.name == cluster.controller else ()))
         found.append(
             judge_host(
-                Standing(host=node.host, node=node.name, state="?", gpus=len(node.cards)),
+                ClusterStanding(host=node.host, node=node.name, state="?", gpus=len(node.cards)),
                 answers.get(node.destination),
                 wanted,
                 states.get(node.name),
@@ -54,14 +54,18 @@ def standings(cluster: Cluster) -> list[Standing]:
             )
         )
     if "" not in {node.destination for node in cluster.nodes}:
-        here = Standing(host="this machine", node="", state="")
+        here = ClusterStanding(host="this machine", node="", state="")
         found.append(judge_host(here, answers.get(""), ("munged",), None, ""))
     return found
 
 
 def judge_host(
-    blank: Standing, answer: Mapping[str, Any] | None, wanted: tuple[str, ...], state: NodeState | None, away: str
-) -> Standing:
+    blank: ClusterStanding,
+    answer: Mapping[str, Any] | None,
+    wanted: tuple[str, ...],
+    state: NodeState | None,
+    away: str,
+) -> ClusterStanding:
     """What is wrong with one host, from what it says and what the controller says about it."""
     if answer is None:
         problems = [f"it {away or 'cannot be asked'}"]
@@ -76,7 +80,7 @@ def judge_host(
         problems.append(f"the controller calls it {state.state}{why}")
     if blank.node and state is None and not problems:
         problems.append("the controller does not answer, or does not know it")
-    return Standing(
+    return ClusterStanding(
         host=blank.host,
         node=blank.node,
         state=state.state if state else blank.state,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dibs.cluster.checks import PORT_PAIRS, Problem
-from dibs.cluster.known import Node
+from dibs.cluster.known import ClusterNode
 from dibs.cluster.looks import Look, look_from
 from dibs.cluster.names import host_of
 from dibs.cluster.ssh import Hands, HostFailed, Unreached, each
@@ -16,7 +16,7 @@ from dibs.errors import DibsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class HostSurvey:
     """What was seen. A host that turned out to be this machine has the look of this machine."""
 
     here: Look
@@ -41,7 +41,7 @@ def survey(
     base: str,
     local: str,
     ports: tuple[int, int] | None,
-) -> Survey:
+) -> HostSurvey:
     """Look at these hosts and at this machine.
 
     `own` are names of this machine, and `ports` those that are wanted, where that is known already.
@@ -77,7 +77,7 @@ def survey(
     looks = {host: _here_if_here(look, here) for host, look in found.items() if look is not None}
     twice = [host for host, look in looks.items() if look.is_here][1:]
     problems += [_named_twice(host) for host in twice]
-    return Survey(here=here, hosts=looks, problems=tuple(problems))
+    return HostSurvey(here=here, hosts=looks, problems=tuple(problems))
 
 
 def addresses(hands: Hands, looks: Sequence[Look]) -> dict[str, str]:
@@ -89,7 +89,7 @@ def addresses(hands: Hands, looks: Sequence[Look]) -> dict[str, str]:
 
 def who_cannot_reach(
     hands: Hands,
-    nodes: Sequence[Node],
+    nodes: Sequence[ClusterNode],
     controller: str,
     ports: tuple[int, int],
     running: Mapping[str, Sequence[str]],

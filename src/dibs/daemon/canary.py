@@ -18,7 +18,7 @@ from typing import IO
 
 from dibs.daemon.daemon_log import log
 from dibs.engine.engine import Engine
-from dibs.engine.watch.health import Health, Result
+from dibs.engine.watch.health import CardTestResult, Health
 from dibs.errors import DibsError
 from dibs.leases.leases import Lease, Leases
 from dibs.model.claims import Claim, gpu_environment
@@ -82,7 +82,7 @@ class CanaryTests:
         if card is None:
             return
         if self._is_ours and card.gpu.is_amd:  # CUDA would show the test another GPU, if any
-            self._health.tested(key, Result(None, _NOT_FOR_AMD))
+            self._health.tested(key, CardTestResult(None, _NOT_FOR_AMD))
             return
         claim = Claim(gpu=key, index=card.gpu.index, share=Fraction(1), address=card.gpu.address)
         try:
@@ -102,7 +102,7 @@ class CanaryTests:
         del self._not_before[key]
         self._health.tested(key, result)
 
-    async def _result(self, claim: Claim, lease: Lease) -> Result:
+    async def _result(self, claim: Claim, lease: Lease) -> CardTestResult:
         # A file, not a pipe: the test must not block on output that is not read.
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
@@ -123,13 +123,13 @@ class CanaryTests:
             if not is_over:
                 await _has_ended(process.pid, _KILL_WITHIN)
                 process.poll()
-                return Result(False, f"the test did not end within {self._deadline:g} seconds")
+                return CardTestResult(False, f"the test did not end within {self._deadline:g} seconds")
             code, message = process.wait(), _last_line(output)
         if code == 0:
-            return Result(True)
+            return CardTestResult(True)
         if self._is_ours and code == _NOTHING_TO_TEST_WITH:
-            return Result(None, message)
-        return Result(False, message or f"the test ended with {code}")
+            return CardTestResult(None, message)
+        return CardTestResult(False, message or f"the test ended with {code}")
 
 
 async def _has_ended(pid: int, seconds: float) -> bool:

@@ -11,7 +11,7 @@ from dibs.model.events import Event
 if TYPE_CHECKING:
     from dibs.engine.engine import Engine
     from dibs.engine.watch.sampling import Sampler
-    from dibs.engine.worker_thread import Aside
+    from dibs.engine.worker_thread import WorkerThread
     from dibs.gpus.probe import Probe
     from dibs.gpus.watch import Watcher
     from dibs.model.gpus import Reading
@@ -42,7 +42,7 @@ class Driver:
         self.has_looked = False  # at the cards
         self._is_answered = True  # the last look brought something
         self._loop = loop
-        self._aside: Aside | None = None
+        self._aside: WorkerThread | None = None
         self._after_turn = after_turn
         self._fell = fell
         self._turn_is_due = False
@@ -74,10 +74,10 @@ class Driver:
         self.engine.cards.saw(None, "not asked yet")
         self._look()
 
-    def _make_aside(self) -> "Aside":
-        from dibs.engine.worker_thread import Aside
+    def _make_aside(self) -> "WorkerThread":
+        from dibs.engine.worker_thread import WorkerThread
 
-        return Aside(self._loop)
+        return WorkerThread(self._loop)
 
     @property
     def is_looking(self) -> bool:

@@ -24,7 +24,7 @@ from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
 from dibs.engine.topics import Topic
 from dibs.engine.turn import plan_cache
 from dibs.engine.turn.decide import Turn, decide, may_need_less
-from dibs.engine.turn.facts import Facts, Finding, take_snapshot
+from dibs.engine.turn.facts import Finding, TurnFacts, take_snapshot
 from dibs.engine.turn.state import EngineState, Key, NextState, OpenAttempt
 from dibs.engine.turn.waiting import NeedsMore, WaitingWindow
 from dibs.engine.watch.cards import Cards
@@ -450,14 +450,14 @@ class Engine:
         findings: Sequence[Finding] = (),
         may_start: bool = True,
         others: Sequence[Job] = (),
-    ) -> Facts:
+    ) -> TurnFacts:
         board = self.cards.board()
         shapes = {request.wishes.shape for request in state.waiting.heads}
         shapes |= {job.request.wishes.shape for job in others}
         shapes |= {one.job.request.wishes.shape for one in state.open.values()}
         shapes.discard("")
         measured = {key: self.meters.usage_of(key) for key, one in state.open.items() if _books_memory(one)}
-        return Facts(
+        return TurnFacts(
             board=board,
             most_at_once=self.cards.most_at_once,
             folder=self._attempt_folder,

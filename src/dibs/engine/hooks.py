@@ -8,7 +8,7 @@ from dibs.model.events import Event
 from dibs.supervise.launcher import AddReader, RemoveReader
 
 if TYPE_CHECKING:
-    from dibs.engine.worker_thread import Aside
+    from dibs.engine.worker_thread import WorkerThread
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,4 +19,4 @@ class Hooks:
     remove_reader: RemoveReader
     announce: Callable[[Sequence[Event]], None]
     ask_for_turn: Callable[[], None]
-    make_aside: "Callable[[], Aside]"
+    make_aside: "Callable[[], WorkerThread]"

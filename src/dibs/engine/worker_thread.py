@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
-class Aside:
+class WorkerThread:
     """Does one thing after the other. Starts with the first; nobody waits for what hangs in it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

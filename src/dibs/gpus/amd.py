@@ -14,7 +14,7 @@ from functools import partial
 from dibs.gpus.amd_processes import AmdProcesses
 from dibs.gpus.clock import utc_now
 from dibs.gpus.each import CardLost, CardReader
-from dibs.gpus.kfd import Node, links_between, nodes
+from dibs.gpus.kfd import KfdNode, links_between, nodes
 from dibs.gpus.probe import refuse_twins
 from dibs.gpus.sysfs import listed, number_in, text_in
 from dibs.model.gpus import Gpu, GpuReading, Links, Reading
@@ -29,7 +29,7 @@ class _Card:
     folder: str
     pci: str
     gpu: Gpu
-    node: Node | None  # None where ROCm does not know the card
+    node: KfdNode | None  # None where ROCm does not know the card
 
 
 class AmdProbe:
@@ -149,7 +149,7 @@ class AmdProbe:
         )
 
 
-def _rank(node: Node | None) -> int:
+def _rank(node: KfdNode | None) -> int:
     return 9999 if node is None else node.ranks[0]
 
 

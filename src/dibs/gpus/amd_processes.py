@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from dibs.gpus.kfd import Node
+from dibs.gpus.kfd import KfdNode
 from dibs.gpus.owners import Owners
 from dibs.gpus.sysfs import listed, number_in, text_in
 from dibs.model.gpus import GpuProcess
@@ -20,7 +20,7 @@ class AmdProcesses:
         self._proc = f"{root}/proc"
         self._owners = Owners(self._proc)
 
-    def on(self, pci: str, node: Node | None) -> tuple[GpuProcess, ...]:
+    def on(self, pci: str, node: KfdNode | None) -> tuple[GpuProcess, ...]:
         if node is not None and os.path.isdir(self._computing):
             return tuple(self._through_kfd(node.gpu_ids))
         return tuple(self._through_files(pci))

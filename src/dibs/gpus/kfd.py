@@ -12,7 +12,7 @@ _OVER_PCI = 99  # less the weight that the kernel gives the way: 40 by one proce
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class KfdNode:
     """A card in KFD. One that is divided is a node for each part; the first of them stands for it."""
 
     folder: str
@@ -23,9 +23,9 @@ class Node:
     pci: str
 
 
-def nodes(root: str) -> list[Node]:
+def nodes(root: str) -> list[KfdNode]:
     """The cards in ROCm's order; none where KFD is not there."""
-    found: list[Node] = []
+    found: list[KfdNode] = []
     rank = 0
     top = f"{root}/sys/class/kfd/kfd/topology/nodes"
     for number in sorted(int(name) for name in listed(top) if name.isdigit()):
@@ -35,7 +35,7 @@ def nodes(root: str) -> list[Node]:
             facts = _facts(f"{folder}/properties")
             place = facts.get("location_id", 0)
             pci = f"{facts.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
-            node = Node(
+            node = KfdNode(
                 folder=folder,
                 number=number,
                 ranks=(rank,),
@@ -51,7 +51,7 @@ def nodes(root: str) -> list[Node]:
     return found
 
 
-def links_between(cards: Mapping[str, Node | None]) -> Links:
+def links_between(cards: Mapping[str, KfdNode | None]) -> Links:
     """How well each two of these cards are connected, by key."""
     keys = {node.number: key for key, node in cards.items() if node is not None}
     links: dict[tuple[str, str], int] = {}
@@ -68,7 +68,7 @@ def links_between(cards: Mapping[str, Node | None]) -> Links:
     return links
 
 
-def _is_part(node: Node, card: Node) -> bool:
+def _is_part(node: KfdNode, card: KfdNode) -> bool:
     """Parts share the id of their card. The kernel counts them where the function of the device stands."""
     return node.unique_id == card.unique_id != 0 and node.pci[:-1] == card.pci[:-1]
 

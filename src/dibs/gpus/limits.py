@@ -14,7 +14,7 @@ _HIP = "HIP_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class HostLimits:
     """The cards that can be meant. Without a driver (None) every number can."""
 
     gpus: tuple[Gpu, ...] | None
@@ -48,7 +48,7 @@ class Limit:
     gpus: tuple[Gpu, ...]
 
 
-def find_limits(environ: Mapping[str, str], machine: Machine) -> list[Limit]:
+def find_limits(environ: Mapping[str, str], machine: HostLimits) -> list[Limit]:
     """CUDA's variable speaks of NVIDIA's cards, ROCm's of AMD's: the others' cards stay as they are.
 
     Of ROCm's variables the lowest counts: those above it speak of what it left. Without a card of NVIDIA's, ROCm
@@ -70,7 +70,7 @@ def find_limits(environ: Mapping[str, str], machine: Machine) -> list[Limit]:
 
 
 def _limit(
-    name: str, value: str, machine: Machine, concerned: tuple[Gpu, ...], untouched: tuple[Gpu, ...] = ()
+    name: str, value: str, machine: HostLimits, concerned: tuple[Gpu, ...], untouched: tuple[Gpu, ...] = ()
 ) -> Limit:
     speaks_rocm = name != DIBS and any(gpu.is_amd for gpu in concerned)
     gpus: list[Gpu] = []
@@ -93,7 +93,7 @@ def remedy_of(name: str) -> str:
     return f"unset {name}, or set it to the GPUs that may be used"
 
 
-def _nothing_left(name: str, value: str, machine: Machine) -> NoGpu:
+def _nothing_left(name: str, value: str, machine: HostLimits) -> NoGpu:
     if name == DIBS and not value:
         why = "this runs inside a job of dibs that was given none"
     elif not value:

@@ -13,7 +13,7 @@ from typing import Any
 from dibs.gpus.clock import utc_now
 from dibs.gpus.each import Askers, CardReader, CardSilent
 from dibs.gpus.nvidia_events import Events
-from dibs.gpus.nvidia_find import Card, Finder, Found
+from dibs.gpus.nvidia_find import Finder, FoundCard, FoundDevices
 from dibs.gpus.nvml import Nvml
 from dibs.gpus.owners import Owners
 from dibs.gpus.probe import ProbeFailed, refuse_twins
@@ -50,7 +50,7 @@ class NvidiaProbe:
         self._is_initialised = False
         self._driver = ""
         self._finder = Finder(self._nvml)
-        self._found = Found()
+        self._found = FoundDevices()
         self._found_at = 0.0
         self._reader = CardReader(clock=clock)
         self._events = Events(self._nvml)
@@ -106,7 +106,7 @@ class NvidiaProbe:
         refuse_twins(card.gpu for card in found.cards)
         self._found, self._found_at = found, self._clock()
 
-    def _faults(self, cards: tuple[Card, ...]) -> tuple[GpuFault, ...]:
+    def _faults(self, cards: tuple[FoundCard, ...]) -> tuple[GpuFault, ...]:
         """Asked beside the cards: a sick driver may block here as well."""
 
         def take() -> None:
@@ -118,7 +118,7 @@ class NvidiaProbe:
             raise answer
         return tuple(self._faults_to_tell.popleft() for _ in range(len(self._faults_to_tell)))
 
-    def _read_card(self, card: Card, with_energy: bool) -> GpuReading:
+    def _read_card(self, card: FoundCard, with_energy: bool) -> GpuReading:
         nvml, handle = self._nvml, card.handle
         memory = nvml.memory(handle)
         if memory is None and card.gpu.memory_total is not None:

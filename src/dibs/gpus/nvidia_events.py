@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dibs.gpus.each import CardLost
-from dibs.gpus.nvidia_find import Card
+from dibs.gpus.nvidia_find import FoundCard
 from dibs.gpus.nvml import Nvml
 from dibs.model.gpus import GpuFault
 
@@ -39,7 +39,7 @@ class Events:
             except CardLost:
                 continue  # it is tried again when the cards are looked for again
 
-    def take(self, cards: Iterable[Card]) -> list[GpuFault]:
+    def take(self, cards: Iterable[FoundCard]) -> list[GpuFault]:
         """What came since the last time, at once."""
         if self._set is None:
             return []
@@ -60,7 +60,7 @@ class Events:
         self._set = None
         self._listens_to.clear()
 
-    def _faults(self, event: Any, cards: Iterable[Card]) -> list[GpuFault]:
+    def _faults(self, event: Any, cards: Iterable[FoundCard]) -> list[GpuFault]:
         """One for the card, or for each of its parts that is meant."""
         try:
             board = self._nvml.text("nvmlDeviceGetUUID", event.device)

@@ -21,7 +21,7 @@ _Bus = tuple[int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Card:
+class FoundCard:
     """What jobs can be given: a whole card, or a part of one."""
 
     handle: Any
@@ -54,10 +54,10 @@ class _Board:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundDevices:
     """The cards in PCI order, the boards by UUID, and whether every board has told what it is."""
 
-    cards: tuple[Card, ...] = ()
+    cards: tuple[FoundCard, ...] = ()
     boards: Mapping[str, Any] = field(default_factory=dict)  # handles
     links: Links = field(default_factory=dict)
     has_parts: bool = False
@@ -73,7 +73,7 @@ class Finder:
         self._known: dict[int, _Board] = {}  # by the number at which NVML counts it
         self._links: tuple[tuple[str, ...], Links] = ((), {})  # of which boards
 
-    def find(self) -> Found:
+    def find(self) -> FoundDevices:
         """Look at all of them. Raises NVMLError where the driver cannot be asked."""
         count = int(self._nvml.module.nvmlDeviceGetCount())
         questions = {str(number): partial(self._board, number) for number in range(count)}
@@ -93,7 +93,7 @@ class Finder:
         # not move up: NVML usually counts by bus too, though it promises nothing.
         places = [place for place, board in enumerate(found) if board]
         boards = sorted((board for board in found if board), key=lambda board: board.bus)
-        return Found(
+        return FoundDevices(
             cards=tuple(_cards(dict(zip(places, boards, strict=True)))),
             boards={board.key: board.handle for board in boards},
             links=self._links_of([board for board in boards if not board.is_divided]),
@@ -207,12 +207,12 @@ def _sizes_are_known(board: _Board) -> bool:
     return all(piece.memory_total is not None for piece in board.pieces)
 
 
-def _cards(boards: Mapping[int, _Board]) -> Iterator[Card]:
+def _cards(boards: Mapping[int, _Board]) -> Iterator[FoundCard]:
     # Beside divided cards nobody promises how CUDA counts the whole ones; by their UUIDs it finds them.
     needs_address = any(board.is_divided for board in boards.values())
     for index, board in boards.items():
         for piece in board.pieces:
-            yield Card(
+            yield FoundCard(
                 handle=piece.handle,
                 gpu=Gpu(
                     key=piece.key,

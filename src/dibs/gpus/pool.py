@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from dibs.errors import BadInput, NoGpu
-from dibs.gpus.limits import DIBS, Limit, Machine, find_limits, remedy_of, shown_gpus
+from dibs.gpus.limits import DIBS, HostLimits, Limit, find_limits, remedy_of, shown_gpus
 from dibs.gpus.patience import answer_within
 from dibs.gpus.probe import Probe
 from dibs.model.gpus import Gpu
@@ -50,13 +50,13 @@ def read_pool_file(path: str) -> str:
     return ",".join(word for line in words for word in line)
 
 
-def _ask_machine(probe: Probe | None) -> Machine:
+def _ask_machine(probe: Probe | None) -> HostLimits:
     if probe is None:
-        return Machine(None)
-    return Machine(tuple(seen.gpu for seen in answer_within(probe.read).gpus))
+        return HostLimits(None)
+    return HostLimits(tuple(seen.gpu for seen in answer_within(probe.read).gpus))
 
 
-def _every_gpu(machine: Machine, limits: Sequence[Limit]) -> Sequence[Gpu]:
+def _every_gpu(machine: HostLimits, limits: Sequence[Limit]) -> Sequence[Gpu]:
     gpus = machine.gpus
     if gpus is None:
         # Without a driver, CUDA_VISIBLE_DEVICES alone is no proof of cards: people set it anywhere.
@@ -82,7 +82,7 @@ def _every_gpu(machine: Machine, limits: Sequence[Limit]) -> Sequence[Gpu]:
     return gpus
 
 
-def _entry(ids: tuple[str, ...], machine: Machine, limits: Sequence[Limit]) -> list[tuple[Gpu, ...]]:
+def _entry(ids: tuple[str, ...], machine: HostLimits, limits: Sequence[Limit]) -> list[tuple[Gpu, ...]]:
     """The entries that one stands for: the number of a divided card stands for one entry with each part."""
     found = [_named_gpus(gpu_id, machine, limits) for gpu_id in ids]
     if len(ids) == 1:
@@ -101,7 +101,7 @@ def _entry(ids: tuple[str, ...], machine: Machine, limits: Sequence[Limit]) -> l
     return [tuple(gpus)]
 
 
-def _named_gpus(gpu_id: str, machine: Machine, limits: Sequence[Limit]) -> list[Gpu]:
+def _named_gpus(gpu_id: str, machine: HostLimits, limits: Sequence[Limit]) -> list[Gpu]:
     """One, or all parts of one."""
     found = machine.find(gpu_id)
     if len(found) > 1 and not gpu_id.isdigit():
@@ -145,7 +145,7 @@ def _pool_of(entries: Sequence[tuple[Gpu, ...]]) -> Pool:
     )
 
 
-def _unknown(gpu_id: str, machine: Machine) -> BadInput:
+def _unknown(gpu_id: str, machine: HostLimits) -> BadInput:
     if machine.gpus is None:
         return BadInput(
             f"cannot find GPU {gpu_id}: without a driver nobody knows its UUID",

@@ -18,7 +18,7 @@ _PIECE = 1024**2  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CodeSnapshot:
     """Where the code was, and where its copy is."""
 
     root: str
@@ -36,7 +36,7 @@ class Snapshot:
         return os.path.join(self.copy, relative)
 
 
-def take_snapshot(folder: str, shelf: str, environ: Mapping[str, str]) -> Snapshot:
+def take_snapshot(folder: str, shelf: str, environ: Mapping[str, str]) -> CodeSnapshot:
     """Copy the repository that a folder lies in (tracked files, and new ones that are not ignored), or the folder.
 
     Every call gets a copy of its own, because jobs write into the folder that they run in: the next one must find
@@ -59,7 +59,7 @@ def take_snapshot(folder: str, shelf: str, environ: Mapping[str, str]) -> Snapsh
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return Snapshot(root, place)
+    return CodeSnapshot(root, place)
 
 
 def _names(root: str, environ: Mapping[str, str]) -> list[str]:

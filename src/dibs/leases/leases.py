@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import partial
 
 from dibs.leases.guards import Guards, close_all
-from dibs.leases.listing import Entry, Files, Listing, check_key
+from dibs.leases.listing import Entry, Files, LeaseListing, check_key
 from dibs.leases.records import Holder, encode, named
 from dibs.leases.slots import Alive, Survey, new_slot, no_slot, rewrite, survey, write
 from dibs.leases.who import file_key, lockers, owner_of
@@ -63,7 +63,7 @@ class Leases:
         self._folder = folder
         self._uid = uid
         self._user = user
-        self._listing = Listing(folder)
+        self._listing = LeaseListing(folder)
         self._guards = Guards(folder, patience=patience)
         self._wishes: dict[str, _Wish] = {}  # by GPU
 

@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 Files = dict[tuple[str, str], list[Entry]]  # by ("claim" or "wish", key of the GPU), in order of their slots
 
 
-class Listing:
+class LeaseListing:
     """The claim and wish files of a folder. It is read again only when the folder has changed.
 
     Files are never deleted, so after a while nothing changes; and /tmp may hold thousands of other files.

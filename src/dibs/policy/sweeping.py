@@ -81,7 +81,7 @@ def _is_as_good(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SweepVerdict:
     """What a job that is over for good says about its trial. None: ask for its results."""
 
     state: TrialState
@@ -89,20 +89,20 @@ class Verdict:
     cause: str = ""
 
 
-def judged(trial: Trial, job: Job, outcome: Outcome | None) -> Verdict | None:
+def judged(trial: Trial, job: Job, outcome: Outcome | None) -> SweepVerdict | None:
     """What became of a trial whose job is over."""
     if job.state is State.SUCCEEDED:
         return None  # also where its end was asked for in that moment: it has reached its own
     said = f": {outcome.message}" if outcome is not None and outcome.message else ""
     if job.state is State.CANCELLED and trial.pruned_by:
-        return Verdict(TrialState.PRUNED, trial.pruned_by)
+        return SweepVerdict(TrialState.PRUNED, trial.pruned_by)
     if job.state is State.CANCELLED:
-        return Verdict(TrialState.FAILED, f"job {job.id} was cancelled{said}")
+        return SweepVerdict(TrialState.FAILED, f"job {job.id} was cancelled{said}")
     if job.state is State.LOST:
-        return Verdict(TrialState.FAILED, f"job {job.id} was lost{said}")
+        return SweepVerdict(TrialState.FAILED, f"job {job.id} was lost{said}")
     assert outcome is not None
     kind = _kind(outcome)
-    return Verdict(TrialState.FAILED, f"job {job.id} failed with {kind}{said}", kind)
+    return SweepVerdict(TrialState.FAILED, f"job {job.id} failed with {kind}{said}", kind)
 
 
 def _kind(outcome: Outcome) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from dibs.errors import BadInput
 from dibs.settings.table import TABLE, Setting, Settings
 
-__all__ = ["TABLE", "Found", "Setting", "Settings", "find_settings", "load_settings"]
+__all__ = ["TABLE", "FoundSetting", "Setting", "Settings", "find_settings", "load_settings"]
 
 SYSTEM_FILE = "/etc/dibs/config.toml"
 _LONGEST_FILE = 1024**2  # bytes
@@ -20,7 +20,7 @@ _ROWS = {row.name: row for row in TABLE}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSetting:
     """A setting's value, and where it comes from."""
 
     setting: Setting
@@ -35,17 +35,17 @@ def load_settings(environ: Mapping[str, str], flags: Mapping[str, object] | None
     return Settings(**{one.setting.field: one.value for one in found})
 
 
-def find_settings(environ: Mapping[str, str], flags: Mapping[str, object] | None = None) -> list[Found]:
+def find_settings(environ: Mapping[str, str], flags: Mapping[str, object] | None = None) -> list[FoundSetting]:
     """Every setting with its value and where that comes from, in the order of the table."""
-    found = {row.name: Found(row, row.default, row.value_by_default, "default") for row in TABLE}
+    found = {row.name: FoundSetting(row, row.default, row.value_by_default, "default") for row in TABLE}
     for path in (SYSTEM_FILE, user_file(environ)):
         for name, written in read_file(path).items():
-            found[name] = Found(_ROWS[name], written, _value(_ROWS[name], written, path), path)
+            found[name] = FoundSetting(_ROWS[name], written, _value(_ROWS[name], written, path), path)
     for row in TABLE:
         if (text := environ.get(row.variable)) is not None:
-            found[row.name] = Found(row, text, _value(row, text, row.variable), row.variable)
+            found[row.name] = FoundSetting(row, text, _value(row, text, row.variable), row.variable)
     for name, written in (flags or {}).items():
-        found[name] = Found(_ROWS[name], written, _value(_ROWS[name], written, f"--{name}"), f"--{name}")
+        found[name] = FoundSetting(_ROWS[name], written, _value(_ROWS[name], written, f"--{name}"), f"--{name}")
     return list(found.values())
 
 

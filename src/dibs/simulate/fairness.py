@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dibs.simulate.world import Run
+from dibs.simulate.world import SimulatedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _Project:
     fair: float = 0.0
 
 
-def fairness_of(runs: Sequence[Run]) -> Fairness:
+def fairness_of(runs: Sequence[SimulatedRun]) -> Fairness:
     """Go through the history from change to change."""
     projects: dict[str, _Project] = {}
     competing = before = 0.0
@@ -70,7 +70,7 @@ def _demand(project: _Project) -> float:
     return project.held + project.wanted
 
 
-def _changes(runs: Iterable[Run]) -> list[tuple[float, str, int, int, float, float]]:
+def _changes(runs: Iterable[SimulatedRun]) -> list[tuple[float, str, int, int, float, float]]:
     """When how many more of a project's jobs are here and wait, and how many more GPUs it wants and holds."""
     changes = []
     for run in runs:

@@ -9,7 +9,7 @@ from dibs.model.pool import Card, Pool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
+class SimulatedMachine:
     """GPUs that are all alike. None: not counted."""
 
     num_gpus: int
@@ -51,7 +51,7 @@ class Rules:
     def missing(self) -> list[str]:
         return [name for name in ("backfill", "turns", "packing") if not getattr(self, name)]
 
-    def machine(self, machine: Machine) -> Machine:
+    def machine(self, machine: SimulatedMachine) -> SimulatedMachine:
         return machine if self.packing else replace(machine, slots=1)
 
     def job(self, job: Job) -> Job:

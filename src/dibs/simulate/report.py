@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dibs.simulate.fairness import fairness_of
-from dibs.simulate.machine import Machine
-from dibs.simulate.world import History, Run
+from dibs.simulate.machine import SimulatedMachine
+from dibs.simulate.world import History, SimulatedRun
 
 _POINTS = 100  # of each series
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class WaitTimes:
     """How long some jobs waited, in seconds, from the moment at which they could have started."""
 
     jobs: int
@@ -29,13 +29,13 @@ class Waits:
 class Project:
     """One project: its waits, and what it got while it had to compete."""
 
-    waits: Waits
+    waits: WaitTimes
     gpu_seconds: float
     fair_part: float | None  # of its equal part, 1.0: just that; None: it never competed
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class SimulatedSeries:
     """The machine and the queue over time, in steps of the same length."""
 
     step: float  # seconds
@@ -44,27 +44,27 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SimulationReport:
     """The numbers that are printed."""
 
     jobs: int
     ran: int
     cut: int  # by their time limits
     never: Sequence[tuple[str, int]]  # why, and how many
-    waits: Waits
-    really: Waits | None  # as it was recorded
+    waits: WaitTimes
+    really: WaitTimes | None  # as it was recorded
     projects: dict[str, Project]
-    widths: dict[str, Waits]
+    widths: dict[str, WaitTimes]
     makespan: float  # seconds from the first job's coming to the last one's end
     last_queued: float  # seconds after the first
     use: float  # of the GPUs, until the end
     use_while_queued: float | None  # the same until the last job came; None where all came at once
     fairness: float | None
     competing: float  # seconds in which two projects or more had jobs waiting
-    series: Series
+    series: SimulatedSeries
 
 
-def report(history: History, machine: Machine) -> Report:
+def report(history: History, machine: SimulatedMachine) -> SimulationReport:
     """Count what can be counted."""
     runs = history.runs
     arrivals = [run.arrival for run in runs] + [one.arrival for one in history.never]
@@ -72,10 +72,10 @@ def report(history: History, machine: Machine) -> Report:
     last_queued = max((one.queued_at for one in arrivals), default=0.0)
     fairness = fairness_of(runs)
     recorded = [one.really_waited for one in arrivals if one.really_waited is not None]
-    projects: dict[str, list[Run]] = {}
+    projects: dict[str, list[SimulatedRun]] = {}
     for run in runs:
         projects.setdefault(run.arrival.job.request.project, []).append(run)
-    return Report(
+    return SimulationReport(
         jobs=len(arrivals),
         ran=len(runs),
         cut=sum(run.arrival.is_cut for run in runs),
@@ -97,16 +97,16 @@ def report(history: History, machine: Machine) -> Report:
     )
 
 
-def series(runs: Sequence[Run], until: float, points: int) -> Series:
+def series(runs: Sequence[SimulatedRun], until: float, points: int) -> SimulatedSeries:
     """Held GPUs and waiting jobs in so many steps."""
     step = until / points if until else 1.0
     held = [0.0] * points
     for run in runs:
         _lay_over(held, step, run)
-    return Series(step, held, _most_waiting(runs, step, points))
+    return SimulatedSeries(step, held, _most_waiting(runs, step, points))
 
 
-def _lay_over(held: list[float], step: float, run: Run) -> None:
+def _lay_over(held: list[float], step: float, run: SimulatedRun) -> None:
     """Add what a run holds to each step, as much as it lies within it."""
     gpus = run.held
     if not gpus:
@@ -117,7 +117,7 @@ def _lay_over(held: list[float], step: float, run: Run) -> None:
         held[place] += gpus * max(0.0, within) / step
 
 
-def _most_waiting(runs: Sequence[Run], step: float, points: int) -> list[int]:
+def _most_waiting(runs: Sequence[SimulatedRun], step: float, points: int) -> list[int]:
     """The most that wait within each step. Who starts at once has not waited."""
     changes: Counter[float] = Counter()
     for run in runs:
@@ -135,7 +135,7 @@ def _most_waiting(runs: Sequence[Run], step: float, points: int) -> list[int]:
     return waiting
 
 
-def _spread(seconds: Sequence[float]) -> Waits:
+def _spread(seconds: Sequence[float]) -> WaitTimes:
     values = sorted(seconds)
 
     def rank(part: float) -> float:
@@ -143,15 +143,15 @@ def _spread(seconds: Sequence[float]) -> Waits:
         return values[max(0, math.ceil(part * len(values)) - 1)] if values else 0.0
 
     mean = math.fsum(values) / len(values) if values else 0.0
-    return Waits(len(values), mean, rank(0.5), rank(0.95), rank(0.99), rank(1))
+    return WaitTimes(len(values), mean, rank(0.5), rank(0.95), rank(0.99), rank(1))
 
 
-def _waits(runs: Iterable[Run]) -> Waits:
+def _waits(runs: Iterable[SimulatedRun]) -> WaitTimes:
     return _spread([run.waited for run in runs])
 
 
-def _by_width(runs: Sequence[Run]) -> dict[str, Waits]:
-    widths: dict[tuple[int, Fraction], list[Run]] = {}
+def _by_width(runs: Sequence[SimulatedRun]) -> dict[str, WaitTimes]:
+    widths: dict[tuple[int, Fraction], list[SimulatedRun]] = {}
     for run in runs:
         wishes = run.arrival.job.request.wishes
         widths.setdefault((wishes.num_gpus, wishes.share or Fraction(1)), []).append(run)
@@ -167,10 +167,10 @@ def _width_in_words(num_gpus: int, share: Fraction) -> str:
     return "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
 
 
-def _gpu_seconds(run: Run, until: float = math.inf) -> float:
+def _gpu_seconds(run: SimulatedRun, until: float = math.inf) -> float:
     return run.held * max(0.0, min(run.ended_at, until) - run.started_at)
 
 
-def _use(runs: Iterable[Run], machine: Machine, until: float) -> float:
+def _use(runs: Iterable[SimulatedRun], machine: SimulatedMachine, until: float) -> float:
     whole = machine.num_gpus * until
     return math.fsum(_gpu_seconds(run, until) for run in runs) / whole if whole else 0.0

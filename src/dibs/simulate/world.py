@@ -19,11 +19,11 @@ from dibs.policy.schedule import booking, impossible, longest, schedule
 from dibs.policy.snapshot import CardView, Hold, Placement, Snapshot
 from dibs.policy.turns import in_turn, joined, served_after, trimmed
 from dibs.simulate.line import Line
-from dibs.simulate.machine import Arrival, Machine, Rules
+from dibs.simulate.machine import Arrival, Rules, SimulatedMachine
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulatedRun:
     """A job that ran, once, to its end."""
 
     arrival: Arrival
@@ -54,11 +54,11 @@ class Never:
 class History:
     """What came of every job of a trace."""
 
-    runs: list[Run] = field(default_factory=list)  # by their ends
+    runs: list[SimulatedRun] = field(default_factory=list)  # by their ends
     never: list[Never] = field(default_factory=list)
 
 
-def simulate(trace: Sequence[Arrival], machine: Machine, rules: Rules | None = None) -> History:
+def simulate(trace: Sequence[Arrival], machine: SimulatedMachine, rules: Rules | None = None) -> History:
     """Play the trace to its end."""
     return _World(trace, machine, Rules() if rules is None else rules).play()
 
@@ -66,7 +66,7 @@ def simulate(trace: Sequence[Arrival], machine: Machine, rules: Rules | None = N
 class _World:
     """A machine, its queue, and a clock."""
 
-    def __init__(self, trace: Sequence[Arrival], machine: Machine, rules: Rules) -> None:
+    def __init__(self, trace: Sequence[Arrival], machine: SimulatedMachine, rules: Rules) -> None:
         machine = rules.machine(machine)
         self._arrivals = {one.job.id: one for one in trace}
         self._jobs = {one.job.id: rules.job(one.job) for one in trace}
@@ -94,7 +94,7 @@ class _World:
         self._give_up()
         return self._history
 
-    def _let_in(self, machine: Machine) -> None:
+    def _let_in(self, machine: SimulatedMachine) -> None:
         """Refuse what could never run, as the queue does, and let the others come when their time has come."""
         answers: dict[Wishes, str] = {}
         pool = machine.pool
@@ -124,7 +124,7 @@ class _World:
         self._books.release(placement)
         self._turns.ended(placement.job)
         self._history.runs.append(
-            Run(self._arrivals[number], self._ready_at[number], started_at, self._now, placement.claims)
+            SimulatedRun(self._arrivals[number], self._ready_at[number], started_at, self._now, placement.claims)
         )
         for follower in self._followers.pop(number, ()):
             self._blockers[follower].discard(number)
@@ -165,7 +165,7 @@ class _World:
 class _Books:
     """What is held of each card and of the machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: SimulatedMachine) -> None:
         self._views = {card.gpu.key: CardView(card=card) for card in machine.pool.cards}
         self._cpus, self._mem = machine.cpus, machine.mem
         self._room = machine.room_without_gpu

@@ -31,7 +31,7 @@ _MOST_NAMED = 1_000  # missing things; a journal of garbage has no end of them
 _FENCE = b"`dibs doctor --rebuild` was interrupted here; run it again.\n"
 
 
-class Facts(Protocol):
+class RecordFacts(Protocol):
     """What an attempt's folder says (supervise/folder.py)."""
 
     @property
@@ -43,7 +43,7 @@ class Facts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RebuildReport:
     """What was restored, and what could not be."""
 
     jobs: int
@@ -55,11 +55,11 @@ class Report:
 def rebuild(
     folder: str,
     *,
-    look: Callable[[str], Facts],
+    look: Callable[[str], RecordFacts],
     spec_of: Callable[[str], Mapping[str, Any] | None],
     now: float,
     used: Callable[[str], Usage | None] = lambda folder: None,
-) -> Report:
+) -> RebuildReport:
     """Make the store of the queue in `folder` again; `look`, `spec_of` and `used` read an attempt's folder.
 
     What may have run is not queued again unless its owner declared that it may. Numbers go on after the highest
@@ -84,7 +84,7 @@ def rebuild(
             ) from error
         finally:
             _remove(new)
-    return Report(*report, old)
+    return RebuildReport(*report, old)
 
 
 class _Rebuilding:
@@ -94,7 +94,7 @@ class _Rebuilding:
         self,
         folder: str,
         store: Store,
-        look: Callable[[str], Facts],
+        look: Callable[[str], RecordFacts],
         spec_of: Callable[[str], Mapping[str, Any] | None],
         now: float,
         used: Callable[[str], Usage | None],

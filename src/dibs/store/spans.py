@@ -32,7 +32,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedSpan:
     """A job that is over; the place of a reader who goes through them."""
 
     at: float
@@ -54,7 +54,7 @@ class Spans:
         )
         return [_span(row) for row in rows]
 
-    def ended_before(self, state: State, place: Ended, since: float, limit: int) -> list[Ended]:
+    def ended_before(self, state: State, place: EndedSpan, since: float, limit: int) -> list[EndedSpan]:
         """Jobs that ended before this place and not before `since`, the last one first."""
         rows = self._ask(
             f"select ended_at, id from jobs where state = ? and {_HAS_ENDED} and (ended_at, id) < (?, ?)"
@@ -62,16 +62,16 @@ class Spans:
             " order by ended_at desc, id desc limit ?",
             (state, place.at, place.job, since, limit),
         )
-        return [Ended(*row) for row in rows]
+        return [EndedSpan(*row) for row in rows]
 
-    def ended_after(self, state: State, place: Ended, limit: int) -> list[Ended]:
+    def ended_after(self, state: State, place: EndedSpan, limit: int) -> list[EndedSpan]:
         """Jobs that ended after this place, the first one first."""
         rows = self._ask(
             f"select ended_at, id from jobs where state = ? and {_HAS_ENDED} and (ended_at, id) > (?, ?)"
             " order by ended_at, id limit ?",
             (state, place.at, place.job, limit),
         )
-        return [Ended(*row) for row in rows]
+        return [EndedSpan(*row) for row in rows]
 
     def waiting(self, state: State, above: int, limit: int) -> list[int]:
         """Numbers of queued or held jobs above this one, whether or not they have run before."""

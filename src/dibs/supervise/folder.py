@@ -16,7 +16,7 @@ _CONTROL = "../../../control"  # seen from ROOT/attempts/N/JOB.ATTEMPT
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class AttemptFacts:
     """What a folder says about its attempt."""
 
     is_locked: bool  # a shim looks after it
@@ -125,12 +125,12 @@ def record_of(folder: str) -> dict[str, Any] | None:
     return None
 
 
-def facts(folder: str) -> Facts:
+def facts(folder: str) -> AttemptFacts:
     """Look at an attempt without disturbing it: the lock first, the record second."""
     try:
         fd = os.open(f"{folder}/{RECORD}", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        return Facts(is_locked=False, record=None, has_started=False)
+        return AttemptFacts(is_locked=False, record=None, has_started=False)
     try:
         is_locked = False
         try:
@@ -140,7 +140,7 @@ def facts(folder: str) -> Facts:
         content = os.pread(fd, records.SIZE, 0)
     finally:
         os.close(fd)
-    return Facts(is_locked, records.decode(content), bool(content) and not records.is_blank(content))
+    return AttemptFacts(is_locked, records.decode(content), bool(content) and not records.is_blank(content))
 
 
 def watch(folder: str) -> int | None:

@@ -45,7 +45,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedTrial:
     """How a trial came out. `steps` are the numbers it reported on its way, where there were any."""
 
     number: int
@@ -102,7 +102,7 @@ class Adviser:
         # Asked for by a child whose answer never came. They are given out first, and never asked for again.
         self._left_over: dict[int, Point] = {}
 
-    async def start(self, known: Mapping[int, Point], ended: Iterable[Ended] = ()) -> list[Asked]:
+    async def start(self, known: Mapping[int, Point], ended: Iterable[EndedTrial] = ()) -> list[Asked]:
         """Begin, or go on after a crash. Returns what was asked for and never reached the store: run it first.
 
         `known` are all trials of the store, `ended` those of them that are over; the study learns what it
@@ -127,7 +127,7 @@ class Adviser:
         answer = await self._say_twice({"do": "report", "number": number, "step": step, "value": value})
         return bool(answer["prune"])
 
-    async def tell(self, ended: Ended) -> None:
+    async def tell(self, ended: EndedTrial) -> None:
         """How a trial came out. To be told twice does no harm."""
         await self._say_twice({"do": "tell", **_ended_object(ended)})
 
@@ -313,7 +313,7 @@ async def _end(child: asyncio.subprocess.Process, *, at_once: bool) -> None:
 _PARTING_SECONDS = 5.0
 
 
-def _ended_object(ended: Ended) -> dict[str, Any]:
+def _ended_object(ended: EndedTrial) -> dict[str, Any]:
     return {
         "number": ended.number,
         "state": ended.state,

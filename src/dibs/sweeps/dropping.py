@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dibs.errors import BadInput
-from dibs.sweeps.quoting import Place, QuoteTracker
+from dibs.sweeps.quoting import QuotedPlace, QuoteTracker
 from dibs.sweeps.template import Hole, Piece, pieces_of
 
 
@@ -75,7 +75,7 @@ def _split(text: str, names: Sequence[str], tracker: QuoteTracker | None) -> lis
             continue
         word.pieces.append(piece)
         if isinstance(piece, Hole):
-            word.is_quoted = tracker is None or piece.place != Place.WORD
+            word.is_quoted = tracker is None or piece.place != QuotedPlace.WORD
     return _without_line_ends(words)
 
 
@@ -94,7 +94,7 @@ def _without_line_ends(words: list[_Word]) -> list[_Word]:
 
 
 def _is_between(letter: str, tracker: QuoteTracker | None) -> bool:
-    if tracker is None or tracker.place != Place.WORD:
+    if tracker is None or tracker.place != QuotedPlace.WORD:
         return letter.isspace()
     if tracker.is_escaped:
         return letter in "\n("  # the end of a line that goes on, and the second letter of `$(`
@@ -108,9 +108,9 @@ def _dropped(words: list[_Word], gone: Collection[str], own_flags: Collection[st
         if not lost:
             kept.append(word)
             continue
-        if any(hole.place is Place.UNSURE for hole in lost):
+        if any(hole.place is QuotedPlace.UNSURE for hole in lost):
             raise BadInput(
-                f"cannot leave {{{lost[0].name}}} out of the command {Place.UNSURE.value}",
+                f"cannot leave {{{lost[0].name}}} out of the command {QuotedPlace.UNSURE.value}",
                 remedy="use the placeholder outside of it, for instance in $(...)",
             )
         found = _SHAPE.fullmatch(word.text) if len(word.holes) == 1 else None

@@ -7,7 +7,7 @@ from enum import Enum
 from dibs.errors import BadInput
 
 
-class Place(Enum):
+class QuotedPlace(Enum):
     """What surrounds a placeholder."""
 
     WORD = "outside of quotes"
@@ -17,21 +17,21 @@ class Place(Enum):
     UNSURE = "inside backquotes, ${...}, ((...)), a comment or after <<"
 
 
-def quote(value: str, place: Place) -> str:
+def quote(value: str, place: QuotedPlace) -> str:
     """The value as it must be written there.
 
     Where no way of writing is always right, only values that need no quotes are taken.
     """
     match place:
-        case Place.WORD:
+        case QuotedPlace.WORD:
             return shlex.quote(value)
-        case Place.SINGLE:
+        case QuotedPlace.SINGLE:
             return value.replace("'", "'\\''")
-        case Place.DOUBLE:
+        case QuotedPlace.DOUBLE:
             return _with_backslashes(value, '\\"$`')
-        case Place.DOLLAR_SINGLE:
+        case QuotedPlace.DOLLAR_SINGLE:
             return _with_backslashes(value, "\\'")
-        case Place.UNSURE:
+        case QuotedPlace.UNSURE:
             if shlex.quote(value) != value:
                 raise BadInput(
                     f"cannot put {value!r} {place.value} of the command safely",
@@ -60,10 +60,10 @@ class QuoteTracker:
         self._is_lost = _CASE.search(text) is not None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> QuotedPlace:
         if self._is_lost or any(closer in _OPAQUE for closer in self._closers):
-            return Place.UNSURE
-        return _PLACES.get(self._innermost, Place.WORD)
+            return QuotedPlace.UNSURE
+        return _PLACES.get(self._innermost, QuotedPlace.WORD)
 
     @property
     def is_escaped(self) -> bool:
@@ -121,5 +121,5 @@ _CASE = re.compile(r"\bcase\s.*\sin\b", re.DOTALL)
 # In arithmetic single quotes protect nothing: `$(( '$(rm x)' ))` removes x. One for each of its parentheses.
 _ARITHMETIC = "arithmetic )"
 _OPAQUE = ("`", "}", "\n", _ARITHMETIC)
-_PLACES = {"'": Place.SINGLE, '"': Place.DOUBLE, "$'": Place.DOLLAR_SINGLE}
+_PLACES = {"'": QuotedPlace.SINGLE, '"': QuotedPlace.DOUBLE, "$'": QuotedPlace.DOLLAR_SINGLE}
 _BEFORE_A_COMMENT = ("", *" \t\n;&|()")

@@ -35,7 +35,7 @@ class Result:
     problem: str = ""
 
 
-class Tally:
+class TrialTally:
     """The last number of each metric, and what was wrong with it."""
 
     def __init__(self, names: Sequence[str], hint: str = "") -> None:
@@ -90,7 +90,7 @@ class Reader(ABC):
 
     def __init__(self, names: Sequence[str], ends: Sequence[bytes], hint: str = "") -> None:
         self._lines = _Lines(ends)
-        self._tally = Tally(names, hint)
+        self._tally = TrialTally(names, hint)
 
     def feed(self, data: bytes) -> list[Report]:
         """What the lines told that are whole now."""
@@ -166,7 +166,7 @@ def read_result_file(content: bytes, names: Sequence[str]) -> Result:
     text = content.decode("utf-8", "replace").strip()
     told = _json_object(text)
     if told is not None:
-        tally = Tally(names)
+        tally = TrialTally(names)
         tally.take(told)
         return tally.result()
     reader = MetricsReader(names)

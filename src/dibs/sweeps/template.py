@@ -13,7 +13,7 @@ from itertools import groupby
 
 from dibs.errors import BadInput
 from dibs.sweeps.names import NAME
-from dibs.sweeps.quoting import Place, QuoteTracker, quote
+from dibs.sweeps.quoting import QuotedPlace, QuoteTracker, quote
 
 _PLACEHOLDER = re.compile(rf"\{{({NAME})\}}")
 
@@ -64,7 +64,7 @@ class Hole:
     """Where a value goes."""
 
     name: str
-    place: Place
+    place: QuotedPlace
 
 
 Piece = str | Hole
@@ -82,7 +82,7 @@ def pieces_of(
             yield text[begin : at - 1 if halve_braces else at]
         elif name := _placeholder(text, at, names, tracker):
             at += len(name) + 2
-            yield Hole(name, tracker.place if tracker else Place.WORD)
+            yield Hole(name, tracker.place if tracker else QuotedPlace.WORD)
             continue
         else:
             at += 1

@@ -13,18 +13,18 @@ from pathlib import Path
 
 from dibs.backends.protocol import (
     AttemptRef,
+    BackendProspect,
     Identity,
     Node,
     Observed,
     Phase,
-    Prospect,
     Submission,
     Submitted,
     Wanted,
 )
 from dibs.backends.slurm import prospects, squeue
-from dibs.backends.slurm.batches import Batch, batches
-from dibs.backends.slurm.commands import Commands, Refused, last_line
+from dibs.backends.slurm.batches import SlurmBatch, batches
+from dibs.backends.slurm.commands import Commands, SlurmRefused, last_line
 from dibs.backends.slurm.controller import Controller
 from dibs.backends.slurm.fetched import FetchedFiles
 from dibs.backends.slurm.files import Files, NotReached, SharedFiles, cannot_look, cannot_put
@@ -97,14 +97,14 @@ class SlurmBackend:
         """Every node that this user may see, with its cards."""
         return self._controller.nodes()
 
-    def check(self, wanted: Wanted) -> Prospect:
+    def check(self, wanted: Wanted) -> BackendProspect:
         """Whether Slurm would ever start such a job, and when: its own estimate, with what it does not look at."""
         whole = self._with_options(wanted)
         asked = flags(whole, shards_per_gpu=self._controller.shards_per_gpu([wanted]))
-        found: Prospect | None = None
+        found: BackendProspect | None = None
         try:
             found = prospects.prospect(self._commands.would_submit(asked, _NOTHING), time.time())
-        except Refused as error:
+        except SlurmRefused as error:
             text, nodes = str(error), self.nodes()
         where = self._controller.partitions(whole)
         if found is None and not is_full(text):
@@ -158,7 +158,7 @@ class SlurmBackend:
                 except OSError as error:
                     self._files.refused(part.refs)
                     put_off |= dict.fromkeys(part.refs, cannot_put(error, self._settings.root))
-                except Refused as error:
+                except SlurmRefused as error:
                     self._files.refused(part.refs)
                     self._sort_out(part, str(error), refused, put_off)
                 except BackendSilent:
@@ -300,7 +300,7 @@ class SlurmBackend:
             raise
 
     def _prepare(
-        self, batch: Batch, refused: dict[AttemptRef, DibsError], put_off: dict[AttemptRef, str]
+        self, batch: SlurmBatch, refused: dict[AttemptRef, DibsError], put_off: dict[AttemptRef, str]
     ) -> list[tuple[Submission, tuple[str, ...]]]:
         """Make their folders; one that cannot be made keeps no other waiting."""
         # Slurm kills the shim after its own grace. Half of that is for writing down how the command ended.
@@ -318,7 +318,7 @@ class SlurmBackend:
                 ready.append((ours, batch.flags))
         return ready
 
-    def _sbatch(self, batch: Batch, shards: int) -> None:
+    def _sbatch(self, batch: SlurmBatch, shards: int) -> None:
         asked = list(batch.flags)
         if batch.wanted.avoid and self._leaves_no_node(asked):
             # The node on which it failed is all that is left: better there than never.
@@ -335,12 +335,12 @@ class SlurmBackend:
         """Whether no node could start such a job, now or later; those that are down do not count."""
         try:
             self._commands.would_submit(asked, _NOTHING)
-        except Refused as error:
+        except SlurmRefused as error:
             return leaves_none(str(error))
         return False
 
     def _sort_out(
-        self, batch: Batch, text: str, refused: dict[AttemptRef, DibsError], put_off: dict[AttemptRef, str]
+        self, batch: SlurmBatch, text: str, refused: dict[AttemptRef, DibsError], put_off: dict[AttemptRef, str]
     ) -> None:
         if is_full(text):
             put_off |= dict.fromkeys(batch.refs, f"Slurm takes no more jobs now: {last_line(text)}")

@@ -8,7 +8,7 @@ from dibs.backends.slurm.names import JobName, split_key
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SlurmBatch:
     """What one call of sbatch submits: a job, or elements of an array by Slurm's task numbers."""
 
     name: JobName
@@ -30,7 +30,7 @@ class Batch:
         return len(self.members) > 1
 
 
-def batches(wanted: Iterable[tuple[Submission, tuple[str, ...]]], *, largest_array: int) -> list[Batch]:
+def batches(wanted: Iterable[tuple[Submission, tuple[str, ...]]], *, largest_array: int) -> list[SlurmBatch]:
     """In the order given. Elements of one array that ask for the same go together, in blocks of numbers below
     `largest_array`; one that is left alone, such as a retry, is a job by itself."""
     groups: dict[tuple[str, int, int, bool, tuple[str, ...], int | None], dict[int, Submission]] = {}
@@ -45,5 +45,5 @@ def batches(wanted: Iterable[tuple[Submission, tuple[str, ...]]], *, largest_arr
             name = JobName(base, attempt, offset=block)
         else:
             name = JobName(base, attempt, None if is_single else block + next(iter(members)))
-        found.append(Batch(name, flags, members, most))
+        found.append(SlurmBatch(name, flags, members, most))
     return found

@@ -26,7 +26,7 @@ _WHO_SAYS = re.compile(
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds
 
 
-class Refused(Exception):
+class SlurmRefused(Exception):
     """A command ended with an error that is about what it was asked, in Slurm's words."""
 
 
@@ -97,7 +97,7 @@ class Commands:
             raise _not_set_up(last_line(text))
         if _SILENT.search(text):
             raise self._nobody_answers(last_line(text))
-        raise Refused(text)
+        raise SlurmRefused(text)
 
     def _nobody_answers(self, why: str) -> BackendSilent:
         self._pause = min(max(_FIRST_PAUSE, self._pause * 2), _LONGEST_PAUSE)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dibs.backends.protocol import Node, Wanted
 from dibs.backends.slurm import partitions, sinfo, squeue
-from dibs.backends.slurm.commands import Commands, Refused, last_line
+from dibs.backends.slurm.commands import Commands, SlurmRefused, last_line
 from dibs.backends.slurm.partitions import Partition
 from dibs.backends.slurm.squeue import Row
 from dibs.errors import BackendSilent
@@ -72,7 +72,7 @@ class Controller:
     def scancel(self, how: list[str], addresses: list[str]) -> None:
         for start in range(0, len(addresses), _MOST_CANCELS):
             # A job that ended in between is no error of ours: who observes sees it.
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(SlurmRefused):
                 self._commands.ask("scancel", [*how, *addresses[start : start + _MOST_CANCELS]])
 
     def _show_config(self) -> dict[str, str]:
@@ -82,7 +82,7 @@ class Controller:
     def _ask(self, command: str, arguments: Sequence[str]) -> bytes:
         try:
             return self._commands.ask(command, arguments)
-        except Refused as error:
+        except SlurmRefused as error:
             raise BackendSilent(
                 f"cannot ask Slurm: {last_line(str(error))}", remedy="`scontrol ping` shows more"
             ) from None

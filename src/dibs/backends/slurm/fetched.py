@@ -16,9 +16,9 @@ from typing import Any
 
 from dibs.backends.protocol import AttemptRef, Submission
 from dibs.backends.slurm import answers, mirror, ssh
-from dibs.backends.slurm.batches import Batch
+from dibs.backends.slurm.batches import SlurmBatch
 from dibs.backends.slurm.files import NotReached, Rows, never_start
-from dibs.backends.slurm.mirror import Handed
+from dibs.backends.slurm.mirror import HandedFiles
 from dibs.backends.slurm.packing import Belongings, belongings
 from dibs.backends.slurm.script import carrying_script
 from dibs.backends.slurm.settings import SlurmSettings
@@ -42,7 +42,7 @@ class FetchedFiles:
         self._ssh = Ssh(settings)
         self._unknown: dict[AttemptRef, OSError] = {}  # why nothing is known of it at the moment
         self._unwanted: set[AttemptRef] = set()  # cancelled, and not known to be over
-        self._copies: dict[AttemptRef, Handed] = {}  # read once
+        self._copies: dict[AttemptRef, HandedFiles] = {}  # read once
         self._belongings: dict[AttemptRef, Belongings] = {}  # read once
         self._awaited: dict[AttemptRef, tuple[str, dict[str, int]]] = {}  # by whom, and how much is there
         self._delivered = f"{settings.root}/slurm/delivered"
@@ -103,9 +103,9 @@ class FetchedFiles:
         own = self._belongings[one.ref] = belongings(one.ref, one.spec)
         own.check()
         folder.prepare_unlocked(one.ref.folder, dict(one.spec))
-        self._remember(one.ref, Handed(self._copy(one.ref).times + 1, is_open=True))
+        self._remember(one.ref, HandedFiles(self._copy(one.ref).times + 1, is_open=True))
 
-    def script(self, batch: Batch) -> bytes:
+    def script(self, batch: SlurmBatch) -> bytes:
         environments: dict[str, dict[str, str]] = {}
         attempts = {}
         room = _IN_SCRIPT
@@ -133,7 +133,7 @@ class FetchedFiles:
     def refused(self, refs: Collection[AttemptRef]) -> None:
         for ref in refs:
             with contextlib.suppress(OSError):  # then the nodes are asked before it is submitted again
-                self._remember(ref, Handed(self._copy(ref).times))
+                self._remember(ref, HandedFiles(self._copy(ref).times))
 
     def holder(self, ref: AttemptRef) -> str | None:
         word = fence.holder(ref.folder)
@@ -183,13 +183,13 @@ class FetchedFiles:
         is_running = row is not None and row.is_running
         return not is_running and (folder.read_record(ref.folder) or {}).get("state") == "ended"
 
-    def _copy(self, ref: AttemptRef) -> Handed:
+    def _copy(self, ref: AttemptRef) -> HandedFiles:
         """The last copy of it that was given to Slurm."""
         if ref not in self._copies:
             self._copies[ref] = mirror.handed(ref)
         return self._copies[ref]
 
-    def _remember(self, ref: AttemptRef, copy: Handed) -> None:
+    def _remember(self, ref: AttemptRef, copy: HandedFiles) -> None:
         mirror.remember(ref, copy)
         self._copies[ref] = copy
 
@@ -200,7 +200,7 @@ class FetchedFiles:
             self._unknown.pop(ref, None)
             try:
                 if ref not in faults and fence.holder(ref.folder) is None:
-                    self._remember(ref, Handed(self._copy(ref).times))
+                    self._remember(ref, HandedFiles(self._copy(ref).times))
             except OSError as error:
                 faults[ref] = error
         self._unknown |= faults

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from dibs.backends.disks import cannot_write, said
 from dibs.backends.protocol import AttemptRef, Submission
-from dibs.backends.slurm.batches import Batch
+from dibs.backends.slurm.batches import SlurmBatch
 from dibs.backends.slurm.script import array_script, script
 from dibs.backends.slurm.settings import SlurmSettings
 from dibs.backends.slurm.squeue import Row
@@ -40,7 +40,7 @@ class Files(Protocol):
     def prepare(self, one: Submission) -> None:
         """Make its folder. Slurm may start a job before it has answered us."""
 
-    def script(self, batch: Batch) -> bytes:
+    def script(self, batch: SlurmBatch) -> bytes:
         """The batch script that runs those attempts."""
 
     def refused(self, refs: Collection[AttemptRef]) -> None:
@@ -78,7 +78,7 @@ class SharedFiles:
     def prepare(self, one: Submission) -> None:
         folder.prepare_unlocked(one.ref.folder, dict(one.spec))
 
-    def script(self, batch: Batch) -> bytes:
+    def script(self, batch: SlurmBatch) -> bytes:
         folders = {task: one.ref.folder for task, one in batch.members.items()}
         python, source = self._settings.python, self._settings.source
         if batch.is_array:

@@ -23,7 +23,7 @@ _HANDED = "handed"
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class HandedFiles:
     """How often an attempt was given to Slurm, and whether the last copy may still start or has started."""
 
     times: int = 0
@@ -34,17 +34,17 @@ class Handed:
         return f"{ref.key}.{ref.attempt}.{self.times}"
 
 
-def handed(ref: AttemptRef) -> Handed:
+def handed(ref: AttemptRef) -> HandedFiles:
     """What we wrote down before it was given to Slurm."""
     try:
         with open(f"{ref.folder}/{_HANDED}") as file:
             times, word = file.read(100).split()
     except FileNotFoundError:
-        return Handed()
-    return Handed(int(times), word == "open")
+        return HandedFiles()
+    return HandedFiles(int(times), word == "open")
 
 
-def remember(ref: AttemptRef, found: Handed) -> None:
+def remember(ref: AttemptRef, found: HandedFiles) -> None:
     """Synced: who comes back after a power cut must not start a second copy beside the first."""
     path = f"{ref.folder}/{_HANDED}"
     fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from dibs.backends.protocol import Node, Prospect, Wanted
+from dibs.backends.protocol import BackendProspect, Node, Wanted
 from dibs.backends.slurm.partitions import Partition
 from dibs.errors import BackendRefused
 
@@ -13,19 +13,19 @@ _FAR = 400 * 86400.0  # seconds; Slurm's word for never is a date in some centur
 _GIB = 1024**3
 
 
-def prospect(said: str, now: float) -> Prospect:
+def prospect(said: str, now: float) -> BackendProspect:
     """The estimate in Slurm's answer."""
     found = _STARTS.search(said)
     start, node = (float(found[1]), found[2]) if found is not None else (math.inf, "")
     if start > now + _FAR:
         return not_yet("does not know when it could start")
     when = "at once" if start <= now + 60 else f"in about {_span(start - now)}"
-    return Prospect(sentence=f"it would start {when} on {node}", expected_start=start, node=node)
+    return BackendProspect(sentence=f"it would start {when} on {node}", expected_start=start, node=node)
 
 
-def not_yet(why: str) -> Prospect:
+def not_yet(why: str) -> BackendProspect:
     """One that Slurm takes, and nobody knows when it starts."""
-    return Prospect(sentence=f"Slurm would take it, but {why}")
+    return BackendProspect(sentence=f"Slurm would take it, but {why}")
 
 
 def refuse_too_long(time_limit: float, partitions: Sequence[Partition]) -> None:

@@ -26,7 +26,7 @@ from dibs.daemon.schemas.serializers import (
     past_object,
     reason_object,
 )
-from dibs.engine.queue.queue import Submission
+from dibs.engine.queue.queue import AddCall
 from dibs.errors import BadInput
 from dibs.model.jobs import OVER, JobId, State
 from dibs.policy.advice import advised
@@ -107,7 +107,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         is_known = app.queue.is_known(body["key"], requests)
         notes = [] if is_known else await app.remote.asking.check(requests)
         added = app.queue.add(
-            Submission(
+            AddCall(
                 key=body["key"],
                 requests=requests,
                 environment=environment,

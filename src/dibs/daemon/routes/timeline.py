@@ -14,7 +14,7 @@ from dibs.daemon.schemas.parsing import moment as read_moment
 from dibs.daemon.schemas.serializers import moment
 from dibs.errors import BadInput
 from dibs.model.jobs import OVER, State
-from dibs.store.spans import Ended, Span, Spans
+from dibs.store.spans import EndedSpan, Span, Spans
 
 MOST = 10_000  # attempts in one response
 _DAY = 86_400.0
@@ -93,7 +93,7 @@ class TimelineSearch:
 
     async def _within(self, state: State, since: float) -> AsyncIterator[tuple[list[Span], float]]:
         """Attempts of jobs that ended in the period, and when the last of these jobs ended."""
-        place = Ended(self._until, 2**62)
+        place = EndedSpan(self._until, 2**62)
         while jobs := self._spans.ended_before(state, place, since, _AT_ONCE):
             place = jobs[-1]
             yield self._of([one.job for one in jobs]), place.at
@@ -102,7 +102,7 @@ class TimelineSearch:
     async def _later(self) -> AsyncIterator[list[Span]]:
         """Attempts of jobs that ended after the period: a long one may have begun before."""
         for state in OVER:
-            place = Ended(self._until, 2**62)
+            place = EndedSpan(self._until, 2**62)
             while jobs := self._spans.ended_after(state, place, self._look_at()):
                 yield self._of([one.job for one in jobs])
                 place = jobs[-1]

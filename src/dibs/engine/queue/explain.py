@@ -22,7 +22,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
+class JobProspect:
     """Where and when a job would start, and why not at once. No GPUs: nobody knows."""
 
     gpus: tuple[int, ...]
@@ -61,7 +61,7 @@ class Explain:
             return Waiting(Reason("begin", f"waits {what}", until=job.not_before), job.not_before)
         return self._in_line(job, now)
 
-    def check(self, requests: Sequence[Request]) -> list[Prospect]:
+    def check(self, requests: Sequence[Request]) -> list[JobProspect]:
         """What would become of jobs if they were added now; of the first some hundred."""
         now = self._clock()
         following = JobId(self._engine.store.queue.next_number())
@@ -76,24 +76,24 @@ class Explain:
         prospects = forecast(line, [job.id for job in ready], self._usual_seconds())
         reasons = schedule(line).reasons
         found = [
-            apart[job.id] or Prospect(prospects[job.id].gpus, prospects[job.id].starts_at, reasons.get(job.id))
+            apart[job.id] or JobProspect(prospects[job.id].gpus, prospects[job.id].starts_at, reasons.get(job.id))
             for job in jobs
         ]
         return [replace(one, shape=job.request.wishes.shape) for one, job in zip(found, jobs, strict=True)]
 
-    def _waits_apart(self, request: Request, now: float) -> Prospect | None:
+    def _waits_apart(self, request: Request, now: float) -> JobProspect | None:
         """What a job waits for before it stands in line at all; None where it does so at once."""
         if request.hold:
-            return Prospect((), None, Reason("held", "waits until it is released"))
+            return JobProspect((), None, Reason("held", "waits until it is released"))
         for needed in request.after:
             state = self._listing.states([needed.job]).get(needed.job)
             if state is not None and not state.is_over:
                 sentence = f"waits for job {needed.job} {_WANTED[needed.kind]} (it is {state})"
-                return Prospect((), None, Reason("dependency", sentence))
+                return JobProspect((), None, Reason("dependency", sentence))
         if request.begin is not None and request.begin > now:
-            return Prospect((), request.begin, Reason("begin", "waits for its time", until=request.begin))
+            return JobProspect((), request.begin, Reason("begin", "waits for its time", until=request.begin))
         if request.on:
-            return Prospect(
+            return JobProspect(
                 (), None, Reason("backend", f"is handed to {request.on}, which decides when it starts")
             )
         return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.engine.engine import Change, Engine
 from dibs.engine.launch.place import Place
-from dibs.engine.queue.explain import Explain, Prospect, Waiting
+from dibs.engine.queue.explain import Explain, JobProspect, Waiting
 from dibs.engine.queue.marks import clear_mark, set_mark
 from dibs.engine.queue.naming import by_uuid
 from dibs.engine.queue.pool_actions import PoolActs
@@ -42,7 +42,7 @@ _HIGHEST_PRIORITY = 999_999
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submission:
+class AddCall:
     """One call of `add`. Whoever repeats it with the same key gets the same numbers."""
 
     key: str
@@ -101,7 +101,7 @@ class Queue:
 
     # -- adding ----------------------------------------------------------------------------------------
 
-    def add(self, submission: Submission) -> Added:
+    def add(self, submission: AddCall) -> Added:
         if earlier := self._tables.numbers_of(submission.key):
             return Added(*earlier, is_new=False)
         requests = _shaped(submission.requests, submission.code)
@@ -201,7 +201,7 @@ class Queue:
                 return f"job {needed.job} should {wanted} first, but it {_stands(state)}"
         return ""
 
-    def check(self, requests: Sequence[Request]) -> list[Prospect]:
+    def check(self, requests: Sequence[Request]) -> list[JobProspect]:
         """A dry run of `add`: where and when these would start. Raises for what can never run."""
         requests = _shaped(requests)
         self.check_possible(requests)

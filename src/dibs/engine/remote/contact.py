@@ -32,7 +32,7 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class RemoteStanding:
     """How another system that has attempts of ours answers."""
 
     name: str

@@ -14,7 +14,7 @@ from dibs.backends.protocol import AttemptRef, Identity, Observed, Phase
 from dibs.engine.launch.place import Place
 from dibs.engine.launch.results import Results
 from dibs.engine.remote.asking import Aside, Asides, Asking
-from dibs.engine.remote.contact import Contact, Elsewhere, Standing
+from dibs.engine.remote.contact import Contact, Elsewhere, RemoteStanding
 from dibs.engine.remote.homes import Homes
 from dibs.engine.remote.round import Findings, remove, run_errand
 from dibs.engine.remote.strays import is_over, sentence
@@ -215,10 +215,10 @@ class RemoteSystems:
         contact = self._contacts.get(name)
         return "" if contact is None else contact.trouble
 
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[RemoteStanding]:
         """How those answer that have attempts of ours; nobody asks the others."""
         return [
-            Standing(
+            RemoteStanding(
                 name=name,
                 attempts=len(one.refs),
                 trouble=one.trouble,

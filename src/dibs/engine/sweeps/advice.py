@@ -10,7 +10,7 @@ from dibs.engine.sweeps.work import Work
 from dibs.model.sweeps import Point, Trial, TrialState
 
 if TYPE_CHECKING:
-    from dibs.sweeps.advice import Adviser, Asked, Ended
+    from dibs.sweeps.advice import Adviser, Asked, EndedTrial
 
 _AT_ONCE = 200  # trials that are read before others have their turn
 
@@ -73,7 +73,7 @@ class Advice:
 
             work = self._work
             known: dict[int, Point] = {}
-            ended: list[Ended] = []
+            ended: list[EndedTrial] = []
             for place, trial in enumerate(work.table.all_of(work.id)):
                 if trial.study is not None:
                     known[trial.study] = dict(trial.point)
@@ -87,10 +87,10 @@ class Advice:
         return self._adviser
 
 
-def _told(trial: Trial) -> "Ended":
-    from dibs.sweeps.advice import Ended
+def _told(trial: Trial) -> "EndedTrial":
+    from dibs.sweeps.advice import EndedTrial
 
     assert trial.study is not None
     if trial.state.has_values:
-        return Ended(trial.study, "complete", trial.values)
-    return Ended(trial.study, "pruned" if trial.state is TrialState.PRUNED else "failed")
+        return EndedTrial(trial.study, "complete", trial.values)
+    return EndedTrial(trial.study, "pruned" if trial.state is TrialState.PRUNED else "failed")

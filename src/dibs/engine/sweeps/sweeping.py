@@ -17,7 +17,7 @@ from dibs.engine.sweeps.book import SweepBook
 from dibs.engine.sweeps.parts import Parts, Search
 from dibs.engine.sweeps.run import SweepRun
 from dibs.engine.sweeps.weights import Weights
-from dibs.engine.worker_thread import Aside
+from dibs.engine.worker_thread import WorkerThread
 from dibs.errors import BadInput, Conflict, DibsError, StoreUnusable
 from dibs.model.jobs import JobId, Request
 from dibs.model.sweeps import Sweep, SweepId, SweepState, TrialState
@@ -43,7 +43,7 @@ class NewSweep:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedSweep:
     id: SweepId
     is_new: bool
     size: int | None  # trials in the end, where that is known
@@ -95,7 +95,7 @@ class Sweeping:
         )
         self._runs: dict[SweepId, SweepRun] = {}
         self._tasks: dict[SweepId, asyncio.Task[None]] = {}
-        self._aside: Aside | None = None
+        self._aside: WorkerThread | None = None
         self._retried: set[JobId] = set()
         self._searches: dict[SweepId, tuple[Mapping[str, Any], Search]] = {}  # of those that were shown last
         self._weights = Weights(self._table)
@@ -110,9 +110,9 @@ class Sweeping:
         """Whether this call was answered before."""
         return self._table.with_key(key) is not None
 
-    def add(self, new: NewSweep) -> Added:
+    def add(self, new: NewSweep) -> AddedSweep:
         if (earlier := self._table.with_key(new.key)) is not None:
-            return Added(earlier.id, False, self._search(earlier).size)
+            return AddedSweep(earlier.id, False, self._search(earlier).size)
         search = self._checked(new)
         from dibs.sweeps.spec import spec_object
 
@@ -138,7 +138,7 @@ class Sweeping:
         self._has_any = True
         if not is_held:
             self._look_after(sweep.id)
-        return Added(sweep.id, True, search.size)
+        return AddedSweep(sweep.id, True, search.size)
 
     async def check(self, new: NewSweep) -> Checked:
         """A dry run of `add`."""
@@ -318,7 +318,7 @@ class Sweeping:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         if self._aside is None:
-            self._aside = Aside(loop)
+            self._aside = WorkerThread(loop)
         if not self._aside(work, lambda found: None if answer.done() else answer.set_result(found)):
             return work()  # there can be no thread now
         try:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from dibs.engine.turn import plan_cache
 from dibs.engine.turn.facts import (
     EndFound,
-    Facts,
     NeverRan,
     RemoteRunFound,
+    TurnFacts,
     card_models,
     lessons_known,
     take_snapshot,
@@ -78,7 +78,7 @@ class Turn:
     plan_by: float | None  # the moment by which a plan must be made
 
 
-def decide(state: EngineState, facts: Facts, now: float) -> Turn:
+def decide(state: EngineState, facts: TurnFacts, now: float) -> Turn:
     """Settle what ended, start what can start. Raises `NeedsMore` where the window holds too few waiting jobs."""
     decision = _Decision(state, facts, now)
     decision.settle()
@@ -89,7 +89,7 @@ def decide(state: EngineState, facts: Facts, now: float) -> Turn:
 
 
 class _Decision:
-    def __init__(self, state: EngineState, facts: Facts, now: float) -> None:
+    def __init__(self, state: EngineState, facts: TurnFacts, now: float) -> None:
         self._facts = facts
         self._now = now
         self._next = NextState(state)

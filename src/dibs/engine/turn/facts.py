@@ -45,7 +45,7 @@ Finding = EndFound | NeverRan | RemoteRunFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class TurnFacts:
     """Gathered right before a decision."""
 
     board: CardBoard
@@ -67,7 +67,7 @@ class Facts:
 
 
 def lessons_known(
-    facts: Facts, open_attempts: Iterable[OpenAttempt], learned: Mapping[tuple[str, str], Lesson]
+    facts: TurnFacts, open_attempts: Iterable[OpenAttempt], learned: Mapping[tuple[str, str], Lesson]
 ) -> Lessons:
     """What is known of the shapes that wait and run. What runs steadily counts before it has ended."""
     found: dict[tuple[str, str], Lesson] = {**facts.lessons, **learned}
@@ -87,7 +87,7 @@ def card_models(board: CardBoard, claims: Iterable[Claim]) -> set[str]:
 
 
 def take_snapshot(
-    state: NextState, facts: Facts, now: float, learned: Mapping[tuple[str, str], Lesson] | None = None
+    state: NextState, facts: TurnFacts, now: float, learned: Mapping[tuple[str, str], Lesson] | None = None
 ) -> Snapshot:
     """The machine and the head of the queue, as the policy looks at them."""
     board = facts.board

@@ -12,7 +12,7 @@ _NOISE = 16 * 1024**2  # bytes by which a card's memory differs though nobody ca
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class CardHolder:
     """An open attempt: what it was given, and the shim that its processes are below."""
 
     key: Key
@@ -47,7 +47,7 @@ class Attribution:
             if seen.memory_used is not None and not _names(seen) & taken:
                 self._before[seen.gpu.key] = seen.memory_used
 
-    def divide(self, reading: Reading, holders: Iterable[Holder], seen: Seen) -> dict[Key, Sample]:
+    def divide(self, reading: Reading, holders: Iterable[CardHolder], seen: Seen) -> dict[Key, Sample]:
         """Each attempt's part. An attempt whose processes are not there has none."""
         alive = {holder.key: holder for holder in holders if holder.shim in seen.trees}
         by_shim = {holder.shim: holder.key for holder in alive.values()}

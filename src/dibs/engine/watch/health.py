@@ -34,7 +34,7 @@ _QUARANTINED = "quarantined"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CardTestResult:
     """What a test of a card said."""
 
     has_passed: bool | None  # None: there was nothing to test it with
@@ -152,7 +152,7 @@ class Health:
             and memory.untestable.get(key) != mark.since
         }
 
-    def tested(self, key: str, result: Result) -> None:
+    def tested(self, key: str, result: CardTestResult) -> None:
         """A card that passes is used again, and its failures are forgotten."""
         mark, card = self._marks().get(key), self._engine.cards.pool.card(key)
         if mark is None or mark.kind != _QUARANTINED or card is None:

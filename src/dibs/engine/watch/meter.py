@@ -1,7 +1,7 @@
 """What one attempt has used so far, from the samples of it."""
 
 from dibs.engine.watch.attribution import Sample
-from dibs.engine.watch.series import Kept, Point, Series
+from dibs.engine.watch.series import Point, Series, StoredSeries
 from dibs.model.usage import Usage
 from dibs.supervise.census import Tree
 
@@ -17,7 +17,9 @@ _JOULES = 3600.0  # in a watt-hour
 class Meter:
     """Adds up. All moments are of one clock that nobody sets."""
 
-    def __init__(self, began: float, now: float, *, is_resumed: bool = False, kept: Kept | None = None) -> None:
+    def __init__(
+        self, began: float, now: float, *, is_resumed: bool = False, kept: StoredSeries | None = None
+    ) -> None:
         """`began` is the attempt's start; `kept` what an engine before us measured, where that one began it."""
         self.counts_from = now if is_resumed else began
         self.series = kept.series if kept else Series()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch import series
-from dibs.engine.watch.attribution import Attribution, Holder
+from dibs.engine.watch.attribution import Attribution, CardHolder
 from dibs.engine.watch.energy import Joules
 from dibs.engine.watch.meter import Meter
 from dibs.engine.watch.meters import Aside, Measured
-from dibs.engine.watch.series import Kept
+from dibs.engine.watch.series import StoredSeries
 from dibs.model.gpus import CardState
 from dibs.supervise.census import Census, Seen, shim_of
 
@@ -67,7 +67,7 @@ class Sampler:
     def _look(self, new: Sequence[OpenAttempt], shims: Sequence[int]) -> "_Look | None":
         """In the thread. None where the machine is short of something: the next look may go better."""
         found: dict[Key, int] = {}
-        kept: dict[Key, Kept] = {}
+        kept: dict[Key, StoredSeries] = {}
         for one in new:
             if (shim := shim_of(one.attempt.folder)) is None:
                 continue  # it is just being started
@@ -93,7 +93,7 @@ class Sampler:
             self._free = None
         # A shim has one attempt at a time, and the last is the one.
         by_shim = {
-            measured.shim: Holder(key, running[key].attempt.claims, measured.shim)
+            measured.shim: CardHolder(key, running[key].attempt.claims, measured.shim)
             for key, measured in meters.items()
         }
         samples = self._attribution.divide(reading, by_shim.values(), look.seen)
@@ -113,7 +113,7 @@ class Sampler:
         self._attribution.saw_free(reading, held)
         self._is_looking = False
 
-    def _watch(self, one: OpenAttempt, shim: int, kept: Kept | None, now: float) -> Measured:
+    def _watch(self, one: OpenAttempt, shim: int, kept: StoredSeries | None, now: float) -> Measured:
         age = max(0.0, self._engine.clock() - one.attempt.opened_at)
         meter = Meter(now - age, now, is_resumed=not one.is_ours, kept=kept)
         return Measured(meter, shim, one.attempt.folder, now, self._aside)
@@ -140,7 +140,7 @@ class Sampler:
 @dataclass(frozen=True, slots=True)
 class _Look:
     new: Mapping[Key, int]  # shims of attempts that were not known before
-    kept: Mapping[Key, Kept]  # what an engine before us left of them
+    kept: Mapping[Key, StoredSeries]  # what an engine before us left of them
     seen: Seen
 
 

@@ -87,7 +87,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredSeries:
     """What the file of an attempt holds."""
 
     usage: Usage
@@ -115,7 +115,7 @@ def write(folder: str, usage: Usage, columns: dict[str, Any]) -> None:
             raise
 
 
-def read(folder: str) -> Kept | None:
+def read(folder: str) -> StoredSeries | None:
     """What stands in the attempt's folder; None where nothing whole does."""
     try:
         handle = os.open(f"{folder}/{NAME}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -130,7 +130,7 @@ def read(folder: str) -> Kept | None:
     is_sound = step >= _FIRST_STEP and len(points) <= MOST_POINTS and all(point.at is not None for point in points)
     if usage is None or not is_sound:
         return None
-    return Kept(usage, Series(step, points))
+    return StoredSeries(usage, Series(step, points))
 
 
 def left_behind(folder: str) -> Usage | None:

@@ -30,7 +30,7 @@ class Born:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedFiles:
     """A file that is open, and where in it somebody reads or writes next."""
 
     flags: int
@@ -42,7 +42,7 @@ class Opened:
 class Parent:
     """What the warm process remembers for its jobs."""
 
-    fds: "dict[int, Opened]"  # opened by the modules while they were imported
+    fds: "dict[int, OpenedFiles]"  # opened by the modules while they were imported
     said: tuple[bytes, bytes]  # what they wrote to stdout and stderr
     given: dict[bytes, bytes]  # the environment at its start
     left: dict[bytes, bytes]  # and what Python and the modules made of it
@@ -106,7 +106,7 @@ def _close_all_but(kept: set[int]) -> None:
                 os.close(fd)
 
 
-def _open_again(fd: int, opened: Opened) -> None:
+def _open_again(fd: int, opened: OpenedFiles) -> None:
     """Give a file that the modules opened a place to read of its own: a fork shares it with all other jobs."""
     with contextlib.suppress(OSError):
         flags = opened.flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)

@@ -27,7 +27,7 @@ from dibs.supervise.shim import Shim
 from dibs.supervise.starting import Handed, start
 from dibs.supervise.warm.birth import VARIABLE, memory_is_short, read_order, refuse, variables_of
 from dibs.supervise.warm.footprint import Footprint
-from dibs.supervise.warm.job import Born, Opened, Parent, Title, begin, first_folder, set_streams
+from dibs.supervise.warm.job import Born, OpenedFiles, Parent, Title, begin, first_folder, set_streams
 from dibs.supervise.warm.lines import SCRIPT, PythonLine, read_line
 
 LONGEST_IMPORT = 120  # seconds; a fresh interpreter would need them as well
@@ -292,12 +292,12 @@ def _is_file(mode: int) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISCHR(mode)
 
 
-def _opened(fd: int) -> Opened:
+def _opened(fd: int) -> OpenedFiles:
     flags, is_inheritable = fcntl.fcntl(fd, fcntl.F_GETFL), os.get_inheritable(fd)
     try:
-        return Opened(flags, os.lseek(fd, 0, os.SEEK_CUR), is_inheritable)
+        return OpenedFiles(flags, os.lseek(fd, 0, os.SEEK_CUR), is_inheritable)
     except OSError:
-        return Opened(flags, 0, is_inheritable)
+        return OpenedFiles(flags, 0, is_inheritable)
 
 
 def _read_oom_score() -> int:
