@@ -43,7 +43,7 @@ class NewSweep:
 
 
 @dataclass(frozen=True, slots=True)
-class AddedSweep:
+class NewSweepNumber:
     id: SweepId
     is_new: bool
     size: int | None  # trials in the end, where that is known
@@ -110,9 +110,9 @@ class Sweeping:
         """Whether this call was answered before."""
         return self._table.with_key(key) is not None
 
-    def add(self, new: NewSweep) -> AddedSweep:
+    def add(self, new: NewSweep) -> NewSweepNumber:
         if (earlier := self._table.with_key(new.key)) is not None:
-            return AddedSweep(earlier.id, False, self._search(earlier).size)
+            return NewSweepNumber(earlier.id, False, self._search(earlier).size)
         search = self._checked(new)
         from dibs.sweeps.spec import spec_object
 
@@ -138,7 +138,7 @@ class Sweeping:
         self._has_any = True
         if not is_held:
             self._look_after(sweep.id)
-        return AddedSweep(sweep.id, True, search.size)
+        return NewSweepNumber(sweep.id, True, search.size)
 
     async def check(self, new: NewSweep) -> Checked:
         """A dry run of `add`."""
