@@ -277,4 +277,4 @@ def test_another_engine_goes_on_with_the_file(world, sampler, looks, shims):
 
     usage = world.engine.meters.usage_of((job.id, 1))
     assert (usage.peak_vram, usage.seconds) == (9 * G, 5.0)
-    assert len(second.series_of((job.id, 1)).points) == 6
+    assert len(world.engine.meters.series_of((job.id, 1)).points) == 6

@@ -30,10 +30,10 @@ PLANTS = {
         come_back = Sweeping.come_back
         def again(self):
             for sweep in self._table.unfinished():
-                with self._engine.change() as now:
+                with self._engine.change() as change:
                     for trial in self._table.open(sweep):
                         self._engine.store._db.execute("update jobs set once = null where id = ?", (trial.job,))
-                        self._parts.book.trial(replace(trial, job=None), self._table.goals(sweep), now)
+                        self._parts.book.trial(replace(trial, job=None), self._table.goals(sweep), change.now)
             come_back(self)
         Sweeping.come_back = again
     """,

@@ -163,4 +163,4 @@ def test_what_cannot_be_meant_is_refused(world: World, size: str) -> None:
     ended = world.dibs("add", "--vram", size, "--", "true", env={"DIBS_NO_START": "1"})
 
     assert ended.status == 2
-    assert "as a size" in ended.stderr
+    assert "as vram" in ended.stderr
