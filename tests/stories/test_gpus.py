@@ -8,6 +8,7 @@ import signal
 import subprocess
 from typing import Any
 
+from dibs.supervise.folder import read_record
 from leases.claims import a_claim, some_leases, took
 from leases.processes import STRANGER, needs_root
 from leases.processes import start as start_as
@@ -219,7 +220,11 @@ def test_another_users_job_is_left_alone(world: World) -> None:
 def _hold(world: World, gpus: str) -> tuple[Running, int]:
     """A running job on the first of these GPUs, and its pid."""
     running = world.start("run", "--gpus", gpus, "--", "bash", "-c", "echo $$; exec sleep 60")
-    return running, int(wait_until(lambda: running.stdout.strip(), show=lambda: running.stderr))
+    pid = int(wait_until(lambda: running.stdout.strip(), show=lambda: running.stderr))
+    # Its supervisor writes the pid down a moment after the start; before that the lease names the run itself.
+    records = [str(path.parent) for path in world.state.rglob("record")]
+    wait_until(lambda: any((read_record(one) or {}).get("pid") == pid for one in records), show=lambda: records)
+    return running, pid
 
 
 def _as_data(world: World) -> Any:
