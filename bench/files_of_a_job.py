@@ -14,7 +14,7 @@ from pathlib import Path
 
 SOURCE = f"{Path(__file__).resolve().parents[1]}/src/dibs/"
 
-# Runs first in each of the processes. A function's code is "optimized" (flag 1); that of modules and classes is not.
+# Runs first in each process. A function's code is "optimized" (flag 1); that of modules and classes is not.
 TRACER = """
 import os, signal, sys, threading
 _seen = set()
