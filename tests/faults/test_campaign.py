@@ -27,7 +27,7 @@ def test_random_kills_of_supervisors_too_lose_only_what_is_reported_as_lost(worl
     assert campaign.complaints(may_be_lost=killed_shims) == []
 
 
-def test_random_kills_between_short_jobs_that_wait_at_their_shims(world: World) -> None:
+def test_random_kills_between_short_jobs(world: World) -> None:
     campaign = ShortCampaign(world, jobs=10 * JOBS)
 
     killed_shims = campaign.live_through_kills(random.Random(11))
