@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from daemon.house import House
+from dibs.supervise.folder import read_record
 from faults.campaign import kill_everything
 from stories.outside import World, wait_until
 
@@ -143,6 +144,8 @@ def test_after_a_reboot_with_other_numbers_everything_still_means_the_same_cards
     house.post("/v1/gpus/act", {"action": "drain", "gpus": ["1"]})
     runs = running(house, {"command": "sleep 60", "only": ["0"], "restartable": True})
     held = house.add({"command": "true", "only": ["0"], "hold": True})
+    # A command that is only just being started would not be found, and live through the reboot.
+    wait_until(lambda: (read_record(house.job(runs)["folder"]) or {}).get("pid"), show=lambda: house.job(runs))
     house.kill()
     kill_everything(house.world)
 
