@@ -3,7 +3,7 @@
 `dibs run` and the seed tools' faces run it in their own process, the daemon in its own. It never waits: the owner
 of the loop calls `turn` when something happened, and `wake_at` tells when to call it without a cause.
 
-The engine alone owns its state. A turn is decided from a state that stays as it is (turn.py), and only a turn that
+The engine alone owns its state. A turn is decided from a state that stays as it is (turn/), and only a turn that
 is in the store puts the next state in its place.
 """
 
