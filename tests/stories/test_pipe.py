@@ -22,7 +22,9 @@ def test_a_long_list_of_silent_successes_leaves_a_handful_of_folders(world: Worl
 
     assert ended.status == 0, ended
     folders = list(world.state.glob("runs/*/attempts/*/*"))
-    assert len(folders) <= 2 * 2 + 1, folders
+    # A command that a busy machine made last for seconds was measured, and keeps its folder.
+    unmeasured = [folder for folder in folders if not (folder / "usage.json").exists()]
+    assert len(unmeasured) <= 2 * 2 + 1, unmeasured
     assert [path.read_text() for path in world.state.glob("runs/*/attempts/0/61.1/stdout")] == [
         "I have something to say\n"
     ]

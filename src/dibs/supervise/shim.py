@@ -12,6 +12,7 @@ Standard library only, everything imported at the top: the package may be delete
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import select
@@ -86,6 +87,8 @@ class Shim:
             # Closing, never LOCK_UN, which would free the locks of others too.
             for fd in others:
                 os.close(fd)
+            # The record's lock is ours alone, and the engine may use the folder again as soon as it has heard us.
+            fcntl.flock(record, fcntl.LOCK_UN)
             try:
                 self._channel.send(answer)
             except OSError:
