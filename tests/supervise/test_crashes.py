@@ -1,5 +1,6 @@
 """kill -9 of a shim, of the zygote, and the package gone: what the folder tells afterwards."""
 
+import contextlib
 import os
 import resource
 import shutil
@@ -288,13 +289,21 @@ def test_a_shim_that_nobody_could_speak_to_starts_nothing(hands: Hands) -> None:
     assert record is not None and record["code"] == 22
 
 
+def _open_files(pid: int) -> dict[int, str]:
+    found = {}
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found[int(fd)] = os.readlink(f"/proc/{pid}/fd/{fd}")
+    return found
+
+
 @pytest.mark.parametrize("room", [0, 1, 2])
 def test_a_shim_without_descriptors_starts_nothing_and_takes_its_fence_away(hands: Hands, room: int) -> None:
     """With none left not even the attempt arrives; with two its environment can be read, its logs not opened."""
     first = hands.start("true")
     shim = hands.record(first)["shim"]
-    wait_until(lambda: not folder.facts(first.folder).is_locked)
-    used = {int(fd) for fd in os.listdir(f"/proc/{shim}/fd")}
+    wait_until(lambda: f"{first.folder}/{folder.RECORD}" not in _open_files(shim).values())
+    used = _open_files(shim).keys()
     free = [fd for fd in range(max(used) + 4) if fd not in used]
     before = resource.prlimit(shim, resource.RLIMIT_NOFILE)
     resource.prlimit(shim, resource.RLIMIT_NOFILE, (free[room], before[1]))
