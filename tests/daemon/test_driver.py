@@ -12,7 +12,7 @@ import pytest
 from dibs.engine import driver as module
 from dibs.engine.driver import Driver
 from dibs.engine.topics import Topic
-from dibs.engine.watch.meters import Meters
+from dibs.engine.watch.metering import Meters
 from dibs.engine.watch.sharing_rules import Manners
 from dibs.gpus.clock import utc_now
 from dibs.gpus.probe import ProbeFailed

@@ -5,10 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from dibs.engine.watch.attribution import Attribution, CardHolder, Sample
-from dibs.engine.watch.energy import Joules
-from dibs.engine.watch.meter import Meter
-from dibs.engine.watch.series import Series, StoredSeries
+from dibs.engine.watch.metering import CardEnergy, Meter, Series, StoredSeries
+from dibs.engine.watch.sampling import Attribution, CardHolder, Sample
 from dibs.model.claims import Claim
 from dibs.model.gpus import CardState, Gpu, GpuProcess, GpuReading, Reading
 from dibs.model.jobs import JobId
@@ -177,24 +175,24 @@ def test_an_attempt_whose_processes_are_gone_has_no_sample():
 # -- energy ----------------------------------------------------------------------------------------------
 
 
-def total(card: Joules, looks, key=A) -> float:
+def total(card: CardEnergy, looks, key=A) -> float:
     return sum(card.add(now, power, counter, since).get(key, 0.0) for now, power, counter, since in looks)
 
 
 def test_energy_is_power_over_time():
     looks = [(float(now), 100.0, None, {A: 0.0}) for now in range(1, 11)]
 
-    assert total(Joules(), looks) == pytest.approx(1000.0)
+    assert total(CardEnergy(), looks) == pytest.approx(1000.0)
 
 
 def test_power_that_changes_between_two_looks_is_taken_in_the_middle():
     looks = [(1.0, 0.0, None, {A: 1.0}), (2.0, 200.0, None, {A: 1.0})]
 
-    assert total(Joules(), looks) == pytest.approx(100.0)
+    assert total(CardEnergy(), looks) == pytest.approx(100.0)
 
 
 def test_it_is_shared_among_those_who_hold_the_card_from_when_they_do():
-    card = Joules()
+    card = CardEnergy()
     card.add(0.0, 100.0, None, {A: -5.0})
 
     used = card.add(2.0, 100.0, None, {A: -5.0, B: 1.0})
@@ -206,20 +204,20 @@ def test_the_cards_own_counter_sets_the_sum_right():
     looks = [(0.0, 100.0, 5000.0, {A: 0.0})]
     looks += [(float(now), 100.0, 5000.0 if now < 10 else 6200.0, {A: 0.0}) for now in range(1, 11)]
 
-    assert total(Joules(), looks) == pytest.approx(1200.0)
+    assert total(CardEnergy(), looks) == pytest.approx(1200.0)
 
 
 def test_a_counter_that_begins_anew_is_not_believed():
     looks = [(0.0, 100.0, 5000.0, {A: 0.0})]
     looks += [(float(now), 100.0, None if now < 10 else 3.0, {A: 0.0}) for now in range(1, 11)]
 
-    assert total(Joules(), looks) == pytest.approx(1000.0)
+    assert total(CardEnergy(), looks) == pytest.approx(1000.0)
 
 
 def test_nobody_knows_what_a_card_took_while_it_was_silent():
     looks = [(1.0, 100.0, None, {A: 0.0}), (5000.0, 100.0, None, {A: 0.0})]
 
-    assert total(Joules(), looks) < 500.0
+    assert total(CardEnergy(), looks) < 500.0
 
 
 # -- one attempt -----------------------------------------------------------------------------------------
@@ -351,7 +349,7 @@ def test_a_long_time_without_a_look_is_not_measured():
 
 
 def test_attempts_that_ended_are_forgotten_where_a_card_has_no_counter():
-    joules = Joules()
+    joules = CardEnergy()
 
     for number in range(1000):
         joules.add(float(number), 100.0, None, {(JobId(number), 1): float(number)})

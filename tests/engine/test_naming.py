@@ -1,6 +1,6 @@
 """Cards that jobs name: by number in their owner's words, by UUID in ours."""
 
-from dibs.engine.queue.naming import by_uuid
+from dibs.engine.queue.pool import by_uuid
 from dibs.gpus.declared import declared_gpu
 from dibs.model.gpus import Gpu
 from dibs.model.jobs import Command, Request, Wishes

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dibs.engine.turn.state import Key
-from dibs.engine.watch.meters import Meters
+from dibs.engine.watch.metering import Meters
 from dibs.model.gpus import Gpu, GpuReading, Reading
 from dibs.model.jobs import JobId, Wishes
 from dibs.model.pool import Card, Pool

@@ -6,8 +6,15 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.engine.watch import series
-from dibs.engine.watch.series import MOST_POINTS, Point, Series
+from dibs.engine.watch.metering import (
+    MOST_POINTS,
+    SERIES_FILE,
+    Point,
+    Series,
+    read_series,
+    stored_usage,
+    write_series,
+)
 from dibs.model.usage import Usage
 
 MOMENTS = st.lists(st.floats(0, 1e7), max_size=600).map(sorted)
@@ -71,9 +78,9 @@ def test_a_week_at_one_look_a_second_takes_few_bytes_on_the_disk(tmp_path):
     for second in range(0, 7 * 86400, 60):
         one.add(Point(at=float(second), memory=2**37, load=99.9, power=699.9, cpus=15.55, mem=2**40))
 
-    series.write(str(tmp_path), Usage(seconds=1.0), one.columns())
+    write_series(str(tmp_path), Usage(seconds=1.0), one.columns())
 
-    assert os.path.getsize(tmp_path / series.NAME) < 64 * 1024
+    assert os.path.getsize(tmp_path / SERIES_FILE) < 64 * 1024
 
 
 def test_what_was_written_is_read_again(tmp_path):
@@ -82,13 +89,13 @@ def test_what_was_written_is_read_again(tmp_path):
         one.add(Point(at=float(second), memory=second, load=1.5, power=None, cpus=0.25, mem=9))
     usage = Usage(seconds=5.0, peak_vram=4, energy=0.5, astray=("GPU-b",), was_alone=False)
 
-    series.write(str(tmp_path), usage, one.columns())
-    kept = series.read(str(tmp_path))
+    write_series(str(tmp_path), usage, one.columns())
+    kept = read_series(str(tmp_path))
 
     assert kept is not None
-    assert kept.usage == usage == series.left_behind(str(tmp_path))
+    assert kept.usage == usage == stored_usage(str(tmp_path))
     assert kept.series.columns() == one.columns()
-    assert os.listdir(tmp_path) == [series.NAME], "and nothing else is left behind"
+    assert os.listdir(tmp_path) == [SERIES_FILE], "and nothing else is left behind"
 
 
 def test_what_is_no_series_is_none(tmp_path):
@@ -110,10 +117,10 @@ def test_what_is_no_series_is_none(tmp_path):
         "[" * 100_000,
     ]
     for text in damaged:
-        (tmp_path / series.NAME).write_text(text)
-        assert series.read(str(tmp_path)) is None, text[:80]
-    (tmp_path / series.NAME).write_text(json.dumps(whole))
-    assert series.read(str(tmp_path)) is not None
+        (tmp_path / SERIES_FILE).write_text(text)
+        assert read_series(str(tmp_path)) is None, text[:80]
+    (tmp_path / SERIES_FILE).write_text(json.dumps(whole))
+    assert read_series(str(tmp_path)) is not None
 
 
 def test_a_link_in_its_place_leads_nowhere(tmp_path):
@@ -122,14 +129,14 @@ def test_a_link_in_its_place_leads_nowhere(tmp_path):
     other.write_text("mine")
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / f"{series.NAME}.new").symlink_to(other)
+    (folder / f"{SERIES_FILE}.new").symlink_to(other)
 
-    series.write(str(folder), Usage(), Series().columns())
+    write_series(str(folder), Usage(), Series().columns())
 
     assert other.read_text() == "mine"
 
 
 def test_a_folder_that_is_gone_is_no_trouble(tmp_path):
-    series.write(str(tmp_path / "gone"), Usage(), Series().columns())
+    write_series(str(tmp_path / "gone"), Usage(), Series().columns())
 
     assert not (tmp_path / "gone").exists()

@@ -58,7 +58,7 @@ def _rebuild(as_json: bool, yes: bool) -> int:
 
     from dibs import paths
     from dibs.cli.output import one_line, say, show_json
-    from dibs.engine.watch.series import left_behind
+    from dibs.engine.watch.metering import stored_usage
     from dibs.errors import BadInput
     from dibs.store.rebuild import rebuild
     from dibs.supervise.folder import facts
@@ -71,7 +71,7 @@ def _rebuild(as_json: bool, yes: bool) -> int:
     if not yes and not _agrees(queue):
         say("nothing was changed")
         return 1
-    report = rebuild(queue, look=facts, spec_of=_spec_of, now=time.time(), used=left_behind)
+    report = rebuild(queue, look=facts, spec_of=_spec_of, now=time.time(), used=stored_usage)
     if as_json:
         show_json({"jobs": report.jobs, "attempts": report.attempts, "missing": report.missing, "old": report.old})
     else:

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dibs.engine.watch.standing import Standing
-    from dibs.engine.watch.survey import GpuUse
+    from dibs.engine.watch.survey import GpuUse, Standing
     from dibs.leases.records import Holder
 
 
@@ -43,7 +42,7 @@ def gpu_table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) 
 def troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """A sentence for each GPU that nothing is started on until somebody does something."""
     from dibs.cli.output import one_line
-    from dibs.engine.watch.standing import TROUBLES
+    from dibs.engine.watch.survey import TROUBLES
 
     for use in uses:
         stands = _standing(use, marks.get(use.key))
@@ -54,7 +53,7 @@ def troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -
 
 def _standing(use: "GpuUse", mark: Mapping[str, Any] | None) -> "Standing":
     from dibs.cli.output import one_line
-    from dibs.engine.watch.standing import standing
+    from dibs.engine.watch.survey import standing
 
     if not mark:
         return standing(use)

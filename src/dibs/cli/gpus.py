@@ -326,7 +326,7 @@ def _still_holds(leases: "Leases", holder: "Holder") -> bool:
 
 
 def _now(use: "GpuUse") -> str:
-    from dibs.engine.watch.standing import standing
+    from dibs.engine.watch.survey import standing
 
     if use.holders:
         return f"GPU {label(use)} is held by {'; '.join(in_words(holder, False) for holder in use.holders)}"

@@ -28,7 +28,7 @@ from dibs.engine.turn.facts import Finding, TurnFacts, take_snapshot
 from dibs.engine.turn.state import EngineState, Key, NextState, OpenAttempt
 from dibs.engine.turn.waiting import NeedsMore, WaitingWindow
 from dibs.engine.watch.cards import Cards
-from dibs.engine.watch.meters import Meters
+from dibs.engine.watch.metering import Meters
 from dibs.errors import StoreUnusable
 from dibs.leases.leases import Leases
 from dibs.model.claims import Claim

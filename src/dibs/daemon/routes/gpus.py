@@ -17,8 +17,7 @@ from dibs.daemon.worker_thread import run_in_thread
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
 from dibs.engine.watch.health import Health
-from dibs.engine.watch.standing import Standing, standing
-from dibs.engine.watch.survey import GpuUse, pid_of, survey, unseen
+from dibs.engine.watch.survey import GpuUse, Standing, pid_of, standing, survey, unseen
 from dibs.errors import BadInput
 from dibs.leases.leases import Leases
 from dibs.leases.records import Holder

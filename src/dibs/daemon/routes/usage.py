@@ -12,8 +12,7 @@ from dibs.daemon.schemas.serializers import usage_object
 from dibs.daemon.worker_thread import run_in_thread
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
-from dibs.engine.watch import series
-from dibs.engine.watch.series import Series
+from dibs.engine.watch.metering import Series, read_series
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import JobId
 from dibs.policy.usage import advise
@@ -60,7 +59,7 @@ async def _series(engine: Engine, row: AttemptRow) -> Series | None:
     if (live := engine.meters.series_of(row.attempt.key)) is not None:
         return live
     try:
-        kept = await run_in_thread(lambda: series.read(row.attempt.folder), _READ_WITHIN, "usage-reader")
+        kept = await run_in_thread(lambda: read_series(row.attempt.folder), _READ_WITHIN, "usage-reader")
     except TimeoutError:
         raise StoreUnusable(
             f"cannot read {row.attempt.folder}: its disk does not answer", remedy="try again later"

@@ -7,7 +7,7 @@ from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.results import Results
 from dibs.engine.turn.facts import EndFound, Finding, NeverRan
 from dibs.engine.turn.state import Key, OpenAttempt
-from dibs.engine.watch.series import left_behind
+from dibs.engine.watch.metering import stored_usage
 from dibs.model.events import Event, Started, Trouble
 from dibs.model.jobs import Attempt, Outcome
 from dibs.model.usage import Usage
@@ -147,7 +147,7 @@ class Settlement:
         self._unjudged.pop(key, None)
         usage = self._usage_of(key)
         if usage is None and not one.is_ours:
-            usage = left_behind(one.attempt.folder)  # it ended while no engine was there
+            usage = stored_usage(one.attempt.folder)  # it ended while no engine was there
         self._findings[key] = EndFound(key, judged, usage)
 
     def _look_again_at(self, key: Key, when: float) -> None:

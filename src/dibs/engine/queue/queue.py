@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.engine.engine import Change, Engine
 from dibs.engine.launch.place import Place
 from dibs.engine.queue.explain import Explain, JobProspect, Waiting
-from dibs.engine.queue.marks import clear_mark, set_mark
-from dibs.engine.queue.naming import by_uuid
-from dibs.engine.queue.pool_actions import PoolActs
+from dibs.engine.queue.pool import PoolActs, by_uuid, clear_mark, set_mark
 from dibs.errors import BadInput, Conflict, NoSuchJob
 from dibs.model.jobs import OVER, After, Attempt, Cause, Job, JobId, Outcome, Request, State, Wishes
 from dibs.model.pool import Pool

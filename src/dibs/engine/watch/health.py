@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from dibs.engine.engine import Engine
-from dibs.engine.queue.marks import clear_mark, set_mark
+from dibs.engine.queue.pool import clear_mark, set_mark
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.cards import Cards
 from dibs.errors import StoreUnusable

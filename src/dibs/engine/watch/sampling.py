@@ -1,59 +1,55 @@
-"""What running attempts use of the cards and of the machine, looked at whenever the cards are read."""
+"""Samples of what running attempts use, taken whenever the cards are read, and each attempt's part of a card."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dibs.engine.turn.state import Key, OpenAttempt
-from dibs.engine.watch import series
-from dibs.engine.watch.attribution import Attribution, CardHolder
-from dibs.engine.watch.energy import Joules
-from dibs.engine.watch.meter import Meter
-from dibs.engine.watch.meters import Aside, Measured
-from dibs.engine.watch.series import StoredSeries
-from dibs.model.gpus import CardState
+from dibs.engine.watch.metering import Aside, CardEnergy, Measured, Meter, Sample, StoredSeries, read_series
+from dibs.model.claims import Claim
+from dibs.model.gpus import CardState, GpuReading, Reading, declared_key
 from dibs.supervise.census import Census, Seen, shim_of
 
 if TYPE_CHECKING:
     from dibs.engine.engine import Engine
-    from dibs.model.gpus import Reading
 
+_NOISE = 16 * 1024**2  # bytes by which a card's memory differs without a new process
 _SHORTEST_PAUSE = 0.5  # seconds between two looks; the cards are read at each job's end as well
 
 
 class Sampler:
-    """Measures open attempts. Everything but the looks and the files happens on the loop's thread.
+    """Measures open attempts. The processes are read and files written in a thread, the rest happens on the loop.
 
-    Nothing is done while nothing runs, nor without somebody who reads the cards. A bug in a look falls once, and
-    nothing is measured after it: no job depends on it.
+    It is idle while nothing runs or the cards are not read. After an unexpected error in the thread nothing more
+    is measured: no job depends on it.
     """
 
     def __init__(self, engine: "Engine", aside: Aside, ticks: Callable[[], float] = time.monotonic) -> None:
         self._engine = engine
         self._aside = aside
         self._ticks = ticks
-        self._census = Census()  # for the thread alone
+        self._census = Census()  # used in the thread only
         self._attribution = Attribution()
-        self._joules: dict[str, Joules] = {}  # by card
+        self._energy: dict[str, CardEnergy] = {}  # by card
         self._meters = engine.meters
-        self._free: Reading | None = None  # what was seen last while nothing ran
+        self._free: Reading | None = None  # the last reading while nothing ran
         self._looked_at = -_SHORTEST_PAUSE
         self._is_looking = False
         engine.readings.subscribe(self.saw)
 
-    def saw(self, reading: "Reading") -> None:
-        """The cards were read: look at the processes, and put both together."""
+    def saw(self, reading: Reading) -> None:
+        """The cards were read: read the processes too, and combine both."""
         if not self._engine.state.open:
             self._free = reading
-            self._joules.clear()
+            self._energy.clear()
             self._meters.keep_only(())
             return
         now = self._ticks()
         if self._is_looking or now - self._looked_at < _SHORTEST_PAUSE:
             return
         at = reading.at.timestamp()
-        # What began since the reading is not in it.
+        # Attempts that started after the reading are not in it.
         there = [one for one in self._engine.state.open.values() if one.attempt.opened_at <= at]
         if not there:
             return
@@ -65,21 +61,21 @@ class Sampler:
             self._is_looking = False
 
     def _look(self, new: Sequence[OpenAttempt], shims: Sequence[int]) -> "_Look | None":
-        """In the thread. None where the machine is short of something: the next look may go better."""
+        """In the thread. None where the machine is short of a resource; the next reading tries again."""
         found: dict[Key, int] = {}
         kept: dict[Key, StoredSeries] = {}
         for one in new:
             if (shim := shim_of(one.attempt.folder)) is None:
-                continue  # it is just being started
+                continue  # it is being started
             found[one.attempt.key] = shim
-            if not one.is_ours and (left := series.read(one.attempt.folder)) is not None:
+            if not one.is_ours and (left := read_series(one.attempt.folder)) is not None:
                 kept[one.attempt.key] = left
         try:
             return _Look(found, kept, self._census.look({*shims, *found.values()}))
         except (OSError, MemoryError):
             return None
 
-    def _take_in(self, reading: "Reading", now: float, look: "_Look | None") -> None:
+    def _take_in(self, reading: Reading, now: float, look: "_Look | None") -> None:
         running, meters = self._engine.state.open, self._meters
         if look is None:
             self._is_looking = False
@@ -91,7 +87,7 @@ class Sampler:
         if self._free is not None:
             self._attribution.saw_free(self._free)
             self._free = None
-        # A shim has one attempt at a time, and the last is the one.
+        # A shim runs one attempt at a time: the last one counts.
         by_shim = {
             measured.shim: CardHolder(key, running[key].attempt.claims, measured.shim)
             for key, measured in meters.items()
@@ -106,7 +102,7 @@ class Sampler:
                 self._flag(running[key], sample.astray, reading)
             if measured.is_steady != (steady := measured.meter.is_steady(now)):
                 measured.is_steady = steady
-                self._engine.ask_for_turn()  # it may be known now what similar jobs need
+                self._engine.ask_for_turn()  # it may now be known what similar jobs need
             if measured.is_due(now):
                 measured.write(now)
         held = {claim.gpu for one in running.values() for claim in one.attempt.claims}
@@ -118,17 +114,17 @@ class Sampler:
         meter = Meter(now - age, now, is_resumed=not one.is_ours, kept=kept)
         return Measured(meter, shim, one.attempt.folder, now, self._aside)
 
-    def _count_energy(self, reading: "Reading", now: float, cards: Mapping[Key, Sequence[str]]) -> None:
+    def _count_energy(self, reading: Reading, now: float, cards: Mapping[Key, Sequence[str]]) -> None:
         for seen in reading.gpus:
             gpu = seen.gpu.key
             since = {key: self._meters[key].meter.counts_from for key, held in cards.items() if gpu in held}
-            power = seen.power if seen.state is CardState.OK else None  # else it is an old one
-            used = self._joules.setdefault(gpu, Joules()).add(now, power, seen.energy, since)
+            power = seen.power if seen.state is CardState.OK else None  # otherwise the value is an old one
+            used = self._energy.setdefault(gpu, CardEnergy()).add(now, power, seen.energy, since)
             for key, joules in used.items():
                 if key in self._meters:
                     self._meters[key].meter.add_energy(joules)
 
-    def _flag(self, one: OpenAttempt, astray: Sequence[str], reading: "Reading") -> None:
+    def _flag(self, one: OpenAttempt, astray: Sequence[str], reading: Reading) -> None:
         numbers = {seen.gpu.key: seen.gpu.number for seen in reading.gpus}
         used = [numbers[key] for key in astray]
         given = [numbers.get(claim.gpu, str(claim.index)) for claim in one.attempt.claims]
@@ -139,10 +135,136 @@ class Sampler:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    new: Mapping[Key, int]  # shims of attempts that were not known before
-    kept: Mapping[Key, StoredSeries]  # what an engine before us left of them
+    new: Mapping[Key, int]  # the shims of attempts that are measured from now on
+    kept: Mapping[Key, StoredSeries]  # their series from an earlier engine
     seen: Seen
 
 
 def _gpus(numbers: Sequence[str]) -> str:
     return f"GPU{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+
+
+@dataclass(frozen=True, slots=True)
+class CardHolder:
+    """An open attempt: what it was given, and the shim that its processes are below."""
+
+    key: Key
+    claims: tuple[Claim, ...]
+    shim: int
+
+
+class Attribution:
+    """Divides the load and memory of the cards among the attempts that hold them."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}  # bytes used on each card when no attempt held it
+        self._weights: dict[str, dict[Key, float]] = {}  # of the load, as last reported for processes
+
+    def saw_free(self, reading: Reading, held: Iterable[str] = ()) -> None:
+        """Remember how much memory is in use on the cards that no attempt holds."""
+        taken = set(held)
+        for seen in reading.gpus:
+            if seen.memory_used is not None and not _names(seen) & taken:
+                self._before[seen.gpu.key] = seen.memory_used
+
+    def divide(self, reading: Reading, holders: Iterable[CardHolder], seen: Seen) -> dict[Key, Sample]:
+        """Each attempt's part. An attempt without living processes has none."""
+        alive = {holder.key: holder for holder in holders if holder.shim in seen.trees}
+        by_shim = {holder.shim: holder.key for holder in alive.values()}
+        memory: dict[Key, dict[str, int]] = {key: {} for key in alive}
+        power: dict[Key, dict[str, float]] = {key: {} for key in alive}
+        loads: dict[Key, list[float]] = {key: [] for key in alive}
+        totals: dict[Key, dict[str, int]] = {key: {} for key in alive}
+        astray: dict[Key, list[str]] = {key: [] for key in alive}
+        shared: set[Key] = set()
+        for card in reading.gpus:
+            if card.state is not CardState.OK:
+                continue  # its values are old
+            gpu = card.gpu.key
+            here = [key for key, one in alive.items() if _names(card) & {claim.gpu for claim in one.claims}]
+            on_card = _Processes(card, seen, by_shim)
+            for key in on_card.memory.keys() - set(here):
+                astray[key].append(gpu)
+            if len(here) > 1 or on_card.has_strangers:
+                shared.update(here)
+            for key in here:
+                held = self._memory_of(key, card, on_card, is_alone=len(here) == 1)
+                if held is not None:
+                    memory[key][gpu] = held
+                if card.gpu.memory_total is not None:
+                    totals[key][gpu] = card.gpu.memory_total
+                if card.power is not None:
+                    power[key][gpu] = card.power / len(here)
+            for key, load in self._loads(card, on_card, here).items():
+                loads[key].append(load)
+        return {
+            key: Sample(
+                tree=seen.trees[one.shim],
+                memory=memory[key],
+                totals=totals[key],
+                load=sum(loads[key]) / len(loads[key]) if loads[key] else None,
+                power=power[key],
+                is_alone=key not in shared,
+                astray=tuple(astray[key]),
+            )
+            for key, one in alive.items()
+        }
+
+    def _memory_of(self, key: Key, card: GpuReading, on_card: "_Processes", *, is_alone: bool) -> int | None:
+        if key in on_card.memory:
+            known = on_card.memory[key]
+            if known is not None:
+                return known
+        elif not on_card.may_hide:
+            return 0  # all processes there are known, and it has none
+        # In a container and in WSL the driver does not report which process uses the memory.
+        before = self._before.get(card.gpu.key)
+        if not is_alone or on_card.has_strangers or card.memory_used is None or before is None:
+            return None
+        more = card.memory_used - before
+        return more if more > _NOISE else 0
+
+    def _loads(self, card: GpuReading, on_card: "_Processes", here: list[Key]) -> dict[Key, float]:
+        """Each attempt's part of the load: as last reported for its processes, otherwise an equal part."""
+        if card.load is None or not here:
+            return {}
+        if on_card.loads:
+            self._weights[card.gpu.key] = on_card.loads
+        busy = [key for key in here if key in on_card.memory] if not on_card.may_hide else here
+        if not busy:
+            return dict.fromkeys(here, 0.0)
+        weights = self._weights.get(card.gpu.key, {})
+        total = sum(weights.get(key, 0.0) for key in busy)
+        if total <= 0 or not weights.keys() >= set(busy):
+            weights, total = dict.fromkeys(busy, 1.0), float(len(busy))
+        return {key: card.load * weights[key] / total if key in busy else 0.0 for key in here}
+
+
+class _Processes:
+    """The processes on one card, by attempt."""
+
+    def __init__(self, card: GpuReading, seen: Seen, by_shim: Mapping[int, Key]) -> None:
+        self.memory: dict[Key, int | None] = {}  # None: it is there, with an unknown amount
+        self.loads: dict[Key, float] = {}
+        self.has_strangers = False
+        # No process is listed, or one has a pid unknown in this namespace: it may be one of our jobs.
+        self.may_hide = not card.processes
+        for process in card.processes:
+            # A process that ended since the reading has no owner: its shim may run the next attempt by now.
+            shim = seen.owners.get(process.pid)
+            key = by_shim.get(shim) if shim else None
+            if key is None:
+                self.may_hide |= shim is None and process.user is None
+                self.has_strangers |= shim == 0 and process.user is not None and process.kind == "compute"
+                continue
+            if process.kind != "compute":
+                continue
+            before = self.memory.get(key, 0)
+            known = process.memory is not None and before is not None
+            self.memory[key] = (before or 0) + (process.memory or 0) if known else None
+            if process.load is not None:
+                self.loads[key] = self.loads.get(key, 0.0) + process.load
+
+
+def _names(card: GpuReading) -> set[str]:
+    return {card.gpu.key, declared_key(card.gpu.index)} if card.gpu.part is None else {card.gpu.key}

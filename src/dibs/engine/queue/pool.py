@@ -3,14 +3,17 @@
 Each call is one change: durable when it returns, and where it raises nothing has changed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dibs.engine.engine import Engine
-from dibs.engine.queue.marks import clear_mark, set_mark
+from dibs.engine.engine import Change, Engine
 from dibs.errors import BadInput
+from dibs.model.gpus import declared_key
+from dibs.model.jobs import Request, Wishes
 from dibs.model.pool import Pool, is_gpu_id
-from dibs.model.records import Mark, SettingChanged
+from dibs.model.records import Mark, MarkCleared, MarkSet, SettingChanged
+from dibs.policy.breakers import fresh_for
 
 if TYPE_CHECKING:
     from dibs.gpus.probe import Probe
@@ -79,3 +82,54 @@ class PoolActs:
         with self._engine.change() as change:
             change.record(SettingChanged("pool", text))
         self._engine.cards.pool = pool
+
+
+def set_mark(change: Change, mark: Mark) -> None:
+    change.record(MarkSet(mark))
+    change.next.set_mark(mark)
+
+
+def clear_mark(change: Change, subject: str) -> bool:
+    """Take a mark away, or end a card's rest; False where there is neither."""
+    state = change.next
+    kind, _, name = subject.partition(" ")
+    is_resting = kind == "gpu" and name in state.resting
+    if subject not in state.marks and not is_resting:
+        return False
+    change.record(MarkCleared(subject, was_set=subject in state.marks))
+    state.clear_mark(subject)
+    if is_resting:
+        state.resting = {key: why for key, why in state.resting.items() if key != name}
+    if kind == "gpu":  # who gives a card back wants it to be tried again
+        state.breakers = fresh_for(state.breakers, name)
+    return True
+
+
+def by_uuid(requests: Sequence[Request], pool: Pool) -> Sequence[Request]:
+    """The same, with the UUIDs of cards instead of numbers: after a reboot a number may mean another card.
+
+    Jobs of one list share their wishes still. A card that was only declared has nothing but its number.
+    """
+    if not any(request.wishes.only or request.wishes.prefer for request in requests):
+        return requests
+    known: dict[Wishes, Wishes] = {}
+    found = []
+    for request in requests:
+        wishes = request.wishes
+        if wishes not in known:
+            known[wishes] = replace(wishes, only=_keys(wishes.only, pool), prefer=_keys(wishes.prefer, pool))
+        found.append(replace(request, wishes=known[wishes]))
+    return found
+
+
+def _keys(ids: Iterable[str], pool: Pool) -> tuple[str, ...]:
+    keys = (key for one in ids for key in _of_one(one, pool))
+    return tuple(dict.fromkeys(keys))
+
+
+def _of_one(gpu_id: str, pool: Pool) -> list[str]:
+    """What it means in this pool; as it is where it means nothing yet: the pool may grow."""
+    if not gpu_id[:1].isdigit():
+        return [gpu_id]
+    gpus = [card.gpu for card in pool.cards if card.gpu.is_called(gpu_id)]
+    return [gpu.number if gpu.key == declared_key(gpu.index) else gpu.key for gpu in gpus] or [gpu_id]
