@@ -110,7 +110,7 @@ def test_a_log_that_a_killed_daemon_left_stays_where_it_is(environ, queue):
 @pytest.mark.parametrize(
     ("break_it", "name", "says"),
     [
-        pytest.param(lambda queue: os.truncate(queue / "store.db", 0), "store", "it is no store", id="empty"),
+        pytest.param(lambda queue: os.truncate(queue / "store.db", 0), "store", "it is not a store", id="empty"),
         pytest.param(lambda queue: os.truncate(queue / "store.db", 9000), "store", "malformed", id="truncated"),
         pytest.param(lambda queue: os.unlink(queue / "store.db"), "store", "is gone, but its journal", id="gone"),
         pytest.param(lambda queue: os.chmod(queue.parent, 0o755), "state folder", "others may look", id="open"),

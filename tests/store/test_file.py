@@ -1,32 +1,25 @@
 """The file itself: whole, ours alone, and never overwritten."""
 
 import os
-import re
 import resource
 import shutil
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import dibs.store
 from dibs.errors import FolderInUse, StoreUnusable
-from dibs.model.jobs import JobId, State
-from dibs.model.sweeps import SweepId
+from dibs.model.jobs import State
 from dibs.store.codec import class_of
+from dibs.store.file import SCHEMA_VERSION
 from dibs.store.store import Store
 from examples import examples
 from store.builders import NOON, a_request, submit
-from store.make_released import LEARNED, MEASURED, SWEPT, TRIED
-
-ROOM = Path(dibs.store.__file__).parent
-RELEASED = sorted((Path(__file__).parents[1] / "data" / "stores").glob("*.db"))
 
 
 def everything_in(folder):
@@ -44,86 +37,15 @@ def a_filled_store(path, jobs=300):
 # -- versions ------------------------------------------------------------------------------------------
 
 
-def schema_of(script):
-    with closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(script)
-        rows = db.execute("select type, name, sql from sqlite_master where sql is not null")
-        return {(kind, name): normal(sql) for kind, name, sql in rows}
-
-
-def normal(sql):
-    """Without comments and with single blanks."""
-    sql = " ".join(re.sub(r"--[^\n]*", "", sql).replace('"', "").split())  # a table that was renamed has quotes
-    return sql.replace("( ", "(").replace(" )", ")").replace(" ,", ",")
-
-
-def test_the_migrations_lead_to_the_schema_that_people_read():
-    migrations = sorted((ROOM / "migrations").glob("*.sql"))
-    numbers = [int(file.name[:4]) for file in migrations]
-
-    led_to = schema_of("".join(file.read_text() for file in migrations))
-
-    assert led_to == schema_of((ROOM / "schema.sql").read_text())
-    assert numbers == list(range(1, len(migrations) + 1))
-
-
-def test_a_new_file_has_that_schema_too(path):
-    a_filled_store(path, jobs=0)
-
-    with closing(sqlite3.connect(path)) as db:
-        rows = db.execute("select type, name, sql from sqlite_master where sql is not null").fetchall()
-
-    found = {(kind, name): normal(sql) for kind, name, sql in rows if not name.startswith("sqlite_")}
-    wanted = schema_of((ROOM / "schema.sql").read_text())
-    assert found == {key: sql for key, sql in wanted.items() if not key[1].startswith("sqlite_")}
-
-
-def test_every_release_has_left_a_database():
-    assert [file.stem for file in RELEASED] == [
-        file.name[:4] for file in sorted((ROOM / "migrations").glob("*.sql"))
-    ]
-
-
-@pytest.mark.parametrize("released", RELEASED, ids=lambda file: file.stem)
-def test_a_database_of_every_release_still_opens(path, released):
-    shutil.copy(released, path)
-
-    store = Store(path)
-
-    assert store.counts() == {
-        State.SUCCEEDED: 1,
-        State.FAILED: 2,
-        State.LOST: 1,
-        State.QUEUED: 2,
-        State.RUNNING: 1,
-        State.HELD: 1,
-    }
-    assert [job.id for job in store.waiting("{}", NOON, 9)] == [7]
-    assert os.fsencode(store.job(7).request.command.shown) == b"queued \xff"
-    assert [attempt.folder for _, attempt in store.open_attempts()] == ["/runs/6.1"]
-    assert store.leftovers() == [2, 4, 8]
-    if released.stem >= "0003":
-        assert store.listing.row(1).usage == MEASURED
-        assert [row.lesson for row in store.lessons.all()] == [LEARNED]
-    if released.stem >= "0004":
-        assert store.sweeps.sweep(1) == replace(SWEPT, id=SweepId(1))
-        assert store.sweeps.best(SweepId(1)) == [replace(TRIED, command="f \\udcff")]
-    if released.stem >= "0005":
-        (row,) = store.listing.attempts(JobId(4))
-        assert (row.attempt.backend, row.attempt.node, row.attempt.node_gpus) == ("slurm", "n1", "0,1")
-    (new,) = submit(store, "new")
-    assert new.id == 9
-    store.close()
-
-
+@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
 @pytest.mark.parametrize("log_is_left", [False, True])
-def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(path, log_is_left):
+def test_a_store_of_another_version_is_refused_and_left_as_it_is(path, version, log_is_left):
     file = a_filled_store(path)
     db = sqlite3.connect(path, isolation_level=None)
-    db.execute("pragma user_version = 99")
+    db.execute(f"pragma user_version = {version}")
     if log_is_left:
         db.execute("pragma wal_checkpoint")
-        db.execute("update jobs set message = 'from the future'")
+        db.execute("update jobs set message = 'not in the file yet'")
         before = everything_in(file.parent)
         db.close()
         shutil.rmtree(file.parent)
@@ -134,19 +56,32 @@ def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(path, log_is_le
         db.close()
     before = everything_in(file.parent)
 
-    with pytest.raises(StoreUnusable, match=r"written by a newer dibs .schema 99, this one knows 5"):
+    with pytest.raises(StoreUnusable, match=f"its schema is {version}, this version needs {SCHEMA_VERSION}"):
         Store(path)
 
     assert everything_in(file.parent) == before
 
 
-def test_somebody_elses_database_is_refused_and_left_as_it_is(path):
+def test_a_version_that_only_the_log_has_is_refused_too(path):
+    a_filled_store(path)
+    program = (
+        "import os, sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        f"db.execute('pragma user_version = {SCHEMA_VERSION + 1}'); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", program, path], check=True)
+    assert os.path.getsize(f"{path}-wal")
+
+    with pytest.raises(StoreUnusable, match="another version of dibs wrote it"):
+        Store(path)
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(path):
     with closing(sqlite3.connect(path)) as db:
         db.execute("create table photos (x)")
         db.commit()
     before = Path(path).read_bytes()
 
-    with pytest.raises(StoreUnusable, match="it is no store of dibs"):
+    with pytest.raises(StoreUnusable, match="it is not a store of dibs"):
         Store(path)
 
     assert Path(path).read_bytes() == before

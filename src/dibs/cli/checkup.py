@@ -130,7 +130,7 @@ def check_disk(environ: Environ) -> list[Finding]:
 
 
 def check_store(environ: Environ) -> list[Finding]:
-    from dibs.store.check import known_schema, look_at_store
+    from dibs.store.file import SCHEMA_VERSION, inspect_store
 
     queue = paths.queue_folder(environ)
     path = f"{queue}/store.db"
@@ -140,20 +140,21 @@ def check_store(environ: Environ) -> list[Finding]:
         return [Finding(OK, "there is none yet; the first job makes it")]
     if _lock_is_held(queue):
         return [Finding(OK, f"{path} is in use by the daemon, which looked at it when it started")]
-    looked = look_at_store(path)
+    looked = inspect_store(path)
     if "locked" in looked.problem:
         return [Finding(OK, f"{path} is in use")]
     if looked.problem:
         return [Finding(PROBLEM, f"{path} cannot be used: {looked.problem}", _REBUILD)]
-    if looked.version > known_schema():
+    if looked.version != SCHEMA_VERSION:
         return [
             Finding(
                 PROBLEM,
-                f"{path} was written by a newer dibs (schema {looked.version}, this one knows {known_schema()})",
+                f"another version of dibs wrote {path}"
+                f" (its schema is {looked.version}, this version needs {SCHEMA_VERSION})",
                 "use that version again",
             )
         ]
-    size = "" if looked.is_whole else "; it is too large to look at every page of it now"
+    size = "" if looked.is_complete else "; it is too large to look at every page of it now"
     return [Finding(OK, f"{path} is whole, with {looked.jobs} jobs (schema {looked.version}){size}")]
 
 

@@ -1,26 +1,29 @@
-"""The store's file: made whole or not at all, checked before it is touched, never overwritten."""
+"""The store's file: created completely or not at all, checked before it is opened, never overwritten."""
 
 import os
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing, suppress
-from importlib import resources
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 
 from dibs.errors import FolderInUse, StoreUnusable
-from dibs.store.reading import read_only
 
-LEFT_AS_IT_IS = "the file was left as it is; take it back from a backup, or begin another run"
-# SQLite's own complaint about a damaged name may be no UTF-8, and then Python falls over the complaint.
-SICK = (sqlite3.DatabaseError, UnicodeDecodeError)
-_QUICKLY_CHECKED = 64 * 1024**2  # bytes; a check reads every page: a tenth of a second for as many as this
+# Until the first release there is one schema, schema.sql, and a store of any other version is refused.
+SCHEMA_VERSION = 5
+LEFT_UNCHANGED = "the file was left as it is; restore it from a backup, or start another run"
+# SQLite may quote a damaged name that is not UTF-8; Python then fails to decode SQLite's message.
+READ_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
+_SIGNATURE = b"SQLite format 3\0"
+_QUICKLY_CHECKED = 64 * 1024**2  # bytes; a check reads every page: a tenth of a second for this size
+_LONGEST_CHECK = 10.0  # seconds
 
 
 def open_file(path: str) -> sqlite3.Connection:
-    """The one connection to a store, ready for use; StoreUnusable or FolderInUse where that cannot be."""
-    known = _migrations()
+    """The one connection to a store, ready for use; StoreUnusable or FolderInUse if it cannot be opened."""
     if not os.path.exists(path):
-        _create(path, known)
-    if _check_header(path, len(known)) <= _QUICKLY_CHECKED:
+        _create(path)
+    if _check_header(path) <= _QUICKLY_CHECKED:
         _check_pages(path)
     db = sqlite3.connect(path, timeout=1.0, isolation_level=None, cached_statements=256)
     try:
@@ -30,13 +33,8 @@ def open_file(path: str) -> sqlite3.Connection:
         db.execute("pragma synchronous = full")
         db.execute("pragma temp_store = file")
         db.execute("pragma wal_autocheckpoint = 4000")  # pages: 16 MB, a checkpoint is two more syncs
-        (version,) = db.execute("pragma user_version").fetchone()
-        if not 0 < version <= len(known):  # the header did not know yet what stands in the log
-            raise _unknown_version(path, version, len(known))
-        if version < len(known):
-            _keep_as_it_was(db, path, version)
-            _apply(db, known, version)
-    except SICK as error:
+        _check_version(path, *db.execute("pragma user_version").fetchone())  # the log may have another one
+    except READ_ERRORS as error:
         db.close()
         raise unusable(path, error) from error
     except BaseException:
@@ -47,7 +45,7 @@ def open_file(path: str) -> sqlite3.Connection:
 
 def unusable(path: str, error: Exception) -> StoreUnusable | FolderInUse:
     if isinstance(error, UnicodeDecodeError):
-        return StoreUnusable(f"cannot use {path}: it is damaged", remedy=LEFT_AS_IT_IS)
+        return StoreUnusable(f"cannot use {path}: it is damaged", remedy=LEFT_UNCHANGED)
     if "locked" in str(error):
         return FolderInUse(f"cannot open {path}: another dibs works with it", remedy="wait for it to end")
     said = " ".join(str(error).split())  # a damaged schema is quoted with its line breaks
@@ -56,49 +54,87 @@ def unusable(path: str, error: Exception) -> StoreUnusable | FolderInUse:
     )
 
 
-def _migrations() -> list[str]:
-    folder = resources.files("dibs.store") / "migrations"
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return [file.read_text() for file in files]
+# -- inspection without changes ----------------------------------------------------------------------------
 
 
-def _apply(db: sqlite3.Connection, migrations: Sequence[str], version: int) -> None:
-    for number, text in enumerate(migrations[version:], version + 1):
-        db.executescript(f"begin; {text}; pragma user_version = {number}; commit;")
+@dataclass(frozen=True, slots=True)
+class StoreInspection:
+    """The result of inspecting a store."""
+
+    version: int = 0  # of the schema
+    jobs: int = 0
+    problem: str = ""  # why it cannot be used
+    is_complete: bool = True  # False if there was no time to read every page
 
 
-def _keep_as_it_was(db: sqlite3.Connection, path: str, version: int) -> None:
-    """A copy from before the change, for whoever goes back to the version before."""
-    copy = _before(path, version)
-    if os.path.exists(copy):
-        return
-    new = f"{copy}.{os.getpid()}.new"
-    os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
-    with closing(sqlite3.connect(new)) as target:
-        db.backup(target)
-    os.replace(new, copy)
+def inspect_store(path: str, *, seconds: float = _LONGEST_CHECK) -> StoreInspection:
+    """Read every page, for at most so many seconds. Only while no other process has the store open."""
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(_SIGNATURE)) != _SIGNATURE:
+                return StoreInspection(problem="it is not a store")
+        with read_only(path, timeout=0.5) as db:
+            return _inspect(db, seconds)
+    except OSError as error:
+        return StoreInspection(problem=error.strerror or str(error))
+    except READ_ERRORS as error:
+        return StoreInspection(problem=" ".join(str(error).split()))
 
 
-def _before(path: str, version: int) -> str:
-    return f"{path}.schema-{version}"
+def _inspect(db: sqlite3.Connection, seconds: float) -> StoreInspection:
+    (version,) = db.execute("pragma user_version").fetchone()
+    (jobs,) = db.execute("select count(*) from jobs").fetchone()
+    until = time.monotonic() + seconds
+    db.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+    try:
+        (found,) = db.execute("pragma quick_check(1)").fetchone()
+    except sqlite3.OperationalError as error:
+        if "interrupted" not in str(error):
+            raise
+        return StoreInspection(version, jobs, is_complete=False)
+    return StoreInspection(version, jobs, "" if found == "ok" else " ".join(found.split()))
 
 
-def _create(path: str, migrations: Sequence[str]) -> None:
-    """Make the file whole or not at all, for our eyes only: then one of no bytes is always a damaged one."""
+@contextmanager
+def read_only(path: str, *, timeout: float = 1.0) -> Iterator[sqlite3.Connection]:
+    """A connection that cannot write. Any other writes the log into the file when it closes, a damaged log too.
+
+    Only while no other process has the store open: that process has locked it.
+    """
+    made = [name for name in (f"{path}-shm", f"{path}-wal") if not os.path.lexists(name)]
+    # Not by urllib, whose import takes some milliseconds: SQLite needs only these three characters quoted.
+    quoted = os.path.abspath(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    try:
+        with closing(sqlite3.connect(f"file:{quoted}?mode=ro", uri=True, timeout=timeout)) as db:
+            yield db
+    finally:
+        for name in made:  # SQLite makes an index and an empty log, and does not remove them
+            with suppress(OSError):
+                if name.endswith("-shm") or not os.path.getsize(name):
+                    os.unlink(name)
+
+
+# -- creating and checking ---------------------------------------------------------------------------------
+
+
+def _create(path: str) -> None:
+    """Create the file completely or not at all, so that an empty one is always a damaged one."""
     new = f"{path}.{os.getpid()}.new"
     try:
+        with open(os.path.join(os.path.dirname(__file__), "schema.sql")) as file:
+            schema = file.read()
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.fchmod(fd, 0o600)  # whatever the umask took away
+            os.fchmod(fd, 0o600)  # the umask may have removed more
             with closing(sqlite3.connect(new, isolation_level=None)) as db:
                 db.execute("pragma journal_mode = wal")
                 db.execute("pragma synchronous = off")
-                _apply(db, migrations, 0)
+                db.executescript(f"begin; {schema}; pragma user_version = {SCHEMA_VERSION}; commit;")
             os.fsync(fd)
             try:
                 os.link(new, path)
             except FileExistsError:
-                pass  # somebody was faster
+                pass  # another process was faster
             except OSError:  # a file system without links
                 os.rename(new, path)
         finally:
@@ -116,20 +152,18 @@ def _create(path: str, migrations: Sequence[str]) -> None:
         raise unusable(path, error) from error
 
 
-def _check_header(path: str, known: int) -> int:
-    """Refuse, without touching it, what no dibs or only a newer one can have written; return the size."""
+def _check_header(path: str) -> int:
+    """Refuse, without opening it in SQLite, a file that this version of dibs did not write; return its size."""
     try:
         with open(path, "rb") as file:
             header = file.read(100)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise StoreUnusable(f"cannot open {path}: {error.strerror}", remedy="see who owns it") from error
-    if not header.startswith(b"SQLite format 3\0"):
-        what = "it is no store" if header else "it is empty, but a store never is"
-        raise StoreUnusable(f"cannot use {path}: {what}", remedy=LEFT_AS_IT_IS)
-    version = int.from_bytes(header[60:64], "big")
-    if not 0 < version <= known:
-        raise _unknown_version(path, version, known)
+    if not header.startswith(_SIGNATURE):
+        what = "it is not a store" if header else "it is empty, but a store never is"
+        raise StoreUnusable(f"cannot use {path}: {what}", remedy=LEFT_UNCHANGED)
+    _check_version(path, int.from_bytes(header[60:64], "big"))
     return size
 
 
@@ -139,16 +173,16 @@ def _check_pages(path: str) -> None:
             (found,) = db.execute("pragma quick_check(1)").fetchone()
         if found != "ok":
             raise sqlite3.DatabaseError(f"it is damaged ({found})")
-    except SICK as error:
+    except READ_ERRORS as error:
         raise unusable(path, error) from error
 
 
-def _unknown_version(path: str, version: int, known: int) -> StoreUnusable:
+def _check_version(path: str, version: int) -> None:
     if version < 1:
-        return StoreUnusable(f"cannot use {path}: it is no store of dibs", remedy=LEFT_AS_IT_IS)
-    copy = _before(path, known)
-    kept = f", or go back to {copy}, a copy from before the change" if os.path.exists(copy) else ""
-    return StoreUnusable(
-        f"cannot open {path}: it was written by a newer dibs (schema {version}, this one knows {known})",
-        remedy=f"use that version again{kept}; the store was left as it is",
-    )
+        raise StoreUnusable(f"cannot use {path}: it is not a store of dibs", remedy=LEFT_UNCHANGED)
+    if version != SCHEMA_VERSION:
+        raise StoreUnusable(
+            f"cannot open {path}: another version of dibs wrote it"
+            f" (its schema is {version}, this version needs {SCHEMA_VERSION})",
+            remedy="use that version again, or move the file away to start without its jobs; it was left as it is",
+        )

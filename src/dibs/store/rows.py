@@ -7,7 +7,7 @@ from dibs.errors import StoreUnusable
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
 from dibs.model.usage import Usage
 from dibs.store.codec import decode_claims, decode_request, decode_usage
-from dibs.store.file import LEFT_AS_IT_IS
+from dibs.store.file import LEFT_UNCHANGED
 
 # The columns that job_of reads.
 JOB = (
@@ -66,7 +66,7 @@ def job_of(row: tuple) -> Job:  # type: ignore[type-arg]
     try:
         wanted, stands = decode_request(request), State(state)
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreUnusable(f"cannot read job {number}: its row is damaged", remedy=LEFT_AS_IT_IS) from error
+        raise StoreUnusable(f"cannot read job {number}: its row is damaged", remedy=LEFT_UNCHANGED) from error
     return Job(
         id=JobId(number),
         request=wanted,

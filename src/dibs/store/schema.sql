@@ -1,4 +1,4 @@
--- The store as it is today, written to be read. The migrations lead here; a test shows that they agree.
+-- The store. Until the first release this is its one schema: a change to it raises SCHEMA_VERSION in file.py.
 
 -- A captured environment, kept once however many jobs share it.
 create table environments (
@@ -125,7 +125,11 @@ create table attempts (
   signal    integer,
   cause     text,
   message   text    not null default '',
-  seconds   real, usage text not null default '', backend text not null default '', node text not null default '', node_gpus text not null default '',
+  seconds   real,
+  usage     text    not null default '',  -- what was measured: a JSON object (codec.py)
+  backend   text    not null default '',  -- the other system that runs it
+  node      text    not null default '',  -- its machine there
+  node_gpus text    not null default '',  -- its cards there
   primary key (job, number)
 ) without rowid;
 

@@ -12,7 +12,7 @@ from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, State
 from dibs.model.usage import Usage
 from dibs.store.codec import RequestEncoder, class_of, encode_claims, encode_request, encode_usage
 from dibs.store.eventlog import EventLog
-from dibs.store.file import LEFT_AS_IT_IS, SICK, open_file, unusable
+from dibs.store.file import LEFT_UNCHANGED, READ_ERRORS, open_file, unusable
 from dibs.store.lessons import LessonTable
 from dibs.store.listing import Listing
 from dibs.store.queue import QueueTables
@@ -325,14 +325,14 @@ class Store:
     def _ask(self, question: str, values: Sequence[Any] = ()) -> list[Any]:
         try:
             return self._db.execute(question, values).fetchall()
-        except SICK as error:
+        except READ_ERRORS as error:
             raise unusable(self.path, error) from error
 
     def _read(self, rows: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
         try:
             return [make(row) for row in rows]
         except (ValueError, KeyError, TypeError) as error:
-            raise StoreUnusable(f"cannot read {self.path}: a row is damaged", remedy=LEFT_AS_IT_IS) from error
+            raise StoreUnusable(f"cannot read {self.path}: a row is damaged", remedy=LEFT_UNCHANGED) from error
 
     def _roll_back(self) -> None:
         self.lessons.drop_kept()

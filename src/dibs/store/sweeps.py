@@ -11,7 +11,7 @@ from dibs.model.jobs import JobId
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
 from dibs.policy.sweeping import Goal, front, score
 from dibs.store.codec import decode_request, encode_request
-from dibs.store.file import LEFT_AS_IT_IS
+from dibs.store.file import LEFT_UNCHANGED
 from dibs.store.rows import text_value
 
 _SWEEP = "id, key, name, spec, request, environment, code, state, why, cursor, counts_from, queued_at, ended_at"
@@ -348,7 +348,7 @@ def _sweep(row: Sequence[Any]) -> Sweep:
             ended_at=ended_at,
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreUnusable(f"cannot read sweep {number}: its row is damaged", remedy=LEFT_AS_IT_IS) from error
+        raise StoreUnusable(f"cannot read sweep {number}: its row is damaged", remedy=LEFT_UNCHANGED) from error
 
 
 def _trial(row: Sequence[Any]) -> Trial:
@@ -375,7 +375,7 @@ def _trial(row: Sequence[Any]) -> Trial:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise StoreUnusable(
-            f"cannot read trial {number} of sweep {sweep}: its row is damaged", remedy=LEFT_AS_IT_IS
+            f"cannot read trial {number} of sweep {sweep}: its row is damaged", remedy=LEFT_UNCHANGED
         ) from error
 
 
