@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dibs.engine import driver as module
+from dibs.engine.announcer import Topic
 from dibs.engine.driver import Driver
-from dibs.engine.topics import Topic
 from dibs.engine.watch.metering import Meters
 from dibs.engine.watch.sharing_rules import Manners
 from dibs.gpus.clock import utc_now

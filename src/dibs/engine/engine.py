@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dibs.backends.local import LocalBackend
+from dibs.engine.announcer import Announcer, Topic
+from dibs.engine.change import Change, apply_followed
 from dibs.engine.launch.attempt_launcher import AttemptLauncher
 from dibs.engine.launch.lease_keeper import Beaten, InOurWay, LeaseKeeper
 from dibs.engine.launch.place import Place
 from dibs.engine.launch.results import Results
 from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
-from dibs.engine.topics import Topic
 from dibs.engine.turn import plan_cache
 from dibs.engine.turn.decide import Turn, decide, may_need_less
 from dibs.engine.turn.facts import Finding, TurnFacts, take_snapshot
@@ -32,11 +33,11 @@ from dibs.engine.watch.metering import Meters
 from dibs.errors import StoreUnusable
 from dibs.leases.leases import Leases
 from dibs.model.claims import Claim
-from dibs.model.events import Ended, Event, Found, Refused, Skipped, Trouble
+from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import Reading
 from dibs.model.jobs import Attempt, Job, JobId, Request, State
 from dibs.model.machine import NOT_COUNTED, Machine
-from dibs.model.records import GpusAstray, Record
+from dibs.model.records import GpusAstray
 from dibs.policy.breakers import Limits
 from dibs.policy.schedule import impossible
 from dibs.policy.snapshot import Snapshot
@@ -52,34 +53,6 @@ _AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried aga
 _CLOSELY_FOR = 120.0  # seconds; a job that has shown nothing by then may never do so
 _LOOK_COUNTS = 0.1  # seconds for which a look at who else holds cards is good
 _MAKE_ROOM = "free some space (`df -h`); nothing was changed"
-
-
-class Change:
-    """What a person or a sweep changes, inside a turn of the store: durable at its end, or it never happened."""
-
-    def __init__(self, state: EngineState, recorder: Recorder, now: float) -> None:
-        self.now = now
-        self.next = NextState(state)
-        self.touched: list[JobId] = []
-        self.retried: list[JobId] = []
-        self._recorder = recorder
-
-    def record(self, record: Record) -> None:
-        """Record it now, with what follows from it."""
-        followed = self._recorder.record(record, self.now)
-        _take_in(followed, self.next)
-        self.touched += followed.touched
-        self.retried += followed.retried
-
-    def wait(self, job: Job) -> None:
-        """The job stands in line, if nothing keeps it back."""
-        if job.state is State.QUEUED and not job.blockers:
-            self.next.waiting.add(job)
-
-    def leave(self, job: Job) -> None:
-        """The job, as it was before, does not stand in line any more."""
-        if job.state is State.QUEUED and not job.blockers:
-            self.next.waiting.remove(job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +105,10 @@ class Engine:
         self._state = EngineState(waiting=WaitingWindow(class_of))
         self._backend = backend
         self._leases = LeaseKeeper(leases)
-        self._results = results
-        self._announce = announce
         self._ticks = ticks
         self._offset = clock() - ticks()  # a jump of it is a clock that was set
         self._reach = reach  # named points of the launch protocol, where tests let the engine die
         self._done: list[Key] = []  # let go by their shims, to be looked at in the next turn
-        self._news: list[Event] = []  # to be announced with the next turn
         self._timers: dict[str, float] = {}
         self._words: dict[Key, str] = {}  # said to attempts, but not heard yet
         self._to_show: dict[Key, Attempt] = {}  # other programs do not see yet that these hold less
@@ -160,6 +130,9 @@ class Engine:
             results=results,
             let_go=self.let_go,
             reach=reach,
+        )
+        self._announcer = Announcer(
+            announce, backend=backend, results=results, meters=self.meters, detach=self.launcher.detach
         )
 
     # -- what others ask of it -------------------------------------------------------------------------
@@ -248,7 +221,7 @@ class Engine:
 
     def announce_soon(self, *events: Event) -> None:
         """Announce these with the next turn."""
-        self._news += events
+        self._announcer.add(events)
         self.ask_for_turn()
 
     def let_go(self, key: Key) -> None:
@@ -315,10 +288,7 @@ class Engine:
         self._record_turn(now, may_start=False)
         if as_found:
             self._state = replace(self._state, failures=0)
-            self._news = [
-                Found(event.job, event.attempt, event.outcome) if isinstance(event, Ended) else event
-                for event in self._news
-            ]
+            self._announcer.take_ends_as_found()
         for key, one in self._state.open.items():
             # Another engine may have recorded that an attempt needs less, and died before others could see it.
             if one.job.request.wishes.shape and one.attempt.claims:
@@ -344,7 +314,9 @@ class Engine:
             self._record_turn(now)
         except (StoreUnusable, OSError) as error:
             self._trouble(error.message if isinstance(error, StoreUnusable) else str(error), now)
-        self._tell_news()
+        if self.remote is not None:
+            self._announcer.add(self.remote.take_news())
+        self._announcer.announce()
 
     @contextmanager
     def change(self) -> Iterator[Change]:
@@ -364,7 +336,7 @@ class Engine:
             raise
         self.recorder.committed()
         self._become(change.next.freeze())
-        self._news += change.next.events
+        self._announcer.add(change.next.events)
         self._reach("after-commit")
         self._publish(change.touched, change.retried)
         self.ask_for_turn()
@@ -373,7 +345,7 @@ class Engine:
         """Decide a turn, record it, act on it. Raises where the store refuses it, and nothing has changed."""
         done, self._done = list(dict.fromkeys(self._done)), []
         try:
-            self._news += self._settlement.look(done, self._state.open, now)
+            self._announcer.add(self._settlement.look(done, self._state.open, now))
         except BaseException:  # a bug: what ended must not be forgotten over it
             self._done = [*done, *self._done]
             raise
@@ -396,8 +368,8 @@ class Engine:
         self._settlement.recorded(findings)
         if followed.held:
             self._forget_held(now)
-        self._news += turn.events
-        self._news += [Refused(job, outcome) for job, outcome in followed.cancelled]
+        self._announcer.add(turn.events)
+        self._announcer.add(Refused(job, outcome) for job, outcome in followed.cancelled)
         if turn.begun:
             self._reach("after-intent")
         self._act(turn, findings, now)
@@ -439,7 +411,7 @@ class Engine:
         held = set(all_followed.held)
         all_followed.released = [job for job in all_followed.released if job.id not in held]
         state = NextState(turn.state)
-        _take_in(all_followed, state)
+        apply_followed(all_followed, state)
         return all_followed, state.freeze()
 
     def _facts(
@@ -484,7 +456,7 @@ class Engine:
             try:
                 if one.attempt.key in failed:
                     raise OSError(failed[one.attempt.key])
-                self._news += self.launcher.launch(one, self._state.open)
+                self._announcer.add(self.launcher.launch(one, self._state.open))
             except OSError as error:
                 # Nothing was started: the next turn finds a folder without a start and queues the job again.
                 self._trouble(f"cannot start job {one.job.label}: {error}", now)
@@ -581,7 +553,7 @@ class Engine:
     def _trouble(self, sentence: str, now: float) -> None:
         """Tell what is in the way, and start nothing for a moment."""
         self._timers["trouble"] = now + _AFTER_TROUBLE
-        self._news.append(Trouble(sentence))
+        self._announcer.add([Trouble(sentence)])
 
     def _tell(self, now: float) -> None:
         """Say what must be said to attempts, and again to those whose shim is not there yet to hear it."""
@@ -627,54 +599,7 @@ class Engine:
         if self.remote is not None:
             self.remote.ring(self._state.remote, now)
 
-    # -- announcing ------------------------------------------------------------------------------------
-
-    def _tell_news(self) -> None:
-        """Announce what happened, in order, and then clean up after what has ended."""
-        if self.remote is not None:
-            self._news += self.remote.take_news()
-        events, self._news = self._news, []
-        for event in events:
-            if isinstance(event, Ended):
-                self.launcher.detach(event.job.id)
-        if self._results.writes_more:
-            events += [trouble for event in events for trouble in self._show_result(event)]
-        if events:
-            self._announce(events)
-        for event in events:
-            # What was measured stays in the folder, which then is not used again.
-            if not isinstance(event, Ended) or event.attempt.backend:
-                continue
-            if not self.meters.close(event.attempt) and event.outcome.cause is None:
-                self._retire(event)
-
-    def _show_result(self, event: Event) -> list[Event]:
-        if not isinstance(event, (Ended, Found, Refused, Skipped)):
-            return []
-        try:
-            if isinstance(event, (Ended, Found)):
-                usage = event.usage if isinstance(event, Ended) else None
-                self._results.end(event.job, event.attempt, event.outcome, usage)
-            elif isinstance(event, Refused):
-                self._results.refuse(event.job, event.outcome)
-            else:
-                self._results.confirm(event.job)
-        except OSError as error:
-            return [Trouble(f"cannot write the result folder of job {event.job.label}: {error}")]
-        return []
-
-    def _retire(self, event: Ended) -> None:
-        """Let the folder of a silent success be used again, unless people are led there by name."""
-        if not self._results.shows_attempts(event.job) and self._backend.retire(event.attempt):
-            self._results.forget(event.job)
-
 
 def _books_memory(one: OpenAttempt) -> bool:
     """Whether what it is seen to use decides what fits beside it."""
     return bool(one.job.request.wishes.shape) or any(claim.vram for claim in one.attempt.claims)
-
-
-def _take_in(followed: Followed, state: NextState) -> None:
-    for job in followed.released:
-        state.waiting.add(job)
-    state.events += [Refused(job, outcome) for job, outcome in followed.cancelled]

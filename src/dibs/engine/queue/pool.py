@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dibs.engine.engine import Change, Engine
+from dibs.engine.change import Change
+from dibs.engine.engine import Engine
 from dibs.errors import BadInput
 from dibs.model.gpus import declared_key
 from dibs.model.jobs import Request, Wishes

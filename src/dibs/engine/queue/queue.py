@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from dibs.engine.engine import Change, Engine
+from dibs.engine.change import Change
+from dibs.engine.engine import Engine
 from dibs.engine.launch.place import Place
 from dibs.engine.queue.explain import Explain, JobProspect, Waiting
 from dibs.engine.queue.pool import PoolActs, by_uuid, clear_mark, set_mark

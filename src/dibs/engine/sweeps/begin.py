@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dibs.engine.engine import Change
+from dibs.engine.change import Change
 from dibs.engine.sweeps.advice import Advice
 from dibs.engine.sweeps.parts import request_of
 from dibs.engine.sweeps.work import Work
