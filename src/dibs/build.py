@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dibs.engine.sweeps.sweeping import Sweeping
     from dibs.engine.watch.cards import Cards
     from dibs.engine.watch.health import Health
-    from dibs.engine.watch.sharing_rules import Manners
+    from dibs.engine.watch.sharing_rules import SharingRules
     from dibs.gpus.probe import Probe
     from dibs.model.pool import Pool
     from dibs.settings import Settings
@@ -40,13 +40,13 @@ def build_leases(environ: Mapping[str, str]) -> Leases:
 
 
 def build_cards(
-    root: str, pool: "Pool", *, respect_processes: bool = True, manners: "Manners | None" = None
+    root: str, pool: "Pool", *, respect_processes: bool = True, rules: "SharingRules | None" = None
 ) -> "Cards":
     """The books on a pool's cards, for the engine whose attempts are in `root`."""
     from dibs.engine.watch.cards import Cards
     from dibs.engine.watch.own_processes import is_of_a_running_job
-    from dibs.engine.watch.sharing_rules import Manners
-    from dibs.gpus.foreign import attempt_folder_of, pid_is_alive
+    from dibs.engine.watch.sharing_rules import SharingRules
+    from dibs.gpus.processes import attempt_folder_of, pid_is_alive
 
     def folder_of(pid: int) -> str | None:
         folder = attempt_folder_of(pid)
@@ -58,7 +58,7 @@ def build_cards(
         is_alive=pid_is_alive,
         folder_of=folder_of,
         respect_processes=respect_processes,
-        manners=manners or Manners(),
+        rules=rules or SharingRules(),
     )
 
 
@@ -227,9 +227,9 @@ def build_queue(
     from dibs.engine.queue.queue import Queue
     from dibs.engine.sweeps.sweeping import Sweeping
     from dibs.engine.watch.health import FailureJudge, Health
-    from dibs.engine.watch.sharing_rules import manners_of
+    from dibs.engine.watch.sharing_rules import sharing_rules
+    from dibs.gpus.detect import find_probe
     from dibs.gpus.pool import resolve_pool
-    from dibs.gpus.probe import find_probe
     from dibs.policy.breakers import Limits
     from dibs.store.catch_up import catch_up, refuse_to_begin_anew, shorten
     from dibs.store.journal import NAME, Journal
@@ -258,7 +258,7 @@ def build_queue(
         log("wrote the journal anew, without the jobs that were cleaned away")
     recorder = Recorder(store, journal)
     place = build_place(environ, root=root, run="queue", workdir="/", log_limit=settings.log_limit)
-    cards = build_cards(root, _queue_pool(store, environ, settings, probe, log), manners=manners_of(settings))
+    cards = build_cards(root, _queue_pool(store, environ, settings, probe, log), rules=sharing_rules(settings))
     judge = FailureJudge(cards)
     limits = Limits(
         quick_failures=settings.max_quick_failures,

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from dibs.gpus.amd import AmdProbe
-from dibs.gpus.combined import CombinedProbe
-from dibs.gpus.declared import DeclaredProbe
+from dibs.gpus.detect import CombinedProbe
 from dibs.gpus.fake import FakeProbe
 from dibs.gpus.nvidia import NvidiaProbe
-from dibs.gpus.patience import answer_within
+from dibs.gpus.probe import answer_within
 from dibs.model.gpus import CardState
 from gpus.replay_nvml import ReplayNvml
 from gpus.stand_in_nvml import StandInNvml, a_card, a_part, a_process
@@ -24,10 +23,6 @@ NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 def a_fake_probe(_folder, **options):
     return FakeProbe(str(FOUR_CARDS), **options)
-
-
-def a_declared_probe(_folder, **options):
-    return DeclaredProbe([2, 0, 1], **options)
 
 
 def the_probe_of_an_h200(_folder, **options):
@@ -78,7 +73,6 @@ def an_nvidia_probe(_folder, **options):
 @pytest.fixture(
     params=[
         a_fake_probe,
-        a_declared_probe,
         an_nvidia_probe,
         the_probe_of_an_h200,
         the_probe_of_a_divided_card,

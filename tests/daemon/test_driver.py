@@ -13,9 +13,8 @@ from dibs.engine import driver as module
 from dibs.engine.announcer import Topic
 from dibs.engine.driver import Driver
 from dibs.engine.watch.metering import Meters
-from dibs.engine.watch.sharing_rules import Manners
-from dibs.gpus.clock import utc_now
-from dibs.gpus.probe import ProbeFailed
+from dibs.engine.watch.sharing_rules import SharingRules
+from dibs.gpus.probe import ProbeFailed, utc_now
 from dibs.model.gpus import Reading
 from stories.outside import PATIENCE
 
@@ -23,7 +22,7 @@ from stories.outside import PATIENCE
 class Cards:
     def __init__(self) -> None:
         self.are_unsettled = False
-        self.manners = Manners()
+        self.rules = SharingRules()
         self.seen: list[Reading | None] = []
 
     def saw(self, reading: Reading | None, failure: str = "") -> None:
@@ -133,7 +132,7 @@ def test_without_work_the_cards_are_asked_rarely_and_with_work_as_often_as_someb
     probe = Probe()
 
     async def story(it: Any) -> None:
-        it.engine.cards.manners = Manners(reading_seconds=0.02)
+        it.engine.cards.rules = SharingRules(reading_seconds=0.02)
         it.driver.watch(probe)
         await until(lambda: it.driver.has_looked and not it.driver.is_turn_due)
         await asyncio.sleep(0.1)
@@ -177,7 +176,7 @@ def test_a_card_that_was_left_is_asked_at_once():
     probe = Probe()
 
     async def story(it: Any) -> None:
-        it.engine.cards.manners = Manners(reading_seconds=60.0)
+        it.engine.cards.rules = SharingRules(reading_seconds=60.0)
         it.driver.watch(probe)
         await until(lambda: it.driver.has_looked and not it.driver.is_turn_due)
         reads = probe.reads

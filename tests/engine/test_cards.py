@@ -6,8 +6,8 @@ import pytest
 
 from dibs.engine.turn.state import OpenAttempt
 from dibs.engine.watch.cards import Cards
-from dibs.engine.watch.sharing_rules import Manners, manners_of
-from dibs.gpus.foreign import BusyRules
+from dibs.engine.watch.sharing_rules import SharingRules, sharing_rules
+from dibs.gpus.processes import BusyRules
 from dibs.model.claims import Claim
 from dibs.model.gpus import Gpu, GpuProcess, GpuReading, Reading
 from dibs.model.jobs import Attempt, Command, Job, JobId, Request
@@ -137,7 +137,7 @@ def test_a_job_on_a_card_that_it_was_not_given_makes_that_card_busy():
 def test_who_counts_can_be_set(rules, busy):
     found = []
     for process in (a_process(7, memory=200 << 20), a_process(8, kind="graphics")):
-        books = Books(manners=Manners(busy=rules))
+        books = Books(rules=SharingRules(busy=rules))
         books.see(process)
         found.append(bool(books.blocked[0]))
 
@@ -146,8 +146,8 @@ def test_who_counts_can_be_set(rules, busy):
 
 def test_the_order_reaches_the_policy():
     coolest, named = (
-        Books(manners=Manners(order=Order("coolest"))),
-        Books(manners=Manners(order=Order(ids=("1",)))),
+        Books(rules=SharingRules(order=Order("coolest"))),
+        Books(rules=SharingRules(order=Order(ids=("1",)))),
     )
     coolest.see(temperatures=(70, 30))
 
@@ -158,8 +158,8 @@ def test_the_order_reaches_the_policy():
 def test_the_settings_say_how_we_behave():
     settings = Settings(gpu_order="last", min_free=2, respect_graphics=True, ignore_memory=5)
 
-    assert manners_of(settings) == Manners(BusyRules(True, 5), Order("last"), 2)
-    assert manners_of(Settings()) == Manners()
+    assert sharing_rules(settings) == SharingRules(BusyRules(True, 5), Order("last"), 2)
+    assert sharing_rules(Settings()) == SharingRules()
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_the_cpus_near_some_cards_are_those_near_any_of_them(cpus0, cpus1, gpus,
 
 def test_an_engine_leaves_cards_to_others_and_says_so(make_world):
     world = make_world(1, 1, 1)
-    world.engine.cards.manners = Manners(min_free=1)
+    world.engine.cards.rules = SharingRules(min_free=1)
 
     jobs = world.submit(*[a_request(f"job {number}") for number in range(3)])
 
@@ -198,7 +198,7 @@ def test_cards_that_another_program_holds_are_not_those_left_to_it(make_world):
     other = make_world(1, 1, 1, name="other")
     theirs = other.submit(a_request("theirs"))
     ours = make_world(1, 1, 1, name="ours")
-    ours.engine.cards.manners = Manners(min_free=1)
+    ours.engine.cards.rules = SharingRules(min_free=1)
 
     jobs = ours.submit(a_request("one"), a_request("two"))
 
@@ -221,7 +221,7 @@ def test_of_the_cards_that_a_job_wants_together_only_those_are_called_held_that_
 
 def test_what_wants_more_than_is_ever_left_is_refused(make_world):
     world = make_world(1, 1)
-    world.engine.cards.manners = Manners(min_free=1)
+    world.engine.cards.rules = SharingRules(min_free=1)
 
     (job,) = world.submit(a_request(gpus=2))
 

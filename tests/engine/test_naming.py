@@ -1,7 +1,7 @@
 """Cards that jobs name: by number in their owner's words, by UUID in ours."""
 
 from dibs.engine.queue.pool import by_uuid
-from dibs.gpus.declared import declared_gpu
+from dibs.gpus.pool import declared_gpu
 from dibs.model.gpus import Gpu
 from dibs.model.jobs import Command, Request, Wishes
 from dibs.model.pool import Card, Pool

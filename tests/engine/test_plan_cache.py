@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from dibs.engine.turn import decide as turn
-from dibs.engine.watch.sharing_rules import Manners
+from dibs.engine.watch.sharing_rules import SharingRules
 from dibs.model.events import Started, Waits
 from dibs.model.gpus import GpuReading, Reading
 from dibs.model.jobs import State, Wishes
@@ -201,17 +201,17 @@ def test_nothing_follows_while_everything_is_paused(make_world):
 
 
 @pytest.mark.parametrize(
-    ("wishes", "manners"),
+    ("wishes", "rules"),
     [
-        (Wishes(shape="auto"), Manners()),  # what is learned from the one that ended counts for the next
-        (Wishes(vram=1024**3), Manners()),  # what the card itself says is left counts beside the books
-        (Wishes(), Manners(min_free=1)),  # others may have taken the card that was left to them
+        (Wishes(shape="auto"), SharingRules()),  # what is learned from the one that ended counts for the next
+        (Wishes(vram=1024**3), SharingRules()),  # what the card itself says is left counts beside the books
+        (Wishes(), SharingRules(min_free=1)),  # others may have taken the card that was left to them
     ],
     ids=["vram-auto", "vram", "min-free"],
 )
-def test_where_more_than_the_books_tells_what_fits_each_end_is_planned_for(make_world, plans, wishes, manners):
+def test_where_more_than_the_books_tells_what_fits_each_end_is_planned_for(make_world, plans, wishes, rules):
     world = make_world(1, 1)
-    world.engine.cards.manners = manners
+    world.engine.cards.rules = rules
     world.submit(*[replace(job, wishes=wishes) for job in some_jobs(9)])
     for number in range(1, 4):
         before = len(plans)

@@ -6,8 +6,7 @@ import shutil
 
 import pytest
 
-from dibs.gpus.amd import AmdProbe
-from dibs.gpus.kfd import links_between, nodes
+from dibs.gpus.amd import AmdProbe, links_between, nodes
 from gpus.trees import lay_out
 
 ME = pwd.getpwuid(os.geteuid()).pw_name

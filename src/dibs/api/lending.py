@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from dibs.build import build_leases
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.own_processes import is_of_a_running_job
-from dibs.engine.watch.sharing_rules import Manners, manners_of
+from dibs.engine.watch.sharing_rules import SharingRules, sharing_rules
 from dibs.errors import BadInput, NoGpuNow
-from dibs.gpus.foreign import pid_is_alive
-from dibs.gpus.patience import answer_within
+from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import resolve_pool
-from dibs.gpus.probe import Probe, ProbeFailed, find_probe
+from dibs.gpus.probe import Probe, ProbeFailed, answer_within
+from dibs.gpus.processes import pid_is_alive
 from dibs.leases.files import LeaseRefused
 from dibs.leases.leases import Busy, Lease, Leases
 from dibs.leases.records import Holder
@@ -46,25 +46,25 @@ def borrow(wishes: Wishes, *, gpus: str, label: str, environ: Mapping[str, str],
     """
     probe = find_probe(environ)
     pool = resolve_pool(gpus, probe, environ)
-    manners = manners_of(load_settings(environ))
-    if problem := impossible(wishes, pool, keep_free=manners.min_free):
+    rules = sharing_rules(load_settings(environ))
+    if problem := impossible(wishes, pool, keep_free=rules.min_free):
         raise BadInput(f"cannot lease GPUs like this: {problem}", remedy="`dibs gpus` shows the GPUs there are")
-    cards = Cards(pool, is_ours=is_of_a_running_job, is_alive=pid_is_alive, manners=manners)
+    cards = Cards(pool, is_ours=is_of_a_running_job, is_alive=pid_is_alive, rules=rules)
     leases = build_leases(environ)
     try:
-        return _Borrower(cards, leases, probe, manners, wishes, label).borrow(seconds)
+        return _Borrower(cards, leases, probe, rules, wishes, label).borrow(seconds)
     finally:
         leases.close()  # ends the wishes; what was lent lives on
 
 
 class _Borrower:
     def __init__(
-        self, cards: Cards, leases: Leases, probe: Probe | None, manners: Manners, wishes: Wishes, label: str
+        self, cards: Cards, leases: Leases, probe: Probe | None, rules: SharingRules, wishes: Wishes, label: str
     ) -> None:
         self._cards = cards
         self._leases = leases
         self._probe = probe
-        self._manners = manners
+        self._rules = rules
         self._job = Job(id=_NO_CARD, request=Request(command=Command.exact(["-"]), wishes=wishes, name=label))
         self._since = time.time()  # our place among those who wait
         self._read_at: float | None = None
@@ -96,9 +96,9 @@ class _Borrower:
                     waiting=[self._job],
                     now=self._since,
                     links=board.links,
-                    keep_free=self._manners.min_free,
+                    keep_free=self._rules.min_free,
                     in_use=frozenset(holder.gpu for holder in self._holders())
-                    if self._manners.min_free
+                    if self._rules.min_free
                     else frozenset(),
                 )
             )

@@ -225,8 +225,8 @@ def check_leases(environ: Environ) -> list[Finding]:
 
 
 def check_driver(environ: Environ) -> list[Finding]:
-    from dibs.gpus.patience import answer_within
-    from dibs.gpus.probe import find_probe
+    from dibs.gpus.detect import find_probe
+    from dibs.gpus.probe import answer_within
 
     begun = time.monotonic()
     probe = find_probe(environ)

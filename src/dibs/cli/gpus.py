@@ -18,7 +18,7 @@ from dibs.model.places import LOCAL, PLACES
 if TYPE_CHECKING:
     from dibs.engine.watch.survey import GpuUse
     from dibs.errors import DibsError
-    from dibs.gpus.foreign import BusyRules
+    from dibs.gpus.processes import BusyRules
     from dibs.leases.leases import Leases
     from dibs.leases.records import Holder
 
@@ -220,12 +220,13 @@ def _look(
 ) -> "tuple[list[GpuUse], DibsError | None]":
     """What can be seen now, and why the driver could not be asked. A sick driver hides no claim."""
     from dibs.engine.watch.survey import survey
-    from dibs.gpus.probe import ProbeFailed, find_probe
+    from dibs.gpus.detect import find_probe
+    from dibs.gpus.probe import ProbeFailed
     from dibs.leases.who import user_name
 
     reading, failure = None, None
     if probe := find_probe(environ):
-        from dibs.gpus.patience import answer_within
+        from dibs.gpus.probe import answer_within
 
         try:
             reading = answer_within(partial(probe.read, energy=with_energy))
@@ -236,7 +237,7 @@ def _look(
 
 
 def _rules(environ: Mapping[str, str]) -> "BusyRules":
-    from dibs.gpus.foreign import BusyRules
+    from dibs.gpus.processes import BusyRules
     from dibs.settings import load_settings
 
     settings = load_settings(environ)

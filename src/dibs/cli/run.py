@@ -104,12 +104,12 @@ class _Run:
         from dibs.cli.output import say
         from dibs.cli.report import RunReport
         from dibs.engine.launch.results import InAttemptFolders, JobFolders
-        from dibs.engine.watch.sharing_rules import manners_of
+        from dibs.engine.watch.sharing_rules import sharing_rules
         from dibs.foreground.orders import Orders
         from dibs.foreground.runner import Runner
         from dibs.foreground.runs import open_run
+        from dibs.gpus.detect import find_probe
         from dibs.gpus.pool import read_pool_file, resolve_pool
-        from dibs.gpus.probe import find_probe
         from dibs.model.jobs import Command, Request
         from dibs.model.pool import Pool
         from dibs.settings import load_settings
@@ -118,7 +118,7 @@ class _Run:
         open_closed_streams()
         self._check()
         flags = {} if options["min_free"] is None else {"min_free": options["min_free"]}
-        manners = manners_of(load_settings(self._environ, flags))
+        rules = sharing_rules(load_settings(self._environ, flags))
         self._defaults = request_of(options, Verb.RUN, Request(command=Command((), "")))
         resume = self._resume_name()
         lists, single = self._inputs()
@@ -133,9 +133,9 @@ class _Run:
                 raise
             pool = Pool(cards=())  # nobody asked for one
         if not options["gpus_file"]:
-            self._check_wishes(pool, manners.min_free)
+            self._check_wishes(pool, rules.min_free)
         elif probe is not None:  # the file may name more GPUs later, but not more than there are
-            self._check_wishes(resolve_pool("all", probe, self._environ), manners.min_free)
+            self._check_wishes(resolve_pool("all", probe, self._environ), rules.min_free)
         run = open_run(self._environ, output_dir=options["output_dir"], resume=resume, fresh=options["fresh"])
         results = (
             JobFolders(root=os.path.abspath(options["output_dir"]))
@@ -160,7 +160,7 @@ class _Run:
             wait=not options["no_wait"],
             fail_fast=options["fail_fast"],
             respect_processes=not options["ignore_processes"],
-            manners=manners,
+            rules=rules,
             environment=self._environ,
             **({"max_failures": options["max_failures"]} if options["max_failures"] else {}),
         )

@@ -15,8 +15,8 @@ from dibs.errors import BadInput
 from dibs.foreground.feed import List
 from dibs.foreground.orders import Orders
 from dibs.foreground.runs import open_run
+from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import read_pool_file, resolve_pool
-from dibs.gpus.probe import find_probe
 from dibs.inputs.checks import environment_size
 from dibs.inputs.files import open_input
 from dibs.inputs.generator import load_generator

@@ -20,9 +20,9 @@ from dibs.engine.watch.survey import GpuUse, pid_of, survey
 from dibs.errors import BadInput, NoGpu
 from dibs.foreground.orders import Orders
 from dibs.foreground.runs import open_run
-from dibs.gpus.patience import answer_within
+from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import resolve_pool
-from dibs.gpus.probe import Probe, find_probe
+from dibs.gpus.probe import Probe, answer_within
 from dibs.inputs.checks import check_request, environment_size
 from dibs.leases.folder import lease_folder
 from dibs.leases.host import HostPool, read_host_pool, write_host_pool

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dibs.engine.watch.sampling import Sampler
     from dibs.engine.worker_thread import WorkerThread
     from dibs.gpus.probe import Probe
-    from dibs.gpus.watch import Watcher
+    from dibs.gpus.watcher import Watcher
     from dibs.model.gpus import Reading
 
 _ASK_CLOSELY = 0.6  # seconds, while others wait to see what one of their like needs
@@ -64,7 +64,7 @@ class Driver:
     def watch(self, probe: "Probe") -> None:
         """Ask the cards from now on: often while there is work, rarely while there is none."""
         from dibs.engine.watch.sampling import Sampler
-        from dibs.gpus.watch import Watcher
+        from dibs.gpus.watcher import Watcher
 
         self._aside = self._make_aside()
         self.sampler = Sampler(self.engine, self._aside)
@@ -175,7 +175,7 @@ class Driver:
         if self._next_look is not None:
             self._next_look.cancel()
         self.watcher.ask(self._saw_from_thread)
-        often = self.engine.cards.manners.reading_seconds
+        often = self.engine.cards.rules.reading_seconds
         if self.engine.looks_closely:
             often = min(often, _ASK_CLOSELY)
         pause = often if self._is_busy else max(often, _ASK_WITHOUT_WORK)

@@ -197,9 +197,7 @@ class Engine:
         if self.cards.may_grow:
             return ""
         machine = self.behaviour.machine
-        return impossible(
-            request.wishes, self.cards.pool, machine.cpus, machine.memory, self.cards.manners.min_free
-        )
+        return impossible(request.wishes, self.cards.pool, machine.cpus, machine.memory, self.cards.rules.min_free)
 
     def snapshot(self, now: float, others: Sequence[Job] = ()) -> Snapshot:
         """What a plan would be made from now; it knows what `others` need, too."""

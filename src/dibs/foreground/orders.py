@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from dibs.engine.launch.results import Results
-from dibs.engine.watch.sharing_rules import POLITE, Manners
+from dibs.engine.watch.sharing_rules import DEFAULT_SHARING_RULES, SharingRules
 from dibs.errors import DibsError
 from dibs.foreground.feed import List
 from dibs.gpus.probe import Probe
@@ -72,7 +72,7 @@ class Orders:
     fail_fast: bool = False
     max_failures: int = _NO_MORE
     respect_processes: bool = True
-    manners: Manners = POLITE
+    rules: SharingRules = DEFAULT_SHARING_RULES
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 

@@ -82,7 +82,7 @@ class Runner:
                     run.root,
                     orders.pool,
                     respect_processes=orders.respect_processes,
-                    manners=orders.manners,
+                    rules=orders.rules,
                 ),
                 results=orders.results,
                 hooks=self._driver.hooks(self._heard),

@@ -1,8 +1,8 @@
-"""A test of the one card that CUDA shows: can it keep and give back what is written to it?
+"""Tests the first GPU that CUDA shows: writes patterns to its memory and reads them back.
 
-Run as a program of its own, because a sick card may hang or kill whoever asks it. Ends with 0 where the card is
-well, with 1 and a sentence where it is not, and with 3 where there is nothing to test it with. The standard
-library and the driver's own library are all it needs.
+Runs as a separate program, because a failing GPU may hang or kill the process that uses it. Exits with 0 when the
+GPU passes, with 1 and a sentence when it fails, and with 3 when it cannot be tested. Needs only the standard
+library and the driver's own library.
 """
 
 import ctypes
@@ -16,28 +16,28 @@ _MEMSET = 0xA5
 _STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY: there is no driver behind it
 
 
-class Unwell(Exception):
-    """The card did not do what it was asked for."""
+class CanaryFailed(Exception):
+    """The GPU did not do what it was asked for."""
 
 
-class NothingToTestWith(Exception):
-    """There is no driver of CUDA here."""
+class CannotTest(Exception):
+    """There is no CUDA driver here."""
 
 
 def main() -> int:
     try:
         check(_driver())
-    except NothingToTestWith as error:
+    except CannotTest as error:
         print(f"there is nothing to test it with: {error}")
         return 3
-    except Unwell as error:
+    except CanaryFailed as error:
         print(error)
         return 1
     return 0
 
 
 def check(call: Callable[..., None]) -> None:
-    """Write two patterns to the card and read them back. `call(name, ...)` raises Unwell for what goes wrong."""
+    """Write two patterns to the GPU and read them back. `call(name, ...)` raises CanaryFailed."""
     device, context, place = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
     call("cuInit", 0)
     call("cuDeviceGet", ctypes.byref(device), 0)
@@ -64,21 +64,21 @@ def _compare(
     call("cuMemcpyDtoH_v2", back, place, ctypes.c_size_t(_SIZE))
     if back.raw != written:
         wrong = sum(one != other for one, other in zip(back.raw, written, strict=True))
-        raise Unwell(f"of {_SIZE} bytes that were written to its memory {wrong} came back wrong")
+        raise CanaryFailed(f"of {_SIZE} bytes that were written to its memory {wrong} came back wrong")
 
 
 def _driver() -> Callable[..., None]:
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
-        raise NothingToTestWith(f"{_LIBRARY} cannot be loaded") from None
+        raise CannotTest(f"{_LIBRARY} cannot be loaded") from None
 
     def call(name: str, *arguments: object) -> None:
         status = getattr(library, name)(*arguments)
         if status == _STUB_LIBRARY:
-            raise NothingToTestWith("there is no driver behind its library")
+            raise CannotTest("there is no driver behind its library")
         if status:
-            raise Unwell(f"{name.removesuffix('_v2')} says {_error(library, status)}")
+            raise CanaryFailed(f"{name.removesuffix('_v2')} says {_error(library, status)}")
 
     return call
 

@@ -1,4 +1,4 @@
-"""Cards out of a file, for tests and for trying dibs without any."""
+"""GPUs read from a file, for tests and for trying dibs without a GPU."""
 
 import json
 import time
@@ -8,16 +8,15 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from dibs.gpus.clock import utc_now
-from dibs.gpus.each import CardReader
-from dibs.gpus.probe import ProbeFailed, refuse_twins
+from dibs.gpus.card_reader import CardReader
+from dibs.gpus.probe import ProbeFailed, require_distinct, utc_now
 from dibs.model.gpus import CardState, Gpu, GpuFault, GpuProcess, GpuReading, Links, Reading
 
 
 class FakeProbe:
     """Reads the file again at every read, so that a test can change the machine under a running dibs.
 
-    The file is a list of cards. `index` and `uuid` must be there, what is left out is not known:
+    The file is a list of cards. `index` and `uuid` must be there, what is left out is unknown:
 
         [{"index": 0, "uuid": "GPU-3f2a...", "name": "NVIDIA H200", "memory_total": 150754820096,
           "memory_used": 0, "load": 0, "temperature": 31, "power": 76.5, "energy": 4215.0, "ecc_uncorrected": 0,
@@ -25,23 +24,23 @@ class FakeProbe:
           "processes": [{"pid": 4242, "user": "ann", "memory": 1024, "kind": "compute", "name": "python"}]}]
 
     Sizes are bytes, load is percent, temperature degrees Celsius, power watts, energy joules. `state` is `ok`,
-    `stale` or `lost`; a card that hangs becomes stale and lost by itself, as a real one would. To tell more of
-    the machine, wrap the list:
+    `stale` or `lost`; a card that hangs becomes stale and lost by itself, as a real one would. To
+    describe more of the machine, wrap the list:
 
         {"gpus": [...], "driver": "NVIDIA 580.1", "hang_seconds": 600, "fail": "the driver is on fire",
          "links": [["GPU-3f2a...", "GPU-77b1...", 18]],
          "faults": [{"gpu": "GPU-3f2a...", "xid": 79, "message": "GPU has fallen off the bus", "id": 1}]}
 
-    A fault is told once, by the first reading that finds it in the file. To let it happen again, give it
-    another `id`, or write it twice. A process counts as foreign only while its pid is alive: give the pid of
-    something real.
+    A fault is reported once, by the first reading that finds it in the file. To let it happen again, give it
+    another `id`, or write it twice. A process counts as foreign only while its pid is alive: use the pid of a
+    real process.
     """
 
     def __init__(self, path: str, *, now: Callable[[], datetime] = utc_now) -> None:
         self._path = path
         self._now = now
         self._reader = CardReader()
-        self._told: Counter[str] = Counter()  # faults, as they stand in the file
+        self._reported: Counter[str] = Counter()  # faults, as in the file
 
     def read(self, *, energy: bool = False) -> Reading:
         try:
@@ -59,7 +58,7 @@ class FakeProbe:
         time.sleep(world.get("hang_seconds", 0))
         if "fail" in world:
             raise ProbeFailed(f"cannot ask the fake driver: {world['fail']}")
-        refuse_twins(seen.gpu for seen, _ in cards)
+        require_distinct(seen.gpu for seen, _ in cards)
         return Reading(
             at=self._now(),
             gpus=self._reader.read(
@@ -71,8 +70,8 @@ class FakeProbe:
         )
 
     def _new_faults(self, listed: list[dict[str, Any]]) -> tuple[GpuFault, ...]:
-        there = Counter(json.dumps(fault, sort_keys=True) for fault in listed)
-        new, self._told = there - self._told, there
+        listed_now = Counter(json.dumps(fault, sort_keys=True) for fault in listed)
+        new, self._reported = listed_now - self._reported, listed_now
         return tuple(
             GpuFault(fault["gpu"], fault.get("xid"), fault.get("message", ""))
             for fault in map(json.loads, new.elements())

@@ -1,14 +1,53 @@
-"""From the words after `--gpus` to the pool of a run."""
+"""Resolves `--gpus` to a pool, within the variables that limit the visible GPUs: CUDA's, ROCm's and DIBS_GPUS."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from dibs.errors import BadInput, NoGpu
-from dibs.gpus.limits import DIBS, HostLimits, Limit, find_limits, remedy_of, shown_gpus
-from dibs.gpus.patience import answer_within
-from dibs.gpus.probe import Probe
-from dibs.model.gpus import Gpu
+from dibs.gpus.probe import Probe, answer_within
+from dibs.model.gpus import Gpu, declared_key
 from dibs.model.pool import Card, Pool, parse_gpu_list
+
+DIBS = "DIBS_GPUS"
+_CUDA = "CUDA_VISIBLE_DEVICES"
+_ROCR = "ROCR_VISIBLE_DEVICES"
+_HIP = "HIP_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True)
+class HostGpus:
+    """The GPUs that an id may refer to. Without a driver (None) every number is accepted."""
+
+    gpus: tuple[Gpu, ...] | None
+
+    def find(self, gpu_id: str) -> list[Gpu]:
+        """The GPUs with this number, or whose UUID begins so."""
+        if self.gpus is None:
+            return [declared_gpu(int(gpu_id))] if gpu_id.isascii() and gpu_id.isdigit() else []
+        return [gpu for gpu in self.gpus if gpu.is_called(gpu_id)]
+
+    def find_by_rocm(self, gpu_id: str, named: Collection[str]) -> list[Gpu]:
+        """The AMD GPUs that ROCm would select: it numbers only its own, and has its own form of UUID.
+
+        It numbers the parts of a divided card. dibs assigns whole cards: all parts must be among those named.
+        """
+        found = []
+        for gpu in self.gpus or ():
+            parts = gpu.address.split(",")
+            by_number = gpu_id in parts and all(part in named for part in parts)
+            if gpu.is_amd and (by_number or gpu_id == f"GPU-{gpu.key.removeprefix('AMD-')}"):
+                found.append(gpu)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A variable that leaves only some GPUs visible, in its order."""
+
+    name: str
+    value: str
+    gpus: tuple[Gpu, ...]
 
 
 def resolve_pool(
@@ -16,10 +55,10 @@ def resolve_pool(
 ) -> Pool:
     """The cards meant by `auto`, `0,1,2`, `0,0,1` (slots) or `0+1,2+3` (groups); empty text means none.
 
-    Whether a card is busy is not asked here: it belongs to the pool and may become free. Where there is no
-    probe, numbers are believed. The number of a card that MIG has divided means all its parts. An inherited
-    CUDA_VISIBLE_DEVICES limits the pool, ROCm's variables do for AMD cards, and so does DIBS_GPUS, by which a
-    job of dibs knows the cards it was given. A card that is not there is refused, or put down in `missing`.
+    A busy GPU belongs to the pool too: it may become free. Without a probe, numbers are accepted without checking.
+    The number of a card that MIG has divided means all its parts. An inherited CUDA_VISIBLE_DEVICES limits the
+    pool, ROCm's variables limit it for AMD, and so does DIBS_GPUS, which names the GPUs of a dibs job. A GPU that
+    does not exist is refused, or added to `missing`.
     """
     if not text.strip():
         return Pool(cards=())
@@ -36,7 +75,7 @@ def resolve_pool(
 
 
 def read_pool_file(path: str) -> str:
-    """The text for `resolve_pool` out of a file: ids between commas, blanks or newlines, `#` comments.
+    """The text for `resolve_pool` from a file: ids separated by commas, blanks or newlines, `#` comments.
 
     An empty file means that no GPU may be used for now.
     """
@@ -50,16 +89,16 @@ def read_pool_file(path: str) -> str:
     return ",".join(word for line in words for word in line)
 
 
-def _ask_machine(probe: Probe | None) -> HostLimits:
+def _ask_machine(probe: Probe | None) -> HostGpus:
     if probe is None:
-        return HostLimits(None)
-    return HostLimits(tuple(seen.gpu for seen in answer_within(probe.read).gpus))
+        return HostGpus(None)
+    return HostGpus(tuple(seen.gpu for seen in answer_within(probe.read).gpus))
 
 
-def _every_gpu(machine: HostLimits, limits: Sequence[Limit]) -> Sequence[Gpu]:
+def _every_gpu(machine: HostGpus, limits: Sequence[Limit]) -> Sequence[Gpu]:
     gpus = machine.gpus
     if gpus is None:
-        # Without a driver, CUDA_VISIBLE_DEVICES alone is no proof of cards: people set it anywhere.
+        # Without a driver, CUDA_VISIBLE_DEVICES alone is no proof of GPUs: it may be set anywhere.
         given = next((limit for limit in limits if limit.name == DIBS), None)
         if given is None:
             raise NoGpu(
@@ -82,8 +121,8 @@ def _every_gpu(machine: HostLimits, limits: Sequence[Limit]) -> Sequence[Gpu]:
     return gpus
 
 
-def _entry(ids: tuple[str, ...], machine: HostLimits, limits: Sequence[Limit]) -> list[tuple[Gpu, ...]]:
-    """The entries that one stands for: the number of a divided card stands for one entry with each part."""
+def _entry(ids: tuple[str, ...], machine: HostGpus, limits: Sequence[Limit]) -> list[tuple[Gpu, ...]]:
+    """The pool entries of one `--gpus` entry: the number of a divided card gives an entry for each part."""
     found = [_named_gpus(gpu_id, machine, limits) for gpu_id in ids]
     if len(ids) == 1:
         return [(gpu,) for gpu in found[0]]
@@ -101,8 +140,8 @@ def _entry(ids: tuple[str, ...], machine: HostLimits, limits: Sequence[Limit]) -
     return [tuple(gpus)]
 
 
-def _named_gpus(gpu_id: str, machine: HostLimits, limits: Sequence[Limit]) -> list[Gpu]:
-    """One, or all parts of one."""
+def _named_gpus(gpu_id: str, machine: HostGpus, limits: Sequence[Limit]) -> list[Gpu]:
+    """One GPU, or all parts of one."""
     found = machine.find(gpu_id)
     if len(found) > 1 and not gpu_id.isdigit():
         keys = ", ".join(gpu.key for gpu in found)
@@ -121,7 +160,7 @@ def _named_gpus(gpu_id: str, machine: HostLimits, limits: Sequence[Limit]) -> li
 
 
 def _pool_of(entries: Sequence[tuple[Gpu, ...]]) -> Pool:
-    """Count how often each entry is given. A card of two different entries could be given twice."""
+    """Count how often each entry is named. A GPU in two different entries is refused: it could be used twice."""
     slots: dict[frozenset[Gpu], int] = {}
     groups: dict[frozenset[Gpu], tuple[Gpu, ...]] = {}
     for entry in entries:
@@ -145,10 +184,10 @@ def _pool_of(entries: Sequence[tuple[Gpu, ...]]) -> Pool:
     )
 
 
-def _unknown(gpu_id: str, machine: HostLimits) -> BadInput:
+def _unknown(gpu_id: str, machine: HostGpus) -> BadInput:
     if machine.gpus is None:
         return BadInput(
-            f"cannot find GPU {gpu_id}: without a driver nobody knows its UUID",
+            f"cannot find GPU {gpu_id}: UUIDs are not known without a driver",
             remedy="name GPUs by number, like --gpus 0,1, or install the driver",
         )
     there = f"this machine has {shown_gpus(machine.gpus)}" if machine.gpus else "the driver shows none that works"
@@ -157,3 +196,75 @@ def _unknown(gpu_id: str, machine: HostLimits) -> BadInput:
 
 def _joined(group: Iterable[Gpu]) -> str:
     return "+".join(gpu.number for gpu in group)
+
+
+def find_limits(environ: Mapping[str, str], machine: HostGpus) -> list[Limit]:
+    """CUDA's variable limits NVIDIA's GPUs, ROCm's limit AMD's.
+
+    Of ROCm's variables the lowest counts: those above it select from what it left. Without a GPU of NVIDIA, ROCm
+    uses CUDA's variable too.
+    """
+    limits = []
+    if DIBS in environ:
+        limits.append(_limit(DIBS, environ[DIBS], machine, machine.gpus or ()))
+    amd = tuple(gpu for gpu in machine.gpus or () if gpu.is_amd)
+    others = tuple(gpu for gpu in machine.gpus or () if not gpu.is_amd)
+    if _CUDA in environ and (others or not amd):
+        limits.append(_limit(_CUDA, environ[_CUDA], machine, others, amd))
+    if amd:
+        names = (_ROCR, _HIP) if others else (_ROCR, _HIP, _CUDA)
+        name = next((name for name in names if name in environ), None)
+        if name is not None:
+            limits.append(_limit(name, environ[name], machine, amd, others))
+    return limits
+
+
+def _limit(
+    name: str, value: str, machine: HostGpus, concerned: tuple[Gpu, ...], untouched: tuple[Gpu, ...] = ()
+) -> Limit:
+    is_rocm = name != DIBS and any(gpu.is_amd for gpu in concerned)
+    gpus: list[Gpu] = []
+    named = [gpu_id.strip() for gpu_id in value.split(",")]
+    for gpu_id in named:
+        found = machine.find_by_rocm(gpu_id, named) if is_rocm else machine.find(gpu_id)
+        if concerned:
+            found = [gpu for gpu in found if gpu in concerned]
+        if not found or (len(found) > 1 and not gpu_id.isdigit()):
+            break  # as CUDA does: ids after a wrong one are ignored
+        gpus += [gpu for gpu in found if gpu not in gpus]
+    if not gpus and not untouched:
+        raise _nothing_left(name, value.strip(), machine)
+    return Limit(name, value, (*gpus, *untouched))
+
+
+def remedy_of(name: str) -> str:
+    if name == DIBS:
+        return "this runs inside a job of dibs, which has only the GPUs it was given: ask for more with -n"
+    return f"unset {name}, or set it to the GPUs that may be used"
+
+
+def _nothing_left(name: str, value: str, machine: HostGpus) -> NoGpu:
+    if name == DIBS and not value:
+        why = "this runs inside a job of dibs that was given none"
+    elif not value:
+        why = f"{name} is empty and hides all GPUs"
+    elif value.startswith("-"):
+        why = f"{name}={value} hides all GPUs"
+    elif machine.gpus is None:
+        why = f"{name}={value} is not a number, and UUIDs are not known without a driver"
+    elif not machine.gpus:
+        why = "the driver shows none that works"
+    else:
+        why = f"{name}={value} names none of {shown_gpus(machine.gpus)} and so hides all GPUs"
+    return NoGpu(f"cannot use a GPU: {why}", remedy=remedy_of(name))
+
+
+def shown_gpus(gpus: Iterable[Gpu]) -> str:
+    """`GPU 0` or `GPUs 0, 1, 2`."""
+    numbers = [gpu.number for gpu in gpus]
+    return f"GPU{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+
+
+def declared_gpu(index: int) -> Gpu:
+    """The GPU with that number, where nothing else is known."""
+    return Gpu(key=declared_key(index), index=index)

@@ -1,26 +1,26 @@
-"""Whoever can be asked for the cards of this machine, and which one to ask."""
+"""What a probe of this machine's GPUs is, and how to ask one with a deadline."""
 
-import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+import threading
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
 
-from dibs.errors import BadInput, DibsError
+from dibs.errors import DibsError
+from dibs.model.gpus import Gpu, Reading
 
-if TYPE_CHECKING:  # 2 ms that a machine without a driver does not pay
-    from dibs.model.gpus import Gpu, Reading
+_DEADLINE = 10.0  # seconds; a driver without persistence mode has to wake its cards first
 
-DRIVER_LIBRARY = "libnvidia-ml.so.1"
-AMD_DRIVER = "/sys/module/amdgpu"
+Answer = TypeVar("Answer")
 
 
 class Probe(Protocol):
-    """Sees the cards of this machine."""
+    """Reads the GPUs of this machine."""
 
-    def read(self, *, energy: bool = False) -> "Reading":
-        """Look once at every card. May block for as long as a sick driver likes: see `watch`.
+    def read(self, *, energy: bool = False) -> Reading:
+        """Read every GPU once. A failing driver may block this call for minutes: see `Watcher`.
 
-        Energy is asked for now and then, because it is dear; with `energy` it is asked for now, unless that
-        happened a moment ago. Raises ProbeFailed where there is something to ask and it gives no answer.
+        Energy is expensive and is not part of every reading. With `energy` it is, unless it was read a moment ago.
+        Raises ProbeFailed when the driver cannot be asked.
         """
         ...
 
@@ -31,35 +31,35 @@ class ProbeFailed(DibsError):
     code = "probe-failed"
 
 
-def find_probe(environ: Mapping[str, str]) -> Probe | None:
-    """The probe for this machine; None where there is no driver or no card to ask for. AMD's come last.
+def answer_within(question: Callable[[], Answer], seconds: float = _DEADLINE) -> Answer:
+    """Call `question` in a thread and return its result; ProbeFailed when it takes longer than this.
 
-    `DIBS_PROBE=fake:/path.json` takes the cards from a file, `DIBS_PROBE=none` overlooks the driver: with
-    these two, tests see the same machine everywhere. A driver that is there but sick gives a probe, whose
-    `read` then tells what is wrong.
+    A thread that hangs in the driver is left behind.
     """
-    choice = environ.get("DIBS_PROBE", "")
-    if choice == "none":
-        return None
-    if choice.startswith("fake:"):
-        from dibs.gpus.fake import FakeProbe
+    answers: list[Answer] = []
+    errors: list[BaseException] = []
 
-        return FakeProbe(choice.removeprefix("fake:"))
-    if choice:
-        raise BadInput(
-            f"cannot read DIBS_PROBE={choice!r}",
-            remedy="it is fake:/path.json or none; unset it to ask the driver",
+    def call() -> None:
+        try:
+            answers.append(question())
+        except BaseException as error:  # raised below, in the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=call, name="dibs-gpu-question", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise ProbeFailed(
+            f"cannot ask the driver for its GPUs: no answer within {seconds:g} seconds",
+            remedy="a failing GPU may block it: see whether `nvidia-smi` answers, and what `dmesg` says",
         )
-    found = [probe for probe in (_find_nvidia(), _find_amd()) if probe is not None]
-    if len(found) < 2:
-        return found[0] if found else None
-    from dibs.gpus.combined import CombinedProbe
-
-    return CombinedProbe(found)
+    return answers[0]
 
 
-def refuse_twins(gpus: "Iterable[Gpu]") -> None:
-    """Leases follow the key: two cards of one key, or of one number, cannot be told apart."""
+def require_distinct(gpus: Iterable[Gpu]) -> None:
+    """Leases go by key: raise ProbeFailed where two GPUs have the same key or the same number."""
     seen: set[str] = set()
     for gpu in gpus:
         if gpu.key in seen or gpu.number in seen:
@@ -70,35 +70,5 @@ def refuse_twins(gpus: "Iterable[Gpu]") -> None:
         seen |= {gpu.key, gpu.number}
 
 
-def _find_nvidia() -> Probe | None:
-    if not _library_loads(DRIVER_LIBRARY):
-        return None
-    import pynvml  # 25 ms that only machines with a driver pay
-
-    from dibs.gpus.nvidia import NvidiaProbe
-    from dibs.gpus.patience import answer_within
-
-    probe = NvidiaProbe(pynvml)
-    try:
-        return probe if answer_within(probe.count) else None
-    except ProbeFailed:
-        return probe
-
-
-def _find_amd() -> Probe | None:
-    if not os.path.isdir(AMD_DRIVER):
-        return None
-    from dibs.gpus.amd import AmdProbe
-
-    probe = AmdProbe()
-    return probe if probe.count() else None
-
-
-def _library_loads(name: str) -> bool:
-    import ctypes
-
-    try:
-        ctypes.CDLL(name)
-    except OSError:
-        return False
-    return True
+def utc_now() -> datetime:
+    return datetime.now(UTC)

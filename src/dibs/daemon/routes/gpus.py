@@ -153,7 +153,7 @@ class GpuTable:
                 self.leases.holders(),
                 self.leases.waiting(),
                 user=self.user,
-                rules=self.engine.cards.manners.busy,
+                rules=self.engine.cards.rules.busy,
             )
         }
         for key, card in cards.items():

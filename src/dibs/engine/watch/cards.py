@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dibs.engine.turn.card_board import CardBoard, CardFacts, SeenProcess, TakenByOthers
-from dibs.engine.watch.sharing_rules import POLITE, Manners
-from dibs.gpus.foreign import foreign_processes
+from dibs.engine.watch.sharing_rules import DEFAULT_SHARING_RULES, SharingRules
+from dibs.gpus.processes import foreign_processes
 from dibs.leases.leases import Busy
 from dibs.leases.records import Holder
 from dibs.model.claims import Claim
@@ -44,10 +44,10 @@ class Cards:
         is_alive: Callable[[int], bool | None],
         folder_of: Callable[[int], str | None] = lambda pid: None,
         respect_processes: bool = True,
-        manners: Manners = POLITE,
+        rules: SharingRules = DEFAULT_SHARING_RULES,
     ) -> None:
         self.pool = pool
-        self.manners = manners
+        self.rules = rules
         self.may_grow = False  # more GPUs may be put into the pool while we run
         self._links: Links = {}
         self._news = 0
@@ -63,16 +63,16 @@ class Cards:
 
     def board(self) -> CardBoard:
         """What is known now."""
-        board, manners = self._board, self.manners
-        is_old = board is not None and (board.pool is not self.pool or board.order is not manners.order)
-        if board is None or is_old or board.min_free != manners.min_free:
+        board, rules = self._board, self.rules
+        is_old = board is not None and (board.pool is not self.pool or board.order is not rules.order)
+        if board is None or is_old or board.min_free != rules.min_free:
             for card in self.pool.cards:
                 self._page(card.gpu.key)
             board = CardBoard(
                 pool=self.pool,
                 cards={key: self._facts(page) for key, page in self._pages.items()},
-                order=manners.order,
-                min_free=manners.min_free,
+                order=rules.order,
+                min_free=rules.min_free,
                 links=self._links,
                 respects_processes=self._respect_processes,
                 awaited=tuple(key for key, page in self._pages.items() if page.is_awaited),
@@ -188,7 +188,7 @@ class Cards:
             folders[pid] = self._folder_of(pid)
             return folders[pid] is None and self._is_ours(pid)
 
-        found = foreign_processes(seen, is_of_another_job, self._is_alive, self.manners.busy)
+        found = foreign_processes(seen, is_of_another_job, self._is_alive, self.rules.busy)
         return tuple(SeenProcess(process.shown, folders[process.pid]) for process in found)
 
     def _page(self, key: str) -> _Page:

@@ -5,7 +5,7 @@ import threading
 import time
 from typing import Any
 
-from dibs.gpus.foreign import attempt_folder_of, dibs_job_of
+from dibs.gpus.processes import attempt_folder_of, dibs_job_of
 from dibs.supervise.folder import record_of
 
 _ELSEWHERE = re.compile(r"/q[0-9a-f]{8}/attempts/")  # a queue's mark: what another system runs, on any file system

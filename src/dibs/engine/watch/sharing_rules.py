@@ -1,27 +1,27 @@
-"""How an engine behaves towards others who use the same cards."""
+"""How an engine shares its GPUs with other programs."""
 
 from dataclasses import dataclass
 
-from dibs.gpus.foreign import AS_EVER, BusyRules
+from dibs.gpus.processes import DEFAULT_BUSY_RULES, BusyRules
 from dibs.policy.order import EMPTIEST_FIRST, Order, parse_order
 from dibs.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
-    """Whose processes are respected, which card is taken first, how many are left, how often one looks."""
+class SharingRules:
+    """Which foreign processes count, which GPU is used first, how many stay free, how often GPUs are read."""
 
-    busy: BusyRules = AS_EVER
+    busy: BusyRules = DEFAULT_BUSY_RULES
     order: Order = EMPTIEST_FIRST
     min_free: int = 0
-    reading_seconds: float = 1.0  # between two looks at the cards while jobs wait or run
+    reading_seconds: float = 1.0  # between two readings of the GPUs while jobs wait or run
 
 
-POLITE = Manners()  # as it is where nobody has set anything
+DEFAULT_SHARING_RULES = SharingRules()
 
 
-def manners_of(settings: Settings) -> Manners:
-    return Manners(
+def sharing_rules(settings: Settings) -> SharingRules:
+    return SharingRules(
         BusyRules(settings.respect_graphics, settings.ignore_memory),
         parse_order(settings.gpu_order),
         settings.min_free,

@@ -13,7 +13,7 @@ from dibs.leases.records import Holder
 from dibs.model.units import show_gpu
 
 if TYPE_CHECKING:
-    from dibs.gpus.foreign import BusyRules
+    from dibs.gpus.processes import BusyRules
     from dibs.model.gpus import GpuProcess, GpuReading, Reading
 
 
@@ -142,7 +142,7 @@ def _without_claim(
     this card. One that is not among them runs inside another, which holds the card for it.
     """
     from dibs.engine.watch.own_processes import is_of_a_running_job
-    from dibs.gpus.foreign import AS_EVER, attempt_folder_of, foreign_processes, pid_is_alive
+    from dibs.gpus.processes import DEFAULT_BUSY_RULES, attempt_folder_of, foreign_processes, pid_is_alive
 
     here = {holder.folder for holder in holders}
 
@@ -151,7 +151,7 @@ def _without_claim(
         return not is_astray and is_of_a_running_job(pid)
 
     claimers = {holder.user for holder in holders} - {user}
-    foreign = foreign_processes(card, is_ours, pid_is_alive, rules or AS_EVER)
+    foreign = foreign_processes(card, is_ours, pid_is_alive, rules or DEFAULT_BUSY_RULES)
     return tuple(process for process in foreign if process.user not in claimers)
 
 

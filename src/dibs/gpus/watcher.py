@@ -1,4 +1,4 @@
-"""Asking a probe without ever waiting too long: a sick card can block its driver for minutes."""
+"""Reads a probe again and again in a thread: a failing card can block its driver for minutes."""
 
 import threading
 import time
@@ -10,16 +10,16 @@ from dibs.gpus.probe import Probe, ProbeFailed
 from dibs.model.gpus import GpuFault, Reading
 
 Callback = Callable[[Reading | None], None]
-_MOST_FAULTS = 100  # that nobody has been told yet; a sick card may tell without end
+_MOST_FAULTS = 100  # not reported yet; a failing card may report faults without end
 
 
 class Watcher:
-    """Looks at the cards again and again, in threads of its own.
+    """Reads the GPUs repeatedly, in threads of its own.
 
-    `latest` is the last good reading, with the energy that was told last; `failure` is why the newest look gave
-    none. A probe tells a fault once: whoever is answered next hears of those that no answer told. So whoever looks
-    beside the watcher looks through it: it is a probe, too. Callbacks come from a thread, with the watcher's lock
-    held: hand the reading over (`loop.call_soon_threadsafe`) and return. After `stop` none comes any more.
+    `latest` is the last good reading, with the last known energy; `failure` is why the newest read failed. A probe
+    reports a fault once: the next answer contains the faults that no answer contained yet. Therefore other readers
+    of the probe go through the watcher, which is a probe too. Callbacks come from a thread, with the watcher's
+    lock held: hand the reading over (`loop.call_soon_threadsafe`) and return. After `stop` there are no callbacks.
     """
 
     def __init__(self, probe: Probe, *, interval: float = 1.0, deadline: float = 5.0) -> None:
@@ -34,14 +34,14 @@ class Watcher:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Begin with the first look at once."""
+        """Start the threads; the first read begins at once."""
         for name, work in (("dibs-gpu-reader", self._read_on), ("dibs-gpu-deadline", self._give_up_on)):
             threading.Thread(target=work, name=name, daemon=True).start()
 
     def ask(self, callback: Callback) -> None:
         """Call back with a reading that began after this moment, or with None at the deadline or a failure.
 
-        All who ask before a read begins share it.
+        All questions asked before a read begins share it.
         """
         with self._change:
             if self._stopped.is_set():
@@ -50,21 +50,21 @@ class Watcher:
             self._change.notify_all()
 
     def read(self, *, energy: bool = False) -> Reading:
-        """Look once, in the caller's thread and for as long as it takes. The next answer tells its faults, too."""
+        """Read once, in the caller's thread, without a deadline. The next answer contains its faults too."""
         reading = self._probe.read(energy=energy)
         with self._change:
             self._untold = (*self._untold, *reading.faults)[:_MOST_FAULTS]
         return reading
 
     def is_stale(self, now: datetime) -> bool:
-        """Whether `latest` says nothing about now: it is missing, too old, or the newest look failed."""
+        """Whether `latest` is missing or too old, or the newest read failed."""
         if self.latest is None or self.failure is not None:
             return True
-        # A reading from the future is no better: the clock was set back, and its age is unknown.
+        # A reading from the future is stale too: the clock was set back, and its age is unknown.
         return abs(now - self.latest.at) > timedelta(seconds=self._interval + self._deadline)
 
     def stop(self) -> None:
-        """Let the threads end by themselves. Nobody waits for one that hangs in the driver."""
+        """Let the threads end by themselves, without waiting for one that hangs in the driver."""
         with self._change:
             self._stopped.set()
             self._asks.clear()
@@ -88,17 +88,17 @@ class Watcher:
             return self._probe.read(), None
         except ProbeFailed as failure:
             return None, failure
-        except Exception as error:  # a bug, or too many threads: the next look may go better
+        except Exception as error:  # a bug, or too many threads: the next read may succeed
             return None, ProbeFailed(f"cannot ask the driver for its GPUs: {error!r}")
 
     def _give_up_on(self) -> None:
-        # It looks now and then instead of waiting for each ask: asks are frequent, hanging cards are rare.
+        # It checks now and then instead of waiting for each ask: asks are frequent, hanging cards are rare.
         while not self._stopped.wait(self._deadline / 4):
             with self._change:
                 self._answer_asked_before(time.monotonic() - self._deadline, None)
 
     def _answer_asked_before(self, moment: float, reading: Reading | None) -> bool:
-        """Whether anybody was answered."""
+        """Whether there was a question to answer."""
         asked, self._asks = (
             [ask for ask in self._asks if ask.at <= moment],
             [ask for ask in self._asks if ask.at > moment],
@@ -109,7 +109,7 @@ class Watcher:
 
 
 def _with_energy(reading: Reading | None, before: Reading | None) -> Reading | None:
-    """The newer of the two. Most readings do not ask for energy: what was told before is still worth showing."""
+    """The newer of the two. Most readings have no energy: the last known value is kept."""
     if reading is None or before is None:
         return reading or before
     known = {seen.gpu.key: seen.energy for seen in before.gpus if seen.energy is not None}

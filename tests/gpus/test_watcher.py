@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dibs.gpus.patience import answer_within
-from dibs.gpus.probe import ProbeFailed
-from dibs.gpus.watch import Watcher
+from dibs.gpus.probe import ProbeFailed, answer_within
+from dibs.gpus.watcher import Watcher
 from dibs.model.gpus import Gpu, GpuFault, GpuReading, Reading
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

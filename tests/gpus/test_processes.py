@@ -1,16 +1,25 @@
 """Processes that hold a card without asking dibs."""
 
 import os
+import pwd
 import subprocess
 import sys
 
 import pytest
 
-from dibs.gpus import foreign
-from dibs.gpus.foreign import BusyRules, attempt_folder_of, dibs_job_of, foreign_processes, pid_is_alive
+from dibs.gpus import processes
+from dibs.gpus.processes import (
+    BusyRules,
+    ProcessOwners,
+    attempt_folder_of,
+    dibs_job_of,
+    foreign_processes,
+    pid_is_alive,
+)
 from dibs.model.gpus import Gpu, GpuProcess, GpuReading
 
 NO_SUCH_PID = 2**22 + 1  # above the kernel's highest
+ME = pwd.getpwuid(os.geteuid()).pw_name
 
 
 def a_card_with(*processes):
@@ -117,7 +126,7 @@ def test_a_zombie_is_not_alive():
 
 @pytest.mark.parametrize(("sees_every_pid", "answer"), [(True, False), (False, None)])
 def test_a_missing_pid_is_gone_only_where_every_pid_can_be_seen(monkeypatch, sees_every_pid, answer):
-    monkeypatch.setattr(foreign, "_sees_every_pid", lambda: sees_every_pid)
+    monkeypatch.setattr(processes, "_sees_every_pid", lambda: sees_every_pid)
 
     alive = pid_is_alive(NO_SUCH_PID)
 
@@ -126,7 +135,7 @@ def test_a_missing_pid_is_gone_only_where_every_pid_can_be_seen(monkeypatch, see
 
 @pytest.mark.parametrize("pid", [0, -1, 2**40])
 def test_a_number_that_is_no_pid_is_unknown(monkeypatch, pid):
-    monkeypatch.setattr(foreign, "_sees_every_pid", lambda: False)
+    monkeypatch.setattr(processes, "_sees_every_pid", lambda: False)
 
     alive = pid_is_alive(pid)
 
@@ -190,3 +199,64 @@ def test_a_process_of_ours_tells_its_attempt(sleeping_with, variables, folder):
     pid = sleeping_with(**variables, PATH=os.environ["PATH"])
 
     assert attempt_folder_of(pid) == folder
+
+
+@pytest.fixture
+def proc(tmp_path):
+    def write(pid, name, started):
+        folder = tmp_path / str(pid)
+        folder.mkdir(exist_ok=True)
+        between = " ".join(["0"] * 18)
+        (folder / "stat").write_text(f"{pid} ({name}) S {between} {started} 1 1\n")
+
+    write.root = str(tmp_path)
+    return write
+
+
+def test_a_process_has_a_user_and_a_name_with_anything_in_it(proc):
+    proc(7, "a (b) c) d", 100)
+
+    owner = ProcessOwners(proc.root).of(7)
+
+    assert (owner.user, owner.name) == (ME, "a (b) c) d")
+
+
+def test_what_is_known_is_not_looked_up_again(proc):
+    proc(7, "train", 100)
+    owners = ProcessOwners(proc.root)
+    first = owners.of(7)
+    proc(7, "another name", 100)
+
+    assert owners.of(7) is first
+
+
+def test_a_pid_that_comes_again_is_another_process(proc):
+    proc(7, "train", 100)
+    owners = ProcessOwners(proc.root)
+    owners.of(7)
+    proc(7, "bash", 200)
+
+    assert owners.of(7).name == "bash"
+
+
+@pytest.mark.parametrize("content", ["", "7 (a) S", "7"])
+def test_what_cannot_be_read_is_nobodys(proc, content, tmp_path):
+    (tmp_path / "8").mkdir()
+    (tmp_path / "8" / "stat").write_text(content)
+
+    assert ProcessOwners(proc.root).of(8) is None
+    assert ProcessOwners(proc.root).of(9) is None
+
+
+def test_our_own_process_is_ours():
+    assert ProcessOwners().of(os.getpid()).user == ME
+
+
+def test_not_everybody_is_remembered_for_ever(proc, monkeypatch):
+    monkeypatch.setattr("dibs.gpus.processes._MOST_OWNERS", 3)
+    owners = ProcessOwners(proc.root)
+    for pid in range(1, 11):
+        proc(pid, "x", pid)
+        owners.of(pid)
+
+    assert len(owners._known) <= 3

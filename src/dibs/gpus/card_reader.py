@@ -1,4 +1,4 @@
-"""Reading card after card, so that one that does not answer holds up nobody."""
+"""Reads the GPUs one by one, with a deadline: one that does not answer does not hold up the others."""
 
 import threading
 import time
@@ -15,18 +15,18 @@ Answer = TypeVar("Answer")
 
 
 class CardLost(Exception):
-    """The driver itself says that this card is gone until somebody resets it; the others are not."""
+    """The driver reports that this card is gone until it is reset."""
 
 
 class CardSilent(Exception):
-    """The card answers, but not what it could tell before: nothing of it can be believed now."""
+    """The card answers, but without values that it reported before: its answers cannot be used now."""
 
 
 class CardReader:
-    """Reads each card, and tells of one that does not answer what was last seen of it.
+    """Reads each card. For one that does not answer it returns the last values.
 
-    Such a card is `stale`; after half a minute, or at once where the driver says so, it is `lost`. As soon as
-    it answers again it is as it was.
+    Such a card is `stale`; after half a minute, or at once where the driver says so, it is `lost`. When it
+    answers again it is `ok`.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class CardReader:
         self._deadline = deadline
         self._lost_after = lost_after
         self._clock = clock
-        self._askers: Askers[GpuReading] = Askers()
+        self._queries: CardQueries[GpuReading] = CardQueries()
         self._last: dict[str, GpuReading] = {}
         self._silent_since: dict[str, float] = {}
 
     def read(self, questions: Sequence[tuple[Gpu, Callable[[], GpuReading]]]) -> tuple[GpuReading, ...]:
         """One pass, in the order of the questions. A question may raise CardLost or CardSilent."""
-        answers = self._askers.ask({gpu.key: question for gpu, question in questions}, self._deadline)
+        answers = self._queries.ask({gpu.key: question for gpu, question in questions}, self._deadline)
         return tuple(self._seen(gpu, answers.get(gpu.key)) for gpu, _ in questions)
 
     def _seen(self, gpu: Gpu, answer: GpuReading | Exception | None) -> GpuReading:
@@ -63,26 +63,26 @@ class CardReader:
         return replace(last, gpu=gpu, energy=None, state=CardState.LOST if is_lost else CardState.STALE)
 
 
-class Askers(Generic[Answer]):
-    """Puts a question to each card. Who is blocked in an old question is not asked a new one.
+class CardQueries(Generic[Answer]):
+    """Asks each card a question. A card that still blocks in an earlier question is not asked again.
 
-    One thread asks all of them in turn, which is cheap. Only where it comes to a halt at one are the cards
-    behind that one asked on threads of their own.
+    One thread asks all of them in turn, which is cheap. Only when it blocks at one card are the cards after it
+    asked in threads of their own.
     """
 
     def __init__(self) -> None:
-        self._under_way: set[str] = set()  # asked, and not back yet
-        self._one_at_a_time = threading.Lock()  # or a card would look blocked to who asks beside us
+        self._under_way: set[str] = set()  # asked, not answered yet
+        self._one_at_a_time = threading.Lock()  # otherwise a card would look blocked to a second caller
 
     def ask(self, questions: Mapping[str, Callable[[], Answer]], seconds: float) -> dict[str, Answer | Exception]:
-        """What came back, by card; who is missing gave no answer. Takes twice these seconds at the most."""
+        """The answers by card, without those that gave none. Takes at most twice these seconds."""
         answers: dict[str, Answer | Exception] = {}
         with self._one_at_a_time:
             idle = {key: question for key, question in questions.items() if key not in self._under_way}
             if not self._all_answer([idle], answers, seconds):
                 behind = [{key: idle[key]} for key in idle if key not in answers and key not in self._under_way]
                 self._all_answer(behind, answers, seconds)
-            return dict(answers)  # a late answer still comes into the other one
+            return dict(answers)  # a late answer is still added to the other one
 
     def _all_answer(
         self,
@@ -90,23 +90,23 @@ class Askers(Generic[Answer]):
         answers: dict[str, Answer | Exception],
         seconds: float,
     ) -> bool:
-        """Ask each batch on a thread; whether all of them came to their end in time."""
+        """Ask each batch in a thread; whether all of them ended in time."""
         is_over = threading.Event()
 
-        def put_them(batch: Mapping[str, Callable[[], Answer]]) -> None:
+        def ask_batch(batch: Mapping[str, Callable[[], Answer]]) -> None:
             for key, question in batch.items():
                 if is_over.is_set():
                     return
                 self._under_way.add(key)
                 try:
                     answers[key] = question()
-                except Exception as error:  # told to who asked
+                except Exception as error:  # returned to the caller
                     answers[key] = error
                 finally:
                     self._under_way.discard(key)
 
         threads = [
-            threading.Thread(target=put_them, args=(batch,), name="dibs-gpu-card", daemon=True)
+            threading.Thread(target=ask_batch, args=(batch,), name="dibs-gpu-card", daemon=True)
             for batch in batches
             if batch
         ]

@@ -7,10 +7,14 @@ import sys
 import pytest
 
 from dibs.errors import BadInput
-from dibs.gpus import probe as probe_module
+from dibs.gpus import detect
+from dibs.gpus.amd import AmdProbe
+from dibs.gpus.detect import CombinedProbe, find_probe
 from dibs.gpus.fake import FakeProbe
-from dibs.gpus.probe import ProbeFailed, find_probe
-from gpus.stand_in_nvml import StandInNvml, a_card
+from dibs.gpus.nvidia import NvidiaProbe
+from dibs.gpus.probe import ProbeFailed
+from gpus.stand_in_nvml import StandInNvml, a_card, an_event
+from gpus.trees import lay_out
 
 
 @pytest.fixture
@@ -54,8 +58,8 @@ def test_an_unknown_probe_is_refused():
 
 def test_without_the_drivers_library_there_is_no_probe_and_the_binding_is_not_imported():
     program = (
-        "import sys; from dibs.gpus import probe; probe.DRIVER_LIBRARY = 'libno-such-driver.so.1';"
-        "print(probe.find_probe({}), 'pynvml' in sys.modules)"
+        "import sys; from dibs.gpus import detect; detect.DRIVER_LIBRARY = 'libno-such-driver.so.1';"
+        "print(detect.find_probe({}), 'pynvml' in sys.modules)"
     )
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -64,7 +68,7 @@ def test_without_the_drivers_library_there_is_no_probe_and_the_binding_is_not_im
 
 
 def test_a_library_that_knows_no_card_gives_no_probe(monkeypatch):
-    monkeypatch.setattr(probe_module, "_library_loads", lambda _name: True)
+    monkeypatch.setattr(detect, "_library_loads", lambda _name: True)
     monkeypatch.setitem(sys.modules, "pynvml", StandInNvml())
 
     probe = find_probe({})
@@ -73,7 +77,7 @@ def test_a_library_that_knows_no_card_gives_no_probe(monkeypatch):
 
 
 def test_a_sick_driver_gives_a_probe_that_tells_what_is_wrong(monkeypatch):
-    monkeypatch.setattr(probe_module, "_library_loads", lambda _name: True)
+    monkeypatch.setattr(detect, "_library_loads", lambda _name: True)
     monkeypatch.setitem(sys.modules, "pynvml", StandInNvml(init_error=18))
 
     probe = find_probe({})
@@ -83,7 +87,7 @@ def test_a_sick_driver_gives_a_probe_that_tells_what_is_wrong(monkeypatch):
 
 
 def test_a_healthy_driver_gives_its_cards(monkeypatch):
-    monkeypatch.setattr(probe_module, "_library_loads", lambda _name: True)
+    monkeypatch.setattr(detect, "_library_loads", lambda _name: True)
     monkeypatch.setitem(sys.modules, "pynvml", StandInNvml(a_card(1)))
 
     probe = find_probe({})
@@ -141,3 +145,77 @@ def test_a_fake_probe_without_cards_shows_none(world):
     reading = probe.read()
 
     assert reading.gpus == ()
+
+
+class FailingProbe:
+    def __init__(self, probe):
+        self.probe = probe
+        self.fails = False
+
+    def read(self, *, energy=False):
+        if self.fails:
+            raise ProbeFailed("cannot ask")
+        return self.probe.read(energy=energy)
+
+
+@pytest.fixture
+def amd(tmp_path):
+    return AmdProbe(lay_out("mi300x", tmp_path / "root"))
+
+
+def test_amd_cards_follow_the_numbers_of_nvidia_cards(amd):
+    nvml = StandInNvml(a_card(1, levels={2: 10}), a_card(2))
+    probe = CombinedProbe([NvidiaProbe(nvml), amd])
+    probe.read()
+    nvml.events.append(an_event(nvml.cards[0], 8, 79))
+
+    reading = probe.read()
+
+    assert [(seen.gpu.index, seen.gpu.key[:4]) for seen in reading.gpus] == [
+        (0, "GPU-"),
+        (1, "GPU-"),
+        (2, "AMD-"),
+        (3, "AMD-"),
+        (4, "AMD-"),
+    ]
+    assert [seen.gpu.address for seen in reading.gpus] == ["", "", "0", "1", "2"]
+    assert reading.driver == "NVIDIA 580.159.04, AMD amdgpu 6.12.12"
+    assert [fault.xid for fault in reading.faults] == [79]
+    assert len(reading.links) == 4
+
+
+def test_a_driver_that_fails_loses_its_own_cards_only(amd):
+    failing = FailingProbe(NvidiaProbe(StandInNvml(a_card(1))))
+    probe = CombinedProbe([failing, amd])
+    probe.read()
+    failing.fails = True
+
+    reading = probe.read()
+
+    assert [(seen.gpu.index, seen.state) for seen in reading.gpus] == [
+        (0, "lost"),
+        (1, "ok"),
+        (2, "ok"),
+        (3, "ok"),
+    ]
+
+
+def test_a_driver_that_fails_from_the_start_is_told(amd):
+    failing = FailingProbe(amd)
+    failing.fails = True
+
+    with pytest.raises(ProbeFailed):
+        CombinedProbe([failing, amd]).read()
+
+
+@pytest.mark.parametrize(
+    ("nvidia", "amd_folder", "kind"),
+    [(True, True, CombinedProbe), (True, False, NvidiaProbe), (False, True, AmdProbe), (False, False, type(None))],
+)
+def test_the_probe_follows_what_the_machine_has(nvidia, amd_folder, kind, tmp_path, monkeypatch):
+    root = lay_out("mi300x", tmp_path / "root")
+    monkeypatch.setattr(detect, "_find_nvidia", lambda: NvidiaProbe(StandInNvml()) if nvidia else None)
+    monkeypatch.setattr(detect, "AMD_DRIVER", f"{root}/sys/module/{'amdgpu' if amd_folder else 'none'}")
+    monkeypatch.setattr(AmdProbe.__init__, "__defaults__", (root,))
+
+    assert type(find_probe({})) is kind
