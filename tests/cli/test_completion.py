@@ -8,7 +8,7 @@ import time
 import pytest
 
 from cli.fake_daemon import a_job, a_sweep
-from dibs.cli.completion import complete_jobs
+from dibs.cli.references import complete_jobs
 from stories.outside import DIBS
 
 SHELLS = {

@@ -10,7 +10,7 @@ import pytest
 
 from cli.conftest import Typed
 from client.fake import Answer, Asked, listening
-from dibs.cli import unit
+from dibs.cli import systemd
 from dibs.cli.times import show_moment
 
 STATUS = {
@@ -191,8 +191,8 @@ def test_a_unit_for_an_administrator_names_the_user(config, typed: Typed):
 
 
 def test_another_systemd_is_not_warned_about(config, monkeypatch):
-    monkeypatch.setattr(unit, "systemd_version", lambda: 252)
-    monkeypatch.setattr(unit, "_LINGER", str(config))
+    monkeypatch.setattr(systemd, "version", lambda environ: 252)
+    monkeypatch.setattr(systemd, "_LINGER", str(config))
     (config / "root").touch()
 
-    assert [one for one in unit.warnings(os.environ) if "255" in one] == []
+    assert [one for one in systemd.warnings(os.environ) if "255" in one] == []

@@ -13,9 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dibs.cli import checkup, checkup_login, checkup_slurm
-from dibs.cli.checkup import OK, PROBLEM, WARNING, check_up
-from dibs.cli.checkup_login import check_limits, check_login
+from dibs.cli import doctor_checks, systemd
+from dibs.cli.doctor_checks import OK, PROBLEM, WARNING, check_limits, check_login, check_up
 from dibs.model.jobs import State
 from dibs.store.store import Store
 from store.builders import a_request
@@ -147,7 +146,7 @@ def test_damaged_lines_of_the_journal_are_counted(environ, queue):
 
 
 def test_a_state_folder_on_the_network_is_a_problem(environ, queue, monkeypatch):
-    monkeypatch.setattr(checkup.paths, "network_file_system", lambda folder: "nfs4")
+    monkeypatch.setattr(doctor_checks.paths, "network_file_system", lambda folder: "nfs4")
 
     found = finding(environ, "state folder")
 
@@ -156,10 +155,12 @@ def test_a_state_folder_on_the_network_is_a_problem(environ, queue, monkeypatch)
 
 def test_a_home_on_the_network_is_avoided_and_that_is_said(environ, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        checkup.paths, "network_file_system", lambda folder: "nfs4" if folder.startswith(str(tmp_path)) else ""
+        doctor_checks.paths,
+        "network_file_system",
+        lambda folder: "nfs4" if folder.startswith(str(tmp_path)) else "",
     )
     del environ["DIBS_STATE"]
-    monkeypatch.setattr(checkup.paths, "local_folder", lambda: "/var/tmp/nobody-has-this")
+    monkeypatch.setattr(doctor_checks.paths, "local_folder", lambda: "/var/tmp/nobody-has-this")
 
     found = finding(environ, "state folder")
 
@@ -174,7 +175,7 @@ def test_a_disk_that_is_nearly_full_is_named(environ, monkeypatch, free, inodes,
     class Disk:
         f_bavail, f_frsize, f_files, f_favail = free // 4096, 4096, 1 << 22, inodes
 
-    monkeypatch.setattr(checkup.os, "statvfs", lambda folder: Disk)
+    monkeypatch.setattr(doctor_checks.os, "statvfs", lambda folder: Disk)
 
     assert finding(environ, "disk").state == state
 
@@ -256,7 +257,7 @@ def test_a_daemon_of_another_version_is_pointed_out(environ, queue, version, sta
 def test_tight_limits_are_warned_of():
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100));"
-        "from dibs.cli.checkup_login import check_limits; print(check_limits({})[0].sentence)"
+        "from dibs.cli.doctor_checks import check_limits; print(check_limits({})[0].sentence)"
     )
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -280,7 +281,7 @@ def login(tmp_path):
             program.chmod(0o755)
         (tmp_path / "logind.conf").write_text(config)
         environ = {"PATH": str(tmp_path / "bin"), "XDG_RUNTIME_DIR": str(runtime)}
-        return check_login(environ, systemd=str(tmp_path / "systemd"), logind=[str(tmp_path / "logind.conf")])
+        return check_login(environ, running=str(tmp_path / "systemd"), logind=[str(tmp_path / "logind.conf")])
 
     return look
 
@@ -305,18 +306,18 @@ def test_what_a_logout_would_do_is_told(login, machine, says):
 
 
 def test_a_program_that_hangs_is_not_waited_for(login, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkup_login, "_SECONDS", 0.2)
+    monkeypatch.setattr(systemd, "_READ_SECONDS", 0.2)
     login()
     (tmp_path / "bin/loginctl").write_text("#!/bin/sh\nexec sleep 60\n")
     environ = {"PATH": str(tmp_path / "bin")}
 
-    found = check_login(environ, systemd=str(tmp_path / "systemd"), logind=[])
+    found = check_login(environ, running=str(tmp_path / "systemd"), logind=[])
 
     assert len(found) == 1
 
 
 def test_where_there_is_no_systemd_nobody_is_asked(tmp_path):
-    found = check_login({"PATH": ""}, systemd=str(tmp_path / "none"))
+    found = check_login({"PATH": ""}, running=str(tmp_path / "none"))
 
     assert [one.state for one in found] == [OK]
 
@@ -516,7 +517,7 @@ def test_what_slurms_nodes_lack_is_named_though_slurm_is_silent(environ, tmp_pat
 
 
 def test_a_folder_that_nobody_may_write_to_is_no_place_for_slurms_jobs(environ, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkup_slurm.os, "access", lambda path, mode: path != str(tmp_path))
+    monkeypatch.setattr(doctor_checks.os, "access", lambda path, mode: path != str(tmp_path))
 
     root = about_slurm({**environ, "DIBS_SLURM_ROOT": f"{tmp_path}/jobs"})[1]
 
@@ -524,8 +525,8 @@ def test_a_folder_that_nobody_may_write_to_is_no_place_for_slurms_jobs(environ, 
 
 
 def test_a_shared_folder_is_a_good_place_for_slurms_jobs(environ, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkup_slurm.paths, "network_file_system", lambda folder: "nfs4")
-    monkeypatch.setattr(checkup_slurm.paths, "local_folder", lambda: str(tmp_path))
+    monkeypatch.setattr(doctor_checks.paths, "network_file_system", lambda folder: "nfs4")
+    monkeypatch.setattr(doctor_checks.paths, "local_folder", lambda: str(tmp_path))
 
     root = about_slurm({**environ, "DIBS_SLURM_ROOT": f"{tmp_path}/jobs"})[1]
 

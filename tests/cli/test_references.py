@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.fake_daemon import a_job
-from dibs.cli.references import as_ranges, in_chunks, is_number
+from dibs.cli.references import in_chunks, is_number
+from dibs.client.client import as_ranges
 
 
 @given(st.lists(st.integers(1, 60)))

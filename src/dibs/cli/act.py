@@ -1,5 +1,6 @@
 """`dibs kill`, `retry`, `hold` and `release`: one act on many jobs."""
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -116,8 +117,8 @@ def _act(
     signal: int | None = None,
 ) -> int:
     """Do it, and say to which jobs. 1 where there was something to do it to and it was done to none."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import one_line, say, show_json
+    from dibs.client.client import connect
 
     if bool(references) == bool(chosen):
         other = "--failed" if action == "retry" else "--project NAME"
@@ -125,7 +126,7 @@ def _act(
             f"cannot tell which jobs to {action}" if not references else f"jobs and {other} were both given",
             remedy=f"dibs {action} 17, or dibs {action} {other}",
         )
-    changed, unchanged = _told(ask_daemon(), action, references, chosen, signal)
+    changed, unchanged = _told(connect(os.environ), action, references, chosen, signal)
     if as_json:
         show_json({"changed": changed, "unchanged": unchanged})
     else:
@@ -159,7 +160,7 @@ def _told(
 
 
 def _named(jobs: Sequence[int]) -> str:
-    from dibs.cli.references import as_ranges
+    from dibs.client.client import as_ranges
 
     if len(jobs) == 1:
         return f"job {jobs[0]}"

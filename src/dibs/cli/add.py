@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dibs.cli import options as shared
-from dibs.cli.commands import TakesCommand, check_parameters, check_words, open_closed_streams
+from dibs.cli.commands import TakesCommand, check_parameters, check_words
 from dibs.cli.field_options import dependencies_of, field_options, queue_request_of
 from dibs.model.fields import Verb
 
@@ -59,7 +59,6 @@ def add(ctx: click.Context, /, **options: Any) -> int:
     """
     check_words(options, ctx.meta["words"], "add")
     check_parameters(options, ctx.meta["params"], ctx.meta["command"], "add")
-    open_closed_streams()
     return _Add(options).execute(ctx.meta["command"], ctx.meta["params"])
 
 
@@ -72,10 +71,10 @@ class _Add:
         self._now = datetime.now()
 
     def execute(self, command: Sequence[str] | None, params: Any) -> int:
-        from dibs.cli.asking import ask_daemon
         from dibs.cli.gather import Gathering, in_snapshot, snapshot_of
         from dibs.cli.output import say
         from dibs.client.adding import check_wishes, send
+        from dibs.client.client import connect
         from dibs.client.requests import NOTHING, difference
 
         options = self._options
@@ -90,7 +89,7 @@ class _Add:
         if not batches:
             say("dibs: there is no job in it; nothing was added")
             return 0
-        client = ask_daemon()
+        client = connect(os.environ)
         if after := dependencies_of(options, Verb.ADD, client):
             defaults["after"] = [{"job": one.job, "kind": str(one.kind)} for one in after]
         if options["dry_run"]:

@@ -30,14 +30,14 @@ def clean(
     older: float | None, state: tuple[str, ...] | None, project: str | None, yes: bool, as_json: bool
 ) -> int:
     """Forget jobs that are over, with their output. Without options that is all of them."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show_json
     from dibs.cli.words import OVER
+    from dibs.client.client import connect
 
     wrong = [one for one in state or () if one not in OVER]
     if wrong:
         raise BadInput(f"jobs that are {wrong[0]} are not over", remedy="`dibs kill` ends them")
-    client = ask_daemon()
+    client = connect(os.environ)
     if not yes and not _agrees(client, older, state or OVER, project):
         say("nothing was removed")
         return 1

@@ -29,7 +29,7 @@ class TakesCommand(click.Command):
         except BadInput:
             if not ctx.resilient_parsing:
                 raise
-            params, rest = [], []  # somebody pressed TAB behind an unfinished -p
+            params, rest = [], []  # TAB was pressed behind an unfinished -p
         command: list[str] | None = None
         if "--" in rest:
             place = rest.index("--")
@@ -135,12 +135,3 @@ def is_piped() -> bool:
         return not stat.S_ISCHR(os.fstat(0).st_mode)
     except OSError:
         return False
-
-
-def open_closed_streams() -> None:
-    """Where we were started with `2>&-` the next file opened would be stderr, and be written to."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one

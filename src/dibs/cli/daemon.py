@@ -142,21 +142,21 @@ def log(follow: bool, lines: int) -> int:
 @click.option("--system", is_flag=True, help="Print a unit for /etc/systemd/system instead, for an administrator.")
 def install(now: bool, system: bool) -> int:
     """Write a systemd user unit, so that the daemon starts at boot or login."""
-    from dibs.cli import unit
+    from dibs.cli import systemd
     from dibs.cli.output import say
 
     if system:
-        click.echo(unit.system_unit(os.environ), nl=False)
+        click.echo(systemd.system_unit(os.environ), nl=False)
         return 0
-    say(f"wrote {unit.write(os.environ)}")
+    say(f"wrote {systemd.write(os.environ)}")
     if now:
         _stop(jobs=False)
-        unit.systemctl("daemon-reload")
-        unit.systemctl("enable", "--now", unit.NAME)
+        systemd.systemctl("daemon-reload")
+        systemd.systemctl("enable", "--now", systemd.NAME)
         say("the daemon runs, and starts by itself from now on")
     else:
-        say(f"next: systemctl --user daemon-reload && systemctl --user enable --now {unit.NAME}")
-    for warning in unit.warnings(os.environ):
+        say(f"next: systemctl --user daemon-reload && systemctl --user enable --now {systemd.NAME}")
+    for warning in systemd.warnings(os.environ):
         say(f"dibs: {warning}")
     return 0
 
@@ -164,10 +164,10 @@ def install(now: bool, system: bool) -> int:
 @daemon.command()
 def uninstall() -> int:
     """Remove the systemd user unit. A daemon that runs goes on."""
-    from dibs.cli import unit
+    from dibs.cli import systemd
     from dibs.cli.output import say
 
-    path = unit.remove(os.environ)
+    path = systemd.remove(os.environ)
     say(f"removed {path}" if path else "there is no unit to remove")
     return 0
 

@@ -29,7 +29,7 @@ def doctor(as_json: bool, wants_rebuild: bool, yes: bool) -> int:
     """
     if wants_rebuild:
         return _rebuild(as_json, yes)
-    from dibs.cli.checkup import PROBLEM, check_up
+    from dibs.cli.doctor_checks import PROBLEM, check_up
     from dibs.cli.output import show_json
 
     findings = check_up(os.environ)

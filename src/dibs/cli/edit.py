@@ -1,5 +1,6 @@
 """`dibs edit`: change a job, or its place in the queue, before it starts."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +61,9 @@ class _EditCommand(click.Command):
 @click.pass_context
 def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **options: Any) -> int:
     """Change jobs that have not started: their command, wishes and place in the queue."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show_json
-    from dibs.cli.references import as_ranges, find_job, find_jobs
+    from dibs.cli.references import find_job, find_jobs
+    from dibs.client.client import as_ranges, connect
 
     changes, merges = changes_of(options), merges_of(options)
     if options["top"]:
@@ -75,7 +76,7 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
         )
     if options["top"] and options["before"]:
         raise BadInput("--top and --before were both given", remedy="one of them says where it stands")
-    client = ask_daemon()
+    client = connect(os.environ)
     if options["before"]:
         changes["before"] = find_job(client, options["before"])
     if (after := dependencies_of(options, Verb.EDIT, client)) is not None:

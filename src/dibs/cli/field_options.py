@@ -76,11 +76,10 @@ def queue_request_of(options: Mapping[str, Any], verb: Verb) -> "Request":
     """The same for the queue, where the folder and the umask are those of now."""
     from dataclasses import replace
 
-    from dibs.cli.gather import umask
     from dibs.client.requests import NOTHING
 
     workdir = _here() if options["workdir"] is None else ""
-    return request_of(options, verb, replace(NOTHING, workdir=workdir, umask=umask()))
+    return request_of(options, verb, replace(NOTHING, workdir=workdir, umask=_umask()))
 
 
 def changes_of(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,6 +220,13 @@ def _default(field: Field) -> str:
     if not field.default or not isinstance(field.default, int | float):
         return ""
     return f" (default {field.default:g}{field.bare_unit})"
+
+
+def _umask() -> int:
+    """This process's umask, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _here() -> str:

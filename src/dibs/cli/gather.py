@@ -168,14 +168,7 @@ def snapshot_of(workdir: str, environ: Mapping[str, str]) -> Any:
 
 def _default_place() -> str:
     """Where the daemon lets jobs run that do not say so."""
-    from dibs.cli.asking import ask_daemon
+    from dibs.client.client import connect
     from dibs.model.places import LOCAL
 
-    return str(ask_daemon().status().get("default_backend", LOCAL))
-
-
-def umask() -> int:
-    """This process's umask, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+    return str(connect(os.environ).status().get("default_backend", LOCAL))

@@ -157,8 +157,8 @@ def _check_short(text: str, option: str) -> None:
 
 
 def _act(action: str, ids: Sequence[str], done: str, as_json: bool, why: str = "") -> int:
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import one_line, say, show_json
+    from dibs.client.client import connect
     from dibs.errors import BadInput
     from dibs.model.pool import is_gpu_id
 
@@ -166,7 +166,7 @@ def _act(action: str, ids: Sequence[str], done: str, as_json: bool, why: str = "
     for one in named:
         if not is_gpu_id(one):
             raise BadInput(f"cannot read {one!r} as a GPU", remedy="name GPUs like 0 or 0,1, parts like 0:1")
-    changed = ask_daemon().act_on_gpus(action, named, why)
+    changed = connect(os.environ).act_on_gpus(action, named, why)
     if as_json:
         show_json({"changed": changed})
         return 0
@@ -197,12 +197,12 @@ def _nodes(on: str, as_json: bool) -> int:
 
 def _with_the_queues(uses: "list[GpuUse]") -> "tuple[list[GpuUse], dict[str, dict[str, Any]]]":
     """With GPUs that only the daemon knows of, and its marks; as it was where none answers quickly."""
-    from dibs.cli.asking import ask_running_daemon
+    from dibs.client.client import connect_if_running
     from dibs.engine.watch.survey import unseen
     from dibs.errors import DibsError
 
     try:
-        client = ask_running_daemon(_PATIENCE)
+        client = connect_if_running(os.environ, patience=_PATIENCE)
         if client is None:
             return uses, {}
         seen = {one["key"]: one for one in client.gpus()["gpus"]}

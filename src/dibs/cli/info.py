@@ -33,11 +33,11 @@ _MOST_ATTEMPTS = 20  # rows
 @click.option("--json", "as_json", is_flag=True, help="Print an object; with --env it has an environment.")
 def info(reference: str, all_variables: bool, as_json: bool) -> int:
     """Show everything about a job: wishes, attempts, what it used, code, environment, cause, files."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import show, show_json
     from dibs.cli.references import find_job
+    from dibs.client.client import connect
 
-    client = ask_daemon()
+    client = connect(os.environ)
     number = find_job(client, reference)
     job = client.job(number)
     if as_json:

@@ -1,5 +1,6 @@
 """`dibs lessons`: what jobs with `--vram auto` were seen to need."""
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -21,10 +22,10 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print a list, or how many were forgotten.")
 def lessons(forget: str | None, as_json: bool) -> int:
     """Show what jobs with --vram auto were seen to need, by their shape: script and names of arguments."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show, show_json
+    from dibs.client.client import connect
 
-    client = ask_daemon()
+    client = connect(os.environ)
     if forget is not None:
         removed = client.forget_lessons(None if forget == "all" else forget)
         if not removed and forget != "all":

@@ -42,12 +42,12 @@ Exit status: 0, also when you leave with Ctrl-C, and however the job ended: `dib
 @click.option("--raw", is_flag=True, help="As it was written: with what a terminal would obey.")
 def log(reference: str, follow: bool, err: bool, lines: int | None, attempt: int | None, raw: bool) -> int:
     """Show what a job wrote. Colours are kept; nothing else in it can command your terminal."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say
     from dibs.cli.references import find_job
+    from dibs.client.client import connect
     from dibs.client.patient import Patient
 
-    client = ask_daemon()
+    client = connect(os.environ)
     daemon = Patient(client, say)
     number = find_job(client, reference)
     job = client.job(number)

@@ -62,11 +62,11 @@ the end) and counts. --ids prints all that match. A pipe gets the table uncut, w
 @click.option("--cursor", metavar="TEXT", help="With --json: go on where the page before ended.")
 def ls(references: Sequence[str], watch: bool, only_ids: bool, as_json: bool, **options: Any) -> int:
     """List jobs: what runs, what waits, and what ended last."""
-    from dibs.cli.asking import ask_daemon
-    from dibs.cli.references import as_ranges, find_jobs
+    from dibs.cli.references import find_jobs
+    from dibs.client.client import as_ranges, connect
 
     _check(watch, only_ids, as_json, options)
-    client = ask_daemon()
+    client = connect(os.environ)
     query = query_of(options)
     if references:
         query["ids"] = as_ranges(find_jobs(client, references))
@@ -82,7 +82,7 @@ def ls(references: Sequence[str], watch: bool, only_ids: bool, as_json: bool, **
         from dibs.cli.watch import watch_jobs
 
         client.status()  # it runs now; a daemon that is stopped later is not started again by those who look
-        client = ask_daemon(start=False)
+        client = connect(os.environ, start=False)
         most = options["limit"] or sys.maxsize
         return watch_jobs(lambda rows, width: picture(client, query, options, rows=min(rows, most), width=width))
     return _print_table(client, query, options)

@@ -1,5 +1,7 @@
 """`dibs pause` and `unpause`: the whole queue, one project, or one GPU."""
 
+import os
+
 import click
 
 from dibs.cli.options import GPU_IDS
@@ -45,14 +47,14 @@ def unpause(project: str | None, gpus: tuple[str, ...] | None, as_json: bool) ->
 
 
 def _set(paused: bool, project: str | None, gpus: tuple[str, ...] | None, as_json: bool) -> int:
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import one_line, say, show_json
+    from dibs.client.client import connect
 
     if project is not None and gpus is not None:
         raise BadInput("--project and --gpu were both given", remedy="pause one, then the other")
     if project is not None and not project:
         raise BadInput("--project names no project", remedy="leave it out to pause everything")
-    client = ask_daemon()
+    client = connect(os.environ)
     if gpus is not None:
         changed = bool(client.act_on_gpus("drain" if paused else "undrain", gpus))
         what = f"GPU {', '.join(gpus)}"

@@ -1,23 +1,30 @@
-"""How jobs are named on the command line: `17`, `@`, `@~2`, a name, `17_4`, `17_`, `3-9`."""
+"""How jobs and sweeps are named on the command line: `17`, `@`, `@~2`, a name, `17_4`, `17_`, `3-9`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dibs.errors import BadInput
+from dibs.errors import BadInput, DibsError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from dibs.client.client import Client
 
-_AT_ONCE = 100  # references in one question: the daemon reads addresses of some thousand letters only
+_AT_ONCE = 100  # references in one request: the daemon reads addresses of some thousand letters only
 _LONGEST = 300  # letters of a reference
+_TAB_SECONDS = 0.3  # that a shell waits for words to complete
+_MOST_JOBS = 200  # to choose from
+_MOST_SWEEPS = 100
+# A name with other letters could break the shell's line, or be executed by it.
+_PLAIN = r"[\w.+=:/%-][\w.+=:/@%-]{0,99}"
 
 
 class Reference(click.ParamType):  # type: ignore[type-arg]  # generic only in newer clicks
-    """A job as somebody names it. The shell can complete it."""
+    """A job by its number, its name or its place. The shell can complete it."""
 
     name = "ref"
     ways = "a job is named by its number, its name, @ for the last one, or a range 3-9"
@@ -31,12 +38,25 @@ class Reference(click.ParamType):  # type: ignore[type-arg]  # generic only in n
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> "list[CompletionItem]":
-        from dibs.cli.completion import complete_jobs
-
         return complete_jobs(incomplete)
 
 
+class SweepReference(Reference):
+    """A sweep by its number or its name. The shell can complete it."""
+
+    name = "sweep"
+    ways = "a sweep is named by its number, its name, or @ for the last one"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        return complete_sweeps(incomplete)
+
+
 REF = Reference()
+# The last sweep where none is named. Commands that end trials require the name.
+SWEEP = click.argument("reference", type=SweepReference(), default="@", metavar="[SWEEP]")
+NAMED_SWEEP = click.argument("reference", type=SweepReference(), metavar="SWEEP")
 
 
 def find_jobs(client: "Client", references: Sequence[str]) -> list[int]:
@@ -57,7 +77,7 @@ def find_job(client: "Client", reference: str) -> int:
     """The number of the one job that is meant."""
     jobs = find_jobs(client, [reference])
     if len(jobs) != 1:
-        raise BadInput(f"{reference!r} names {len(jobs)} jobs, and this is about one", remedy="name one of them")
+        raise BadInput(f"{reference!r} names {len(jobs)} jobs; this command takes one", remedy="name one of them")
     return jobs[0]
 
 
@@ -65,21 +85,59 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 15
 
 
-def as_ranges(ids: Iterable[int]) -> str:
-    """`1-5,8`: many numbers in few letters."""
-    parts: list[list[int]] = []
-    for number in sorted(set(ids)):
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
-
-
 def in_chunks(ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """So many at once: what is asked of the daemon has a longest form."""
+    """At most `size` numbers at a time: the daemon limits the length of a request."""
     for start in range(0, len(ids), size):
         yield ids[start : start + size]
+
+
+def complete_jobs(incomplete: str) -> "list[CompletionItem]":
+    """Numbers and names of jobs that begin like this. Nothing where no daemon runs or it takes too long."""
+
+    def read(client: "Client") -> Iterator[tuple[Mapping[str, Any], str]]:
+        for job in client.page(order="newest", limit=_MOST_JOBS)["jobs"]:
+            yield job, job["command"]
+
+    return _items(read, incomplete)
+
+
+def complete_sweeps(incomplete: str) -> "list[CompletionItem]":
+    """Numbers and names of sweeps that begin like this."""
+
+    def read(client: "Client") -> Iterator[tuple[Mapping[str, Any], str]]:
+        from dibs.client.sweeps import sweep_page
+
+        for sweep in sweep_page(client, limit=_MOST_SWEEPS)["sweeps"]:
+            yield sweep, sweep["spec"].get("command") or " ".join(sweep["spec"]["words"])
+
+    return _items(read, incomplete)
+
+
+def _items(
+    read: "Callable[[Client], Iterable[tuple[Mapping[str, Any], str]]]", incomplete: str
+) -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
+    from dibs.client.client import connect_if_running
+
+    found: dict[str, str] = {}
+    try:
+        client = connect_if_running(os.environ, patience=_TAB_SECONDS)
+        for one, command in read(client) if client else ():
+            about = _about(one["state"], command)
+            found.setdefault(str(one["id"]), about)
+            if one["name"] and re.fullmatch(_PLAIN, one["name"]):
+                found.setdefault(one["name"], about)
+    except (DibsError, OSError, KeyError, ValueError):
+        return []
+    return [CompletionItem(word, help=about) for word, about in found.items() if word.startswith(incomplete)]
+
+
+def _about(state: str, command: str) -> str:
+    """What zsh and fish show beside a word: one line, without the characters that zsh reads as separators."""
+    from dibs.cli.output import one_line
+
+    return one_line(f"{state} - {command}", 60).replace(":", " ").replace("\t", " ")
 
 
 def _asked(client: "Client", references: Sequence[str]) -> list[int]:

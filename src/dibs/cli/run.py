@@ -14,7 +14,6 @@ from dibs.cli.commands import (
     check_words,
     choose_seed,
     is_piped,
-    open_closed_streams,
     points,
     with_command,
 )
@@ -115,7 +114,6 @@ class _Run:
         from dibs.settings import load_settings
 
         options = self._options
-        open_closed_streams()
         self._check()
         flags = {} if options["min_free"] is None else {"min_free": options["min_free"]}
         rules = sharing_rules(load_settings(self._environ, flags))

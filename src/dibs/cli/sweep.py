@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dibs.cli import options as shared
-from dibs.cli.commands import TakesCommand, open_closed_streams
+from dibs.cli.commands import TakesCommand
 from dibs.cli.field_options import GROUP_OF, field_options, queue_request_of
 from dibs.cli.options import count
 from dibs.model.fields import ON_SLURM, Verb
@@ -164,7 +164,6 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "l
 @click.pass_context
 def sweep(ctx: click.Context, /, **options: Any) -> int:
     """Try a command with many values, and find the best: a search that runs in the queue."""
-    open_closed_streams()
     given = {name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
     return _Sweep(options, given).execute(ctx.meta["command"], ctx.meta["params"])
 
@@ -178,10 +177,10 @@ class _Sweep:
         self._environ = dict(os.environ)
 
     def execute(self, command: Sequence[str] | None, params: Sequence[tuple[str, Sequence[str]]]) -> int:
-        from dibs.cli.asking import ask_daemon
         from dibs.cli.output import one_line, say
         from dibs.cli.sweep_spec import plan_of, slips
         from dibs.cli.sweep_words import has_chance, searched
+        from dibs.client.client import connect
         from dibs.client.sweeps import add_sweep, check_sweep
         from dibs.inputs.code import describe_code
 
@@ -196,7 +195,7 @@ class _Sweep:
             say(f"dibs: one trial at a time, as all write {path}; with result-%j.json each has a file of its own")
         for name in slips(spec):
             say(f"dibs: {name} is 0 or 1, as its range has whole ends; 0.0..1.0 has what lies between, too")
-        client = ask_daemon()
+        client = connect(os.environ)
         if options["dry_run"]:
             return self._show_check(spec, check_sweep(client, spec, defaults=defaults))
         code = describe_code(defaults["workdir"], self._environ)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from dibs.cli.options import count
-from dibs.cli.sweep_references import NAMED_SWEEP, SWEEP
+from dibs.cli.references import NAMED_SWEEP, SWEEP
 from dibs.errors import BadInput
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print an object: changed, and how many trials.")
@@ -100,12 +100,12 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print an object: its number, and how many trials it had.")
 def remove(reference: str, yes: bool, as_json: bool) -> int:
     """Forget a sweep that is over: its trials, its results and its study. Its jobs stay until `dibs clean`."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show_json
     from dibs.cli.sweep_words import called
     from dibs.client import sweeps as daemon
+    from dibs.client.client import connect
 
-    client = ask_daemon()
+    client = connect(os.environ)
     sweep = daemon.sweep(client, daemon.find_sweep(client, reference))
     if not yes and not _agrees(sweep):
         say("nothing was removed")
@@ -134,12 +134,12 @@ def _act(
     action: str, reference: str, as_json: bool, done: str, otherwise: str, follows: bool = False, **wishes: Any
 ) -> int:
     """Do it, and say to which sweep. 1 where there was nothing to do."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show_json
     from dibs.cli.sweep_words import called
     from dibs.client import sweeps as daemon
+    from dibs.client.client import connect
 
-    client = ask_daemon()
+    client = connect(os.environ)
     sweep = daemon.sweep(client, daemon.find_sweep(client, reference))
     answer = daemon.act_on_sweep(client, sweep["id"], action, **wishes)
     if as_json and not follows:

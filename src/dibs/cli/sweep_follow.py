@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dibs.cli.options import TIME
-from dibs.cli.sweep_references import SWEEP
+from dibs.cli.references import SWEEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,10 +37,10 @@ nothing, 75 when --timeout passed first. Ctrl-C leaves the sweep running.
 @click.option("--json", "as_json", is_flag=True, help="Print the sweep as an object when it has ended.")
 def wait(reference: str, timeout: float | None, quiet: bool, as_json: bool) -> int:
     """Follow a sweep until it ends."""
-    from dibs.cli.asking import ask_daemon
+    from dibs.client.client import connect
     from dibs.client.sweeps import find_sweep
 
-    client = ask_daemon()
+    client = connect(os.environ)
     return follow(client, find_sweep(client, reference), timeout=timeout, quiet=quiet, as_json=as_json)
 
 

@@ -1,5 +1,6 @@
 """`dibs sweep ls`, `show`, `best` and `results`: what was tried, and what is best."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dibs.cli.options import count
-from dibs.cli.sweep_references import SWEEP
+from dibs.cli.references import SWEEP
 from dibs.errors import BadInput, DibsError
 
 if TYPE_CHECKING:
@@ -37,11 +38,11 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def ls(state: str | None, as_json: bool) -> int:
     """List sweeps, the newest first: how far they are, and the best result."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show_json
+    from dibs.client.client import connect
     from dibs.client.sweeps import sweeps
 
-    found = list(sweeps(ask_daemon(), states=[state] if state else ()))
+    found = list(sweeps(connect(os.environ), states=[state] if state else ()))
     if as_json:
         show_json({"sweeps": found})
     elif found:
@@ -66,10 +67,10 @@ Examples:
 def show(reference: str, limit: int, as_json: bool) -> int:
     """Show a sweep: the best trials, what mattered, the best command line, and why trials failed."""
     from dibs.cli import output
-    from dibs.cli.asking import ask_daemon
     from dibs.client import sweeps as daemon
+    from dibs.client.client import connect
 
-    client = ask_daemon()
+    client = connect(os.environ)
     sweep = _found(client, reference)
     has_metric = bool(sweep["metrics"])
     order = "best" if has_metric else "number"
@@ -96,11 +97,11 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print an object with the best trial, or several.")
 def best(reference: str, as_json: bool) -> int:
     """Print the best command line, ready to paste. Of several metrics: each that no other beats."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show, show_json
     from dibs.cli.sweep_words import called, results_of
+    from dibs.client.client import connect
 
-    sweep = _found(ask_daemon(), reference)
+    sweep = _found(connect(os.environ), reference)
     if as_json:
         show_json({"sweep": sweep["id"], "best": sweep["best"]})
         return 0
@@ -139,12 +140,12 @@ seconds, why. A parameter that is none is empty; one called like another column 
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def results(reference: str, sort: str, as_csv: bool, as_json: bool) -> int:
     """Print all trials of a sweep: values, results and how they ended."""
-    from dibs.cli.asking import ask_daemon
     from dibs.client import sweeps as daemon
+    from dibs.client.client import connect
 
     if as_csv and as_json:
         raise BadInput("--csv and --json were both given", remedy="choose one")
-    client = ask_daemon()
+    client = connect(os.environ)
     sweep = _found(client, reference)
     trials = daemon.trials(client, sweep["id"], order=sort)
     if as_json:

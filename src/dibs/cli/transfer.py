@@ -43,9 +43,8 @@ def export_jobs(
     references: Sequence[str], sbatch: bool, environment: bool, output: str | None, **options: Any
 ) -> int:
     """Print jobs as JSON lines that `dibs import` takes, oldest first."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import show
-    from dibs.cli.references import as_ranges
+    from dibs.client.client import as_ranges, connect
 
     if sbatch:
         if not references or query_of(options):
@@ -53,7 +52,7 @@ def export_jobs(
         return _export_script(references, environment, output)
     if environment or output:
         raise BadInput("--environment and -o are for --sbatch", remedy="dibs export > FILE")
-    client = ask_daemon()
+    client = connect(os.environ)
     query = query_of(options)
     if references:
         query["ids"] = as_ranges([job["id"] for job in _known(client, references)])
@@ -64,7 +63,8 @@ def export_jobs(
 
 def _known(client: "Client", references: Sequence[str]) -> list[dict[str, Any]]:
     """The jobs that are meant, all of which there are, oldest first."""
-    from dibs.cli.references import as_ranges, find_jobs
+    from dibs.cli.references import find_jobs
+    from dibs.client.client import as_ranges
     from dibs.errors import NoSuchJob
 
     numbers = find_jobs(client, references)
@@ -75,11 +75,11 @@ def _known(client: "Client", references: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _export_script(references: Sequence[str], environment: bool, output: str | None) -> int:
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import put, say
     from dibs.cli.sbatch_script import script_of
+    from dibs.client.client import connect
 
-    client = ask_daemon()
+    client = connect(os.environ)
     jobs = _known(client, references)
     first = next(iter(client.export(ids=str(jobs[0]["id"]))))
     script = script_of(jobs, client.environment(jobs[0]["id"]), first.get("umask"), environment)
@@ -116,9 +116,8 @@ It runs in the folder that the line names, with the environment of this shell.
 @click.option("--json", "as_json", is_flag=True, help="Print an object: the new numbers by the old ones.")
 def import_jobs(file: str, again: bool, as_json: bool) -> int:
     """Queue the jobs of a file that `dibs export` wrote, except those that were over."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show_json
-    from dibs.cli.references import as_ranges
+    from dibs.client.client import as_ranges, connect
 
     # All of it first: a line that cannot be read leaves the queue as it was.
     read = [(line, job, _wanted(line, job)) for line, job in _read(file)]
@@ -127,7 +126,7 @@ def import_jobs(file: str, again: bool, as_json: bool) -> int:
     left_out = len(read) - len(jobs)
     for warning in _warnings(jobs, over):
         say(f"dibs: {warning}")
-    importer = _Importer(ask_daemon(), left_out=over.keys())
+    importer = _Importer(connect(os.environ), left_out=over.keys())
     try:
         for number, wanted in jobs:
             importer.take(number, wanted)

@@ -40,13 +40,13 @@ saw its end or it never began; of several the highest; 75 when --timeout passed 
 @click.option("--json", "as_json", is_flag=True, help="Print an object: jobs that are over, and numbers waiting.")
 def wait(references: Sequence[str], timeout: float | None, quiet: bool, as_json: bool) -> int:
     """Wait until jobs are over, and end with their exit code."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show_json
     from dibs.cli.references import find_jobs
     from dibs.cli.words import exit_status
+    from dibs.client.client import connect
     from dibs.client.patient import Patient
 
-    client = ask_daemon()
+    client = connect(os.environ)
     waiting = find_jobs(client, references)
     over = _wait(Patient(client, say), waiting, timeout, quiet or as_json)
     left = [number for number in waiting if number not in over]
@@ -97,6 +97,6 @@ def _asked(client: "Client", *, jobs: Sequence[int], seconds: float) -> dict[str
 
 def _named(jobs: Sequence[int]) -> str:
     from dibs.cli.output import one_line
-    from dibs.cli.references import as_ranges
+    from dibs.client.client import as_ranges
 
     return f"job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} jobs ({one_line(as_ranges(jobs))})"

@@ -64,10 +64,10 @@ def web(
         if any(wish is not None for wish in wishes.values()) or new_token:
             raise BadInput("--stop stands alone", remedy="dibs web --stop")
         return _stop(as_json)
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show, show_json
+    from dibs.client.client import connect
 
-    client = ask_daemon()
+    client = connect(os.environ)
     if new_token:
         client.renew_page_token()
     entry = client.open_page(**wishes)
@@ -87,10 +87,10 @@ def web(
 
 
 def _stop(as_json: bool) -> int:
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import say, show_json
+    from dibs.client.client import connect
 
-    changed = ask_daemon(start=False).close_page()
+    changed = connect(os.environ, start=False).close_page()
     if as_json:
         show_json({"changed": changed})
     else:

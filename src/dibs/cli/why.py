@@ -1,5 +1,6 @@
 """`dibs why`: the one sentence that says what a job waits for."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,11 +21,11 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print an object, or of several jobs a list.")
 def why(references: Sequence[str], as_json: bool) -> int:
     """Say what a job waits for, or how it is with one that does not wait."""
-    from dibs.cli.asking import ask_daemon
     from dibs.cli.output import show, show_json
     from dibs.cli.references import find_jobs
+    from dibs.client.client import connect
 
-    client = ask_daemon()
+    client = connect(os.environ)
     jobs = find_jobs(client, references)
     if as_json:
         answers = [client.why(job) for job in jobs]

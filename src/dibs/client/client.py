@@ -1,6 +1,7 @@
 """The daemon's API as methods: one for each route, plain dicts in and out."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 from dibs import __version__
 from dibs.client.connection import Connection, Head
 from dibs.client.errors import Broken, NobodyListens, error_of
+from dibs.paths import socket_path
 
 Answer = dict[str, Any]
 
@@ -197,7 +199,7 @@ class Client:
 
     def wait(self, ids: Iterable[int], *, seconds: float = 30.0) -> Answer:
         """As soon as all are over, or the time has passed: `{"jobs", "waiting"}`."""
-        target = _target("/v1/jobs/wait", {"ids": _ranges(ids), "timeout_seconds": f"{seconds:g}"})
+        target = _target("/v1/jobs/wait", {"ids": as_ranges(ids), "timeout_seconds": f"{seconds:g}"})
         return self._json("GET", target, patience=seconds + self._patience)
 
     def find(self, *references: str) -> list[int]:
@@ -347,7 +349,6 @@ def connect(
     environ: Mapping[str, str], *, start: bool = True, notice: Callable[[str], None] | None = None
 ) -> Client:
     """The client for this user's daemon. It connects, and with `start` starts a daemon, at the first call."""
-    from dibs.paths import socket_path
 
     def bring_up() -> None:
         from dibs.client.starting import start_for_a_command  # only the first command of all pays for it
@@ -355,6 +356,12 @@ def connect(
         start_for_a_command(environ)
 
     return Client(socket_path(environ), start=bring_up if start else None, notice=notice or _say)
+
+
+def connect_if_running(environ: Mapping[str, str], *, patience: float) -> Client | None:
+    """The client where a daemon may be running; it starts none. `patience`: seconds for an answer."""
+    path = socket_path(environ)
+    return Client(path, patience=patience) if os.path.exists(path) else None
 
 
 class Opened:
@@ -395,8 +402,8 @@ def _with_query(path: str, pairs: Sequence[tuple[str, object]]) -> str:
     return f"{path}?{urlencode(pairs, errors='surrogateescape')}"
 
 
-def _ranges(ids: Iterable[int]) -> str:
-    """`1-5,8`: a thousand numbers in a row are one short word."""
+def as_ranges(ids: Iterable[int]) -> str:
+    """`1-5,8`: many numbers in few letters."""
     parts: list[list[int]] = []
     for number in sorted(set(ids)):
         if parts and parts[-1][1] == number - 1:

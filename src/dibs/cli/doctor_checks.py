@@ -1,13 +1,27 @@
-"""What `dibs doctor` looks at: one function for each part of a body, one sentence for each finding."""
+"""What `dibs doctor` checks: one function for each part, one sentence for each finding."""
 
 import os
+import resource
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dibs import paths
+from dibs import __version__, paths
+from dibs.backends.slurm.backend import SlurmBackend
+from dibs.build import build_backend, is_set_up
+from dibs.cli import systemd
+from dibs.client.client import Client
+from dibs.client.errors import NoAnswer, NobodyListens
+from dibs.client.starting import lock_is_held
 from dibs.errors import DibsError
+from dibs.gpus.detect import find_probe
+from dibs.gpus.probe import answer_within
+from dibs.leases.folder import lease_folder
+from dibs.model.units import show_size
+from dibs.settings import find_settings, load_settings
+from dibs.store import journal
+from dibs.store.file import SCHEMA_VERSION, inspect_store
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _LITTLE_DISK, _TOO_LITTLE_DISK = 1024**3, 64 * 1024**2  # bytes
@@ -15,6 +29,10 @@ _FEW_INODES, _TOO_FEW_INODES = 10_000, 500
 _DRIVER_SECONDS = 5.0
 _SLOW_DRIVER = 1.0  # seconds
 _ANSWER_SECONDS = 1.0  # of the daemon
+_FEW_FILES = 256
+_FEW_PROCESSES = 200
+_SYSTEMD = "/run/systemd/system"  # exists where systemd is the init
+_SLURM_CONF = "/etc/slurm/slurm.conf"  # where Slurm's own programs look for its settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +52,7 @@ Check = Callable[[Environ], list[Finding]]
 def check_up(environ: Environ, checks: Iterable[tuple[str, Check]] | None = None) -> list[Finding]:
     """Every finding, in order. Whatever goes wrong in one check is that check's finding."""
     findings: list[Finding] = []
-    for name, check in checks or _all():
+    for name, check in checks or CHECKS:
         try:
             findings += [replace(found, name=name) for found in check(environ)]
         except DibsError as error:
@@ -48,27 +66,7 @@ def check_up(environ: Environ, checks: Iterable[tuple[str, Check]] | None = None
     return findings
 
 
-def _all() -> list[tuple[str, Check]]:
-    from dibs.cli.checkup_login import check_limits, check_login
-    from dibs.cli.checkup_slurm import check_slurm
-
-    return [
-        ("settings", check_settings),
-        ("state folder", check_state_folder),
-        ("disk", check_disk),
-        ("store", check_store),
-        ("journal", check_journal),
-        ("daemon", check_daemon),
-        ("leases", check_leases),
-        ("GPU driver", check_driver),
-        ("Slurm", check_slurm),
-        ("limits", check_limits),
-        ("login", check_login),
-    ]
-
-
 def check_settings(environ: Environ) -> list[Finding]:
-    from dibs.settings import find_settings
 
     changed = [one.setting.name for one in find_settings(environ) if one.source != "default"]
     return [
@@ -110,7 +108,6 @@ def check_state_folder(environ: Environ) -> list[Finding]:
 
 
 def check_disk(environ: Environ) -> list[Finding]:
-    from dibs.model.units import show_size
 
     folder = paths.state_folder(environ)
     while not os.path.exists(folder):
@@ -130,15 +127,13 @@ def check_disk(environ: Environ) -> list[Finding]:
 
 
 def check_store(environ: Environ) -> list[Finding]:
-    from dibs.store.file import SCHEMA_VERSION, inspect_store
-
     queue = paths.queue_folder(environ)
     path = f"{queue}/store.db"
     if not os.path.lexists(path):
         if _size(_journal_path(environ)):
             return [Finding(PROBLEM, f"{path} is gone, but its journal is there", _REBUILD)]
         return [Finding(OK, "there is none yet; the first job makes it")]
-    if _lock_is_held(queue):
+    if lock_is_held(queue):
         return [Finding(OK, f"{path} is in use by the daemon, which looked at it when it started")]
     looked = inspect_store(path)
     if "locked" in looked.problem:
@@ -159,7 +154,6 @@ def check_store(environ: Environ) -> list[Finding]:
 
 
 def check_journal(environ: Environ) -> list[Finding]:
-    from dibs.store import journal
 
     path = _journal_path(environ)
     if not os.path.lexists(path):
@@ -181,12 +175,9 @@ def check_journal(environ: Environ) -> list[Finding]:
 
 
 def check_daemon(environ: Environ) -> list[Finding]:
-    from dibs import __version__
-    from dibs.client.client import Client
-    from dibs.client.errors import NoAnswer, NobodyListens
 
     queue, socket = paths.queue_folder(environ), paths.socket_path(environ)
-    is_held = _lock_is_held(queue)
+    is_held = lock_is_held(queue)
     client = Client(socket, patience=_ANSWER_SECONDS)
     try:
         status = client.status()
@@ -208,7 +199,6 @@ def check_daemon(environ: Environ) -> list[Finding]:
 
 
 def check_leases(environ: Environ) -> list[Finding]:
-    from dibs.leases.folder import lease_folder
 
     folder = lease_folder(environ)
     seen = os.stat(folder)
@@ -225,9 +215,6 @@ def check_leases(environ: Environ) -> list[Finding]:
 
 
 def check_driver(environ: Environ) -> list[Finding]:
-    from dibs.gpus.detect import find_probe
-    from dibs.gpus.probe import answer_within
-
     begun = time.monotonic()
     probe = find_probe(environ)
     if probe is None:
@@ -239,6 +226,103 @@ def check_driver(environ: Environ) -> list[Finding]:
     if seconds > _SLOW_DRIVER:
         return [Finding(WARNING, sentence, "`nvidia-smi -pm 1` (as root) keeps the driver awake")]
     return [Finding(OK, sentence)]
+
+
+def check_limits(environ: Environ) -> list[Finding]:
+    found = []
+    files, processes = (resource.getrlimit(which)[0] for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+    if 0 <= files < _FEW_FILES:
+        found.append(
+            Finding(WARNING, f"a process may open {files} files only", f"`ulimit -n {_FEW_FILES * 4}` before dibs")
+        )
+    if 0 <= processes < _FEW_PROCESSES:
+        found.append(
+            Finding(
+                WARNING, f"you may have {processes} processes only, and every job is at least two", "`ulimit -u`"
+            )
+        )
+    return found or [Finding(OK, f"{_shown(files)} open files, {_shown(processes)} processes")]
+
+
+def check_login(
+    environ: Environ, *, running: str = _SYSTEMD, logind: Sequence[str] = systemd.LOGIND_FILES
+) -> list[Finding]:
+    """Whether the daemon outlives its user's login."""
+    if not os.path.isdir(running):
+        return [Finding(OK, "there is no systemd here that would end the daemon at logout")]
+    found = []
+    if systemd.kills_user_processes(logind):
+        found.append(
+            Finding(
+                WARNING,
+                "this machine ends all processes of a user at logout (KillUserProcesses), the daemon among them",
+                "`loginctl enable-linger`, then `dibs daemon install`",
+            )
+        )
+    linger, version = systemd.lingers(environ), systemd.version(environ)
+    if linger and version == systemd.IGNORES_LINGER:
+        found.append(
+            Finding(
+                WARNING,
+                f"systemd {version} may end your services at the last logout though linger is on (systemd#43361)",
+                "start it with `dibs daemon start`, not as a user service, or ask an admin for a system unit",
+            )
+        )
+    known = {True: "linger is on", False: "linger is off", None: "whether linger is on is not known"}[linger]
+    return found or [Finding(OK, f"{known}, and processes may outlive a login")]
+
+
+def check_slurm(environ: Environ) -> list[Finding]:
+    """Nothing where there is none. What is wrong with one thing hides no other."""
+
+    settings = load_settings(environ)
+    is_wanted = is_set_up(environ, settings)
+    if not is_wanted and not os.path.isfile(environ.get("SLURM_CONF", _SLURM_CONF)):
+        return []
+    backend = build_backend("slurm", environ, settings)
+    assert isinstance(backend, SlurmBackend)
+    slurm = backend.settings
+    has_package = os.path.isfile(f"{slurm.source}/dibs/__init__.py")
+    files = [
+        _file("python", slurm.python, os.access(slurm.python, os.X_OK), "it cannot be executed"),
+        _file("source", slurm.source, has_package, "the package dibs is not in it"),
+    ]
+    return [
+        _answers(backend.version, is_wanted),
+        _root(slurm.root, is_fetched=bool(slurm.ssh)),
+        *([] if slurm.ssh else files),
+    ]
+
+
+def _answers(version: Callable[[], str], is_wanted: bool) -> Finding:
+    try:
+        found = version()
+    except DibsError as error:
+        return Finding(PROBLEM if is_wanted else WARNING, error.message, error.remedy)
+    return Finding(OK, f"its controller answers{f', version {found}' if found else ''}")
+
+
+def _root(root: str, *, is_fetched: bool) -> Finding:
+    """The folder that jobs over there write to."""
+    remedy = "`dibs config set backends.slurm.root FOLDER`, where FOLDER is one that all nodes see"
+    nearest = root
+    while not os.path.isdir(nearest) and nearest != os.path.dirname(nearest):
+        nearest = os.path.dirname(nearest)
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return Finding(PROBLEM, f"backends.slurm.root: {nearest} cannot be written to", remedy)
+    if is_fetched:
+        return Finding(OK, f"backends.slurm.root: {root} can be written to; the nodes' files are fetched over ssh")
+    if kind := paths.network_file_system(root):
+        return Finding(OK, f"backends.slurm.root: {root} can be written to, and is shared by {kind}")
+    on = paths.file_system(nearest) or "a local disk"
+    return Finding(WARNING, f"backends.slurm.root: {root} is on {on}, which other machines may not see", remedy)
+
+
+def _file(name: str, path: str, is_good: bool, why: str) -> Finding:
+    """What the nodes need under the same path as this machine."""
+    if is_good:
+        return Finding(OK, f"backends.slurm.{name}: {path} is there; the nodes need it too")
+    return Finding(WARNING, f"backends.slurm.{name}: {path}: {why} here", "see that every node has it there")
 
 
 _REBUILD = "`dibs doctor --rebuild` makes it again from the journal and the attempts; the old one is kept"
@@ -267,12 +351,6 @@ def _nobody_listens(queue: str, socket: str, is_held: bool) -> list[Finding]:
     return [Finding(OK, "none runs; the first command that needs one starts it")]
 
 
-def _lock_is_held(queue: str) -> bool:
-    from dibs.client.starting import lock_is_held
-
-    return lock_is_held(queue)
-
-
 def _journal_path(environ: Environ) -> str:
     return f"{paths.queue_folder(environ)}/journal.jsonl"
 
@@ -291,3 +369,22 @@ def _pid_in(path: str) -> str:
     except (OSError, ValueError):
         text = ""
     return text if text.isdigit() else "?"
+
+
+def _shown(limit: int) -> str:
+    return "any number of" if limit < 0 else str(limit)
+
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("settings", check_settings),
+    ("state folder", check_state_folder),
+    ("disk", check_disk),
+    ("store", check_store),
+    ("journal", check_journal),
+    ("daemon", check_daemon),
+    ("leases", check_leases),
+    ("GPU driver", check_driver),
+    ("Slurm", check_slurm),
+    ("limits", check_limits),
+    ("login", check_login),
+)
