@@ -14,8 +14,8 @@ from dibs.leases.who import user_name
 if TYPE_CHECKING:
     from dibs.backends.protocol import Backend
     from dibs.backends.slurm.backend import SlurmBackend
+    from dibs.engine.driver import Hooks
     from dibs.engine.engine import Behaviour, Engine
-    from dibs.engine.hooks import Hooks
     from dibs.engine.launch.browse import BrowsableFolders
     from dibs.engine.launch.place import Place
     from dibs.engine.launch.results import Results

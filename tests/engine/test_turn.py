@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from dibs.engine.turn.card_board import CardBoard, CardFacts, TakenByOthers
 from dibs.engine.turn.decide import Turn, decide
-from dibs.engine.turn.facts import EndFound, NeverRan, TurnFacts
+from dibs.engine.turn.facts import CardBoard, CardFacts, EndFound, NeverRan, TakenByOthers, TurnFacts
 from dibs.engine.turn.state import EngineState, OpenAttempt
 from dibs.engine.turn.waiting import NeedsMore, WaitingWindow
 from dibs.model.claims import Claim

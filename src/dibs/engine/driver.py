@@ -1,12 +1,13 @@
-"""What turns an engine: calls it when something happened, wakes it on time, and asks the cards for it."""
+"""Runs an engine on an event loop: calls `turn` when something happened or is due, and has the cards read."""
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dibs.engine.hooks import Hooks
 from dibs.model.events import Event
+from dibs.supervise.launcher import AddReader, RemoveReader
 
 if TYPE_CHECKING:
     from dibs.engine.engine import Engine
@@ -16,17 +17,29 @@ if TYPE_CHECKING:
     from dibs.gpus.watcher import Watcher
     from dibs.model.gpus import Reading
 
-_ASK_CLOSELY = 0.6  # seconds, while others wait to see what one of their like needs
-_ASK_WITHOUT_WORK = 30.0  # seconds between two looks at the cards while no job waits or runs
-_TOO_OLD = 2.0  # seconds; a card that was looked at before that may be somebody else's by now
-_LONGEST_SLEEP = 60.0  # seconds; the wall clock may be set while we wait for a moment of it
+
+_ASK_CLOSELY = 0.6  # seconds between two readings while jobs wait to learn what a similar one needs
+_ASK_WITHOUT_WORK = 30.0  # seconds between two readings while no job waits or runs
+_TOO_OLD = 2.0  # seconds; after that another program may use a card that was free
+_LONGEST_SLEEP = 60.0  # seconds; the wall clock may be set while a timer waits
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What an engine needs of the loop. It calls `ask_for_turn` when it has something to do."""
+
+    add_reader: AddReader
+    remove_reader: RemoveReader
+    announce: Callable[[Sequence[Event]], None]
+    ask_for_turn: Callable[[], None]
+    make_aside: "Callable[[], WorkerThread]"
 
 
 class Driver:
     """The loop around one engine.
 
-    It is there before the engine, which needs its `hooks`; `drive` then takes the engine. `after_turn` is called
-    after each turn, `fell` with a bug that fell out of one. Without `fell` the loop's own handler gets it.
+    It is built before the engine, which needs its `hooks`; `drive` then takes the engine. `after_turn` is called
+    after each turn, `fell` with an unexpected error of one. Without `fell` the loop's own handler gets it.
     """
 
     def __init__(
@@ -40,7 +53,7 @@ class Driver:
         self.watcher: Watcher | None = None
         self.sampler: Sampler | None = None
         self.has_looked = False  # at the cards
-        self._is_answered = True  # the last look brought something
+        self._is_answered = True  # the last reading was answered
         self._loop = loop
         self._aside: WorkerThread | None = None
         self._after_turn = after_turn
@@ -50,7 +63,7 @@ class Driver:
         self._wakes_at: float | None = None  # the moment that the timer is set for
         self._next_look: asyncio.TimerHandle | None = None
         self._seen_at = 0.0  # time.monotonic of the last answer
-        self._is_busy = True  # jobs wait or run: the cards are asked often
+        self._is_busy = True  # jobs wait or run: the cards are read often
 
     def hooks(self, announce: Callable[[Sequence[Event]], None]) -> Hooks:
         """What the engine is built with."""
@@ -62,7 +75,7 @@ class Driver:
         self.engine = engine
 
     def watch(self, probe: "Probe") -> None:
-        """Ask the cards from now on: often while there is work, rarely while there is none."""
+        """Read the cards from now on: often while there is work, rarely while there is none."""
         from dibs.engine.watch.sampling import Sampler
         from dibs.gpus.watcher import Watcher
 
@@ -70,7 +83,7 @@ class Driver:
         self.sampler = Sampler(self.engine, self._aside)
         self.watcher = Watcher(probe, interval=_ASK_WITHOUT_WORK)
         self.watcher.start()
-        # Nothing starts before the first look: a busy card must not be given away in the first second.
+        # Nothing starts before the first reading, so that a busy card is not given away in the first second.
         self.engine.cards.saw(None, "not asked yet")
         self._look()
 
@@ -81,7 +94,7 @@ class Driver:
 
     @property
     def is_looking(self) -> bool:
-        """Whether a look at the cards is under way without which nothing can be decided."""
+        """Whether a reading is under way that decisions have to wait for."""
         return self.watcher is not None and (not self.has_looked or self.engine.cards.are_unsettled)
 
     @property
@@ -89,13 +102,13 @@ class Driver:
         return self._turn_is_due
 
     def ask_for_turn(self) -> None:
-        """Have a turn soon. Whoever asks before it shares it."""
+        """Schedule a turn, unless one is scheduled already."""
         if not self._turn_is_due:
             self._turn_is_due = True
             self._loop.call_soon(self._turn)
 
     async def look(self, seconds: float) -> "Reading | None":
-        """A reading that begins now; None where there is nobody to ask, or no answer within these seconds."""
+        """A reading that begins now; None where the cards are not read or do not answer within these seconds."""
         if self.watcher is None:
             return None
         answer: asyncio.Future[Reading | None] = self._loop.create_future()
@@ -112,7 +125,7 @@ class Driver:
             return None
 
     def stop(self) -> None:
-        """No turn and no look any more."""
+        """Stop turns and readings."""
         if self.watcher:
             self.watcher.stop()
         if self.sampler and self._aside:
@@ -121,7 +134,7 @@ class Driver:
         for timer in (self._timer, self._next_look):
             if timer is not None:
                 timer.cancel()
-        self._turn_is_due = True  # so that nobody can ask for another
+        self._turn_is_due = True  # so that no other is scheduled
 
     # -- turns -----------------------------------------------------------------------------------------
 
@@ -135,7 +148,7 @@ class Driver:
                 raise
             self._fell(error)
         self._set_timer()
-        # A driver that fails at once would be asked without end: the next look, in a second, is soon enough.
+        # Not after a failure: a driver that fails at once would be asked without end. The next reading is soon.
         if self.watcher and self._is_answered and self.engine.cards.are_unsettled:
             self.watcher.ask(self._saw_from_thread)
         self._after_turn()
@@ -159,7 +172,7 @@ class Driver:
     # -- cards -----------------------------------------------------------------------------------------
 
     def _look_before_work(self) -> None:
-        """The first job after a quiet time waits for a fresh look: what was free may be somebody else's by now."""
+        """The first job after an idle time waits for a new reading: other programs may use the cards by now."""
         has_work = bool(self.engine.running or self.engine.waiting)
         if self.watcher is None or has_work == self._is_busy:
             return
@@ -199,6 +212,6 @@ class Driver:
 def _call(
     loop: asyncio.AbstractEventLoop, callback: "Callable[[Reading | None], None]", reading: "Reading | None"
 ) -> None:
-    """From a thread that may outlive the loop."""
+    """Call it on the loop, from a thread that may outlive the loop."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(callback, reading)

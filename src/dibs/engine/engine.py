@@ -1,10 +1,10 @@
 """The engine: gather facts, decide, take the leases, record, act, announce.
 
-`dibs run` and the seed tools' faces run it in their own process, the daemon in its own. It never waits: the owner
-of the loop calls `turn` when something happened, and `wake_at` tells when to call it without a cause.
+`dibs run`, the seed tools' commands and the daemon each run one in their own process. It never blocks: the driver
+calls `turn` when something happened, and at the time that `wake_at` names.
 
-The engine alone owns its state. A turn is decided from a state that stays as it is (turn/), and only a turn that
-is in the store puts the next state in its place.
+The engine alone owns its state. A turn is decided from a state that does not change (turn/). The next state takes
+its place when the turn is in the store.
 """
 
 import os
@@ -48,19 +48,19 @@ from dibs.store.store import Store
 if TYPE_CHECKING:
     from dibs.engine.remote.systems import RemoteSystems  # a run's list does not load it
 
-_JUMP = 1.0  # seconds by which a clock moves that was set
+_JUMP = 1.0  # seconds; a larger difference between the clocks means that the wall clock was set
 _AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried again
-_CLOSELY_FOR = 120.0  # seconds; a job that has shown nothing by then may never do so
-_LOOK_COUNTS = 0.1  # seconds for which a look at who else holds cards is good
+_CLOSELY_FOR = 120.0  # seconds after a start in which its memory is read often
+_LIST_IS_VALID = 0.1  # seconds for which the list of cards that others hold stays valid
 _MAKE_ROOM = "free some space (`df -h`); nothing was changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """What an engine does beyond running jobs one by one."""
+    """The limits of an engine."""
 
-    limits: Limits | None = None  # of the stop rules; None: there are none
-    most_failures: int = sys.maxsize  # after so many nothing more is started
+    limits: Limits | None = None  # of the circuit breakers; None: there are none
+    most_failures: int = sys.maxsize  # after this many nothing more is started
     most_without_gpu: int = os.cpu_count() or 1
     machine: Machine = NOT_COUNTED
 
@@ -106,13 +106,13 @@ class Engine:
         self._backend = backend
         self._leases = LeaseKeeper(leases)
         self._ticks = ticks
-        self._offset = clock() - ticks()  # a jump of it is a clock that was set
-        self._reach = reach  # named points of the launch protocol, where tests let the engine die
-        self._done: list[Key] = []  # let go by their shims, to be looked at in the next turn
+        self._offset = clock() - ticks()  # it jumps when the wall clock is set
+        self._reach = reach  # named points of the launch protocol, where tests kill the engine
+        self._done: list[Key] = []  # released by their shims, to be settled in the next turn
         self._timers: dict[str, float] = {}
-        self._words: dict[Key, str] = {}  # said to attempts, but not heard yet
-        self._to_show: dict[Key, Attempt] = {}  # other programs do not see yet that these hold less
-        self._seen_others: tuple[float, frozenset[str]] | None = None  # when, and the cards they use
+        self._undelivered: dict[Key, str] = {}  # commands to attempts that were not delivered yet
+        self._to_show: dict[Key, Attempt] = {}  # their leases do not show yet that they hold less
+        self._seen_others: tuple[float, frozenset[str]] | None = None  # when listed, and their cards
         self._settlement = Settlement(
             backend=backend,
             leases=self._leases,
@@ -135,7 +135,7 @@ class Engine:
             announce, backend=backend, results=results, meters=self.meters, detach=self.launcher.detach
         )
 
-    # -- what others ask of it -------------------------------------------------------------------------
+    # -- questions and requests ------------------------------------------------------------------------
 
     @property
     def state(self) -> EngineState:
@@ -151,12 +151,12 @@ class Engine:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing runs, and nothing will without a new job."""
+        """Whether nothing runs, and nothing will without a new job."""
         return not self.running and not self._done and (self.is_draining or not self.waiting)
 
     @property
     def looks_closely(self) -> bool:
-        """Whether jobs wait until it is known what one needs that began not long ago."""
+        """Whether jobs wait to learn what a similar one, started a short while ago, needs."""
         now = self.clock()
         return bool(self.waiting) and any(
             may_need_less(one) and now - one.attempt.opened_at < _CLOSELY_FOR for one in self._state.open.values()
@@ -164,23 +164,23 @@ class Engine:
 
     @property
     def is_stuck(self) -> bool:
-        """All that ran has ended, but the store cannot record it now. The records stand in the folders."""
+        """Whether all attempts have ended, but the store cannot record it now. Their folders hold the records."""
         open_keys = self._state.open.keys()
         all_ended = bool(open_keys) and not self._state.remote and open_keys <= self._settlement.ended
         return self.has_trouble and all_ended
 
     @property
     def has_trouble(self) -> bool:
-        """Something is in the way that may pass: nothing is started until it is tried again."""
+        """Whether a passing fault, such as a full disk, is being waited for: nothing starts meanwhile."""
         return "trouble" in self._timers
 
     @property
     def wake_at(self) -> float | None:
-        """When `turn` should be called though nothing happened, in seconds since the epoch."""
+        """When `turn` is to be called even if nothing happens, in seconds since the epoch."""
         moments = [*self._timers.values()]
         if (look := self._settlement.next_look) is not None:
             moments.append(look)
-        # While a trouble lasts nothing starts and nothing is recorded: to be woken for it would be to spin.
+        # While a fault lasts nothing starts and nothing is recorded: waking up for it would be a busy loop.
         trouble = self._timers.get("trouble", 0.0)
         put_off = (self._state.rest_ends, None if self.remote is None else self.remote.next_round)
         moments += [max(moment, trouble) for moment in put_off if moment is not None]
@@ -190,7 +190,7 @@ class Engine:
         return min(moments, default=None)
 
     def why_never(self, request: Request) -> str:
-        """Why a job could never run here; empty where it could, and where the pool may yet grow."""
+        """Why a job could never run here; empty where it could, and where the pool may grow."""
         if request.on:
             is_known = self.remote is not None and self.remote.knows(request.on)
             return "" if is_known else f"dibs knows no backend {request.on!r} here"
@@ -200,7 +200,7 @@ class Engine:
         return impossible(request.wishes, self.cards.pool, machine.cpus, machine.memory, self.cards.rules.min_free)
 
     def snapshot(self, now: float, others: Sequence[Job] = ()) -> Snapshot:
-        """What a plan would be made from now; it knows what `others` need, too."""
+        """What a plan would be made from now, including what `others` need."""
         state = self._state
         while True:
             try:
@@ -209,7 +209,7 @@ class Engine:
                 state = self._loaded(state, need, now)
 
     def warm_up(self) -> None:
-        """Get ready to start jobs, so that the first one does not wait for it."""
+        """Start the zygote, so that the first job does not wait for it."""
         self._backend.warm_up()
 
     @property
@@ -218,12 +218,12 @@ class Engine:
         return self._backend.warm_processes
 
     def announce_soon(self, *events: Event) -> None:
-        """Announce these with the next turn."""
+        """Announce these at the end of the next turn."""
         self._announcer.add(events)
         self.ask_for_turn()
 
     def let_go(self, key: Key) -> None:
-        """A shim has let an attempt go, or it is to be looked at for another reason."""
+        """A shim has released an attempt, or it is to be looked at for another reason."""
         self._done.append(key)
         self.ask_for_turn()
 
@@ -234,41 +234,41 @@ class Engine:
         self._timers.pop("others", None)
         self.ask_for_turn()
 
-    def tell_all(self, word: str) -> None:
+    def tell_all(self, command: str) -> None:
         """Send `stop`, `kill` or `signal N` to everything that runs."""
-        self.tell(self._state.everywhere, word)
+        self.tell(self._state.everywhere, command)
 
-    def tell(self, attempts: Iterable[Key], word: str) -> None:
-        """Send a word to some of what runs; an attempt that cannot hear it yet is told again."""
+    def tell(self, attempts: Iterable[Key], command: str) -> None:
+        """Send `stop`, `kill` or `signal N` to these; repeated for an attempt that cannot receive it yet."""
         told = list(attempts)
-        self._words |= {key: word for key in told if key not in self._state.remote}
-        self._tell(self.clock())
+        self._undelivered |= {key: command for key in told if key not in self._state.remote}
+        self._deliver(self.clock())
         if self.remote is not None:
-            self.remote.tell(told, word, self._state.remote)
+            self.remote.tell(told, command, self._state.remote)
 
     def tell_astray(self, one: OpenAttempt, gpus: Sequence[str], sentence: str) -> None:
-        """An attempt uses cards that it was not given: say so, to people and to readers of the events."""
+        """An attempt uses cards that it was not given: record and announce it."""
         with suppress(StoreUnusable), self.change() as change:
             change.record(GpusAstray(one.attempt, gpus, sentence))
         self.announce_soon(Trouble(sentence))
 
     def let_go_of(self, folders: Sequence[str]) -> None:
-        """These folders of ended attempts are about to go: none of them is used again."""
+        """These folders of ended attempts are about to be removed: do not use them again."""
         self._backend.let_go_of(folders)
 
     def close(self) -> None:
-        """Leave. What runs goes on with its shim."""
+        """Close everything. Running attempts go on with their shims."""
         if self.remote is not None:
             self.remote.close()
         self._leases.close()
         self._backend.close()
 
-    # -- coming back -----------------------------------------------------------------------------------
+    # -- after a restart -------------------------------------------------------------------------------
 
     def come_back(self, *, as_found: bool = False) -> None:
-        """Take up a store that another engine left: settle its attempts and adopt what runs.
+        """Continue with a store that an earlier engine left: settle its attempts and adopt those that run.
 
-        `as_found`: what ended while no engine was there is neither news nor a failure of this one.
+        `as_found`: what ended while no engine ran does not count as a failure of this one.
         """
         now = self.clock()
         attempts = [OpenAttempt(job, attempt) for job, attempt in self.store.open_attempts()]
@@ -278,7 +278,7 @@ class Engine:
             open={one.attempt.key: one for one in attempts if not one.attempt.backend},
             remote={one.attempt.key: one for one in attempts if one.attempt.backend},
             stopping=frozenset(one.job.id for one in attempts if one.job.is_stopping),
-            # What its end was asked for says so, also where it ended while no engine was there.
+            # Why a job was stopped is kept, also where it ended while no engine ran.
             why_stopped=self.store.sweeps.pruned_jobs(),
             marks={mark.subject: mark for mark in self.store.listing.marks()},
         )
@@ -288,7 +288,7 @@ class Engine:
             self._state = replace(self._state, failures=0)
             self._announcer.take_ends_as_found()
         for key, one in self._state.open.items():
-            # Another engine may have recorded that an attempt needs less, and died before others could see it.
+            # An earlier engine may have recorded that an attempt needs less, and died before it changed the lease.
             if one.job.request.wishes.shape and one.attempt.claims:
                 self._to_show[key] = one.attempt
         self._show_lowered()
@@ -298,16 +298,16 @@ class Engine:
         self.ask_for_turn()
 
     def reload_waiting(self) -> None:
-        """Read again which jobs wait: the store was changed beside the engine."""
+        """Read again which jobs wait: the store was changed without the engine."""
         self._state = replace(self._state, waiting=self._window(self.clock()))
 
     # -- the loop --------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Settle what ended, start what can start, announce both."""
+        """Record what ended, start what can start, announce both."""
         now = self.clock()
-        self._mind_the_clock(now)
-        self._ring(now)
+        self._adjust_to_clock(now)
+        self._run_timers(now)
         try:
             self._record_turn(now)
         except (StoreUnusable, OSError) as error:
@@ -318,14 +318,14 @@ class Engine:
 
     @contextmanager
     def change(self) -> Iterator[Change]:
-        """A turn for what people ask for: durable at its end, or it never happened."""
+        """A turn for a request of a client: durable at its end, or it never happened."""
         change = Change(self._state, self.recorder, self.clock())
         change.next.plan = plan_cache.forgotten(change.next.plan)
         try:
             with self.store.turn():
                 yield change
                 self.recorder.finish()
-        except OSError as error:  # of the journal or an environment: as if the store itself were full
+        except OSError as error:  # of the journal or an environment file: treated like a full store
             self.recorder.roll_back()
             where = os.path.dirname(self.store.path)
             raise StoreUnusable(f"cannot write to {where}: {error.strerror}", remedy=_MAKE_ROOM) from error
@@ -340,11 +340,11 @@ class Engine:
         self.ask_for_turn()
 
     def _record_turn(self, now: float, *, may_start: bool = True) -> None:
-        """Decide a turn, record it, act on it. Raises where the store refuses it, and nothing has changed."""
+        """Decide a turn, record it, act on it. Raises where the store refuses it; nothing has changed then."""
         done, self._done = list(dict.fromkeys(self._done)), []
         try:
             self._announcer.add(self._settlement.look(done, self._state.open, now))
-        except BaseException:  # a bug: what ended must not be forgotten over it
+        except BaseException:  # a bug: what ended must not be lost over it
             self._done = [*done, *self._done]
             raise
         turn, findings = self._decided(now, may_start)
@@ -376,7 +376,7 @@ class Engine:
             self.ask_for_turn()
 
     def _decided(self, now: float, may_start: bool) -> tuple[Turn, list[Finding]]:
-        """A turn with its leases. Where another program has the cards, that is a new fact: decide again."""
+        """A turn with its leases. Cards that another program holds are a new fact: the turn is decided again."""
         state = self._state
         leased: Mapping[JobId, tuple[Claim, ...]] = {}
         findings: list[Finding] = list(self._settlement.findings)
@@ -446,7 +446,7 @@ class Engine:
         )
 
     def _act(self, turn: Turn, findings: Sequence[Finding], now: float) -> None:
-        """The turn is recorded: hand leases on, start attempts, stand in line."""
+        """The turn is recorded: hand leases on, start attempts, wait for cards that others hold."""
         failed = self._leases.confirm(turn.begun, turn.left)
         self.cards.left({claim.gpu for one in turn.left for claim in one.attempt.claims})
         here = [one for one in turn.begun if not one.attempt.backend]
@@ -459,7 +459,7 @@ class Engine:
                 # Nothing was started: the next turn finds a folder without a start and queues the job again.
                 self._trouble(f"cannot start job {one.job.label}: {error}", now)
                 self.let_go(one.attempt.key)
-            except Exception:  # a bug: the others were not started either, and their cards are not lost over it
+            except Exception:  # a bug: settle the others too, so that their cards are not lost
                 for other in here[number:]:
                     self.let_go(other.attempt.key)
                 raise
@@ -502,7 +502,7 @@ class Engine:
         return self.place.attempt_folder(job, number)
 
     def _window(self, now: float) -> WaitingWindow:
-        """What the store says is waiting."""
+        """A window on the jobs that wait in the store."""
         store = self.store
         count = store.counts().get(State.QUEUED, 0) - store.listing.blocked()
         window = WaitingWindow.over(class_of, store.waiting_classes(), count, now)
@@ -520,28 +520,28 @@ class Engine:
         return replace(state, waiting=window)
 
     def _forget_held(self, now: float) -> None:
-        """A group was held in the store: how many of it waited is known there only."""
+        """A group was held in the store: only the store knows how many of its jobs waited."""
         try:
             self.reload_waiting()
         except StoreUnusable as error:
-            # They are not in the window any more, so that none of them starts; only the count is too high.
+            # They have left the window and cannot start; only the count is too high.
             self._trouble(error.message, now)
 
     def _used_by_others(self, state: EngineState) -> frozenset[str]:
-        """Asked only where cards are left to others: a try tells too, but only of the card that is tried.
+        """The cards that other programs hold; asked only where some cards are to be left free.
 
-        A look takes milliseconds, so the last one counts for a moment.
+        Listing them takes milliseconds, so the last list is used for a moment.
         """
         if self._seen_others is not None:
             seen_at, used = self._seen_others
-            if seen_at <= self._ticks() < seen_at + _LOOK_COUNTS:
+            if seen_at <= self._ticks() < seen_at + _LIST_IS_VALID:
                 return used
         used = self._leases.used_by_others({one.attempt.folder for one in state.open.values()})
         self._seen_others = (self._ticks(), used)
         return used
 
     def _show_lowered(self) -> None:
-        """Let other programs see what has been recorded: there is room beside some attempts of ours."""
+        """Write into the leases what has been recorded: some attempts hold less than before."""
         for key, attempt in list(self._to_show.items()):
             is_recorded = key in self._state.open and self._state.open[key].attempt == attempt
             if not is_recorded or self._leases.lower(attempt):
@@ -549,24 +549,24 @@ class Engine:
                 self.ask_for_turn()
 
     def _trouble(self, sentence: str, now: float) -> None:
-        """Tell what is in the way, and start nothing for a moment."""
+        """Announce a fault, and start nothing for a moment."""
         self._timers["trouble"] = now + _AFTER_TROUBLE
         self._announcer.add([Trouble(sentence)])
 
-    def _tell(self, now: float) -> None:
-        """Say what must be said to attempts, and again to those whose shim is not there yet to hear it."""
+    def _deliver(self, now: float) -> None:
+        """Deliver commands to attempts; those whose shim is not ready yet are tried again."""
         state = self._state
-        self._words = {
-            key: word
-            for key, word in self._words.items()
-            if key in state.open and not self._backend.tell(state.open[key].attempt, word)
+        self._undelivered = {
+            key: command
+            for key, command in self._undelivered.items()
+            if key in state.open and not self._backend.tell(state.open[key].attempt, command)
         }
-        if self._words:
-            self._timers["words"] = now + LOOK_AT_STARTING
+        if self._undelivered:
+            self._timers["commands"] = now + LOOK_AT_STARTING
             self.ask_for_turn()
 
-    def _mind_the_clock(self, now: float) -> None:
-        """Pauses last as long as they should, whatever people do to the clock."""
+    def _adjust_to_clock(self, now: float) -> None:
+        """Keep waiting times as long as they were meant, even if the wall clock is set."""
         offset = now - self._ticks()
         jump, self._offset = offset - self._offset, offset
         if abs(jump) < _JUMP:
@@ -585,19 +585,19 @@ class Engine:
             except StoreUnusable as error:
                 self._trouble(error.message, now)
 
-    def _ring(self, now: float) -> None:
-        """Do what was put off until now."""
+    def _run_timers(self, now: float) -> None:
+        """Do what is due now."""
         self._done += self._settlement.due(now)
         for name in [name for name, at in self._timers.items() if at <= now]:
             del self._timers[name]
             if name == "others":
                 self.cards.look_again()
-            elif name == "words":
-                self._tell(now)
+            elif name == "commands":
+                self._deliver(now)
         if self.remote is not None:
             self.remote.ring(self._state.remote, now)
 
 
 def _books_memory(one: OpenAttempt) -> bool:
-    """Whether what it is seen to use decides what fits beside it."""
+    """Whether its measured memory decides what fits beside it."""
     return bool(one.job.request.wishes.shape) or any(claim.vram for claim in one.attempt.claims)

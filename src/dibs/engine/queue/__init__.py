@@ -1,1 +1,1 @@
-"""What people ask for: the verbs of a queue, and a run's list."""
+"""The verbs of a queue, and the list of a run."""

@@ -23,7 +23,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class JobProspect:
-    """Where and when a job would start, and why not at once. No GPUs: nobody knows."""
+    """Where and when a job would start, and why not at once. No GPUs: not known."""
 
     gpus: tuple[int, ...]
     starts_at: float | None

@@ -1,4 +1,4 @@
-"""Telling people: a command, a webhook or apprise, when a job ends, fails, or the queue is empty.
+"""Notifications: a command, a webhook or apprise, when a job ends or fails, or the queue is empty.
 
 Nothing here is awaited by the loop. At most a few messages are on their way at once; a storm of ends becomes one
 summary, and a channel that hangs is given up.
@@ -130,7 +130,7 @@ class Notifier:
             self._put(_about(job, outcome))
 
     def queue_is_empty(self) -> None:
-        """Nothing runs and nothing waits. Whoever wants to know of ends wants to know of the last."""
+        """Nothing runs and nothing waits. Sent to all that are notified of ends."""
         if self._channels.on == "end":
             self._put(Notice(event="queue.empty", sentence="dibs: the queue is empty"))
 

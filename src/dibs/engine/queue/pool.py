@@ -1,4 +1,4 @@
-"""The cards of a queue as people change them: add, remove, drain, give back.
+"""Changing the cards of a queue: add, remove, drain, undrain.
 
 Each call is one change: durable when it returns, and where it raises nothing has changed.
 """
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from dibs.gpus.probe import Probe
 
 
-class PoolActs:
-    """What people ask of the pool."""
+class PoolActions:
+    """The verbs of the pool."""
 
     def __init__(self, engine: Engine, resolve: "Callable[[str, Probe | None], Pool]") -> None:
-        # The words for a pool into one. It looks at the cards through whoever is given, so not on the loop.
+        # Makes a pool out of its text. It reads the cards through the given probe, so it must not run on the loop.
         self.resolve = resolve
         self._engine = engine
 
     def drain(self, gpus: Sequence[str], why: str = "") -> list[str]:
-        """Start nothing more on these cards; what runs there goes on. Gives the keys of the cards."""
+        """Start nothing more on these cards; what runs there goes on. Returns the keys of the cards."""
         keys = [key for gpu in gpus for key in self.card_keys(gpu)]
         with self._engine.change() as change:
             for key in keys:
@@ -37,7 +37,7 @@ class PoolActs:
         return keys
 
     def undrain(self, gpus: Sequence[str]) -> list[str]:
-        """Take back a drain or a quarantine. Gives the keys of the cards for which that was so."""
+        """Take back a drain or a quarantine. Returns the keys of the cards for which there was one."""
         keys = [key for gpu in gpus for key in self.card_keys(gpu)]
         with self._engine.change() as change:
             return [key for key in keys if clear_mark(change, f"gpu {key}")]
@@ -55,14 +55,14 @@ class PoolActs:
         return found
 
     def with_more(self, gpus: Sequence[str]) -> str:
-        """The words for the pool with more GPUs in it, for `resolve`. Those that are in it stay as they are."""
+        """The text of the pool with more GPUs, for `resolve`. Those that are in it stay as they are."""
         entries = self._entries()
         known = {card.gpu.number for card in self._engine.cards.pool.cards}
         known |= {card.gpu.key for card in self._engine.cards.pool.cards}
         return ",".join([*entries, *(gpu for gpu in gpus if gpu not in known)])
 
     def without(self, gpus: Sequence[str]) -> str:
-        """The words for the pool without these GPUs, however many slots they had."""
+        """The text of the pool without these GPUs and all their slots."""
         gone = {key for gpu in gpus for key in self.card_keys(gpu)}
         entries = self._entries()
         return ",".join(one for one in entries if not any(gone & {*self.card_keys(gpu)} for gpu in one.split("+")))
@@ -101,7 +101,7 @@ def clear_mark(change: Change, subject: str) -> bool:
     state.clear_mark(subject)
     if is_resting:
         state.resting = {key: why for key, why in state.resting.items() if key != name}
-    if kind == "gpu":  # who gives a card back wants it to be tried again
+    if kind == "gpu":  # a card that is taken back is used again at once
         state.breakers = fresh_for(state.breakers, name)
     return True
 

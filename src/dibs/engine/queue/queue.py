@@ -1,4 +1,4 @@
-"""The queue as people use it: add, kill, hold, release, retry, edit, pause, clean.
+"""The verbs of the queue: add, kill, hold, release, retry, edit, pause, clean.
 
 Each call is one change: durable when it returns, and where it raises nothing has changed.
 """
@@ -12,7 +12,7 @@ from dibs.engine.change import Change
 from dibs.engine.engine import Engine
 from dibs.engine.launch.place import Place
 from dibs.engine.queue.explain import Explain, JobProspect, Waiting
-from dibs.engine.queue.pool import PoolActs, by_uuid, clear_mark, set_mark
+from dibs.engine.queue.pool import PoolActions, by_uuid, clear_mark, set_mark
 from dibs.errors import BadInput, Conflict, NoSuchJob
 from dibs.model.jobs import OVER, After, Attempt, Cause, Job, JobId, Outcome, Request, State, Wishes
 from dibs.model.pool import Pool
@@ -35,14 +35,14 @@ from dibs.store.codec import encode_requests
 if TYPE_CHECKING:
     from dibs.gpus.probe import Probe
 
-_CALLS_ARE_KEPT = 7 * 86400.0  # seconds: whoever lost an answer asks again much sooner
+_CALLS_ARE_KEPT = 7 * 86400.0  # seconds; a client that lost an answer repeats the call much sooner
 _MOST_AT_ONCE = 1_000  # jobs that are removed in one turn
 _HIGHEST_PRIORITY = 999_999
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddCall:
-    """One call of `add`. Whoever repeats it with the same key gets the same numbers."""
+    """One call of `add`. Repeated with the same key, it returns the same numbers."""
 
     key: str
     requests: Sequence[Request]
@@ -82,7 +82,7 @@ class Unused:
 
 
 class Queue:
-    """What people ask for. Reading is the store's own affair (`store.listing`)."""
+    """The verbs that change a queue. Questions are answered by `store.listing`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Queue:
         explain: Explain,
         resolve: "Callable[[str, Probe | None], Pool]",
     ) -> None:
-        self.pool = PoolActs(engine, resolve)
+        self.pool = PoolActions(engine, resolve)
         self._engine = engine
         self._explain = explain
         self._tables = engine.store.queue
@@ -248,9 +248,9 @@ class Queue:
                 stopping = [number for number, _ in running]
                 change.record(JobsStopping(stopping))
                 change.next.stopping.update(stopping)
-        # Who asks a second time does not want to wait for the grace.
-        word = "kill" if insists else "stop"
-        self._engine.tell(running, word if signal is None else f"signal {signal}")
+        # A second `kill` does not wait for the grace.
+        command = "kill" if insists else "stop"
+        self._engine.tell(running, command if signal is None else f"signal {signal}")
         return changed
 
     def hold(self, jobs: Sequence[JobId], why: str = "held by its owner") -> Changed:
@@ -428,7 +428,7 @@ def _stands(state: State) -> str:
 
 
 def _check_project(name: str) -> None:
-    """People pause, list and pass projects by name, so a name is text: what is no UTF-8 cannot be typed again."""
+    """A project is paused and listed by its name, so the name must be text: other bytes could not be typed."""
     try:
         name.encode()
     except UnicodeEncodeError:

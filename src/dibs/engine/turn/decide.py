@@ -1,7 +1,7 @@
 """A turn as a value: facts in, a decision out. Pure: no store, no lease, no process and no clock is touched here.
 
-What ended is settled first, then the stop rules are applied, then what can start is placed. The engine takes the
-leases, commits the records, and only then puts `Turn.state` in the place of its own (engine.py).
+Ended attempts are settled first, then the circuit breakers are applied, then what can start is placed. The engine
+takes the leases, commits the records, and only then replaces its state with `Turn.state` (engine.py).
 """
 
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ from dibs.policy.retry import retry_after
 from dibs.policy.schedule import kind_of, schedule
 from dibs.policy.snapshot import WHOLE, Plan, Snapshot
 
-_LOOK_AT_OTHERS = 0.1  # seconds between two looks at cards that other programs hold
-_LOOK_AT_FREE = 1.0  # seconds between two looks at who else holds cards, where some are left to others
+_LOOK_AT_OTHERS = 0.1  # seconds between two tries of cards that other programs hold
+_LOOK_AT_FREE = 1.0  # seconds between two lists of other holders, where some cards are to be left free
 _LONGEST_REST = 300.0  # seconds; a job that runs elsewhere may do so for days
 _MOST_FALSE_STARTS = 5  # of one job, while others start well
 _MOST_WITHOUT_OTHERS = 20  # while nothing starts: then it is the machine, and may pass within minutes
@@ -54,9 +54,9 @@ _LONGEST_PAUSE = 30.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class InLine:
-    """The job that waits first, and the claims with which it stands in line for cards that other programs hold.
+    """The first waiting job, and the claims that it waits for where other programs hold the cards.
 
-    Without a job nothing stands in line.
+    Without a job nothing waits for them.
     """
 
     job: Job | None = None
@@ -70,12 +70,12 @@ class Turn:
     state: EngineState
     records: Sequence[Record]
     begun: Sequence[OpenAttempt]  # to be launched here, or handed to another system
-    left: Sequence[OpenAttempt]  # whose places became free
-    lowered: Sequence[Attempt]  # hold less than before; other programs are shown it
+    left: Sequence[OpenAttempt]  # their claims became free
+    lowered: Sequence[Attempt]  # they hold less than before; their leases are to show it
     events: Sequence[Event]
-    line: InLine | None  # None: as before
-    look_after: float | None  # seconds after which other programs' cards are looked at again
-    plan_by: float | None  # the moment by which a plan must be made
+    line: InLine | None  # None: unchanged
+    look_after: float | None  # seconds after which cards of other programs are tried again
+    plan_by: float | None  # when the next plan must be made at the latest
 
 
 def decide(state: EngineState, facts: TurnFacts, now: float) -> Turn:
@@ -130,7 +130,7 @@ class _Decision:
                 self._end(one, finding)
 
     def _end(self, one: OpenAttempt, found: EndFound) -> None:
-        """How an attempt ended, and whether there is another."""
+        """Record how an attempt ended, and whether the job is tried again."""
         job, attempt, outcome = one.job, one.attempt, found.outcome
         state, facts, now = self._next, self._facts, self._now
         pause = None
@@ -142,7 +142,7 @@ class _Decision:
             pause = 0.0
         elif facts.may_retry:
             pause = retry_after(job, outcome)
-            # A job that saved its work goes on from there at once, and one that lost its machine on another one.
+            # A job that saved a checkpoint continues at once, as does one whose node failed, on another node.
             if outcome.checkpointed or (pause is not None and attempt.backend and outcome.cause is Cause.LOST):
                 pause = 0.0
         retry_at = None if pause is None else now + pause
@@ -160,11 +160,11 @@ class _Decision:
             state.waiting.add(again)
         self._records.append(AttemptEnded(job, attempt, outcome, retry_at, found.usage))
         state.events.append(Ended(job, attempt, outcome, retry_at, found.usage))
-        if not outcome.tried_alone:  # its neighbours were in the way: that says nothing about the card
-            self._apply_stop_rules(job, attempt, outcome, is_last=retry_at is None)
+        if not outcome.tried_alone:  # it ran out of memory beside others, which says nothing about the card
+            self._apply_breakers(job, attempt, outcome, is_last=retry_at is None)
 
     def _queue_again(self, one: OpenAttempt) -> None:
-        """It never ran. Again, but not for ever: what alone cannot be started while others can is a failure."""
+        """It never ran: queue it again. Fail it after several times, sooner if other jobs start meanwhile."""
         job, attempt, state = one.job, one.attempt, self._next
         if job.id in state.stopping:
             outcome = Outcome(cause=Cause.STOPPED, message="cancelled before it started")
@@ -189,7 +189,7 @@ class _Decision:
         self._records.append(AttemptForgotten(attempt, retry_at))
 
     def _runs_remotely(self, found: RemoteRunFound) -> None:
-        """Another system has started it: said once, and again where more is known of it."""
+        """Another system has started it, or tells more about where it runs. The start is announced once."""
         one = self._next.remote.get(found.attempt.key)
         if one is None:
             return
@@ -215,9 +215,9 @@ class _Decision:
                 self._learned[about] = lesson
                 self._records.append(LessonLearned(shape, model, lesson))
 
-    # -- stop rules ------------------------------------------------------------------------------------
+    # -- circuit breakers ------------------------------------------------------------------------------
 
-    def _apply_stop_rules(self, job: Job, attempt: Attempt, outcome: Outcome, *, is_last: bool) -> None:
+    def _apply_breakers(self, job: Job, attempt: Attempt, outcome: Outcome, *, is_last: bool) -> None:
         limits, state = self._facts.limits, self._next
         if limits is None:
             return
@@ -242,7 +242,7 @@ class _Decision:
         self._excuse(verdicts)
 
     def _excuse(self, verdicts: Verdicts) -> None:
-        """Let the jobs whose failures took a card out say whose fault it was."""
+        """Note in the jobs whose failures led to a quarantine that the card was to blame."""
         said: dict[tuple[JobId, int], list[str]] = {}
         for gpu, failures in verdicts.failures.items():
             name = self._facts.board.pool.number(gpu)
@@ -258,7 +258,7 @@ class _Decision:
         self._next.set_mark(mark)
 
     def end_rests(self) -> None:
-        """No other end has told whose fault the failures were: try the resting cards again."""
+        """No other job showed what caused the failures: use the resting cards again."""
         state = self._next
         if state.rest_ends is None or self._now < state.rest_ends:
             return
@@ -287,7 +287,7 @@ class _Decision:
         elif state.waiting.count:
             plan, snapshot = self._place()
             state.plan = plan_cache.made(cached, state, plan, snapshot, self._begun, surroundings)
-            self._stand_in_line(plan, snapshot)
+            self._wait_in_line(plan, snapshot)
 
     def _may_start(self) -> bool:
         facts, state = self._facts, self._next
@@ -296,7 +296,7 @@ class _Decision:
     def _place(self) -> tuple[Plan, Snapshot]:
         """Place as much as fits. A plan sees some jobs of each class; where all of a class fit, more may.
 
-        Jobs that have their leases already go first: another program was faster with the cards of others only.
+        Jobs that already have their leases go first: another program only took the cards of the others.
         """
         while True:
             snapshot = take_snapshot(self._next, self._facts, self._now, self._learned)
@@ -312,7 +312,7 @@ class _Decision:
                 return plan, snapshot
 
     def _open(self, job: Job, claims: tuple[Claim, ...]) -> None:
-        """The intent to run a job here, with these claims, or on another system, which has the cards to give."""
+        """Open an attempt: here, with these claims, or on another system, which assigns the cards itself."""
         on, number = job.request.on, job.attempts + 1
         attempt = Attempt(
             job=job.id,
@@ -333,9 +333,9 @@ class _Decision:
         self._begun.append(one)
         self._records.append(AttemptOpened(one.job, attempt))
 
-    def _stand_in_line(self, plan: Plan, snapshot: Snapshot) -> None:
-        """Say why the first job waits, and stand in line for cards that other programs hold."""
-        # A job for another system does not stand in line for our cards.
+    def _wait_in_line(self, plan: Plan, snapshot: Snapshot) -> None:
+        """Announce why the first job waits, and wait for cards that other programs hold."""
+        # A job for another system does not wait for cards of this machine.
         stuck = next((job for job in snapshot.waiting if job.id in plan.reasons and not job.request.on), None)
         if stuck is None:
             self._line = InLine()
@@ -365,7 +365,7 @@ class _Decision:
     def lower_claims(self) -> None:
         """Book less for attempts of which more is known now than at their start.
 
-        A job that may join them does so in the next turn: other programs must see first that there is room.
+        A job that now fits beside them starts in the next turn: the leases must show the lower claims first.
         """
         candidates = [one for one in self._next.open.values() if may_need_less(one)]
         if not candidates:
@@ -388,7 +388,7 @@ class _Decision:
 
 
 def may_need_less(one: OpenAttempt) -> bool:
-    """Whether it has the whole card only because it is not known what it needs."""
+    """Whether it holds the whole card only because its need is not known yet."""
     wishes = one.job.request.wishes
     return (
         bool(wishes.shape) and wishes.share is None and any(claim.share == WHOLE for claim in one.attempt.claims)
@@ -396,19 +396,19 @@ def may_need_less(one: OpenAttempt) -> bool:
 
 
 def _each_kind_waits(snapshot: Snapshot, plan: Plan) -> bool:
-    """Whether of each kind of job one was left over. Where none was, more of that kind may fit."""
+    """Whether a job of each kind was left over. Where none was, more of that kind may fit."""
     waiting = {kind_of(job.request) for job in snapshot.waiting if job.id in plan.reasons}
     return all(kind_of(job.request) in waiting for job in snapshot.waiting)
 
 
 def _as_asked(outcome: Outcome, why: str) -> Outcome:
-    """The end of a job whose end was asked for: one that only left to save its work has been stopped."""
+    """The outcome of a job that was asked to stop: an exit after a checkpoint counts as stopped."""
     if outcome.checkpointed:
         outcome = replace(outcome, cause=Cause.STOPPED, checkpointed=False)
     return replace(outcome, message=why) if why and outcome.cause is Cause.STOPPED else outcome
 
 
 def _not_alone(outcome: Outcome) -> Outcome:
-    """The end of a job that ran out of memory beside others."""
+    """The outcome of a job that ran out of memory beside others."""
     message = f"{outcome.message}; {TRIED_ALONE}" if outcome.message else TRIED_ALONE
     return replace(outcome, tried_alone=True, message=message)

@@ -38,7 +38,7 @@ class _Class:
 
 
 class WaitingWindow:
-    """The jobs that wait, in order. `copy` is cheap; only a copy that nobody else has is changed."""
+    """The jobs that wait, in order. `copy` is cheap; only a copy that is not shared is changed."""
 
     __slots__ = ("_boundary", "_class_of", "_classes", "_delayed", "_has_more_delayed", "_latest", "count")
 

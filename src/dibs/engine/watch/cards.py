@@ -1,9 +1,9 @@
-"""The books on the cards: what other programs hold, and what the cards themselves say."""
+"""What is known about the cards: what other programs hold, and what readings show."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dibs.engine.turn.card_board import CardBoard, CardFacts, SeenProcess, TakenByOthers
+from dibs.engine.turn.facts import CardBoard, CardFacts, SeenProcess, TakenByOthers
 from dibs.engine.watch.sharing_rules import DEFAULT_SHARING_RULES, SharingRules
 from dibs.gpus.processes import foreign_processes
 from dibs.leases.leases import Busy
@@ -20,20 +20,20 @@ _NO_ANSWER = {CardState.STALE: "does not answer", CardState.LOST: "is lost: it d
 
 @dataclass(slots=True)
 class _Page:
-    """What was last heard of one card."""
+    """What was last learned about one card."""
 
-    others: Busy | None = None  # who was in the way when we last tried
-    is_awaited: bool = False  # another program was in the way here, or on a card that was wanted with this one
+    others: Busy | None = None  # the other holders at the last try
+    is_awaited: bool = False  # another program holds it, or a card that was wanted together with it
     seen: GpuReading | None = None
-    is_unsettled: bool = False  # an attempt left it, and the card has not been asked since
+    is_unsettled: bool = False  # an attempt left it, and it has not been read since
     is_gone: bool = False  # the driver does not show it any more
 
 
 class Cards:
-    """Takes in what is heard of the cards; `board` gives it as a value.
+    """Collects what is learned about the cards; `board` returns it as a value.
 
-    `is_ours` tells the processes of jobs of dibs. `folder_of` tells of this engine's own processes their attempt,
-    and None of all others: a process whose attempt has no claim here has outlived it, or sits where it should not.
+    `is_ours`: whether a process belongs to a dibs job. `folder_of`: the attempt's folder of a process that this
+    engine started, None for all others. A process without a claim here outlived its job or is on the wrong card.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Cards:
     ) -> None:
         self.pool = pool
         self.rules = rules
-        self.may_grow = False  # more GPUs may be put into the pool while we run
+        self.may_grow = False  # GPUs may be added to the pool later
         self._links: Links = {}
         self._news = 0
         self._is_ours = is_ours
@@ -56,10 +56,10 @@ class Cards:
         self._folder_of = folder_of
         self._respect_processes = respect_processes
         self._pages: dict[str, _Page] = {}
-        self._most: dict[Wishes, int] = {}  # how many jobs of each kind could start, in the pool below
+        self._most: dict[Wishes, int] = {}  # how many jobs of each kind could start in `_most_in`
         self._most_in: Pool | None = None
-        self._silent = ""  # why the cards cannot be asked, where that is so
-        self._board: CardBoard | None = None  # the last one, as long as nothing has changed
+        self._silent = ""  # why the cards cannot be read
+        self._board: CardBoard | None = None  # the last one, while nothing has changed
 
     def board(self) -> CardBoard:
         """What is known now."""
@@ -78,13 +78,13 @@ class Cards:
                 awaited=tuple(key for key, page in self._pages.items() if page.is_awaited),
                 news=self._news,
             )
-            # Whether a process still lives is asked for each plan.
+            # Whether a process still lives is checked for each plan.
             has_processes = any(facts.processes for facts in board.cards.values())
             self._board = None if has_processes else board
         return board
 
     def left(self, keys: Iterable[str]) -> None:
-        """Attempts have left these cards: they are asked before something else starts there."""
+        """Attempts have left these cards: they are read before anything else starts there."""
         for key in keys:
             page = self._page(key)
             if page.seen is not None and not page.is_unsettled:
@@ -92,7 +92,7 @@ class Cards:
                 self._board = None
 
     def taken_by_others(self, claims: Iterable[Claim], busy: Busy) -> None:
-        """Another program was first: leave its cards alone until we look again, and wait for all of these."""
+        """Another program was first: do not try its cards until `look_again`, and wait for all of these."""
         self._heard()
         is_known = bool(busy.holders or busy.waiting)
         for claim in claims:
@@ -103,14 +103,14 @@ class Cards:
                 page.others = here
 
     def look_again(self) -> None:
-        """Forget what others held: the next try tells."""
+        """Forget what others held: the next try shows it."""
         self._heard()
         for page in self._pages.values():
             page.others = None
             page.is_awaited = False
 
     def saw(self, reading: Reading | None, failure: str = "") -> None:
-        """Take in what the cards say. Without an answer nothing new may start on them."""
+        """Take a new reading. Without one nothing new may start on the cards."""
         self._heard()
         self._silent = failure if reading is None else ""
         if reading is None:
@@ -124,18 +124,18 @@ class Cards:
             page.is_unsettled = False
 
     def look_at(self, keys: Iterable[str]) -> None:
-        """Ask these cards again, before anything starts there."""
+        """Read these cards again before anything starts there."""
         for key in keys:
             self._page(key).is_unsettled = True
         self._board = None
 
     @property
     def are_unsettled(self) -> bool:
-        """Whether a card that was left wants to be asked before it is given away again."""
+        """Whether a card must be read before it is used again."""
         return self._respect_processes and any(page.is_unsettled for page in self._pages.values())
 
     def cpus_near(self, claims: Iterable[Claim]) -> tuple[int, ...]:
-        """The CPUs near any of these cards; none where they are not known of each."""
+        """The CPUs near any of these cards; none where one card's CPUs are not known."""
         found: set[int] = set()
         for claim in claims:
             card = self.pool.card(claim.gpu)
@@ -181,7 +181,7 @@ class Cards:
         return "is not shown by the driver any more" if page.is_gone else ""
 
     def _processes(self, seen: GpuReading) -> tuple[SeenProcess, ...]:
-        """The living processes on a card, without those of other dibs jobs: these have claims of their own."""
+        """The living processes on a card, without those of other dibs jobs, which have claims of their own."""
         folders: dict[int, str | None] = {}
 
         def is_of_another_job(pid: int) -> bool:
@@ -199,7 +199,7 @@ class Cards:
 
 
 def in_words(holder: Holder) -> str:
-    """Who it is, for a sentence."""
+    """The holder, for a sentence."""
     return f"job {holder.job or '?'} of {holder.user} (pid {holder.pid or '?'})"
 
 
@@ -207,7 +207,7 @@ def _taken(busy: Busy) -> TakenByOthers:
     if busy.guarded_by:
         why = f"cannot be looked at ({busy.guarded_by})"
     else:
-        why = f"is kept for {' and '.join(map(in_words, busy.waiting))}, who came first"
+        why = f"is kept for {' and '.join(map(in_words, busy.waiting))}, which came first"
     return TakenByOthers(tuple(map(in_words, busy.holders)), why)
 
 

@@ -1,4 +1,4 @@
-"""The health of the cards: broken ones are taken out, failures on them are theirs, and tests bring them back."""
+"""The health of the cards: broken ones are quarantined and blamed for failures; tests bring them back."""
 
 import time
 from collections.abc import Mapping
@@ -29,36 +29,35 @@ from dibs.policy.health import (
     wrong_programs,
 )
 
-_PATIENCE = 2.0  # seconds for the cards to say what they know about a failure
+_PATIENCE = 2.0  # seconds to wait for a reading after a failure
 _QUARANTINED = "quarantined"
 
 
 @dataclass(frozen=True, slots=True)
 class CardTestResult:
-    """What a test of a card said."""
+    """The result of a card's test."""
 
-    has_passed: bool | None  # None: there was nothing to test it with
+    has_passed: bool | None  # None: no test is available
     sentence: str = ""
 
 
 @dataclass(slots=True)
 class CardMemory:
-    """What was seen of late. Lost without harm: the marks themselves are in the store."""
+    """Recent observations. Losing them does no harm: the marks themselves are in the store."""
 
     reading: Reading | None = None
     broken: dict[str, tuple[float, str]] = field(default_factory=dict)  # by a card's key: when, and why
-    wrong: dict[str, tuple[float, str]] = field(default_factory=dict)  # what programs did there
-    unmarked: dict[str, str] = field(default_factory=dict)  # a full disk would not have these quarantines
-    asked: dict[Key, float] = field(default_factory=dict)  # failures about which the cards are being asked
+    wrong: dict[str, tuple[float, str]] = field(default_factory=dict)  # faults that programs caused there
+    unmarked: dict[str, str] = field(default_factory=dict)  # quarantines that a full disk refused
+    asked: dict[Key, float] = field(default_factory=dict)  # failures that wait for a new reading
     tried: dict[str, Tried] = field(default_factory=dict)
     untestable: dict[str, float] = field(default_factory=dict)  # since when its quarantine lasts
 
 
 class FailureJudge:
-    """Is asked about every failure before it is recorded.
+    """Decides before a failure is recorded whether its card caused it.
 
-    A program may end before its card's fault has been read. So the card is asked first: it is asked at the end of
-    a job anyway.
+    A program may end before its card's fault has been read, so the card is read first, as at each job's end.
     """
 
     def __init__(self, cards: Cards) -> None:
@@ -68,7 +67,7 @@ class FailureJudge:
     def __call__(
         self, attempt: Attempt, outcome: Outcome, open_attempts: Mapping[Key, OpenAttempt], now: float
     ) -> Outcome | None:
-        """A failure as the cards saw it; None while they are being asked."""
+        """The outcome, blamed on the card where its reading says so; None while a reading is awaited."""
         if not attempt.claims or not may_be_the_cards(outcome):
             return outcome
         memory = self.memory
@@ -94,7 +93,7 @@ class Health:
     """Takes broken cards out, and has them tested.
 
     `first`: seconds between a quarantine and the first test of the card; None where cards are not tested.
-    `is_watched`: somebody asks the cards. Then none is tested before the first answer, for it may be lost.
+    `is_watched`: the cards are read. Then none is tested before the first reading: it may be lost.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Health:
     # -- readings --------------------------------------------------------------------------------------
 
     def saw(self, reading: Reading) -> None:
-        """Take broken cards out at once, and let those go on who waited for what the cards say."""
+        """Quarantine broken cards at once, and settle the failures that waited for a reading."""
         memory, now = self._memory, self._engine.clock()
         broken = broken_cards(memory.reading, reading)
         memory.reading = reading
@@ -138,7 +137,7 @@ class Health:
     # -- tests -----------------------------------------------------------------------------------------
 
     def tests(self) -> dict[str, float]:
-        """When each card that is quarantined is tested next. What is lost is not: nobody would answer."""
+        """When each card that is quarantined is tested next. A lost card is not tested: it cannot answer."""
         memory = self._memory
         if self._first is None or (self._is_watched and memory.reading is None):
             return {}
@@ -156,7 +155,7 @@ class Health:
         """A card that passes is used again, and its failures are forgotten."""
         mark, card = self._marks().get(key), self._engine.cards.pool.card(key)
         if mark is None or mark.kind != _QUARANTINED or card is None:
-            return  # somebody decided otherwise meanwhile
+            return  # the mark was changed meanwhile
         if result.has_passed is None:
             self._memory.untestable[key] = mark.since
             self._tell(f"GPU {card.gpu.number} stays quarantined: {result.sentence}")
@@ -212,7 +211,7 @@ class Health:
 
 
 def _is_news(mark: Mark | None, why: str) -> bool:
-    """Whether a card is to be quarantined for this. What somebody drained stays theirs; an Xid says the most."""
+    """Whether a card is to be quarantined for this. A drain by a user stays; an Xid explains the most."""
     if mark is None:
         return True
     return mark.kind == _QUARANTINED and why.startswith("Xid ") and not mark.why.startswith("Xid ")

@@ -1,4 +1,4 @@
-"""Whether a process belongs to a job of dibs, whoever's engine started it."""
+"""Whether a process belongs to a dibs job of any engine."""
 
 import re
 import threading
@@ -8,8 +8,8 @@ from typing import Any
 from dibs.gpus.processes import attempt_folder_of, dibs_job_of
 from dibs.supervise.folder import record_of
 
-_ELSEWHERE = re.compile(r"/q[0-9a-f]{8}/attempts/")  # a queue's mark: what another system runs, on any file system
-_PATIENCE = 0.5  # seconds; whoever asks may be a daemon's loop
+_ELSEWHERE = re.compile(r"/q[0-9a-f]{8}/attempts/")  # of attempts on other systems
+_PATIENCE = 0.5  # seconds; the caller may be the daemon's event loop
 _SILENT_FOR = 60.0  # seconds in which a folder that did not answer is not asked again
 _MOST_SILENT = 1_000
 
@@ -17,9 +17,9 @@ _silent: dict[str, float] = {}  # by folder: until when, by the monotonic clock
 
 
 def is_of_a_running_job(pid: int) -> bool:
-    """A process that outlived its job belongs to nobody; one that does not tell its attempt is believed.
+    """False for a process that outlived its job; a process that names a job but no attempt counts as running.
 
-    Jobs of other users cannot be looked into: of their processes the answer is no.
+    The environment of other users' processes cannot be read: for these the answer is no.
     """
     folder = attempt_folder_of(pid)
     if folder is None:
@@ -30,7 +30,7 @@ def is_of_a_running_job(pid: int) -> bool:
 
 
 def _record_in_time(folder: str) -> dict[str, Any] | None:
-    """The record of an attempt that another system runs on this machine; an empty one where its disk is silent."""
+    """The record of an attempt that another system runs on this machine; empty if its disk does not answer."""
     if time.monotonic() < _silent.get(folder, 0.0):
         return {}
     found: list[dict[str, Any] | None] = []

@@ -1,6 +1,6 @@
-"""Every GPU of this machine with its claims, for people who want to see who holds what.
+"""Every GPU of this machine with its claims, as `dibs gpus`, the page and the seed tools show it.
 
-It is asked by commands that must answer at once: what it needs is loaded when there is something to see.
+Imported by commands that must start fast: what it needs is imported when there is a GPU to show.
 """
 
 import os
@@ -22,30 +22,30 @@ _DECLARED = "index-"
 
 @dataclass(frozen=True, kw_only=True)
 class GpuUse:
-    """One GPU and everybody on it. `index` is None for a claim on a card that the driver does not show."""
+    """One GPU with its holders. `index` is None for a claim on a card that the driver does not show."""
 
     key: str
     index: int | None
     part: int | None = None
-    seen: "GpuReading | None" = None  # None where nobody can be asked
+    seen: "GpuReading | None" = None  # None where there is no reading
     holders: tuple[Holder, ...] = ()
     waiting: tuple[Holder, ...] = ()
-    foreign: "tuple[GpuProcess, ...]" = ()  # use it without a lease
+    foreign: "tuple[GpuProcess, ...]" = ()  # processes that use it without a lease
     is_gone: bool = False  # the driver answers, and does not show it any more
 
     @property
     def number(self) -> str | None:
-        """As people write it: `0`, or `0:1` for a part of a card."""
+        """As it is written: `0`, or `0:1` for a part of a card."""
         return None if self.index is None else show_gpu(self.index, self.part)
 
     @property
     def place(self) -> tuple[bool, int, int, str]:
-        """In which order they are shown: those without a number last."""
+        """The order in which they are shown: those without a number last."""
         return self.index is None, self.index or 0, self.part or 0, self.key
 
     @property
     def state(self) -> str:
-        """`free`, `partly held`, `held`, `busy` with processes that asked nobody, `stale`, `lost` or `missing`."""
+        """`free`, `partly held`, `held`, `busy` (processes without a lease), `stale`, `lost` or `missing`."""
         if self.seen is not None and self.seen.state != "ok":
             return str(self.seen.state)
         if sum((holder.share for holder in self.holders), Fraction()) >= 1:
@@ -65,10 +65,10 @@ def survey(
     user: str,
     rules: "BusyRules | None" = None,
 ) -> list[GpuUse]:
-    """The cards the driver shows, and those that are known only because somebody claims them.
+    """The cards that the driver shows, and those that are known only from a claim.
 
-    `user` is who asks: only of their own processes can be told for sure which belong to a job. The rules say
-    which processes of others count.
+    `user` is the calling user: only for their own processes is it certain which belong to a job. The rules say
+    which other processes count.
     """
     seen = {one.gpu.key: one for one in reading.gpus} if reading else {}
     holders = tuple(holders)
@@ -94,9 +94,9 @@ def survey(
 
 
 def unseen(key: str, number: str | None, *, is_asked: bool) -> GpuUse:
-    """A card of the queue that the driver does not show: gone, unless it was declared or nobody answers.
+    """A card of the queue that the driver does not show: gone, unless it was declared or there is no reading.
 
-    `number` is as people write it: `0`, or `0:1` for a part of a card.
+    `number` is `0`, or `0:1` for a part of a card.
     """
     index, _, part = (number or "").partition(":")
     return GpuUse(
@@ -110,7 +110,7 @@ def unseen(key: str, number: str | None, *, is_asked: bool) -> GpuUse:
 def pid_of(holder: Holder) -> int:
     """The pid of the holder's command; of the process that took the claim where the command's is not known.
 
-    Only in folders of our own: a claim of somebody else could name any file of ours.
+    Only in this user's folders: another user's claim could name any file.
     """
     if holder.uid == os.geteuid() and holder.folder:
         from dibs.supervise import folder
@@ -136,7 +136,7 @@ def _declared_index(key: str) -> int | None:
 def _without_claim(
     card: "GpuReading", holders: Sequence[Holder], folders: Collection[str], user: str, rules: "BusyRules | None"
 ) -> "tuple[GpuProcess, ...]":
-    """Of other users' processes nobody can tell the job: whoever has a claim here is believed to compute in it.
+    """Processes without a claim. A user with a claim on the card is assumed to compute within it.
 
     `folders` are those of all attempts that hold a card. A job that is among them, but not here, was not given
     this card. One that is not among them runs inside another, which holds the card for it.
@@ -155,12 +155,12 @@ def _without_claim(
     return tuple(process for process in foreign if process.user not in claimers)
 
 
-TROUBLES = ("stale", "lost", "missing", "silent", "drained", "quarantined")  # of which a person wants to know more
+TROUBLES = ("stale", "lost", "missing", "silent", "drained", "quarantined")  # states that are explained
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One word, and sentences for people; they are empty where there is nothing to explain."""
+    """A state, and sentences about it; they are empty where there is nothing to explain."""
 
     state: str
     why: str = ""
@@ -170,9 +170,9 @@ class Standing:
 def standing(
     use: GpuUse, mark: str = "", why_marked: str = "", prospect: str = "", *, silent: str = ""
 ) -> Standing:
-    """`mark` is what the queue made of the card, `prospect` how it comes back where more than that is known.
+    """`mark` is the queue's mark on the card, `prospect` how it comes back where that is known.
 
-    `silent` is why the driver could not be asked.
+    `silent` is why the driver does not answer.
     """
     label = use.number or use.key
     if mark:
