@@ -16,7 +16,7 @@ from dibs.backends.slurm.judging import judge_gone
 from dibs.backends.slurm.names import JobName, identity
 from dibs.backends.slurm.prospects import prospect, what_is_too_much
 from dibs.backends.slurm.refusals import is_full, refusal
-from dibs.backends.slurm.script import array_script, ranges, script
+from dibs.backends.slurm.script import array_script, script
 from dibs.backends.slurm.squeue import Row
 from dibs.backends.slurm.words import why_it_ended, why_it_waits
 from dibs.errors import BackendRefused
@@ -82,16 +82,6 @@ def test_elements_that_ask_for_different_things_are_different_arrays() -> None:
     wanted = [(a_submission(f"k_{task}"), (f"--mem={task % 2}",)) for task in range(6)]
 
     assert [sorted(batch.members) for batch in batches(wanted, largest_array=1001)] == [[0, 2, 4], [1, 3, 5]]
-
-
-@given(st.sets(st.integers(0, 300), min_size=1))
-def test_ranges_name_every_element_once(tasks: set[int]) -> None:
-    found: list[int] = []
-    for part in ranges(list(tasks)).split(","):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-
-    assert found == sorted(tasks)
 
 
 def test_a_script_quotes_what_it_names() -> None:

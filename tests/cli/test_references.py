@@ -6,16 +6,6 @@ from hypothesis import strategies as st
 
 from cli.fake_daemon import a_job
 from dibs.cli.references import in_chunks, is_number
-from dibs.client.client import as_ranges
-
-
-@given(st.lists(st.integers(1, 60)))
-def test_ranges_say_every_number_once(ids):
-    parts = [part.partition("-") for part in as_ranges(ids).split(",") if part]
-
-    found = [number for first, _, last in parts for number in range(int(first), int(last or first) + 1)]
-
-    assert found == sorted(set(ids))
 
 
 @given(st.lists(st.integers()), st.integers(1, 9))

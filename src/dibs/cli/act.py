@@ -9,6 +9,7 @@ import click
 from dibs.cli.options import Parsed
 from dibs.cli.references import REF, in_chunks
 from dibs.errors import BadInput
+from dibs.model.ranges import show_ranges
 
 if TYPE_CHECKING:
     from dibs.client.client import Client
@@ -160,8 +161,6 @@ def _told(
 
 
 def _named(jobs: Sequence[int]) -> str:
-    from dibs.client.client import as_ranges
-
     if len(jobs) == 1:
         return f"job {jobs[0]}"
-    return f"{len(jobs)} jobs: {as_ranges(jobs)}" if len(jobs) < 1000 else f"{len(jobs)} jobs"
+    return f"{len(jobs)} jobs: {show_ranges(jobs)}" if len(jobs) < 1000 else f"{len(jobs)} jobs"

@@ -18,6 +18,7 @@ from dibs.cli.field_options import (
 from dibs.cli.references import REF
 from dibs.errors import BadInput
 from dibs.model.fields import Verb
+from dibs.model.ranges import show_ranges
 
 if TYPE_CHECKING:
     from dibs.client.client import Client
@@ -63,7 +64,7 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
     """Change jobs that have not started: their command, wishes and place in the queue."""
     from dibs.cli.output import say, show_json
     from dibs.cli.references import find_job, find_jobs
-    from dibs.client.client import as_ranges, connect
+    from dibs.client.client import connect
 
     changes, merges = changes_of(options), merges_of(options)
     if options["top"]:
@@ -88,7 +89,7 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
     if as_json:
         show_json([edited[number] for number in jobs] if len(jobs) > 1 else edited[jobs[0]])
     else:
-        say(f"changed job {jobs[0]}" if len(jobs) == 1 else f"changed {len(jobs)} jobs: {as_ranges(jobs)}")
+        say(f"changed job {jobs[0]}" if len(jobs) == 1 else f"changed {len(jobs)} jobs: {show_ranges(jobs)}")
     return 0
 
 

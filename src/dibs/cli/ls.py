@@ -13,6 +13,7 @@ from dibs.cli.options import count
 from dibs.cli.references import REF
 from dibs.cli.words import OVER, RUNNING, WAITING
 from dibs.errors import BadInput
+from dibs.model.ranges import show_ranges
 
 if TYPE_CHECKING:
     from dibs.client.client import Client
@@ -63,13 +64,13 @@ the end) and counts. --ids prints all that match. A pipe gets the table uncut, w
 def ls(references: Sequence[str], watch: bool, only_ids: bool, as_json: bool, **options: Any) -> int:
     """List jobs: what runs, what waits, and what ended last."""
     from dibs.cli.references import find_jobs
-    from dibs.client.client import as_ranges, connect
+    from dibs.client.client import connect
 
     _check(watch, only_ids, as_json, options)
     client = connect(os.environ)
     query = query_of(options)
     if references:
-        query["ids"] = as_ranges(find_jobs(client, references))
+        query["ids"] = show_ranges(find_jobs(client, references))
     if as_json:
         return _print_json(client, query, options)
     if only_ids:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from dibs.cli.words import number
 from dibs.errors import BadInput
 from dibs.model.fields import BY_KEY, Field, Kind
+from dibs.model.ranges import show_ranges
 
 Job = Mapping[str, Any]
 
@@ -95,7 +96,6 @@ def _header(jobs: Sequence[Job]) -> Iterator[str]:
     """The options, in Slurm's words."""
     from dibs.backends.protocol import Wanted
     from dibs.backends.slurm.flags import flags
-    from dibs.backends.slurm.script import ranges
     from dibs.model.jobs import Wishes
 
     job = jobs[0]
@@ -113,7 +113,7 @@ def _header(jobs: Sequence[Job]) -> Iterator[str]:
         yield f"--output={_quoted(job['output'])}"
     if len(jobs) > 1:
         most = f"%{job['array']['most']}" if job["array"]["most"] else ""
-        yield f"--array={ranges([one['array']['task'] for one in jobs])}{most}"
+        yield f"--array={show_ranges(one['array']['task'] for one in jobs)}{most}"
     if job["checkpoint"]:
         yield f"--signal=B:{job['checkpoint']['signal']}@{max(1, round(job['checkpoint']['seconds']))}"
     if job["begin_at"]:

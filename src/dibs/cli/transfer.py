@@ -14,6 +14,7 @@ from dibs.client.requests import NOTHING, difference
 from dibs.errors import BadInput, DibsError
 from dibs.inputs.wishes import LISTED, apply_wishes
 from dibs.model.fields import KEYS, OF_COMMAND
+from dibs.model.ranges import show_ranges
 
 if TYPE_CHECKING:
     from dibs.client.client import Client
@@ -44,7 +45,7 @@ def export_jobs(
 ) -> int:
     """Print jobs as JSON lines that `dibs import` takes, oldest first."""
     from dibs.cli.output import show
-    from dibs.client.client import as_ranges, connect
+    from dibs.client.client import connect
 
     if sbatch:
         if not references or query_of(options):
@@ -55,7 +56,7 @@ def export_jobs(
     client = connect(os.environ)
     query = query_of(options)
     if references:
-        query["ids"] = as_ranges([job["id"] for job in _known(client, references)])
+        query["ids"] = show_ranges([job["id"] for job in _known(client, references)])
     for job in client.export(**query):
         show(json.dumps(job))
     return 0
@@ -64,11 +65,10 @@ def export_jobs(
 def _known(client: "Client", references: Sequence[str]) -> list[dict[str, Any]]:
     """The jobs that are meant, all of which there are, oldest first."""
     from dibs.cli.references import find_jobs
-    from dibs.client.client import as_ranges
     from dibs.errors import NoSuchJob
 
     numbers = find_jobs(client, references)
-    there = {job["id"]: job for job in client.jobs(ids=as_ranges(numbers))}
+    there = {job["id"]: job for job in client.jobs(ids=show_ranges(numbers))}
     if missing := [number for number in numbers if number not in there]:
         raise NoSuchJob(missing[0])
     return [there[number] for number in sorted(there)]
@@ -117,7 +117,7 @@ It runs in the folder that the line names, with the environment of this shell.
 def import_jobs(file: str, again: bool, as_json: bool) -> int:
     """Queue the jobs of a file that `dibs export` wrote, except those that were over."""
     from dibs.cli.output import say, show_json
-    from dibs.client.client import as_ranges, connect
+    from dibs.client.client import connect
 
     # All of it first: a line that cannot be read leaves the queue as it was.
     read = [(line, job, _wanted(line, job)) for line, job in _read(file)]
@@ -133,13 +133,13 @@ def import_jobs(file: str, again: bool, as_json: bool) -> int:
         importer.send()
     except DibsError:
         if importer.added:
-            say(f"dibs: some were queued before this happened: {as_ranges(importer.added)}")
+            say(f"dibs: some were queued before this happened: {show_ranges(importer.added)}")
         raise
     if as_json:
         show_json({"jobs": importer.added, "numbers": importer.numbers, "left_out": left_out})
         return 0
     if total := len(importer.added):
-        say(f"queued {total} job{'' if total == 1 else 's'}: {as_ranges(importer.added)}")
+        say(f"queued {total} job{'' if total == 1 else 's'}: {show_ranges(importer.added)}")
     elif not left_out:
         say("the file is empty: nothing was queued")
     if left_out:

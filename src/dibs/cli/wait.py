@@ -11,6 +11,7 @@ import click
 from dibs.cli.options import TIME
 from dibs.cli.references import REF
 from dibs.errors import NoSuchJob
+from dibs.model.ranges import show_ranges
 
 if TYPE_CHECKING:
     from dibs.client.client import Client
@@ -97,6 +98,5 @@ def _asked(client: "Client", *, jobs: Sequence[int], seconds: float) -> dict[str
 
 def _named(jobs: Sequence[int]) -> str:
     from dibs.cli.output import one_line
-    from dibs.client.client import as_ranges
 
-    return f"job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} jobs ({one_line(as_ranges(jobs))})"
+    return f"job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} jobs ({one_line(show_ranges(jobs))})"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from dibs import __version__
 from dibs.client.connection import Connection, Head
 from dibs.client.errors import Broken, NobodyListens, error_of
+from dibs.model.ranges import show_ranges
 from dibs.paths import socket_path
 
 Answer = dict[str, Any]
@@ -199,7 +200,7 @@ class Client:
 
     def wait(self, ids: Iterable[int], *, seconds: float = 30.0) -> Answer:
         """As soon as all are over, or the time has passed: `{"jobs", "waiting"}`."""
-        target = _target("/v1/jobs/wait", {"ids": as_ranges(ids), "timeout_seconds": f"{seconds:g}"})
+        target = _target("/v1/jobs/wait", {"ids": show_ranges(ids), "timeout_seconds": f"{seconds:g}"})
         return self._json("GET", target, patience=seconds + self._patience)
 
     def find(self, *references: str) -> list[int]:
@@ -400,17 +401,6 @@ def _with_query(path: str, pairs: Sequence[tuple[str, object]]) -> str:
     from urllib.parse import urlencode  # 3 ms that `dibs add` does not pay
 
     return f"{path}?{urlencode(pairs, errors='surrogateescape')}"
-
-
-def as_ranges(ids: Iterable[int]) -> str:
-    """`1-5,8`: many numbers in few letters."""
-    parts: list[list[int]] = []
-    for number in sorted(set(ids)):
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
 def _say(sentence: str) -> None:

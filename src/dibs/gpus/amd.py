@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import chain
 
 from dibs.gpus.card_reader import CardLost, CardReader
 from dibs.gpus.probe import require_distinct, utc_now
 from dibs.gpus.processes import ProcessOwners
 from dibs.model.gpus import Gpu, GpuProcess, GpuReading, Links, Reading
+from dibs.model.ranges import parse_ranges
 
 _VENDOR = "0x1002"
 _LEAST_MEMORY = 2 * 1024**3  # bytes; with less it is built into a processor, for its screen
@@ -180,12 +182,10 @@ def _uncorrected(counts: str) -> int | None:
 
 def _cpus(text: str) -> tuple[int, ...]:
     """From `0-47,96-143`."""
-    found: list[int] = []
-    for piece in text.split(","):
-        first, _, last = piece.partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            found += range(int(first), int(last or first) + 1)
-    return tuple(found)
+    try:
+        return tuple(chain.from_iterable(parse_ranges(text)))
+    except ValueError:
+        return ()
 
 
 class AmdProcesses:

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 
 from dibs.errors import BadInput
+from dibs.model.ranges import parse_ranges
 
 MOST_TASKS = 5_000  # an array is stored in one piece
 _LARGEST = 10**9
-_PART = r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +24,19 @@ def parse_array(text: str) -> Tasks:
     if percent and (not re.fullmatch(r"[0-9]{1,6}", most) or int(most) < 1):
         raise _wrong(text)
     numbers: set[int] = set()
-    for part in ranges.split(","):
-        match = re.fullmatch(_PART, part.strip())
-        if not match:
+    try:
+        parts = parse_ranges(ranges, may_step=True)
+    except ValueError:
+        raise _wrong(text) from None
+    for part in parts:
+        if not part or part.stop > _LARGEST + 1:
             raise _wrong(text)
-        first = int(match[1])
-        last = int(match[2]) if match[2] else first
-        step = int(match[3]) if match[3] else 1
-        if last < first or step < 1 or last > _LARGEST:
-            raise _wrong(text)
-        # Counted before it is written out: 0-999999999 must not fill the memory.
-        if (last - first) // step + 1 + len(numbers) > MOST_TASKS:
+        if len(part) + len(numbers) > MOST_TASKS:
             raise BadInput(
                 f"the array {text[:60]!r} has more than {MOST_TASKS} tasks",
                 remedy="split it, or give the commands as lines",
             )
-        numbers.update(range(first, last + 1, step))
+        numbers.update(part)
     return Tasks(tuple(sorted(numbers)), int(most) if percent else None)
 
 

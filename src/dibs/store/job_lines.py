@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, State
+from dibs.model.ranges import spans
 from dibs.store.codec import encode_claims, encode_request
 
 Line = dict[str, Any]
@@ -129,18 +130,7 @@ def going_on_from(number: int, name: str, was: tuple[str, int]) -> Line:
 
 def ranges(jobs: Iterable[int]) -> list[int | list[int]]:
     """`[[1, 5], 8]`: a hundred thousand numbers in few bytes. They come in order."""
-    found: list[int | list[int]] = []
-    first = last = None
-    for job in jobs:
-        if last is not None and job == last + 1:
-            last = job
-            continue
-        if first is not None and last is not None:
-            found.append(first if first == last else [first, last])
-        first = last = job
-    if first is not None and last is not None:
-        found.append(first if first == last else [first, last])
-    return found
+    return [first if first == last else [first, last] for first, last in spans(jobs)]
 
 
 def numbers(given: Iterable[int | list[int]]) -> Iterator[JobId]:

@@ -14,11 +14,12 @@ from typing import Any, Protocol
 from dibs.errors import DibsError, FolderInUse, StoreUnusable
 from dibs.model.claims import GPU_VARIABLES
 from dibs.model.jobs import Attempt, Command, JobId, Request
+from dibs.model.ranges import show_ranges
 from dibs.model.sweeps import SweepState
 from dibs.model.usage import Usage
 from dibs.policy.retry import retry_after
 from dibs.policy.settle import LOST, outcome_of
-from dibs.store import job_lines, journal
+from dibs.store import journal
 from dibs.store.codec import encode_usage
 from dibs.store.recorder import remember_position
 from dibs.store.replay import Replay
@@ -290,7 +291,7 @@ class _Rebuilding:
 
 def _shown(jobs: list[JobId]) -> str:
     """`1-2000, 2005`."""
-    parts = [f"{one[0]}-{one[1]}" if isinstance(one, list) else str(one) for one in job_lines.ranges(jobs)]
+    parts = show_ranges(jobs).split(",")
     return ", ".join(parts[:20]) + (", ..." if len(parts) > 20 else "")
 
 

@@ -33,11 +33,11 @@ from dibs.backends.slurm.judging import judge_gone, judge_live, judge_removed, j
 from dibs.backends.slurm.mark import RootMark
 from dibs.backends.slurm.names import identity
 from dibs.backends.slurm.refusals import has_no_node, is_full, leaves_none, refusal
-from dibs.backends.slurm.script import ranges
 from dibs.backends.slurm.settings import SlurmSettings
 from dibs.backends.slurm.squeue import Row
 from dibs.errors import BackendMissing, BackendRefused, BackendSilent, DibsError
 from dibs.model.jobs import Cause
+from dibs.model.ranges import show_ranges
 from dibs.supervise import fence
 
 __all__ = ["SlurmBackend", "SlurmSettings"]
@@ -325,7 +325,7 @@ class SlurmBackend:
             asked = self._flags(replace(batch.wanted, avoid=()), shards)
         if batch.is_array:
             most = "" if batch.most is None else f"%{batch.most}"
-            asked.append(f"--array={ranges(list(batch.members))}{most}")
+            asked.append(f"--array={show_ranges(batch.members)}{most}")
         # All of our environment is next to nothing. NONE would run a login shell on the node first, and tell every
         # `srun` of the command to pass on nothing.
         own = ["--export=ALL", "--chdir=/", f"--output={self._files.output}", f"--job-name={batch.name}"]

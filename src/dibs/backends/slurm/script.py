@@ -1,7 +1,7 @@
 """The batch script: a few lines that become our shim."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dibs.supervise.carried import NO_SOURCE, pack
@@ -40,17 +40,6 @@ def call(python: str, source: str, module: str) -> list[str]:
     # Isolated and without site: nothing of the node's surroundings may reach the supervisor.
     start = f"import sys; sys.path.append(sys.argv[1]); from dibs.supervise.{module} import main"
     return [python, "-I", "-S", "-X", "utf8", "-c", f"{start}; sys.exit(main(*sys.argv[2:]))", source]
-
-
-def ranges(tasks: Sequence[int]) -> str:
-    """`0-3,7` for `--array`."""
-    found: list[list[int]] = []
-    for task in sorted(tasks):
-        if found and task == found[-1][1] + 1:
-            found[-1][1] = task
-        else:
-            found.append([task, task])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
 def _become(python: str, source: str, module: str, argument: str) -> str:

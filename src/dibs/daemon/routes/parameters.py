@@ -6,11 +6,11 @@ from dibs.daemon.app_state import AppState
 from dibs.daemon.schemas.requests import Check, CheckSweep, NewJob, NewJobs, NewSweepBody
 from dibs.errors import BadInput
 from dibs.model.jobs import JobId
+from dibs.model.ranges import parse_ranges
 from dibs.store.listing import Listing
 from dibs.store.rows import AttemptRow
 
 _DAEMON = "daemon"
-_MOST_DIGITS = 15
 
 
 def environment_and_defaults(
@@ -47,15 +47,13 @@ def find_attempt(listing: Listing, job: JobId, number: int | None) -> AttemptRow
 
 def ranges(text: str) -> tuple[tuple[int, int], ...]:
     """`1-5,8` as ranges that include both ends."""
-    found = []
-    for part in text.split(",") if text else ():
-        first, dash, last = part.strip().partition("-")
-        if not _is_number(first) or (dash and not _is_number(last)):
-            raise BadInput(f"cannot read {part[:40]!r} as job numbers", remedy="write them like 1-5,8")
-        found.append((int(first), int(last) if dash else int(first)))
+    try:
+        found = parse_ranges(text) if text else []
+    except ValueError as error:
+        raise BadInput(f"cannot read {str(error)[:40]!r} as job numbers", remedy="write them like 1-5,8") from None
     if len(found) > 500:
         raise BadInput(f"{len(found)} ranges of jobs are too many", remedy="ask for at most 500 at once")
-    return tuple(found)
+    return tuple((one.start, one.stop - 1) for one in found)
 
 
 def numbers(text: str, most: int) -> list[JobId]:
@@ -64,7 +62,3 @@ def numbers(text: str, most: int) -> list[JobId]:
     if sum(max(0, last - first + 1) for first, last in spans) > most:
         raise BadInput(f"these are more than {most} jobs", remedy=f"ask for at most {most} at once")
     return list(dict.fromkeys(JobId(number) for first, last in spans for number in range(first, last + 1)))
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
