@@ -1,5 +1,6 @@
 """Sizes, times and shares as people write them."""
 
+from datetime import UTC
 from fractions import Fraction
 
 import pytest
@@ -7,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.errors import BadInput
-from dibs.model.units import parse_count, parse_duration, parse_share, parse_size, show_duration, show_size
+from dibs.model.units import (
+    format_moment,
+    parse_count,
+    parse_duration,
+    parse_moment,
+    parse_share,
+    parse_size,
+    show_duration,
+    show_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +105,36 @@ def test_a_size_is_shown_in_a_few_letters(size):
 )
 def test_a_time_is_shown_in_two_units(seconds, shown):
     assert show_duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01t01:00:00.5z", 3600.5),
+        ("1970-01-01 02:00:00+02:00", 0),
+        ("1969-12-31T23:59:59Z", -1),
+    ],
+)
+def test_moments_are_read_as_in_rfc_3339(text, seconds):
+    assert parse_moment(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "12", "1970-01-01", "1970-01-01T00:00:00", "1970-13-01T00:00:00Z", "٢٠٢٦-01-01T00:00:00Z", "now"]
+)
+def test_a_moment_without_a_zone_or_of_another_form_is_refused(text):
+    with pytest.raises(BadInput, match="as a beginning") as refused:
+        parse_moment(text, "a beginning")
+
+    assert "2030-01-31T22:00:00Z" in refused.value.remedy
+
+
+def test_a_zone_can_be_given_for_texts_without_one():
+    assert parse_moment("1970-01-01T01:00:00", zone=UTC) == 3600
+    assert parse_moment("1970-01-01T01:00:00+01:00", zone=UTC) == 0
+
+
+@given(st.floats(0, 4e9))
+def test_moments_that_were_written_are_read_to_the_microsecond(seconds):
+    assert parse_moment(format_moment(seconds)) == pytest.approx(seconds, abs=1e-6)

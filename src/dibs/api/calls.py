@@ -22,6 +22,7 @@ from dibs.api.interpreter import import_path
 from dibs.api.work import CALL, result_path
 from dibs.errors import BadInput, DibsError, NoSuchJob
 from dibs.model.calls import folder_of_call
+from dibs.model.units import parse_moment
 from dibs.paths import make_private, queue_folder, state_folder
 
 if TYPE_CHECKING:
@@ -297,8 +298,6 @@ def _number_in(folder: str) -> int | None:
 
 def _forgotten(numbers: Sequence[int], now: float) -> Iterator[int]:
     """The jobs that are gone, or have been over for long."""
-    from datetime import datetime
-
     from dibs.api.asking import ask
 
     for start in range(0, len(numbers), _AT_ONCE):
@@ -313,7 +312,7 @@ def _forgotten(numbers: Sequence[int], now: float) -> Iterator[int]:
             if number in answer["waiting"]:
                 continue
             ended_at = over.get(number)
-            if ended_at is None or now - datetime.fromisoformat(ended_at).timestamp() > _KEPT:
+            if ended_at is None or now - parse_moment(ended_at) > _KEPT:
                 yield number
 
 

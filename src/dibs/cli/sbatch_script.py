@@ -2,14 +2,15 @@
 
 import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from dibs.cli.words import number
 from dibs.errors import BadInput
 from dibs.model.fields import BY_KEY, Field, Kind
 from dibs.model.ranges import show_ranges
+from dibs.model.units import parse_moment
 
 Job = Mapping[str, Any]
 
@@ -117,8 +118,8 @@ def _header(jobs: Sequence[Job]) -> Iterator[str]:
     if job["checkpoint"]:
         yield f"--signal=B:{job['checkpoint']['signal']}@{max(1, round(job['checkpoint']['seconds']))}"
     if job["begin_at"]:
-        begin = datetime.fromisoformat(job["begin_at"]).astimezone()
-        yield f"--begin={begin:%Y-%m-%dT%H:%M:%S}"
+        begin = time.localtime(parse_moment(job["begin_at"]))
+        yield f"--begin={time.strftime('%Y-%m-%dT%H:%M:%S', begin)}"
 
 
 def _left_out(job: Job) -> Iterator[str]:

@@ -1,19 +1,17 @@
 """Moments as people write and read them. The daemon speaks RFC 3339 in UTC, people in the time of their clock."""
 
 import time
+from datetime import datetime, timedelta
 
 from dibs.errors import BadInput
+from dibs.model.units import format_moment, parse_duration, parse_moment
 
 
 def moment(text: str | None) -> float | None:
     """Seconds since the epoch, of a moment the daemon named."""
-    from datetime import datetime
-
-    if not text:
-        return None
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
+        return parse_moment(text) if text else None
+    except BadInput:
         return None
 
 
@@ -34,16 +32,10 @@ def about(text: str | None, *, now: float | None = None) -> str:
 
 def parse_since(text: str) -> str:
     """The moment `2h` ago, or a date or a time of today, in the daemon's words."""
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(_since(text.strip()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_moment(int(_since(text.strip())), "seconds")
 
 
 def _since(text: str) -> float:
-    from datetime import datetime, timedelta
-
-    from dibs.model.units import parse_duration
-
     today = datetime.now().replace(hour=0, minute=0, second=0, microsecond=0)
     days = {"today": today, "yesterday": today - timedelta(days=1)}
     try:

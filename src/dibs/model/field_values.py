@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
 
 from dibs.model.fields import BESIDE_COMMAND, BY_KEY, Field, Kind
 from dibs.model.jobs import Request
-from dibs.model.units import AUTO
+from dibs.model.units import AUTO, format_moment
 
 _OF_GPUS = frozenset(field.name for field in BESIDE_COMMAND if field.of_gpus)
 
@@ -36,11 +35,6 @@ def request_json(request: Request) -> dict[str, Any]:
     }
 
 
-def moment(seconds: float) -> str:
-    """RFC 3339 in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-
-
 _WRITERS: dict[Kind, Callable[[Any], Any]] = {
     Kind.SHAPE: lambda shape: AUTO if shape else None,
     Kind.SHARE: str,
@@ -50,7 +44,7 @@ _WRITERS: dict[Kind, Callable[[Any], Any]] = {
     Kind.CAUSES: list,
     Kind.VARIABLES: dict,
     Kind.SYSTEM_OPTIONS: dict,
-    Kind.MOMENT: moment,
+    Kind.MOMENT: format_moment,
     Kind.DEPENDENCIES: lambda after: [{"job": one.job, "kind": str(one.kind)} for one in after],
     Kind.ARRAY: lambda array: {"task": array.task, "most": array.most},
     Kind.CHECKPOINT: lambda checkpoint: {"signal": checkpoint.signal, "seconds": checkpoint.seconds},

@@ -1,9 +1,13 @@
-"""Sizes, times and the numbers of GPUs as people write them."""
+"""Sizes, durations, moments and the numbers of GPUs as text."""
 
 import re
-from fractions import Fraction
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING
 
 from dibs.errors import BadInput
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 # Every pattern bounds its digits: what people type must not become an integer of a million places.
 # Compiled when they are used: `dibs gpus` shows sizes and reads none.
@@ -63,8 +67,28 @@ def _seconds(text: str) -> float | None:
     return None if seconds is None else float(seconds)
 
 
-def parse_share(text: str) -> Fraction:
+def parse_moment(text: str, what: str = "a time", *, zone: tzinfo | None = None) -> float:
+    """Seconds since the epoch, from an RFC 3339 time like `2030-01-31T22:00:00Z`.
+
+    `zone` is for a text that names none; without it such a text is refused.
+    """
+    try:
+        if not re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]", text):
+            raise ValueError(text)
+        moment = datetime.fromisoformat(text.upper())
+        if moment.tzinfo is None and zone is None:
+            raise ValueError(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):
+        raise BadInput(
+            f"cannot read {text[:60]!r} as {what}", remedy="write it like 2030-01-31T22:00:00Z"
+        ) from None
+
+
+def parse_share(text: str) -> "Fraction":
     """A part of one card: `0.5` or `1/3`."""
+    from fractions import Fraction  # 2 ms that commands like `dibs wait` do not pay
+
     text = text.strip()
     try:
         # Fraction itself would spend minutes on 1e-99999999.
@@ -110,6 +134,11 @@ def show_duration(seconds: float | None) -> str:
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02}m"
     return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+
+
+def format_moment(seconds: float, timespec: str = "auto") -> str:
+    """RFC 3339 in UTC; a `timespec` is that of `datetime.isoformat`."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def show_gpu(index: int, part: int | None) -> str:

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 from fractions import Fraction
 from typing import IO, Any
 
@@ -12,7 +13,7 @@ from dibs.model.field_values import with_values
 from dibs.model.fields import BY_KEY
 from dibs.model.jobs import ArrayTask, Dependency, Job, JobId, Request, Wishes
 from dibs.model.pool import is_gpu_id
-from dibs.model.units import parse_share
+from dibs.model.units import parse_moment, parse_share
 from dibs.simulate.machine import Arrival
 from dibs.simulate.made import COMMAND
 
@@ -207,13 +208,10 @@ def _limit(value: object, word: str) -> float:
 def _moment(value: object, word: str) -> float:
     """Seconds, since the epoch or since anything else; or a moment as the API writes it."""
     if isinstance(value, str):
-        from datetime import UTC, datetime
-
         try:
-            at = datetime.fromisoformat(value)
-        except ValueError:
+            return parse_moment(value, zone=UTC)
+        except BadInput:
             raise _wrong(value, word, "write it like 2026-11-15T09:30:00Z, or as seconds") from None
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     return _number(value, word)
 
 

@@ -1,10 +1,8 @@
 """From what was sent to requests that the engine takes."""
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from datetime import datetime
 from typing import Any
 
 from dibs.daemon.schemas.requests import NewJob
@@ -15,7 +13,7 @@ from dibs.model.fields import BY_KEY, Kind
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
 from dibs.model.places import LOCAL, check_place
 from dibs.model.pool import is_gpu_id
-from dibs.model.units import parse_share
+from dibs.model.units import parse_moment, parse_share
 from dibs.model.warm import check_modules
 
 
@@ -66,22 +64,9 @@ def apply(request: Request, job: Mapping[str, Any]) -> Request:
 
 def moment(text: str, what: str) -> float:
     """Seconds since the epoch out of an RFC 3339 time, or out of the number itself."""
-    try:
-        if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text):
-            return float(text)
-        if not re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]", text):
-            raise ValueError(text)
-        when = datetime.fromisoformat(text.upper())
-        if when.tzinfo is None:
-            raise ValueError(text)
-        seconds = when.timestamp()
-        if not math.isfinite(seconds):
-            raise ValueError(text)
-    except (ValueError, OverflowError):
-        raise BadInput(
-            f"cannot read {text[:60]!r} as {what}", remedy="write it like 2030-01-31T22:00:00Z"
-        ) from None
-    return seconds
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text):
+        return float(text)
+    return parse_moment(text, what)
 
 
 def check_variable(key: str, value: str) -> None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from dibs.daemon.schemas.responses import NOT_SHOWN
@@ -12,6 +11,7 @@ from dibs.model.field_values import request_json
 from dibs.model.jobs import Request, State
 from dibs.model.reasons import Reason
 from dibs.model.sweeps import Sweep, Trial, TrialState, trial_of
+from dibs.model.units import format_moment
 from dibs.model.usage import Usage
 from dibs.policy.lessons import in_words, is_packed, with_margin
 from dibs.store.lessons import LessonRow
@@ -23,7 +23,7 @@ def moment(seconds: float | None) -> str | None:
     if seconds is None or not math.isfinite(seconds):
         return None
     try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return format_moment(seconds, "milliseconds")
     except (ValueError, OverflowError, OSError):
         return None
 
