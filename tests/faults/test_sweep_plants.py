@@ -11,7 +11,7 @@ from stories.outside import World, wait_until
 PLANTS = {
     # What was asked for before the kill is never tried.
     "drops what was left over": """
-        from dibs.sweeps.advice import Adviser
+        from dibs.sweeps.adviser import Adviser
         start = Adviser.start
         async def forgetful(self, known, ended=()):
             await start(self, known, ended)

@@ -33,8 +33,8 @@ from typing import IO, Any
 _BIN = os.path.dirname(sys.executable)
 _SCRIPT = (f"{_BIN}/dibs",)
 _MODULE = (sys.executable, "-P", "-m", "dibs")
-_ADVISER = (sys.executable, "-P", "-m", "dibs.sweeps.adviser")
-DIBS_MAIN, ADVISER_MAIN = "dibs.cli.main", "dibs.sweeps.adviser"  # the modules whose `main` a fork calls
+_ADVISER = (sys.executable, "-P", "-m", "dibs.sweeps.adviser_process")
+DIBS_MAIN, ADVISER_MAIN = "dibs.cli.main", "dibs.sweeps.adviser_process"  # the modules whose `main` a fork calls
 # Variables that the interpreter or the C library reads once, at its start. A fork has the server's.
 _READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_")
 _MOST_BYTES = 60_000  # of arguments and variables together; with more, a test is about the kernel's limits
@@ -217,7 +217,7 @@ def _umask() -> int:
 # -- the server --------------------------------------------------------------------------------------------
 
 # Not imported: code that is sent to other hosts, code that runs in other processes, plugins of other packages.
-_LEFT_OUT = ("dibs.__main__", "dibs.cluster.there", "dibs.supervise.warm", "dibs.plugins", "dibs.sweeps.adviser")
+_LEFT_OUT = ("dibs.__main__", "dibs.cluster.there", "dibs.supervise.warm", "dibs.plugins", "dibs.sweeps.adviser_process")
 
 
 @dataclass(frozen=True)

@@ -119,22 +119,22 @@ def test_any_bytes_are_read(data):
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("val_loss=nan", "val_loss is nan, which is no number a search can use"),
-        ("val_loss=inf", "val_loss is inf, which is no number a search can use"),
-        ("val_loss=1e999", "val_loss is 1e999, which is no number a search can use"),
-        ('{"val_loss": NaN}', "val_loss is NaN, which is no number a search can use"),
-        ('{"val_loss": null}', "val_loss is null, which is no number a search can use"),
-        ('{"val_loss": true}', "val_loss is true, which is no number a search can use"),
-        ('{"val_loss": [0.1]}', "val_loss is [0.1], which is no number a search can use"),
-        ("val_loss=91%", "val_loss is '91%', which is no number a search can use"),
-        ("val_loss=0,8", "val_loss is '0,8', which is no number a search can use"),
-        ("val_loss=1,234.5,step=5", "val_loss is '1,234.5', which is no number a search can use"),
-        ("val_loss=1,5e-3; step=5", "val_loss is '1,5e-3', which is no number a search can use"),
+        ("val_loss=nan", "val_loss is nan, which is not a finite number"),
+        ("val_loss=inf", "val_loss is inf, which is not a finite number"),
+        ("val_loss=1e999", "val_loss is 1e999, which is not a finite number"),
+        ('{"val_loss": NaN}', "val_loss is NaN, which is not a finite number"),
+        ('{"val_loss": null}', "val_loss is null, which is not a finite number"),
+        ('{"val_loss": true}', "val_loss is true, which is not a finite number"),
+        ('{"val_loss": [0.1]}', "val_loss is [0.1], which is not a finite number"),
+        ("val_loss=91%", "val_loss is '91%', which is not a finite number"),
+        ("val_loss=0,8", "val_loss is '0,8', which is not a finite number"),
+        ("val_loss=1,234.5,step=5", "val_loss is '1,234.5', which is not a finite number"),
+        ("val_loss=1,5e-3; step=5", "val_loss is '1,5e-3', which is not a finite number"),
         ("loss=0.3 acc=1", "val_loss was not reported; what was reported is loss, acc"),
-        ("done!", "val_loss was not reported; what was written is 'done!', which is no name=value"),
+        ("done!", "val_loss was not reported; what was written is 'done!', which is not name=value"),
         (
             '{"val_loss": 0.3',
-            "val_loss was not reported; what was written is '{\"val_loss\": 0.3', which is no name=value",
+            "val_loss was not reported; what was written is '{\"val_loss\": 0.3', which is not name=value",
         ),
     ],
 )
@@ -253,7 +253,7 @@ def test_nonsense_in_a_log_is_told():
     reader = LogReader(r"loss=(\S+)", ["loss"])
     reader.feed(b"loss=nan\n")
 
-    assert reader.result().problem == "loss is nan, which is no number a search can use"
+    assert reader.result().problem == "loss is nan, which is not a finite number"
 
 
 @pytest.mark.parametrize(

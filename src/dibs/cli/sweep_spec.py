@@ -129,7 +129,7 @@ def _parameters(
     known: Sequence[Mapping[str, Any]], params: Sequence[tuple[str, Sequence[str]]]
 ) -> list[Mapping[str, Any]]:
     """Those of the file, in their order; what was typed takes their place, or comes behind them."""
-    from dibs.sweeps.notation import parse_parameter
+    from dibs.sweeps.space import parse_parameter
     from dibs.sweeps.spec import parameter_object
 
     typed: dict[str, Mapping[str, Any]] = {}

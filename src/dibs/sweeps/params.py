@@ -1,7 +1,11 @@
-"""`-p NAME VALUE VALUE ...` taken out of a command line before click sees it, which has no such option."""
+"""Parameters on a command line: `-p NAME VALUE VALUE ...`, and which names and values are valid.
+
+Click has no option with a variable number of values, so `split_params` removes them before click parses the rest.
+`dibs add` imports this module at start-up: keep its imports light.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dibs.errors import BadInput
 
@@ -11,9 +15,8 @@ Parameters = list[tuple[str, tuple[str, ...]]]
 def split_params(argv: Sequence[str], flags: Sequence[str] = ("-p", "--param")) -> tuple[Parameters, list[str]]:
     """The parameters, and the command line without them.
 
-    Values go on until the next word that begins with `-` and is not a number nor a range, so `-p lr -0.1 1e-3`
-    has two.
-    From `--` on, nothing is touched: it belongs to the command.
+    The values end before the next word that begins with `-` and is neither a number nor a range, so
+    `-p lr -0.1 1e-3` has two. Words after `--` belong to the command and are left alone.
     """
     parameters: Parameters = []
     rest: list[str] = []
@@ -46,3 +49,46 @@ def _ends_values(word: str) -> bool:
 
 
 _NEGATIVE_RANGE = re.compile(r"-[\d.]+(?:[eE][+-]?\d+)?\.\.")
+
+
+# A name may have a hyphen, as options do, and dots, as in Hydra: `--batch-size {batch-size}`, `lr={model.lr}`.
+NAME = r"[^\W\d][\w-]*(?:\.[\w-]+)*"
+_MOST = 1000
+_LONGEST = 200
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise BadInput for an invalid or repeated name, and where there are no names."""
+    check_count(len(names))
+    seen = set()
+    for name in names:
+        check_name(name)
+        if name in seen:
+            raise BadInput(f"the parameter {name} is given twice", remedy="give all its values at once")
+        seen.add(name)
+
+
+def check_count(count: int) -> None:
+    """Raise BadInput for no parameters, or too many."""
+    if not count:
+        raise BadInput("there is no parameter", remedy="write -p NAME VALUE VALUE")
+    if count > _MOST:
+        raise BadInput(f"a sweep has at most {_MOST} parameters", remedy="split it")
+
+
+def check_name(name: str) -> None:
+    if len(name) > _LONGEST or not re.fullmatch(NAME, name):
+        raise BadInput(
+            f"cannot use {name[:_LONGEST]!r} as a parameter's name", remedy="letters, digits, _, - and ."
+        )
+
+
+def check_values(name: str, values: Iterable[str | None]) -> None:
+    """Raise BadInput where a parameter has no values, or a value with a NUL byte."""
+    is_empty = True
+    for value in values:
+        is_empty = False
+        if value and "\0" in value:
+            raise BadInput(f"a value of {name} contains a NUL byte", remedy="no program can be given one")
+    if is_empty:
+        raise BadInput(f"the parameter {name} has no values", remedy=f"write -p {name} 1 2 3")

@@ -1,27 +1,112 @@
 """The numbers of a trial, read from what its command writes in any language.
 
-A reader is fed the bytes of a file as they come. It waits for the end of a line, because a number that is only
-half written is another number. Of a metric that is reported often the last value is the result.
+A reader is fed the bytes of a file as they arrive. It waits for the end of a line, because half a number is
+another number. The result is the last value of a metric that is reported repeatedly.
 """
 
 import json
 import math
 import re
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from dibs.sweeps.logpattern import LogPattern, shown_pattern
+from dibs.errors import BadInput
+
+STEP = "step"
 
 _LONGEST_LINE = 65_536  # bytes
-_SHOWN = 60  # letters of what was written, in a sentence
+_SHOWN = 60  # letters of a written value, in a message
 _MOST_OTHERS = 10
-STEP = "step"
+_LONGEST_PATTERN = 500
+_SHOWN_PATTERN = 100  # letters of it, in a message
+_MOST_WIDE = 4
+# How many letters of a line are searched, by the number of `.*`: the time may grow with the square of them.
+_LONGEST_SEARCHED = {0: 4_000, 1: 4_000, 2: 800}
+_LONGEST_SEARCHED_IF_WIDER = 300
+
+
+class LogPattern:
+    """A regular expression that finds metrics in a line of a log; its groups are named after the metrics.
+
+    A single group needs no name. Expressions whose search could take hours are refused.
+    """
+
+    def __init__(self, text: str, names: Sequence[str]) -> None:
+        """Raise BadInput where it cannot be compiled, could take hours, or has no group for a metric."""
+        self.text = text
+        if len(text) > _LONGEST_PATTERN:
+            raise self._refused(f"it has more than {_LONGEST_PATTERN} letters", "a shorter one will do")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # FutureWarning about nested sets
+                self._compiled = re.compile(text)
+                tree = re._parser.parse(text)  # type: ignore[attr-defined]  # the only way to see repetitions
+        except (re.error, RecursionError, OverflowError) as error:
+            raise self._refused(str(error), _EXAMPLE) from None
+        wide = self._count_wide(tree, is_inside=False)
+        if wide > _MOST_WIDE:
+            raise self._refused(f"it has more than {_MOST_WIDE} of `.*`, which can take hours", _EXAMPLE)
+        self._longest = _LONGEST_SEARCHED.get(wide, _LONGEST_SEARCHED_IF_WIDER)
+        self._groups = self._groups_of(names)
+
+    def read(self, line: str) -> Mapping[str, str]:
+        """The names and texts found in a line; empty where the line does not match."""
+        found = self._compiled.search(line, 0, self._longest)
+        if not found:
+            return {}
+        return {name: found[group] for name, group in self._groups.items() if found[group] is not None}
+
+    def _groups_of(self, names: Sequence[str]) -> dict[str, int]:
+        groups = dict(self._compiled.groupindex)
+        missing = [name for name in names if name not in groups]
+        unnamed = [group for group in range(1, self._compiled.groups + 1) if group not in groups.values()]
+        if not missing:
+            return groups
+        if len(missing) > 1 or len(unnamed) != 1:
+            raise self._refused(f"no group of it is called {missing[0]}", _EXAMPLE)
+        return groups | {missing[0]: unnamed[0]}
+
+    def _count_wide(self, tree: Iterable[Any], *, is_inside: bool) -> int:
+        """The number of repetitions that match everything. Nested repetitions are refused: they can take hours."""
+        wide = 0
+        for kind, inner in tree:
+            is_repeat = str(kind) in _REPEATS and inner[1] > _FEW
+            if is_inside and (is_repeat or str(kind) in ("BRANCH", "GROUPREF")):
+                raise self._refused("it repeats something that repeats or varies, which can take hours", _EXAMPLE)
+            wide += is_repeat and "ANY" in repr(inner[2])
+            for below in _below(inner):
+                wide += self._count_wide(below, is_inside=is_inside or is_repeat)
+        return wide
+
+    def _refused(self, why: str, remedy: str) -> BadInput:
+        return BadInput(f"cannot use the expression {shown_pattern(self.text)}: {why}", remedy=remedy)
+
+
+def shown_pattern(text: str) -> str:
+    """An expression as it was typed, for a message: `repr` would double its backslashes."""
+    return "'" + repr(text[:_SHOWN_PATTERN])[1:-1].replace("\\\\", "\\") + "'"
+
+
+_EXAMPLE = r"write it as: val_loss=(\S+), or for several: loss=(?P<loss>\S+) acc=(?P<acc>\S+)"
+_REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
+_FEW = 10  # `(?: *\d+){1,3}` repeats too, but only a few times
+
+
+def _below(inner: Any) -> Iterable[Any]:
+    """The sub-patterns of a part of any kind."""
+    if isinstance(inner, re._parser.SubPattern):  # type: ignore[attr-defined]
+        yield inner
+    elif isinstance(inner, list | tuple):
+        for part in inner:
+            yield from _below(part)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one line told: numbers that can be used, and the step if it named one."""
+    """The finite numbers of one line, and its step if it has one."""
 
     step: int | None
     values: dict[str, float]
@@ -29,26 +114,26 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The numbers of a trial, one for each metric; or none, and the sentence that says why."""
+    """The numbers of a trial, one for each metric; or None and the reason."""
 
     values: tuple[float, ...] | None
     problem: str = ""
 
 
 class TrialTally:
-    """The last number of each metric, and what was wrong with it."""
+    """The last value of each metric, or the problem with it."""
 
     def __init__(self, names: Sequence[str], hint: str = "") -> None:
-        """Without names every number is kept. The hint goes on about a metric of which nothing was seen."""
+        """Without names every number is kept. The hint completes the message about a metric that is missing."""
         self.names = tuple(names)
         self._hint = hint
-        self._last: dict[str, float | str] = {}  # a number, or what is wrong with it
-        self._others: dict[str, None] = {}  # names we were not asked for, in their order
+        self._last: dict[str, float | str] = {}  # a number, or the problem with it
+        self._others: dict[str, None] = {}  # reported names that are not metrics, in order
 
     def take(self, told: Mapping[str, object] | None, line: str = "") -> Report | None:
-        """Keep what is told about the metrics; None where it was nothing of use."""
+        """Keep the metrics of one line; None where it has no valid number."""
         if told is None:
-            self._hint = self._hint or f"; what was written is {_shown(line)}, which is no name=value"
+            self._hint = self._hint or f"; what was written is {_shown(line)}, which is not name=value"
             return None
         values: dict[str, float] = {}
         for name, given in told.items():
@@ -62,16 +147,16 @@ class TrialTally:
             if number is not None and math.isfinite(number):
                 values[name] = self._last[name] = number
             else:
-                self._last[name] = f"{name} is {_shown(given)}, which is no number a search can use"
+                self._last[name] = f"{name} is {_shown(given)}, which is not a finite number"
         return Report(_step(told.get(STEP)), values) if values else None
 
     @property
     def problem(self) -> str:
-        """What is wrong with a number that was told last; empty while there is nothing."""
+        """The problem with the last value of a metric; empty where there is none."""
         return next((last for last in self._last.values() if isinstance(last, str)), "")
 
     def result(self) -> Result:
-        """What the trial came to, now that nothing will follow."""
+        """The result of the trial, after its last line."""
         if self.problem:
             return Result(None, self.problem)
         for name in self.names:
@@ -86,18 +171,18 @@ class TrialTally:
 
 
 class Reader(ABC):
-    """Reads a growing file line by line; what a line tells is for its kinds to know."""
+    """Reads a growing file line by line; subclasses parse a line."""
 
     def __init__(self, names: Sequence[str], ends: Sequence[bytes], hint: str = "") -> None:
         self._lines = _Lines(ends)
         self._tally = TrialTally(names, hint)
 
     def feed(self, data: bytes) -> list[Report]:
-        """What the lines told that are whole now."""
+        """The reports of the lines that are complete now."""
         return self._read(self._lines.feed(data))
 
     def skim(self, data: bytes) -> None:
-        """As `feed`, for whoever only wants the result: of a metric that is told often the last line counts."""
+        """As `feed`, but only for the result: lines before the last report of each metric are not parsed."""
         lines = self._lines.feed(data)
         missing = set(self._tally.names)
         read: list[tuple[Mapping[str, object] | None, str]] = []
@@ -110,21 +195,21 @@ class Reader(ABC):
             self._tally.take(told, line)
 
     def finish(self) -> list[Report]:
-        """What a last line without an end told. For a command that ended well: a killed one tore it off."""
+        """The report of a last line without a line feed. Only for a command that was not killed while writing."""
         return self._read(self._lines.finish())
 
     @property
     def problem(self) -> str:
-        """What is wrong with a metric as it was told last; empty while there is nothing."""
+        """The problem with the last value of a metric; empty where there is none."""
         return self._tally.problem
 
     def result(self) -> Result:
-        """What the trial came to, now that nothing will follow."""
+        """The result of the trial, after its last line."""
         return self._tally.result()
 
     @abstractmethod
     def told(self, line: str) -> Mapping[str, object] | None:
-        """The names and values of a line; None where it has none."""
+        """The names and values in a line; None where it has none."""
 
     def _read(self, lines: Iterable[bytes]) -> list[Report]:
         texts = map(_text, lines)
@@ -162,7 +247,7 @@ class LogReader(Reader):
 
 
 def read_result_file(content: bytes, names: Sequence[str]) -> Result:
-    """The numbers in a file that a trial left: one JSON object, or lines as for $DIBS_METRICS."""
+    """The numbers in a trial's result file: one JSON object, or lines as for $DIBS_METRICS."""
     text = content.decode("utf-8", "replace").strip()
     told = _json_object(text)
     if told is not None:
@@ -176,7 +261,7 @@ def read_result_file(content: bytes, names: Sequence[str]) -> Result:
 
 
 class _Lines:
-    """Whole lines out of bytes in pieces. Of one that never ends only the beginning is kept."""
+    """Splits a stream of bytes into lines. Only the beginning of a very long line is kept."""
 
     def __init__(self, ends: Sequence[bytes]) -> None:
         self._end, *self._others = ends
@@ -198,12 +283,12 @@ def _text(line: bytes) -> str:
     return line[:_LONGEST_LINE].decode("utf-8", "replace").strip()
 
 
-# A name begins behind what cannot be in it, and is never given back letter by letter: a line without any `=`
-# would else be gone through again from each of its letters. What is followed by `=` is a name and no value, as in
-# `epoch 3: loss=0.2`. A comma between digits belongs to the value, `0,8` or `1,234.5`, and makes it no number.
+# A name begins after a separator, and its match is possessive: otherwise a line without `=` would be searched
+# again from each of its letters. Text followed by `=` is a name, not a value, as in `epoch 3: loss=0.2`. A comma
+# between digits belongs to the value, as in `0,8` or `1,234.5`, which is then not a number.
 _PAIR = re.compile(
     r"""(?<![^\s=:,;'"])([^\s=:,;'"]++)\s*+(?:=|:\s)\s*+"?"""
-    # An atomic group and no `++`, which in Python 3.11 gives back a letter here.
+    # An atomic group instead of `++`, which backtracks here in Python 3.11.
     r"""((?>(?:[^\s=,;"]|(?<=\d),(?=\d[\d.eE+-]*+(?![^\s,;"])))+))(?!\s*+=)"""
 )
 
@@ -228,7 +313,7 @@ def _number(given: object) -> float | None:
 
 
 def _step(given: object) -> int | None:
-    """A step is a whole number from 0; what is none is as good as no step."""
+    """A step is a non-negative integer; any other value counts as no step."""
     number = _number(given)
     if number is None or not number.is_integer() or not 0 <= number < 2**53:
         return None
@@ -236,7 +321,7 @@ def _step(given: object) -> int | None:
 
 
 def _shown(given: object) -> str:
-    """What was written, as it may stand in a sentence."""
+    """A written value, shortened for a message."""
     text = given if isinstance(given, str) else json.dumps(given)
     cut = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
     return repr(cut) if isinstance(given, str) and _number(given) is None else cut

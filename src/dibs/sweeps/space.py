@@ -1,16 +1,22 @@
-"""The parameters of a sweep, the values each may take, and how a value is written."""
+"""The parameters of a sweep: the values each may take, how a value is written, and how a parameter is typed.
+
+lr 1e-4..1e-1:log        layers 1..8        x 0..1:0.1        width 16..1024:log:int
+norm batch layer none    momentum 0.5..0.99 if optimizer=sgd
+"""
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from typing import Literal, get_args
 
 from dibs.errors import BadInput
-from dibs.sweeps.names import check_name, check_values
+from dibs.sweeps.params import NAME, check_name, check_values
 
-# What goes into the command for each parameter. None: the parameter is none, or is not wanted here, and its
-# flag is left out of the command.
+# The text that goes into the command for each parameter. None: the parameter is `none` or inactive at this point,
+# and its flag is left out of the command.
 Point = dict[str, str | None]
 Scale = Literal["linear", "log"]
 
@@ -21,11 +27,11 @@ _MOST_DIGITS = 15
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of some values, as text; None is a value too, and drops the flag."""
+    """One of several values, as text; the value None drops the flag."""
 
     name: str
     values: tuple[str | None, ...]
-    when: str = ""  # the condition under which it is wanted at all; empty: always
+    when: str = ""  # the condition under which the parameter is active; empty: always
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -45,7 +51,7 @@ class Choice:
         return self.values[place]
 
     def value_of(self, share: float) -> str | None:
-        """The value at a share of the way, from 0 up to but not including 1: equal shares for each."""
+        """The value for a share in [0, 1); each value has an equal share."""
         return self.values[int(share * len(self.values))]
 
 
@@ -68,18 +74,18 @@ class Range:
 
     @cached_property
     def count(self) -> int | None:
-        """How many values there are; None where they lie dense."""
+        """The number of values; None for a continuous range."""
         step = self._step
         if step is None:
             return 1 if self.low == self.high else None
         return int((_exact(self.high) - _exact(self.low)) / _exact(step)) + 1
 
     def value_at(self, place: int) -> str:
-        """The place-th of a counted range. Exact: 0, 0.1, 0.2, 0.3 and no 0.30000000000000004."""
+        """The place-th value of a counted range. Exact: 0.3 and not 0.30000000000000004."""
         return number_text(float(_exact(self.low) + place * _exact(self._step or 1.0)))
 
     def value_of(self, share: float) -> str:
-        """The value at a share of the way, from 0 up to but not including 1, on the scale of the range."""
+        """The value for a share in [0, 1) of the way through the range, on its scale."""
         if self.scale == "log" and self._step is not None:
             return self.text(_between(*self._log_ends(self._step), share, "log"))
         if self.count is not None:
@@ -87,7 +93,7 @@ class Range:
         return self.text(_between(self.low, self.high, share, self.scale))
 
     def text(self, number: float) -> str:
-        """How a number somewhere in the range is written: few digits, and never outside of the range."""
+        """How a number in the range is written: with few digits, on a step if there are any, inside the range."""
         if self.step is not None and self.count is not None:
             place = round((number - self.low) / self.step)
             return self.value_at(min(max(place, 0), self.count - 1))
@@ -100,14 +106,14 @@ class Range:
         return self.step if self.step is not None else 1.0 if self.is_integer else None
 
     def _log_ends(self, step: float) -> tuple[float, float]:
-        """Half a step more at both ends, so that they come up as often as their neighbours."""
+        """The ends, half a step wider, so that the end values are drawn as often as their neighbours."""
         half, last = step / 2, float(self.value_at((self.count or 1) - 1))
-        # A first step longer than the way to 0 leaves no room below.
+        # The lower end must stay above 0.
         return (self.low - half if self.low > half else self.low), last + half
 
     @cached_property
     def _digits(self) -> int:
-        """Six, and more where a narrow range far from zero would else have only a few values."""
+        """Six, or more for a narrow range far from zero, which would otherwise have only a few values."""
         width = self.high - self.low
         if self.scale == "log" or not width:
             return _DIGITS
@@ -122,7 +128,7 @@ Parameter = Choice | Range
 
 
 def number_text(number: float) -> str:
-    """A number as a person would write it: `64`, `0.001`, `3e-05`."""
+    """The shortest usual text of a number: `64`, `0.001`, `3e-05`."""
     if number == int(number) and abs(number) < 1e16:
         return str(int(number))
     return repr(float(number))
@@ -131,11 +137,11 @@ def number_text(number: float) -> str:
 def _between(low: float, high: float, share: float, scale: Scale) -> float:
     if scale == "log":
         return math.exp(_between(math.log(low), math.log(high), share, "linear"))
-    return low * (1 - share) + high * share  # not low + width * share: the width may be beyond a float
+    return low * (1 - share) + high * share  # not low + width * share: the width may overflow a float
 
 
 def _exact(number: float) -> Decimal:
-    """The number as it is written, not as it is stored: a tenth is a tenth."""
+    """The number as it is written, not as it is stored: 0.1 is exactly a tenth."""
     return Decimal(repr(float(number)))
 
 
@@ -144,7 +150,7 @@ def _check_ends(range_: Range) -> None:
     if range_.scale not in get_args(Scale):
         raise BadInput(f"the scale of {name} cannot be {range_.scale!r}", remedy="it is linear or log")
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise BadInput(f"the range of {name} has an end that is no number", remedy="write -p x 0..1")
+        raise BadInput(f"the range of {name} has an end that is not a number", remedy="write -p x 0..1")
     if low > high:
         raise BadInput(
             f"the range of {name} begins at {number_text(low)} and ends before it, at {number_text(high)}",
@@ -174,3 +180,88 @@ def _check_steps(range_: Range) -> None:
         end and abs(end) / step > 10**_MOST_DIGITS for end in (range_.low, range_.high)
     ):
         raise BadInput(f"the step of {name} is too small for its range", remedy="a larger step, or none")
+
+
+_NUMBER = r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?"
+_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})((?::[^:]*)*)", re.ASCII)
+_NEARLY_A_RANGE = re.compile(rf"{_NUMBER}\.\.(?!/)", re.ASCII)  # `0..1:lgo`, but not `..` of a path
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+_NONE = ("none", "null")
+_EXAMPLES = "1e-4..1e-1:log, 1..8, 0..1:0.1 (a step), 16..1024:log:int"
+
+
+def parse_parameter(name: str, words: Sequence[str]) -> Parameter:
+    """A parameter from the words after its name; BadInput where they are invalid."""
+    words, when = _split_condition(name, list(words))
+    if len(words) == 1 and (parameter := _range(name, words[0], when)):
+        return parameter
+    for word in words:
+        if _RANGE.fullmatch(word):
+            raise BadInput(
+                f"the parameter {name} has the range {word} and other values too",
+                remedy="a parameter is either a range or a list",
+            )
+    return Choice(name, tuple(value_of(word) for word in words), when)
+
+
+def value_of(word: str) -> str | None:
+    """A value as it was typed; `none` and `null` drop the flag unless quoted, as in `"'none'"`."""
+    if word in _NONE:
+        return None
+    if word[:1] in ("'", '"') and word[1:-1] in _NONE and word[-1] == word[0]:
+        return word[1:-1]
+    return word
+
+
+def condition_of(text: str) -> str:
+    """The condition after `if`; short forms as `optimizer=sgd,adam` and `a!=1` are written out."""
+    words = text.split()
+    links, shorts = words[1::2], [_SHORT.fullmatch(word) for word in words[::2]]
+    if not all(shorts) or not set(links) <= {"and", "or"} or len(links) >= len(shorts):
+        return text.strip()
+    words[::2] = [_written_out(short) for short in shorts if short]
+    return " ".join(words)
+
+
+_SHORT = re.compile(rf"""({NAME})(!?=)([^=<>!'"()\s]+)""")
+
+
+def _written_out(short: re.Match[str]) -> str:
+    values = [f"'{value}'" for value in short[3].split(",")]
+    is_equal = short[2] == "="
+    if len(values) > 1:
+        return f"{short[1]} {'in' if is_equal else 'not in'} ({', '.join(values)})"
+    return f"{short[1]} {'==' if is_equal else '!='} {values[0]}"
+
+
+def _split_condition(name: str, words: list[str]) -> tuple[list[str], str]:
+    if "if" not in words[1:]:
+        return words, ""
+    cut = words.index("if", 1)
+    if cut == len(words) - 1:
+        raise BadInput(f"nothing follows the `if` of {name}", remedy=f"write -p {name} 1 2 if other=3")
+    return words[:cut], condition_of(" ".join(words[cut + 1 :]))
+
+
+def _range(name: str, word: str, when: str) -> Range | None:
+    found = _RANGE.fullmatch(word)
+    if not found:
+        if _NEARLY_A_RANGE.match(word):
+            raise BadInput(f"cannot read the range {word[:100]!r} of {name}", remedy=f"write {_EXAMPLES}")
+        return None
+    low, high = found[1], found[2]
+    scale: Scale = "linear"
+    step: float | None = None
+    is_integer: bool | None = None
+    for option in found[3].split(":")[1:]:
+        if option == "log":
+            scale = "log"
+        elif option in ("int", "float") and is_integer is None:
+            is_integer = option == "int"
+        elif re.fullmatch(_NUMBER, option) and step is None:
+            step = float(option)
+        else:
+            raise BadInput(f"cannot read {option[:100]!r} in the range of {name}", remedy=f"write {_EXAMPLES}")
+    if is_integer is None:
+        is_integer = bool(_WHOLE.fullmatch(low) and _WHOLE.fullmatch(high)) and (step is None or step.is_integer())
+    return Range(name, float(low), float(high), scale, is_integer, step, when)

@@ -1,14 +1,19 @@
-"""What a sweep is to do, whole and checked: the command, the space, the search, and where results come from."""
+"""The specification of a sweep: the command, the space, the search and the source of results; read and checked."""
 
+import hashlib
+import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args
 
-from dibs.sweeps.checks import check_spec
-from dibs.sweeps.fields import Fields
-from dibs.sweeps.names import check_count
-from dibs.sweeps.space import Choice, Parameter, Range, Scale
+from dibs.errors import BadInput
+from dibs.sweeps.conditions import Constraints
+from dibs.sweeps.params import check_count, check_names
+from dibs.sweeps.results import STEP, LogReader
+from dibs.sweeps.space import Choice, Parameter, Point, Range, Scale
+from dibs.sweeps.template import LineTemplate, WordsTemplate, line_without, words_without
 
 Method = Literal["grid", "random", "adaptive"]
 Sampler = Literal["tpe", "gp", "cmaes", "qmc"]
@@ -27,24 +32,24 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class ResultSource:
-    """Where the numbers of a trial are read: the file $DIBS_METRICS, its log, or a file it leaves behind."""
+    """Where the numbers of a trial are read: the file $DIBS_METRICS, its log, or a file that it writes."""
 
     kind: Source = "metrics"
     pattern: str = ""  # the regular expression, for the log
-    path: str = ""  # for a file, seen from the folder of the trial; `%j` is the number of its job
+    path: str = ""  # for a file, relative to the working directory of the trial; `%j` is its job number
 
     @property
     def is_shared(self) -> bool:
-        """Whether every trial leaves its numbers in the same file."""
+        """Whether every trial writes its numbers to the same file."""
         return self.kind == "file" and not re.search(r"%[jAx]", self.path.replace("%%", ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """A sweep as somebody asked for it. What cannot be meant raises BadInput when it is made."""
+    """A sweep as it was requested. Invalid specifications raise BadInput."""
 
     line: str = ""  # the command for a shell, or ...
-    words: tuple[str, ...] = ()  # ... its words, which no shell touches
+    words: tuple[str, ...] = ()  # ... its words, to run without a shell
     shell: str = "bash"
     parameters: tuple[Parameter, ...]
     where: tuple[str, ...] = ()  # conditions that every point fulfils
@@ -57,13 +62,13 @@ class Spec:
     results: ResultSource = ResultSource()
     pruner: Pruner = ""
     prune_after: int = 1  # how many steps a trial may take before it can be pruned
-    prune_factor: int | None = None  # of so many trials one goes on; None: Optuna's 4 (halving), 3 (hyperband)
+    prune_factor: int | None = None  # one of so many trials continues; None: Optuna's 4 (halving), 3 (hyperband)
     parallel: int | None = None
     rerun: bool = False
     name: str = ""
 
     def __post_init__(self) -> None:
-        check_spec(self)
+        _check_spec(self)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,12 +76,12 @@ class Spec:
 
     @property
     def needs_adviser(self) -> bool:
-        """Whether Optuna has a say in it."""
+        """Whether it needs Optuna."""
         return self.method == "adaptive" or bool(self.pruner)
 
 
 def spec_object(spec: Spec) -> dict[str, Any]:
-    """The spec as JSON, with every key; of `command` and `words` the one that is meant."""
+    """The spec as JSON, with every key, and with either `command` or `words`."""
     return {
         **({"words": list(spec.words)} if spec.words else {"command": spec.line}),
         "shell": spec.shell,
@@ -114,10 +119,10 @@ def parameter_object(parameter: Parameter) -> dict[str, Any]:
 
 
 def read_spec(given: Mapping[str, Any]) -> Spec:
-    """The spec that JSON describes; BadInput with one sentence for everything that cannot be meant."""
-    fields = Fields(given, "the sweep")
+    """The spec that JSON describes; BadInput where it is invalid."""
+    fields = _Fields(given, "the sweep")
     parameters = fields.objects("parameters")
-    check_count(len(parameters))  # before a million of them are looked at
+    check_count(len(parameters))  # before a million of them are read
     metrics = []
     for each in fields.objects("metrics"):
         metrics.append(Metric(each.text("name"), each.one_of("goal", Goal, "min")))
@@ -154,7 +159,7 @@ def read_spec(given: Mapping[str, Any]) -> Spec:
     return spec
 
 
-def _read_parameter(fields: Fields) -> Parameter:
+def _read_parameter(fields: "_Fields") -> Parameter:
     parameter: Parameter
     name, when = fields.text("name"), fields.text("when", "")
     if fields.has("values"):
@@ -171,3 +176,306 @@ def _read_parameter(fields: Fields) -> Parameter:
         )
     fields.end()
     return parameter
+
+
+_MOST_TEMPLATES = 1000
+
+
+class CommandTemplate:
+    """The command of a sweep, with one template for each set of parameters that are left out."""
+
+    def __init__(self, spec: Spec) -> None:
+        """Raise BadInput where the placeholders do not match the parameters."""
+        self._line, self._words, self._names = spec.line, spec.words, spec.names
+        self._shell = spec.shell
+        self._source = (spec.results.kind, spec.results.pattern, spec.results.path)
+        self._own_flags = {parameter.name for parameter in spec.parameters if _is_flag(parameter)}
+        whole = self._template(frozenset(), allow_unused=False)
+        self._templates = {frozenset[str](): whole}
+        for parameter in spec.parameters:
+            if parameter.when or (isinstance(parameter, Choice) and None in parameter.values):
+                self._template(frozenset([parameter.name]))
+            if isinstance(parameter, Choice) and isinstance(whole, LineTemplate):
+                for value in parameter.values:
+                    if value is not None:
+                        whole.check_value(parameter.name, value)
+
+    def expand(self, point: Point) -> str | list[str]:
+        """The line for the shell, or the words, without the flags of parameters that are none."""
+        values = {name: value for name, value in point.items() if value is not None}
+        gone = frozenset(self._names).difference(values)
+        if gone not in self._templates:
+            if len(self._templates) > _MOST_TEMPLATES:
+                self._templates.clear()
+            self._templates[gone] = self._template(gone)
+        return self._templates[gone].expand(values)
+
+    def fingerprint(self, point: Point, workdir: str, variables: Mapping[str, str] | None = None) -> str:
+        """A hash of the command, its working directory, its result source and its variables.
+
+        Two trials of any sweep with the same fingerprint do the same work.
+        """
+        command = self.expand(point)
+        told: list[object] = [self._shell if isinstance(command, str) else "", command, workdir, *self._source]
+        if variables:
+            told.append(sorted(variables.items()))
+        return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+
+    def _template(self, gone: frozenset[str], *, allow_unused: bool = True) -> LineTemplate | WordsTemplate:
+        if self._words:
+            words = words_without(self._words, self._names, gone, self._own_flags)
+            return WordsTemplate(words, self._names, allow_unused=allow_unused)
+        line = line_without(self._line, self._names, gone, self._own_flags)
+        return LineTemplate(line, self._names, allow_unused=allow_unused)
+
+
+def _is_flag(parameter: Parameter) -> bool:
+    """Whether its values are flags, as `--amp`, or none."""
+    values = [value for value in parameter.values if value is not None] if isinstance(parameter, Choice) else []
+    return bool(values) and all(value.startswith("--") for value in values)
+
+
+_MOST_SAMPLES = 1_000_000
+_MOST_CONDITIONS = 100
+_MOST_METRICS = 10
+_LONGEST_NAME = 200
+_SEEDS = 2**32  # what the generators of random numbers take
+_METRIC = re.compile(r"[^\s=:,;'\"{}]+")
+
+
+def _check_spec(spec: Spec) -> None:
+    check_names(spec.names)
+    _check_command(spec)
+    if len(spec.where) > _MOST_CONDITIONS:
+        raise BadInput(f"a sweep has at most {_MOST_CONDITIONS} conditions", remedy="join some with `and`")
+    Constraints(spec.parameters, spec.where)
+    _check_metrics(spec)
+    _check_results(spec)
+    _check_search(spec)
+    _check_numbers(spec)
+    _check_name(spec.name)
+
+
+def _check_command(spec: Spec) -> None:
+    if bool(spec.line.strip()) == bool(spec.words):
+        raise BadInput(
+            "there are two commands" if spec.words else "there is no command",
+            remedy='give it as a line, "python train.py --lr {lr}", or as words',
+        )
+    if "\0" in "".join([spec.line, *spec.words, spec.shell]):
+        raise BadInput("the command contains a NUL byte", remedy="no program can be given one")
+    if not spec.shell:
+        raise BadInput("the shell has no name", remedy="bash, sh or another that takes -c")
+    CommandTemplate(spec)
+
+
+def _check_metrics(spec: Spec) -> None:
+    seen = set()
+    for metric in spec.metrics:
+        if not _METRIC.fullmatch(metric.name) or len(metric.name) > _LONGEST_NAME or metric.name == STEP:
+            raise BadInput(
+                f"cannot use {metric.name[:_LONGEST_NAME]!r} as a metric's name",
+                remedy="one word without = : , as val_loss or, with a goal, val_loss:max; step is the step",
+            )
+        if metric.name in seen:
+            raise BadInput(f"the metric {metric.name} is given twice", remedy="give it once")
+        seen.add(metric.name)
+    if len(spec.metrics) > _MOST_METRICS:
+        raise BadInput(f"a sweep has at most {_MOST_METRICS} metrics", remedy="leave some out")
+
+
+def _check_results(spec: Spec) -> None:
+    results = spec.results
+    if results.pattern and results.kind != "log":
+        raise BadInput("an expression is for results from the log", remedy="leave it out, or read the log")
+    if results.path and results.kind != "file":
+        raise BadInput("a path is for results from a file", remedy="leave it out, or read the file")
+    if results.kind == "log" and not results.pattern:
+        raise BadInput("results from the log need an expression", remedy=r"as val_loss=(\S+)")
+    if results.kind == "file" and (not results.path or "\0" in results.path):
+        raise BadInput("results from a file need its path", remedy="as result.json")
+    if results.is_shared and spec.parallel is not None and spec.parallel > 1:
+        raise BadInput(
+            f"several trials at a time would all write {results.path[:100]}, and read each other's numbers",
+            remedy="a file for each, as result-%j.json, where %j is its $DIBS_JOB_ID; or --parallel 1",
+        )
+    if results.kind != "metrics" and not spec.metrics:
+        raise BadInput("results are read, but no metric is named", remedy="name it: --metric val_loss --goal min")
+    if results.kind == "log":
+        LogReader(results.pattern, [metric.name for metric in spec.metrics])
+
+
+def _check_search(spec: Spec) -> None:
+    if spec.method == "adaptive" and not spec.metrics:
+        raise BadInput("an adaptive search needs a metric", remedy="name it: --metric val_loss --goal min")
+    if spec.method != "grid" and spec.samples is None:
+        raise BadInput(f"a search that is {spec.method} has no end", remedy="say how many: --samples 40")
+    if spec.method == "adaptive" and spec.sampler == "cmaes" and len(spec.metrics) > 1:
+        raise BadInput("the sampler cmaes knows one metric only", remedy="take tpe, or one metric")
+    if (
+        spec.method == "adaptive"
+        and spec.sampler == "cmaes"
+        and all(isinstance(parameter, Choice) for parameter in spec.parameters)
+    ):
+        raise BadInput("the sampler cmaes moves in ranges, and no parameter is one", remedy="take tpe")
+    if spec.method == "grid":
+        for parameter in spec.parameters:
+            if parameter.count is None:
+                raise BadInput(
+                    f"a grid cannot enumerate {parameter.name}, a continuous range",
+                    remedy="give the range a step, as 0..1:0.1, or search at random: --samples 40",
+                )
+    if spec.method == "adaptive" and all(
+        isinstance(parameter, Choice) and parameter.count == 1 for parameter in spec.parameters
+    ):
+        raise BadInput("there is only one point to try", remedy="give a parameter more than one value")
+    if not spec.pruner:
+        return
+    if len(spec.metrics) != 1:
+        raise BadInput("a pruner compares trials by one metric", remedy="name one metric, or leave the pruner out")
+    if spec.results.kind == "file":
+        raise BadInput(
+            "a pruner needs numbers while a trial runs, and a result file comes at its end",
+            remedy="report to $DIBS_METRICS, or leave the pruner out",
+        )
+
+
+def _check_numbers(spec: Spec) -> None:
+    for name, number, least, most in [
+        ("samples", spec.samples, 1, _MOST_SAMPLES),
+        ("parallel", spec.parallel, 1, _MOST_SAMPLES),
+        ("prune_after", spec.prune_after, 0, _MOST_SAMPLES),
+        ("prune_factor", spec.prune_factor, 2, _MOST_SAMPLES),
+        ("seed", spec.seed, 0, _SEEDS - 1),
+    ]:
+        if number is not None and not least <= number <= most:
+            raise BadInput(
+                f"{name} cannot be {number if abs(number) < 10**20 else 'that large'}",
+                remedy=f"it is a whole number from {least} to {most}",
+            )
+
+
+def _check_name(name: str) -> None:
+    if len(name) > _LONGEST_NAME or not name.isprintable() or name != name.strip():
+        raise BadInput(f"cannot call a sweep {name[:50]!r}", remedy=f"up to {_LONGEST_NAME} letters of one line")
+    if name.isdecimal() or name.startswith("@"):
+        raise BadInput(
+            f"cannot call a sweep {name!r}: it would look like a sweep's number", remedy="begin with a letter"
+        )
+
+
+_Default = TypeVar("_Default", int, None)
+
+
+class _Fields:
+    """A JSON object, read key by key; `end` raises BadInput for keys that were not read."""
+
+    def __init__(self, given: Any, owner: str) -> None:
+        """`owner` names the object in messages, as `the sweep` or `the parameter lr`."""
+        if not isinstance(given, Mapping):
+            raise BadInput(f"cannot read {owner}: it is not an object with keys", remedy=_REMEDY)
+        self._given = given
+        self._owner = owner
+        self._read: set[str] = set()
+
+    def has(self, key: str) -> bool:
+        """Whether the key has a value other than null."""
+        self._read.add(key)
+        return self._given.get(key) is not None
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A text; required where there is no default."""
+        value = self._take(key, default)
+        if not isinstance(value, str):
+            raise self._wrong(key, "a text")
+        return value
+
+    def texts(self, key: str) -> list[str]:
+        values = self._list(key)
+        if not all(isinstance(value, str) for value in values):
+            raise self._wrong(key, "a list of texts")
+        return values
+
+    def values(self, key: str) -> list[str | None]:
+        """Texts or null; numbers and booleans become texts as JSON writes them."""
+        return [self._value(key, value) for value in self._list(key)]
+
+    def number(self, key: str) -> float:
+        value = self._take(key, None)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+            raise self._wrong(key, "a number")
+        return float(value)
+
+    def whole(self, key: str, default: _Default) -> int | _Default:
+        if not self.has(key):
+            return default
+        value = self._given[key]
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._wrong(key, "a whole number")
+        return value
+
+    def truth(self, key: str) -> bool:
+        value = self._take(key, False)
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false")
+        return value
+
+    def one_of(self, key: str, words: Any, default: str) -> Any:
+        """One of the words of a Literal."""
+        value = self._take(key, default)
+        if value not in get_args(words):
+            raise self._wrong(key, " or ".join(word or "empty" for word in get_args(words)))
+        return value
+
+    def object(self, key: str) -> "_Fields":
+        """A nested object; an empty one where the key is missing."""
+        return _Fields(self._take(key, {}), f"{key} of {self._owner}")
+
+    def objects(self, key: str) -> "list[_Fields]":
+        return [
+            _Fields(value, f"{key} {place} of {self._owner}") for place, value in enumerate(self._list(key), 1)
+        ]
+
+    def end(self) -> None:
+        """Raise BadInput for keys that were not read."""
+        for key in self._given:
+            if key not in self._read:
+                known = ", ".join(sorted(self._read))
+                raise BadInput(
+                    f"cannot read {self._owner}: there is no key {key!r}", remedy=f"the keys are {known}"
+                )
+
+    def _take(self, key: str, default: Any) -> Any:
+        self._read.add(key)
+        value = self._given.get(key)
+        return default if value is None else value
+
+    def _list(self, key: str) -> list[Any]:
+        values = self._take(key, [])
+        if not isinstance(values, list | tuple):
+            raise self._wrong(key, "a list")
+        return list(values)
+
+    def _value(self, key: str, value: Any) -> str | None:
+        if value is None or isinstance(value, str):
+            return value
+        if isinstance(value, int | float) and _is_finite(value):
+            return json.dumps(value)
+        raise self._wrong(key, "a list of texts, numbers and null")
+
+    def _wrong(self, key: str, wanted: str) -> BadInput:
+        missing = self._given.get(key) is None
+        return BadInput(
+            f"cannot read {self._owner}: {key} is {'missing' if missing else 'not ' + wanted}",
+            remedy=f"{key} is {wanted}",
+        )
+
+
+_REMEDY = 'as {"command": "train --lr {lr}", "parameters": [{"name": "lr", "values": ["0.1"]}]}'
+
+
+def _is_finite(value: int | float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of 400 digits
+        return False

@@ -1,8 +1,9 @@
-"""A sweep's study: which points to try, what came of them, and which trials to give up.
+"""A sweep's Optuna study: which points to try, their outcomes, and which trials to prune.
 
 A trial has the same number here and in the store. Its `point`, as text, is among its user attributes.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from math import isnan
@@ -10,32 +11,32 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna import pruners, samplers
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.pruners import NopPruner
 from optuna.samplers import RandomSampler
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from dibs.errors import DibsError
-from dibs.sweeps.samplers import make_pruner, make_sampler
-from dibs.sweeps.sketch import Sketch
-from dibs.sweeps.space import Point
+from dibs.sweeps.conditions import Constraints
+from dibs.sweeps.space import Choice, Parameter, Point, Range
 from dibs.sweeps.spec import Spec
-from dibs.sweeps.studyfile import open_journal
-from dibs.sweeps.suggest import Suggestions
+from dibs.sweeps.study_storage import DraftStorage, open_journal
 
 _POINT = "point"
-_AGAIN = "again"  # the number of the trial that this one does over
+_RETRY_OF = "again"  # the number of the trial that this one repeats
 
-# A condition that one point in thousands fulfils is met; one that none fulfils is told within seconds.
+# Enough for a condition that one point in thousands fulfils, and few enough to fail within seconds.
 _MOST_DRAWS = 5000
-# A small space is soon known by heart, and a point that was tried tells nothing new.
+# In a small space most draws soon repeat a point that was tried.
 _MOST_REPEATS = 200
 
 _STATES = {"complete": TrialState.COMPLETE, "failed": TrialState.FAIL, "pruned": TrialState.PRUNED}
 
 
 class NothingToTry(DibsError):
-    """No point fulfils the conditions of the sweep, as far as can be seen."""
+    """No drawn point fulfils the conditions of the sweep."""
 
 
 class SweepStudy:
@@ -48,23 +49,23 @@ class SweepStudy:
         if name not in (study.study_name for study in self._storage.get_all_studies()):
             self._storage.create_new_study(directions(spec), name)
         self._id = self._storage.get_study_id_from_name(name)
-        self._sketch = Sketch(self._storage, self._id)
-        # Two views of one study: trials are drawn in pencil, and what came of them is kept in ink.
-        self._drawing, self._book = (
+        self._drafts = DraftStorage(self._storage, self._id)
+        # Two views of one study: trials are drawn as drafts, and outcomes are written to the journal.
+        self._draft_study, self._journal_study = (
             optuna.load_study(study_name=name, storage=storage, sampler=RandomSampler(seed=0), pruner=NopPruner())
-            for storage in (self._sketch, self._storage)
+            for storage in (self._drafts, self._storage)
         )
-        if self._book.metric_names is None and spec.metrics:
-            self._book.set_metric_names([metric.name for metric in spec.metrics])
+        if self._journal_study.metric_names is None and spec.metrics:
+            self._journal_study.set_metric_names([metric.name for metric in spec.metrics])
         self._tried: set[tuple[str | None, ...]] = set()
-        self._longest: int | None = None
-        # The trial that stands for another one, which had failed and was done over.
-        self._instead: dict[int, int] = {}
+        self._trial_length: int | None = None
+        # By the number of a failed trial: the latest trial that repeats it.
+        self._replacement: dict[int, int] = {}
         for trial in self._trials():
             self._remember(trial)
 
     def reconcile(self, known: Mapping[int, Point], ended: Iterable[Mapping[str, Any]]) -> list[FrozenTrial]:
-        """Learn what the store knows and we do not; returns the trials that the store never heard of."""
+        """Add what only the store has; returns the trials that only the study has."""
         self._restore(known)
         for each in ended:
             self.tell(each["number"], each["state"], each["values"], each["steps"])
@@ -74,64 +75,68 @@ class SweepStudy:
             if trial.state == TrialState.RUNNING
             and trial.number not in known
             and _POINT in trial.user_attrs
-            and _AGAIN not in trial.user_attrs
+            and _RETRY_OF not in trial.user_attrs
         ]
 
     def ask(self) -> tuple[int, Point]:
-        """A point to try that fulfils the conditions, and one not tried before if there is any."""
+        """A point that fulfils the conditions, and that was not tried before if one is found."""
         number = self._storage.get_n_trials(self._id)
         repeats = 0
         for draw in range(_MOST_DRAWS):
-            self._drawing.sampler = make_sampler(self._spec, number, draw)
-            point = self._suggestions.draw(self._drawing.ask())
-            if not self._suggestions.allows(point):
+            self._draft_study.sampler = _sampler(self._spec, number, draw)
+            point = self._suggestions.draw(self._draft_study.ask())
+            if not self._suggestions.allow(point):
                 continue
             is_known = self._key(point) in self._tried and not self._spec.rerun
             if is_known and repeats < _MOST_REPEATS and draw < _MOST_DRAWS // 2:
                 repeats += 1
                 continue
             self._tried.add(self._key(point))
-            return self._sketch.ink({_POINT: point}, self._suggestions.put_on_steps(point)), point
+            return self._drafts.commit({_POINT: point}, self._suggestions.rounded_to_steps(point)), point
         raise NothingToTry(
             f"cannot find a point to try: of {_MOST_DRAWS} drawn, none fulfils {' and '.join(self._spec.where)}",
             remedy="loosen the conditions, or narrow the ranges to where they hold",
         )
 
     def begin(self, point: Point) -> int:
-        """A trial for a point that was chosen elsewhere."""
+        """Add a trial for a point that was chosen elsewhere; returns its number."""
         params, distributions = self._suggestions.of(point)
         return self._write(_trial(params, distributions, {_POINT: point}, TrialState.RUNNING)).number
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """Whether the trial is to be given up, now that it has reached this value."""
+        """Record a value of the trial at a step; whether the trial is to be pruned."""
         if self._latest(number).state in (TrialState.COMPLETE, TrialState.PRUNED):
             return False
         trial = self._open_trial(number)
-        if step not in trial.intermediate_values:  # what was said first holds, as in Optuna
+        if step not in trial.intermediate_values:  # the first value of a step counts, as in Optuna
             self._storage.set_trial_intermediate_value(self._trial_id(trial.number), step, value)
         trial = self._storage.get_trial(self._trial_id(trial.number))
-        return bool(make_pruner(self._spec, self._first_length()).prune(self._book, trial))
+        return bool(_pruner(self._spec, self._length_of_first()).prune(self._journal_study, trial))
 
     def tell(
         self, number: int, state: str, values: list[float] | None, steps: Iterable[tuple[int, float]] = ()
     ) -> None:
-        """How the trial came out; nothing happens where that is known."""
+        """Record the outcome of a trial; does nothing where it is known."""
         told = self._latest(number)
         if told.state == _STATES[state] or told.state in (TrialState.COMPLETE, TrialState.PRUNED):
             return
         if state == "complete" and not self._is_result(values):
-            raise DibsError(f"cannot tell how trial {number} came out: there is not one number for each metric")
+            raise DibsError(f"cannot record the outcome of trial {number}: it needs one number for each metric")
         told = self._open_trial(number)
         for step, value in steps:
             if step not in told.intermediate_values:
                 self._storage.set_trial_intermediate_value(self._trial_id(told.number), step, value)
-        self._book.tell(told.number, values if state == "complete" else None, state=_STATES[state])
+        self._journal_study.tell(told.number, values if state == "complete" else None, state=_STATES[state])
 
     def _is_result(self, values: list[float] | None) -> bool:
-        return values is not None and len(values) == len(self._book.directions) and not any(map(isnan, values))
+        return (
+            values is not None
+            and len(values) == len(self._journal_study.directions)
+            and not any(map(isnan, values))
+        )
 
     def _restore(self, known: Mapping[int, Point]) -> None:
-        """Trials of the store that the journal has not, because somebody lost it: from their points."""
+        """Add trials of the store that the journal lacks, because the file was lost."""
         for number in range(self._storage.get_n_trials(self._id), max(known, default=-1) + 1):
             if number in known:
                 self.begin(known[number])
@@ -139,15 +144,15 @@ class SweepStudy:
                 self._write(_trial({}, {}, {}, TrialState.FAIL))
 
     def _open_trial(self, number: int) -> FrozenTrial:
-        """The trial that can still be written to. A failed one that runs again is a new one for Optuna."""
+        """The trial that can be written to. For Optuna a failed trial that runs again is a new one."""
         trial = self._latest(number)
         if trial.state.is_finished():
-            about = {_POINT: trial.user_attrs[_POINT], _AGAIN: number}
+            about = {_POINT: trial.user_attrs[_POINT], _RETRY_OF: number}
             trial = self._write(_trial(trial.params, trial.distributions, about, TrialState.RUNNING))
         return trial
 
     def _latest(self, number: int) -> FrozenTrial:
-        return self._storage.get_trial(self._trial_id(self._instead.get(number, number)))
+        return self._storage.get_trial(self._trial_id(self._replacement.get(number, number)))
 
     def _write(self, new: FrozenTrial) -> FrozenTrial:
         trial = self._storage.get_trial(self._storage.create_new_trial(self._id, template_trial=new))
@@ -157,19 +162,19 @@ class SweepStudy:
     def _remember(self, trial: FrozenTrial) -> None:
         if _POINT in trial.user_attrs:
             self._tried.add(self._key(trial.user_attrs[_POINT]))
-        if _AGAIN in trial.user_attrs:
-            self._instead[trial.user_attrs[_AGAIN]] = trial.number
+        if _RETRY_OF in trial.user_attrs:
+            self._replacement[trial.user_attrs[_RETRY_OF]] = trial.number
 
-    def _first_length(self) -> int | None:
-        """The last step of the trial that was complete first: how long a trial is, for Hyperband.
+    def _length_of_first(self) -> int | None:
+        """The last step of the trial that completed first: the length of a trial, for Hyperband.
 
-        Not of the longest: brackets that change while trials are in them would be no brackets.
+        Not of the longest trial: Hyperband's brackets must not change while trials are in them.
         """
-        if self._longest is None and self._spec.pruner == "hyperband":
+        if self._trial_length is None and self._spec.pruner == "hyperband":
             over = [trial for trial in self._trials() if trial.state == TrialState.COMPLETE and trial.last_step]
             if over:
-                self._longest = min(over, key=lambda trial: trial.datetime_complete or datetime.max).last_step
-        return self._longest
+                self._trial_length = min(over, key=lambda trial: trial.datetime_complete or datetime.max).last_step
+        return self._trial_length
 
     def _trials(self) -> list[FrozenTrial]:
         return self._storage.get_all_trials(self._id, deepcopy=False)
@@ -182,7 +187,7 @@ class SweepStudy:
 
 
 def directions(spec: Spec) -> list[StudyDirection]:
-    """What is better, for each metric."""
+    """Optuna's direction of each metric."""
     goals = {"min": StudyDirection.MINIMIZE, "max": StudyDirection.MAXIMIZE}
     return [goals[metric.goal] for metric in spec.metrics] or [StudyDirection.MINIMIZE]
 
@@ -194,3 +199,131 @@ def _trial(
     state: TrialState,
 ) -> FrozenTrial:
     return create_trial(state=state, params=params, distributions=distributions, user_attrs=user_attrs)
+
+
+_Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
+
+
+class Suggestions:
+    """The parameters of a sweep as Optuna's distributions, and points as parameters of its trials."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._parameters = spec.parameters
+        self._distributions = {parameter.name: _distribution(parameter) for parameter in spec.parameters}
+        self._constraints = Constraints(spec.parameters, spec.where)
+
+    def draw(self, trial: Trial) -> Point:
+        """Let the trial draw its active parameters, one after another."""
+        point: Point = {}
+        for parameter in self._parameters:
+            point[parameter.name] = None
+            if self._constraints.is_active(parameter, point):
+                drawn = _draw(trial, parameter.name, self._distributions[parameter.name])
+                # Optuna keeps the exact number; the command gets a few digits of it.
+                point[parameter.name] = drawn if isinstance(parameter, Choice) else parameter.text(drawn)
+        return point
+
+    def rounded_to_steps(self, point: Point) -> dict[str, Any]:
+        """The values of the point where they differ from what Optuna drew: steps on a log scale.
+
+        Optuna has no such steps. It must learn that 40 was run, although it drew 37.
+        """
+        params, _ = self.of(point)
+        return {
+            each.name: params[each.name]
+            for each in self._parameters
+            if isinstance(each, Range) and each.scale == "log" and each.step is not None and each.name in params
+        }
+
+    def allow(self, point: Point) -> bool:
+        return self._constraints.allow(point)
+
+    def of(self, point: Point) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:
+        """A point chosen elsewhere, as a trial's parameters and their distributions."""
+        params: dict[str, Any] = {}
+        for parameter in self._parameters:
+            text = point.get(parameter.name)
+            if not self._constraints.is_active(parameter, point):
+                continue
+            if isinstance(parameter, Choice):
+                params[parameter.name] = text
+            elif text is not None:
+                number = min(max(float(text), parameter.low), parameter.high)
+                params[parameter.name] = int(number) if parameter.is_integer else number
+        return params, {name: self._distributions[name] for name in params}
+
+
+def _draw(trial: Trial, name: str, of: _Distribution) -> Any:
+    """Draw from the distribution that `Suggestions.of` gives, so that both kinds of trials fit into one study."""
+    if isinstance(of, CategoricalDistribution):
+        return trial.suggest_categorical(name, of.choices)
+    if isinstance(of, IntDistribution):
+        return trial.suggest_int(name, of.low, of.high, step=of.step, log=of.log)
+    return trial.suggest_float(name, of.low, of.high, step=of.step, log=of.log)
+
+
+def _distribution(parameter: Parameter) -> _Distribution:
+    if isinstance(parameter, Choice):
+        return CategoricalDistribution(parameter.values)
+    is_log = parameter.scale == "log"
+    step = None if is_log else parameter.step  # Optuna refuses both; `Range.text` rounds to a step
+    if parameter.is_integer:
+        return IntDistribution(int(parameter.low), int(parameter.high), log=is_log, step=int(step or 1))
+    return FloatDistribution(parameter.low, parameter.high, log=is_log, step=step)
+
+
+# How many unusable points a sampler may draw before points are drawn at random. After thousands of trials a draw
+# by TPE takes a tenth of a second, and a Gaussian process takes longer and usually draws the same point again.
+_PATIENCE = {"tpe": 20, "cmaes": 20, "qmc": 200, "gp": 3}
+
+
+def _sampler(spec: Spec, number: int, draw: int) -> samplers.BaseSampler:
+    """The sampler for one draw of this trial's parameters.
+
+    It is created from the seed and the numbers alone, so that it draws the same after a crash.
+    """
+    seed = _seed(spec.seed, number, draw)
+    if draw >= _PATIENCE[spec.sampler]:
+        return samplers.RandomSampler(seed=seed)
+    is_single = len(spec.metrics) <= 1
+    match spec.sampler:
+        case "tpe":
+            return samplers.TPESampler(
+                seed=seed,
+                constant_liar=True,  # also avoids the points of running trials
+                multivariate=is_single,
+                group=is_single and any(parameter.when for parameter in spec.parameters),
+            )
+        case "gp":
+            return samplers.GPSampler(seed=seed)
+        case "cmaes":
+            return samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
+        case "qmc":
+            # One sequence for the whole sweep; parameters outside of it must still differ between trials.
+            return samplers.QMCSampler(
+                scramble=True,
+                seed=_seed(spec.seed),
+                independent_sampler=samplers.RandomSampler(seed=seed),
+                warn_independent_sampling=False,
+            )
+
+
+def _pruner(spec: Spec, trial_length: int | None) -> pruners.BasePruner:
+    """The pruner of the sweep. `trial_length` is the last step of the first complete trial."""
+    first = max(1, spec.prune_after)
+    match spec.pruner:
+        case "halving":
+            return pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=spec.prune_factor or 4)
+        case "median":
+            return pruners.MedianPruner(n_warmup_steps=spec.prune_after)
+        case "hyperband" if trial_length is not None and trial_length >= first:
+            return pruners.HyperbandPruner(
+                min_resource=first, max_resource=trial_length, reduction_factor=spec.prune_factor or 3
+            )
+        case _:
+            return pruners.NopPruner()
+
+
+def _seed(*parts: int) -> int:
+    """A 32-bit seed, as Optuna needs; similar numbers give unrelated seeds."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4])

@@ -1,4 +1,4 @@
-"""A sweep in a file: our own YAML, with the words of `dibs sweep`, or a Weights & Biases sweep file as it is.
+"""A sweep in a YAML file, with the option names of `dibs sweep`; or a Weights & Biases sweep file.
 
 command: python train.py --lr {lr} --layers {layers}
 parameters:
@@ -15,24 +15,23 @@ from types import MappingProxyType
 from typing import Any
 
 from dibs.errors import BadInput
-from dibs.sweeps.notation import condition_of, parse_parameter, value_of
-from dibs.sweeps.space import Choice, Parameter, Range
+from dibs.sweeps.space import Choice, Parameter, Range, condition_of, parse_parameter, value_of
 from dibs.sweeps.spec import parameter_object
-from dibs.sweeps.wandbfile import is_of_wandb, read_wandb
-from dibs.sweeps.yamltext import Truth, read_yaml
+from dibs.sweeps.wandb import is_of_wandb, read_wandb
+from dibs.sweeps.yamltext import YamlBool, read_yaml
 
 
 def read_sweep_file(
     text: str, path: str, environment: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The sweep as JSON, for `read_spec`, and the wishes about its jobs.
+    """The sweep as JSON, for `read_spec`, and the fields of its jobs.
 
-    `path` is for sentences only. `environment` fills `${envvar:NAME}` in a command of Weights & Biases.
+    `path` is only for messages. `environment` fills `${envvar:NAME}` in a command of Weights & Biases.
     """
     given = read_yaml(text, path)
     if is_of_wandb(given):
         return read_wandb(given, path, environment)
-    return _Ours(path).read(given)
+    return _SweepFile(path).read(given)
 
 
 _TEXTS = ("shell", "method", "sampler", "pruner", "name")
@@ -40,7 +39,7 @@ _WHOLES = ("samples", "seed", "prune_after", "prune_factor", "parallel")
 _TRUTHS = ("shuffle", "rerun")
 
 
-class _Ours:
+class _SweepFile:
     def __init__(self, path: str) -> None:
         self._path = path
 
@@ -67,7 +66,7 @@ class _Ours:
         for key in _TRUTHS:
             if key in rest:
                 spec[key] = self._truth(rest.pop(key), key)
-        return spec, rest  # what is left is about the jobs
+        return spec, rest  # the rest are fields of the jobs
 
     def _parameters(self, given: object) -> list[dict[str, Any]]:
         if not isinstance(given, Mapping):
@@ -85,13 +84,13 @@ class _Ours:
         return parse_parameter(name, [value.strip(), *(["if", condition] if condition else [])])
 
     def _detailed(self, name: str, given: dict[str, Any]) -> Parameter:
-        """A parameter with keys of its own, which are those of the JSON form."""
+        """A parameter as a mapping, with the keys of its JSON form."""
         when = condition_of(self._text(given.pop("when", ""), "when"))
         parameter: Parameter
         if "values" in given:
             values = given.pop("values")
             if not isinstance(values, list):
-                # A range, as it would stand there alone.
+                # A range, as without the mapping.
                 parameter = parse_parameter(name, [self._text(values, name), *(["if", when] if when else [])])
             else:
                 parameter = Choice(name, tuple(self._value(name, value) for value in values), when)
@@ -104,7 +103,7 @@ class _Ours:
                 low,
                 high,
                 given.pop("scale", "linear"),
-                self._truth(given.pop("integer", Truth("false")), "integer"),
+                self._truth(given.pop("integer", YamlBool("false")), "integer"),
                 step,
                 when,
             )
@@ -116,7 +115,7 @@ class _Ours:
         return parameter
 
     def _metrics(self, rest: dict[str, Any]) -> dict[str, Any]:
-        """`metrics` as in JSON, or for the only one `metric: val_loss` and `goal: min`."""
+        """`metrics` as in JSON, or, for a single one, `metric: val_loss` and `goal: min`."""
         if "metric" in rest:
             metric = {"name": self._text(rest.pop("metric"), "metric")}
             if "goal" in rest:
@@ -151,7 +150,7 @@ class _Ours:
         raise self._wrong(f"{key} of the parameter {name}", "a number")
 
     def _truth(self, value: object, key: str) -> bool:
-        if not isinstance(value, Truth):
+        if not isinstance(value, YamlBool):
             raise self._wrong(key, "true or false")
         return value.is_true
 

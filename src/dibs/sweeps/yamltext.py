@@ -1,4 +1,4 @@
-"""YAML read as it was written: `1e-4` stays `1e-4`, `010` stays `010`, and `on` is not turned into a truth."""
+"""YAML whose scalars keep their text: `1e-4` stays `1e-4`, `010` stays `010`, and `on` stays `on`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     import yaml
 
 _DEEPEST = 30
-_MOST_NODES = 100_000  # with what aliases repeat: nine lines of them can stand for a billion
+_MOST_NODES = 100_000  # with the nodes that aliases repeat: nine lines can stand for a billion
 
 
-class Truth(str):
-    """A plain true or false, by any of the names that YAML has for them, as it was written."""
+class YamlBool(str):
+    """An unquoted true or false, in any of YAML's spellings, as it was written."""
 
     __slots__ = ()
 
@@ -22,7 +22,7 @@ class Truth(str):
 
 
 def read_yaml(text: str, path: str) -> dict[str, Any]:
-    """The mapping in a file: of mappings, lists, texts and None. BadInput where it is none."""
+    """The mapping in a file, of mappings, lists, texts and None; BadInput where it is not a mapping."""
     try:
         import yaml
     except ImportError:
@@ -37,16 +37,16 @@ def read_yaml(text: str, path: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise BadInput(f"cannot read {path}: {str(error).splitlines()[0]}", remedy="it is YAML") from None
     except RecursionError:
-        raise BadInput(f"cannot read {path}: it is too deep", remedy="a sweep needs a few levels only") from None
-    value = _Plain(path).value(node, 0) if node is not None else None
+        raise BadInput(f"cannot read {path}: it is nested too deeply", remedy="a sweep needs few levels") from None
+    value = _Converter(path).value(node, 0) if node is not None else None
     if not isinstance(value, dict):
         raise BadInput(
-            f"cannot read {path}: it is no list of keys and values", remedy="command: ... parameters: ..."
+            f"cannot read {path}: it is not a list of keys and values", remedy="command: ... parameters: ..."
         )
     return value
 
 
-class _Plain:
+class _Converter:
     def __init__(self, path: str) -> None:
         self._path = path
         self._count = 0
@@ -54,19 +54,19 @@ class _Plain:
     def value(self, node: "yaml.Node", depth: int) -> Any:
         self._count += 1
         if depth > _DEEPEST or self._count > _MOST_NODES:
-            raise self._refused(node, "it is too deep, or repeats too much")
+            raise self._refused(node, "it is nested too deeply, or has too many aliases")
         kind = node.tag.removeprefix("tag:yaml.org,2002:")
         if kind in ("str", "int", "float", "timestamp", "value"):
             return str(node.value)
         if kind == "null":
             return None
         if kind == "bool":
-            return Truth(node.value)
+            return YamlBool(node.value)
         if kind == "seq":
             return [self.value(each, depth + 1) for each in node.value]
         if kind == "map":
             return self._mapping(node, depth + 1)
-        raise self._refused(node, f"{node.tag[:60]} is nothing that a sweep is made of")
+        raise self._refused(node, f"{node.tag[:60]} is not allowed in a sweep file")
 
     def _mapping(self, node: "yaml.Node", depth: int) -> dict[str, Any]:
         merged: dict[str, Any] = {}
@@ -77,14 +77,14 @@ class _Plain:
                 continue
             key = self.value(key_node, depth)
             if not isinstance(key, str):
-                raise self._refused(key_node, "a key is a text")
+                raise self._refused(key_node, "a key must be a text")
             if key in own:
-                raise self._refused(key_node, f"the key {key[:60]} is there twice")
+                raise self._refused(key_node, f"the key {key[:60]} is given twice")
             own[str(key)] = self.value(value_node, depth)
         return merged | own
 
     def _merged(self, node: "yaml.Node", depth: int) -> dict[str, Any]:
-        """What `<<: *other` brings in; of several mappings the first counts."""
+        """The keys that `<<: *other` adds; the first of several mappings wins."""
         given = self.value(node, depth)
         merged: dict[str, Any] = {}
         for each in reversed(given if isinstance(given, list) else [given]):
@@ -94,4 +94,6 @@ class _Plain:
         return merged
 
     def _refused(self, node: "yaml.Node", why: str) -> BadInput:
-        return BadInput(f"cannot read {self._path}: {why}, in line {node.start_mark.line + 1}", remedy="mend it")
+        return BadInput(
+            f"cannot read {self._path}: {why}, in line {node.start_mark.line + 1}", remedy="correct it"
+        )

@@ -91,8 +91,8 @@ def test_a_file_that_the_trial_before_left_is_no_result_however_soon_the_next_on
     [
         ("true {x}", "has no result: loss was not reported"),
         ('echo speed={x} >> "$DIBS_METRICS"', "loss was not reported; what was reported is speed"),
-        ('echo loss=nan >> "$DIBS_METRICS" # {x}', "loss is nan, which is no number a search can use"),
-        ('echo loss=good >> "$DIBS_METRICS" # {x}', "loss is 'good', which is no number a search can use"),
+        ('echo loss=nan >> "$DIBS_METRICS" # {x}', "loss is nan, which is not a finite number"),
+        ('echo loss=good >> "$DIBS_METRICS" # {x}', "loss is 'good', which is not a finite number"),
         ('mkfifo "$DIBS_METRICS"; true {x}', "loss was not reported"),
         ('ln -s /dev/zero "$DIBS_METRICS"; true {x}', "loss was not reported"),
     ],

@@ -33,7 +33,7 @@ def advisers(house: House) -> list[int]:
             words = (stat.parent / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if int(fields[1]) == house.running.pid and b"dibs.sweeps.adviser" in words:
+        if int(fields[1]) == house.running.pid and b"dibs.sweeps.adviser_process" in words:
             found.append(int(stat.parent.name))
     return found
 

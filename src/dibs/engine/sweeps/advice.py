@@ -10,7 +10,7 @@ from dibs.engine.sweeps.work import Work
 from dibs.model.sweeps import Point, Trial, TrialState
 
 if TYPE_CHECKING:
-    from dibs.sweeps.advice import Adviser, Asked, EndedTrial
+    from dibs.sweeps.adviser import Adviser, Asked, EndedTrial
 
 _AT_ONCE = 200  # trials that are read before others have their turn
 
@@ -69,7 +69,7 @@ class Advice:
 
     async def _open(self) -> "Adviser":
         if self._adviser is None:
-            from dibs.sweeps.advice import Adviser
+            from dibs.sweeps.adviser import Adviser
 
             work = self._work
             known: dict[int, Point] = {}
@@ -88,7 +88,7 @@ class Advice:
 
 
 def _told(trial: Trial) -> "EndedTrial":
-    from dibs.sweeps.advice import EndedTrial
+    from dibs.sweeps.adviser import EndedTrial
 
     assert trial.study is not None
     if trial.state.has_values:

@@ -46,7 +46,7 @@ class Search:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         # Loaded for the first sweep only.
-        from dibs.sweeps.commands import CommandTemplate
+        from dibs.sweeps.spec import CommandTemplate
         from dibs.sweeps.points import Points
         from dibs.sweeps.spec import read_spec
 

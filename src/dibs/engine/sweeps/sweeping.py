@@ -217,7 +217,7 @@ class Sweeping:
 
     def _checked(self, new: NewSweep) -> Search:
         """The search, if it can be done here."""
-        from dibs.sweeps.advice import adviser_problem
+        from dibs.sweeps.adviser import adviser_problem
 
         search = Search(new.spec)
         if problem := adviser_problem(search.spec):

@@ -24,7 +24,7 @@ class Weights:
         self._at_work = asyncio.Lock()  # one at a time: two would not be ready sooner
 
     async def of(self, sweep: Sweep, search: Search) -> _Answer:
-        from dibs.sweeps.advice import importance_of
+        from dibs.sweeps.adviser import importance_of
 
         if not search.metric_names:
             return [], "the sweep names no metric"

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from dibs.errors import BadInput
-from dibs.sweeps.commands import CommandTemplate
 from dibs.sweeps.points import Points
 from dibs.sweeps.space import Choice, Range
-from dibs.sweeps.spec import Metric, Spec, read_spec
+from dibs.sweeps.spec import CommandTemplate, Metric, Spec, read_spec
 from dibs.sweeps.sweepfile import read_sweep_file
 
 DATA = Path(__file__).parent.parent / "data" / "sweeps"
@@ -288,7 +287,7 @@ def test_a_search_without_an_end_needs_to_be_told_how_many():
         ("metric: loss", "metric is not a mapping"),
         ("metric: {goal: minimize}", "the name of the metric is not a text"),
         ("metric: {name: a, goal: lower}", "the goal is 'lower'"),
-        ("metric: {name: a, target: 0.9}", "a target that ends the search"),
+        ("metric: {name: a, target: 0.9}", "dibs has no target that ends the search"),
         ("metric: {name: a, impute: worst}", "what to do with impute of metric"),
         ("early_terminate: {type: envelope}", "not hyperband"),
         ("early_terminate: {type: hyperband}", "min_iter is not a whole number"),
@@ -301,7 +300,7 @@ def test_a_search_without_an_end_needs_to_be_told_how_many():
         ("command: ['${program}']", "has 0 of the macros"),
         ("command: ['${args}', '${args_json}']", "has 2 of the macros"),
         ("command: ['${args_no_boolean_flags}', '${args_json}']", "has 2 of the macros"),
-        ("command: ['${program}', '${args_json_file}']", "the macro ${args_json_file} is not known here"),
+        ("command: ['${program}', '${args_json_file}']", "the macro ${args_json_file} is not supported"),
         ("command: ['${args}', '${envvar:}']", "what to do with ${envvar:}"),
         ("command: ['${args}', '${envvar}']", "what to do with ${envvar}"),
         ("command: ['${args}', 'a${program}']", "what to do with a${program}"),
@@ -313,11 +312,11 @@ def test_a_search_without_an_end_needs_to_be_told_how_many():
         ("parameters: {a: {min: 3, max: x}}", "an end of a is not a number"),
         ("parameters: {a: {min: 3, max: .inf}}", "an end of a is not a number"),
         ("parameters: {a: {min: 3, max: 1}}", "ends before it"),
-        ("parameters: {a: {values: 3}}", "the values of a are no list"),
+        ("parameters: {a: {values: 3}}", "the values of a are not a list"),
         ("parameters: {a: {values: []}}", "a has no values"),
         ("parameters: {a: {values: [1], min: 3}}", "what to do with min of a"),
         ("parameters: {a: {values: [1, 2], probabilities: [0.1, 0.9]}}", "unequal probability"),
-        ("parameters: {a: {values: [1, 2], probabilities: 0.5}}", "the probabilities of a are no list"),
+        ("parameters: {a: {values: [1, 2], probabilities: 0.5}}", "the probabilities of a are not a list"),
         ("parameters: {a: {distribution: categorical}}", "is categorical and has no values"),
         ("parameters: {a: {distribution: constant}}", "is constant and has no value"),
         ("parameters: {a: {distribution: normal, mu: 0, sigma: 1}}", "the distribution 'normal'"),

@@ -1,8 +1,8 @@
-"""Conditions over a point, as `bs * width < 8192 and optimizer != 'sgd'`; read, never run as Python.
+"""Conditions over a point, as `bs * width < 8192 and optimizer != 'sgd'`; parsed, never run as Python.
 
-The text is parsed once into small functions, for what is listed here and nothing else. Text that is a number
-counts as one. Whatever cannot be reckoned (a parameter that is none, a division by zero, text times two) is
-unknown, and a comparison with the unknown is false; only `x is None` asks for it.
+The text is parsed once into small functions; only the operators and functions listed here are allowed. Text that
+is a number is treated as one. What cannot be computed (a parameter that is none, a division by zero, text times
+two) is unknown, and a comparison with an unknown value is false; `x is None` tests for it.
 """
 
 import ast
@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from dibs.errors import BadInput
+from dibs.sweeps.space import Parameter, Point
 
 _LONGEST = 2000  # letters
 _DEEPEST = 100
@@ -23,25 +24,53 @@ _Part = Callable[[Mapping[str, str | None]], _Value]
 
 
 class Condition:
-    """A condition that was understood."""
+    """A parsed condition."""
 
     def __init__(self, text: str, names: Collection[str]) -> None:
-        """Raise BadInput where it is no condition, or names a parameter that there is not."""
+        """Raise BadInput where it is not a condition, or names an unknown parameter."""
         self.text = text
         parser = _Parser(text, names)
         self._part = parser.parse()
         self.uses = frozenset(parser.uses)  # the parameters it names
 
     def holds(self, point: Mapping[str, str | None]) -> bool:
-        """Whether the point fulfils it. Never fails: what cannot be reckoned does not hold."""
+        """Whether the point fulfils it. Never raises: a condition that cannot be computed does not hold."""
         return _is_true(self._part(point))
+
+
+class Constraints:
+    """Which parameters are active at a point, and whether it fulfils the `where` conditions of its sweep."""
+
+    def __init__(self, parameters: Sequence[Parameter], where: Sequence[str]) -> None:
+        """Raise BadInput for an invalid condition, and where one of a parameter names a later parameter."""
+        self._conditions: dict[str, Condition] = {}
+        names = [parameter.name for parameter in parameters]
+        for place, parameter in enumerate(parameters):
+            if not parameter.when:
+                continue
+            condition = Condition(parameter.when, names)
+            if early := sorted(condition.uses.difference(names[:place])):
+                raise BadInput(
+                    f"{parameter.name} depends on {early[0]}, which does not come before it",
+                    remedy=f"give {early[0]} first; a parameter cannot depend on itself, nor two on each other",
+                )
+            self._conditions[parameter.name] = condition
+        self._where = [Condition(text, names) for text in where]
+
+    def is_active(self, parameter: Parameter, point: Point) -> bool:
+        """Whether it has a value at this point, which has the values of the parameters before it."""
+        condition = self._conditions.get(parameter.name)
+        return condition is None or condition.holds(point)
+
+    def allow(self, point: Point) -> bool:
+        return all(condition.holds(point) for condition in self._where)
 
 
 class _Parser:
     def __init__(self, text: str, names: Collection[str]) -> None:
         self._text = text
         self._names = names
-        self._aliases: dict[str, str] = {}  # what Python can parse, for the names that it cannot
+        self._aliases: dict[str, str] = {}  # identifiers for names that Python cannot parse, as `batch-size`
         self._parts = 0
         self.uses: set[str] = set()
 
@@ -53,15 +82,15 @@ class _Parser:
         try:
             tree = ast.parse(_TOKEN.sub(self._token, self._text.strip()), mode="eval")
         except (SyntaxError, ValueError, MemoryError, RecursionError):
-            raise self._refused("it is no condition") from None
+            raise self._refused("it is not a condition") from None
         return self._part(tree.body, 0)
 
     def _token(self, found: re.Match[str]) -> str:
-        """A quoted text as Python writes it, and a parameter's name as one that Python can parse."""
+        """A quoted text as a Python literal, and a parameter's name as a Python identifier."""
         token = found[0]
         if token[0] in "'\"":
             return repr(token[1:-1])
-        # `a-b` is one parameter where there is one of that name, and else `a` less `b`.
+        # `a-b` is one parameter where there is one of that name, and otherwise `a` minus `b`.
         name = token
         while name not in self._names and (cut := max(name.rfind("-"), name.rfind("."))) > 0:
             name = name[:cut]
@@ -74,7 +103,7 @@ class _Parser:
     def _part(self, node: ast.expr, depth: int) -> _Part:
         self._parts += 1
         if depth > _DEEPEST or self._parts > _MOST_PARTS:
-            raise self._refused("it is too long and too deep")
+            raise self._refused("it is too long or nested too deeply")
         below = depth + 1
         match node:
             case ast.Constant(value=bool() | int() | float() | str() | None as value):
@@ -104,7 +133,7 @@ class _Parser:
                 return lambda point: function(*[part(point) for part in parts])
             case ast.Compare(left=left, ops=ops, comparators=comparators):
                 return self._comparison(left, ops, comparators, below)
-        raise self._refused("it has something in it that is no comparison, number, text or parameter")
+        raise self._refused("it may only have comparisons, numbers, texts and parameters")
 
     def _name(self, given: str) -> _Part:
         name = self._aliases.get(given, given)
@@ -133,7 +162,7 @@ class _Parser:
         is_negated = isinstance(op, ast.NotEq | ast.NotIn | ast.IsNot)
         if isinstance(op, ast.In | ast.NotIn):
             if not isinstance(right, ast.Tuple | ast.List | ast.Set):
-                raise self._refused("what follows `in` is no list", remedy="write: x in (1, 2, 3)")
+                raise self._refused("what follows `in` is not a list", remedy="write: x in (1, 2, 3)")
             asks_none = any(_is_none(each) for each in right.elts)
             others = [self._part(each, depth) for each in right.elts if not _is_none(each)]
             return lambda point: _is_among(first(point), [part(point) for part in others], asks_none, is_negated)
@@ -158,7 +187,7 @@ _FALSE_TEXTS = ("", "false", "no", "off")
 
 
 def _power(base: float, exponent: float) -> float:
-    return math.pow(base, exponent)  # of floats: a power of whole numbers may fill the memory
+    return math.pow(base, exponent)  # of floats: a power of integers may fill the memory
 
 
 _ARITHMETIC: dict[type[ast.operator], Callable[..., float]] = {
@@ -209,10 +238,10 @@ def _length(value: _Value) -> _Value:
 
 
 def _rounded(number: float, digits: float = 0) -> float:
-    return round(float(number), int(digits))  # of floats: a whole number may be rounded to a billion zeros
+    return round(float(number), int(digits))  # of floats: an integer may be rounded to a billion zeros
 
 
-# With the most arguments that each may have.
+# Each with its maximum number of arguments.
 _FUNCTIONS: dict[str, tuple[Callable[..., _Value], int]] = {
     "min": (lambda *values: _reckoned(lambda *numbers: min(numbers), *values), _MOST_PARTS),
     "max": (lambda *values: _reckoned(lambda *numbers: max(numbers), *values), _MOST_PARTS),
@@ -228,7 +257,7 @@ def _compared(compare: Callable[[Any, Any], bool], first: _Value, second: _Value
     if isinstance(first, bool) or isinstance(second, bool):
         first, second = _is_true(first), _is_true(second)
     if isinstance(first, str) != isinstance(second, str):
-        return compare is operator.ne  # text is no number, and neither before nor after one
+        return compare is operator.ne  # text is unequal to every number, and has no order with one
     return compare(first, second)
 
 

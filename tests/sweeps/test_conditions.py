@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dibs.errors import BadInput
-from dibs.sweeps.where import Condition
+from dibs.sweeps.conditions import Condition
 from examples import examples
 
 POINT = {
