@@ -13,7 +13,7 @@ from dibs.cli.gpu_table import gpu_as_json
 from dibs.engine.watch.survey import GpuUse, survey
 from dibs.leases.records import Holder
 from dibs.model.gpus import Gpu, GpuReading, Reading
-from gpus.test_watch import NOON
+from gpus.test_watcher import NOON
 
 _HEAVY = ("asyncio", "sqlite3", "rich", "pynvml", "psutil", "dibs.store.store", "dibs.engine.engine")
 

@@ -46,9 +46,8 @@ class Search:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         # Loaded for the first sweep only.
-        from dibs.sweeps.spec import CommandTemplate
         from dibs.sweeps.points import Points
-        from dibs.sweeps.spec import read_spec
+        from dibs.sweeps.spec import CommandTemplate, read_spec
 
         self.spec: Spec = read_spec(given)
         self.points = Points(self.spec)
