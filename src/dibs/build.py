@@ -181,7 +181,6 @@ def _elsewhere(
         place=replace(place, root=shared),
         earlier=tuple(replace(place, root=one) for one in earlier if one != shared),
         root_setting=ROOT_SETTING,
-        make_ready=backend.make_ready,
         most=settings.backends_slurm_most_jobs,
         every=settings.backends_slurm_every,
         is_wanted=is_set_up(environ, settings),

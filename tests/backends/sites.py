@@ -1,10 +1,8 @@
-"""Places where the contract of the verbs is tried: this machine, and a Slurm of our own."""
+"""Backends for the contract suite: this machine, a private Slurm, and the fakes of the engine's tests."""
 
 import json
 import os
-import selectors
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,23 +10,14 @@ from typing import Any
 from backends.private_slurm import PrivateSlurm
 from backends.private_sshd import PrivateSshd
 from dibs.backends.local import LocalBackend
-from dibs.backends.protocol import (
-    AttemptRef,
-    Backend,
-    BackendProspect,
-    Identity,
-    Node,
-    Observed,
-    Phase,
-    Submission,
-    Submitted,
-    Wanted,
-)
+from dibs.backends.protocol import AttemptRef, Backend, Observed, Phase, Submission, Wanted
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
 from dibs.backends.slurm.commands import Commands
-from dibs.model.jobs import Attempt, JobId, Wishes
-from dibs.policy.settle import Verdict, settle
+from dibs.model.jobs import JobId, Wishes
+from engine.away_world import Cluster
+from engine.world import FakeBackend, Machine
 from stories.outside import wait_until
+from supervise.hands import Loop
 
 NO_GPU = Wanted(wishes=Wishes(num_gpus=0))
 
@@ -87,7 +76,7 @@ class Site:
         return self.backend.observe([ref])[ref]
 
     def wait(self, ref: AttemptRef, phase: Phase, seconds: float = 60) -> Observed:
-        """What is seen once it stands there."""
+        """What is seen once it is in this phase."""
         seen: list[Observed] = []
 
         def is_there() -> bool:
@@ -112,6 +101,118 @@ class Site:
         path = Path(ref.folder) / stream
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def renew(self) -> None:
+        """Use a new backend, which remembers nothing."""
+        raise NotImplementedError
+
+    # -- a command that runs until the test lets it end --
+
+    def held(self, *, code: int, key: str = "", attempt: int = 1) -> Submission:
+        """It ends with this code once `let_end` was called."""
+        one = self.submission("", key=key, attempt=attempt)
+        name = f"{one.ref.key}.{one.ref.attempt}"
+        line = f"echo $PPID >> ran-{name}; until test -e go-{name}; do sleep 0.05; done; exit {code}"
+        return replace(one, spec=one.spec | {"words": ["bash", "-c", line]})
+
+    def wait_until_running(self, ref: AttemptRef) -> None:
+        self.wait_for(f"ran-{ref.key}.{ref.attempt}")
+
+    def let_end(self, ref: AttemptRef) -> None:
+        (self.workdir / f"go-{ref.key}.{ref.attempt}").touch()
+
+    def starts(self, ref: AttemptRef) -> int:
+        """How often its command was started."""
+        return len(self.wait_for(f"ran-{ref.key}.{ref.attempt}").split())
+
+    def kill_shim(self, ref: AttemptRef) -> None:
+        os.kill(int(self.wait_for(f"ran-{ref.key}.{ref.attempt}")), 9)
+
+
+class LocalSite(Site):
+    """This machine, with a loop for its backend."""
+
+    def __init__(self, root: Path) -> None:
+        self._loop = Loop()
+        super().__init__(root, self._new_backend(root))
+
+    def look(self, ref: AttemptRef) -> Observed:
+        self._loop.turn()
+        return super().look(ref)
+
+    def renew(self) -> None:
+        self.close()
+        self._loop = Loop()
+        self.backend = self._new_backend(self.root)
+
+    def close(self) -> None:
+        assert isinstance(self.backend, LocalBackend)
+        self.backend.close()
+        self._loop.close()
+
+    def _new_backend(self, root: Path) -> LocalBackend:
+        return LocalBackend(str(root), self._loop.add_reader, self._loop.remove_reader)
+
+
+class FakeMachineSite(Site):
+    """The machine without processes of the engine's tests."""
+
+    def __init__(self, root: Path) -> None:
+        self.machine = Machine(obeys=True, may_repeat=True)
+        self._codes: dict[AttemptRef, int] = {}
+        super().__init__(root, FakeBackend(self.machine, lambda ref: ()))
+
+    def held(self, *, code: int, key: str = "", attempt: int = 1) -> Submission:
+        self._number += not key
+        one = self.submission("", key=key or str(self._number), attempt=attempt)
+        self._codes[one.ref] = code
+        return one
+
+    def wait_until_running(self, ref: AttemptRef) -> None: ...
+
+    def let_end(self, ref: AttemptRef) -> None:
+        self.machine.end(self.machine.runs[ref.folder], code=self._codes[ref])
+
+    def starts(self, ref: AttemptRef) -> int:
+        return self.machine.starts(JobId(int(ref.key)))
+
+    def kill_shim(self, ref: AttemptRef) -> None:
+        run = self.machine.runs[ref.folder]
+        run.is_alive = False
+        self.machine.kill_shim(run)
+
+    def renew(self) -> None:
+        self.machine.forget_engine()
+        self.machine.epoch += 1
+        self.backend = FakeBackend(self.machine, lambda ref: ())
+
+
+class FakeClusterSite(Site):
+    """The cluster without processes of the engine's tests."""
+
+    def __init__(self, root: Path) -> None:
+        self.cluster = Cluster()
+        self._codes: dict[AttemptRef, int] = {}
+        super().__init__(root, self.cluster)
+
+    def held(self, *, code: int, key: str = "", attempt: int = 1) -> Submission:
+        one = self.submission("", key=key, attempt=attempt)
+        self._codes[one.ref] = code
+        return one
+
+    def wait_until_running(self, ref: AttemptRef) -> None:
+        self.cluster.start(self.cluster.jobs[ref.key, ref.attempt])
+
+    def let_end(self, ref: AttemptRef) -> None:
+        self.cluster.end(self.cluster.jobs[ref.key, ref.attempt], code=self._codes[ref])
+
+    def starts(self, ref: AttemptRef) -> int:
+        return self.cluster.jobs[ref.key, ref.attempt].starts
+
+    def kill_shim(self, ref: AttemptRef) -> None:
+        self.cluster.lose(self.cluster.jobs[ref.key, ref.attempt])
+
+    def renew(self) -> None: ...  # a new engine talks to the same cluster
+
 
 def slurm_backend(slurm: PrivateSlurm, root: Path, *, patience: float = 3.0, **more: Any) -> SlurmBackend:
     """A backend as a new daemon would make it."""
@@ -129,68 +230,18 @@ def fetching_backend(slurm: PrivateSlurm, sshd: PrivateSshd, root: Path, **more:
     return slurm_backend(slurm, root, ssh=sshd.ssh, node_root=str(node_root(root)), **more)
 
 
-class LocalVerbs:
-    """This machine behind the verbs: the local backend with a loop of its own."""
+class SlurmSite(Site):
+    """A private Slurm; with sshd its nodes share no file system with us."""
 
-    def __init__(self, root: Path) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._backend = LocalBackend(str(root), self._add, self._remove)
-        self._backend.warm_up()
+    def __init__(self, root: Path, slurm: PrivateSlurm, sshd: PrivateSshd | None = None) -> None:
+        self._slurm = slurm
+        self._sshd = sshd
+        super().__init__(root, self._new_backend(root))
 
-    def nodes(self) -> Sequence[Node]:
-        return [Node(name=os.uname().nodename, state="idle", is_usable=True, cpus=os.cpu_count() or 1)]
+    def renew(self) -> None:
+        self.backend = self._new_backend(self.root)
 
-    def check(self, wanted: Wanted) -> BackendProspect:
-        return BackendProspect(sentence="it starts when its cards are free")
-
-    def submit(self, submissions: Sequence[Submission]) -> Submitted:
-        for one in submissions:
-            with suppress(FileExistsError, BlockingIOError):  # it was started before, or runs
-                self._backend.submit(_attempt(one.ref), dict(one.spec), (), lambda: None)
-        return Submitted(accepted=frozenset(one.ref for one in submissions))
-
-    def cancel(self, refs: Sequence[AttemptRef], *, insist: bool = False) -> None:
-        for ref in refs:
-            self._backend.tell(_attempt(ref), "kill" if insist else "stop")
-
-    def observe(self, refs: Sequence[AttemptRef]) -> Mapping[AttemptRef, Observed]:
-        for key, _ in self._selector.select(0):
-            callback, arguments = key.data
-            callback(*arguments)
-        return {ref: self._observe(ref) for ref in refs}
-
-    def unasked(self, mark: str) -> Sequence[Identity]:
-        return []  # nothing comes back here
-
-    def take_out(self, strays: Sequence[Identity]) -> None:
-        assert not strays
-
-    def close(self) -> None:
-        self._backend.close()
-        self._selector.close()
-
-    def _observe(self, ref: AttemptRef) -> Observed:
-        facts = self._backend.observe(_attempt(ref))
-        verdict = settle(
-            is_locked=facts.is_locked,
-            has_record=facts.exit_record is not None,
-            has_started=facts.has_started,
-            lease_is_held=False,
-            same_boot=True,
-        )
-        phase = {Verdict.RUNNING: Phase.RUNNING, Verdict.OVER: Phase.ENDED}.get(verdict, Phase.LOST)
-        reason = "nobody looks after it any more" if phase is Phase.LOST else ""
-        never_started = verdict is Verdict.NEVER_RAN
-        return Observed(phase=phase, record=facts.exit_record, reason=reason, never_started=never_started)
-
-    def _add(self, fd: int, callback: Any, *arguments: Any) -> None:
-        self._selector.register(fd, selectors.EVENT_READ, (callback, arguments))
-
-    def _remove(self, fd: int) -> None:
-        with suppress(KeyError):
-            self._selector.unregister(fd)
-
-
-def _attempt(ref: AttemptRef) -> Attempt:
-    number = JobId(int.from_bytes(ref.key.encode(), "big"))
-    return Attempt(job=number, number=ref.attempt, claims=(), boot_id="", opened_at=0.0, folder=ref.folder)
+    def _new_backend(self, root: Path) -> SlurmBackend:
+        if self._sshd is None:
+            return slurm_backend(self._slurm, root)
+        return fetching_backend(self._slurm, self._sshd, root)

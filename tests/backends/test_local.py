@@ -1,10 +1,15 @@
-"""What the local backend leaves behind in its own process."""
+"""What only the local backend does."""
 
 import os
 from pathlib import Path
 
+import pytest
+
+from dibs.backends.local import ref_of
+from dibs.backends.protocol import Phase
+from dibs.supervise.folder import prepare
 from stories.outside import World
-from supervise.hands import Hands
+from supervise.hands import Hands, an_attempt
 
 
 def _fifos() -> list[str]:
@@ -39,3 +44,37 @@ def test_a_backend_that_is_closed_watches_nobody_any_more(world: World) -> None:
     assert (len(watched), left) == (1, [])
     assert record["code"] == 7
     assert _fifos() == []
+
+
+def test_an_attempt_that_never_ran_can_be_submitted_again_with_a_shorter_spec(world: World) -> None:
+    hands = Hands(Path(world.folder) / "run")
+    attempt = an_attempt(hands.root, 50)
+    os.close(prepare(attempt.folder, hands.spec(["true", "x" * 500], attempt)))
+
+    hands.submit(attempt, hands.spec("exit 8", attempt))
+    record = hands.record(attempt)
+    hands.close()
+
+    assert record["code"] == 8
+
+
+def test_a_folder_that_cannot_be_made_puts_the_attempt_off(world: World) -> None:
+    hands = Hands(Path(world.folder) / "run")
+    (hands.root / "attempts").touch()
+
+    with pytest.raises(OSError, match="Not a directory"):
+        hands.start("true")
+    hands.close()
+
+
+def test_a_folder_that_cannot_be_read_says_nothing_about_its_attempt(world: World) -> None:
+    hands = Hands(Path(world.folder) / "run")
+    attempt = an_attempt(hands.root, 1)
+    Path(attempt.folder).parent.mkdir(parents=True)
+    Path(attempt.folder).touch()
+    ref = ref_of(attempt)
+
+    seen = hands.backend.observe([ref])[ref]
+    hands.close()
+
+    assert (seen.phase, "Not a directory" in seen.reason) == (Phase.QUEUED, True)

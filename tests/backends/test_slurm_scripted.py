@@ -74,8 +74,8 @@ def test_what_nobody_asked_about_is_told_and_taken_out_in_one_call(tmp_path: Pat
     backend = scripted(tmp_path / "there", rows)
 
     observe(backend, str(tmp_path / "1"))
-    strays = backend.unasked("q1")
-    backend.take_out([*strays, ("q1-3", 1)])
+    strays = backend.strays("q1")
+    backend.remove_strays([*strays, ("q1-3", 1)])
 
     assert sorted(strays) == [("q1-2", 1), ("q1-7_13", 2)]
     assert (tmp_path / "there" / "ended").read_text() == "2 4 5_3\n"

@@ -1,19 +1,17 @@
-"""What the verbs must do at every place where attempts run.
+"""What every backend must do: this machine, a real Slurm, and one whose nodes share no file system with us.
 
-On this machine, on a real Slurm, and on one whose nodes share no file system with us.
+The fakes of the engine's tests keep the part of the contract that needs no processes.
 """
 
-import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from backends.private_slurm import PrivateSlurm
-from backends.sites import LocalVerbs, Site, fetching_backend, node_root, slurm_backend
-from dibs.backends.protocol import Phase
-from dibs.backends.slurm.backend import SlurmBackend
+from backends.sites import NO_GPU, FakeClusterSite, FakeMachineSite, LocalSite, Site, SlurmSite
+from dibs.backends.protocol import Backend, Phase
 from stories.outside import World, wait_until
 from supervise.hands import is_alive
 
@@ -27,32 +25,145 @@ while :; do sleep 0.2; done
 """
 
 
-@pytest.fixture(params=["local", "slurm", "slurm over ssh"])
+REAL = ["local", "slurm", "slurm over ssh"]
+
+
+@pytest.fixture(params=REAL)
 def site(request: pytest.FixtureRequest, world: World) -> Iterator[Site]:
+    yield from _make(request, world)
+
+
+@pytest.fixture(params=[*REAL, "fake machine", "fake cluster"])
+def any_site(request: pytest.FixtureRequest, world: World) -> Iterator[Site]:
+    yield from _make(request, world)
+
+
+def _make(request: pytest.FixtureRequest, world: World) -> Iterator[Site]:
     root = Path(world.folder) / "run"
     if request.param == "local":
-        local = LocalVerbs(root)
-        yield Site(root, local)
+        local = LocalSite(root)
+        local.backend.make_ready()
+        yield local
         local.close()
+    elif request.param.startswith("fake"):
+        yield FakeMachineSite(root) if request.param == "fake machine" else FakeClusterSite(root)
     else:
-        yield Site(root, _slurm(root, request, over_ssh=request.param != "slurm"))
+        sshd = request.getfixturevalue("sshd") if request.param == "slurm over ssh" else None
+        yield SlurmSite(root, request.getfixturevalue("slurm"), sshd)
 
 
-def _slurm(root: Path, request: pytest.FixtureRequest, *, over_ssh: bool) -> SlurmBackend:
-    slurm: PrivateSlurm = request.getfixturevalue("slurm")
-    if over_ssh:
-        return fetching_backend(slurm, request.getfixturevalue("sshd"), root)
-    return slurm_backend(slurm, root)
+# -- the verbs -------------------------------------------------------------------------------------------
 
 
-def _another_engine(site: Site, request: pytest.FixtureRequest) -> Site:
-    """The same folder, and nothing remembered."""
-    if isinstance(site.backend, LocalVerbs):
-        site.backend.close()
-        site.backend = LocalVerbs(site.root)
-    else:
-        site.backend = _slurm(site.root, request, over_ssh=node_root(site.root).exists())
-    return site
+def test_submitting_again_is_submitting_once(any_site: Site) -> None:
+    one = any_site.held(code=6)
+
+    answers = [any_site.backend.submit([one])]
+    any_site.wait_until_running(one.ref)
+    answers.append(any_site.backend.submit([one]))
+    any_site.renew()
+    answers.append(any_site.backend.submit([one]))
+    any_site.let_end(one.ref)
+    record = any_site.record(one.ref)
+    answers.append(any_site.backend.submit([one]))
+
+    assert [answer.accepted for answer in answers] == [{one.ref}] * 4
+    assert any_site.look(one.ref).phase is Phase.ENDED
+    assert record["code"] == 6
+    assert any_site.starts(one.ref) == 1
+
+
+def test_what_was_never_submitted_never_started(any_site: Site) -> None:
+    ref = any_site.held(code=0).ref
+
+    seen = any_site.wait(ref, Phase.LOST)
+
+    assert seen.never_started and seen.reason
+
+
+def test_one_look_at_many_does_not_mix_them_up(any_site: Site) -> None:
+    """Nor two attempts of one job."""
+    many = [any_site.held(code=number) for number in range(11)]
+    many.append(any_site.held(code=11, key=many[0].ref.key, attempt=2))
+    refs = [one.ref for one in many]
+
+    answer = any_site.backend.submit(many)
+    for ref in refs:
+        any_site.wait_until_running(ref)
+        any_site.let_end(ref)
+    for ref in refs:
+        any_site.wait(ref, Phase.ENDED)
+    seen = any_site.backend.observe(refs)
+
+    assert answer.accepted == set(refs)
+    assert [(seen[ref].record or {})["code"] for ref in refs] == list(range(12))
+
+
+def test_a_cancelled_attempt_ends_and_its_record_says_so(any_site: Site) -> None:
+    one = any_site.held(code=0)
+    any_site.backend.submit([one])
+    any_site.wait_until_running(one.ref)
+
+    any_site.backend.cancel([one.ref])
+
+    assert any_site.record(one.ref)["by"] == "stop"
+
+
+def test_another_engine_finds_what_was_left_behind(any_site: Site) -> None:
+    one, done = any_site.held(code=7), []
+    any_site.backend.submit([one])
+    any_site.wait_until_running(one.ref)
+
+    any_site.renew()
+    before = [any_site.look(one.ref) for _ in range(5)]  # looking does not disturb it
+    is_watched = any_site.backend.watch(one.ref, lambda: done.append(1))
+    any_site.let_end(one.ref)
+    record = any_site.record(one.ref)
+
+    assert {(seen.phase, seen.record is None) for seen in before} == {(Phase.RUNNING, True)}
+    assert record["code"] == 7
+    if is_watched:
+        wait_until(lambda: any_site.look(one.ref) and done)
+
+
+def test_a_supervisor_that_is_killed_leaves_a_lost_attempt(any_site: Site) -> None:
+    one = any_site.held(code=0)
+    any_site.backend.submit([one])
+    any_site.wait_until_running(one.ref)
+
+    any_site.kill_shim(one.ref)
+    seen = any_site.wait(one.ref, Phase.LOST)
+    any_site.let_end(one.ref)
+
+    assert seen.reason and not seen.never_started
+
+
+def test_what_is_not_asked_about_may_be_a_stray_and_is_removed(any_site: Site) -> None:
+    one = any_site.held(code=0)
+    any_site.backend.submit([one])
+    any_site.wait_until_running(one.ref)
+
+    any_site.backend.observe([one.ref])
+    known = any_site.backend.strays(any_site.mark)
+    any_site.backend.observe([])
+    strays = any_site.backend.strays(any_site.mark)
+    any_site.backend.remove_strays(strays)
+    if not strays:  # a backend that brings nothing back has none
+        any_site.backend.cancel([one.ref])
+
+    assert list(known) == []
+    assert set(strays) <= {(one.ref.key, one.ref.attempt)}
+    assert any_site.record(one.ref)
+
+
+def test_there_is_a_node_that_would_accept_an_attempt(any_site: Site) -> None:
+    any_site.backend.make_ready()
+
+    assert any_site.backend.check(NO_GPU).sentence
+    assert any(node.is_usable for node in any_site.backend.nodes())
+
+
+# -- what the shim does on each of them ------------------------------------------------------------------
 
 
 def test_the_exit_record_decides_the_outcome(site: Site) -> None:
@@ -73,66 +184,6 @@ def test_what_cannot_be_started_is_over_and_says_why(site: Site) -> None:
         "start",
         "cannot start /no/such/program: No such file or directory",
     )
-
-
-def test_submitting_again_is_submitting_once(site: Site, request: pytest.FixtureRequest) -> None:
-    one = site.submission("echo ran >> ran; until test -e go; do sleep 0.05; done; exit 6")
-
-    answers = [site.backend.submit([one])]
-    site.wait_for("ran")
-    answers.append(site.backend.submit([one]))
-    answers.append(_another_engine(site, request).backend.submit([one]))
-    (site.workdir / "go").touch()
-    record = site.record(one.ref)
-    answers.append(site.backend.submit([one]))
-
-    assert [answer.accepted for answer in answers] == [{one.ref}] * 4
-    assert site.look(one.ref).phase is Phase.ENDED
-    assert record["code"] == 6
-    assert (site.workdir / "ran").read_text() == "ran\n"
-
-
-def test_what_was_never_submitted_never_started(site: Site) -> None:
-    ref = site.submission("true").ref
-
-    seen = site.wait(ref, Phase.LOST)
-
-    assert seen.never_started and seen.reason
-
-
-def test_one_look_at_many_does_not_mix_them_up(site: Site) -> None:
-    many = [site.submission(f"echo {number}; exit {number}") for number in range(12)]
-
-    answer = site.backend.submit(many)
-    refs = [one.ref for one in many]
-    wait_until(lambda: all(seen.phase is Phase.ENDED for seen in site.backend.observe(refs).values()), seconds=60)
-    seen = site.backend.observe(refs)
-
-    assert answer.accepted == set(refs)
-    # The local shims tell it once; then it stands in the folder.
-    assert [site.log(ref) for ref in refs] == [f"{number}\n" for number in range(12)]
-    assert [(seen[ref].record or {})["code"] for ref in refs] == list(range(12))
-
-
-def test_attempts_of_one_job_are_apart(site: Site) -> None:
-    first = site.start("exit 1", key="one-job")
-    site.record(first)
-
-    second = site.start("exit 2", key="one-job", attempt=2)
-
-    assert site.record(second)["code"] == 2
-    assert site.record(first)["code"] == 1
-
-
-def test_who_runs_is_seen_running(site: Site) -> None:
-    ref = site.start("echo here > here; until test -e go; do sleep 0.05; done")
-    site.wait_for("here")
-
-    seen = site.look(ref)
-    (site.workdir / "go").touch()
-
-    assert (seen.phase, seen.record) == (Phase.RUNNING, None)
-    assert site.record(ref)["code"] == 0
 
 
 def test_a_stop_gives_grace_and_is_recorded(site: Site) -> None:
@@ -177,34 +228,20 @@ def test_the_time_limit_is_the_shims(site: Site) -> None:
     assert record["by"] == "time"
 
 
-def test_another_engine_finds_what_was_left_behind(site: Site, request: pytest.FixtureRequest) -> None:
-    ref = site.start("echo here > here; until test -e go; do sleep 0.05; done; exit 7")
-    site.wait_for("here")
-
-    other = _another_engine(site, request)
-    before = other.look(ref).phase
-    (site.workdir / "go").touch()
-
-    assert before is Phase.RUNNING
-    assert other.record(ref)["code"] == 7
-
-
-def test_a_supervisor_that_is_killed_leaves_a_lost_attempt(site: Site) -> None:
-    ref = site.start("echo $PPID > shim; sleep 1000")
-    shim = int(site.wait_for("shim"))
-
-    os.kill(shim, signal.SIGKILL)
-    seen = site.wait(ref, Phase.LOST)
-
-    assert seen.reason and not seen.never_started
-
-
-def test_there_is_a_node(site: Site) -> None:
-    nodes = site.backend.nodes()
-
-    assert nodes and all(node.is_usable and node.cpus for node in nodes)
-
-
 def _pids(site: Site) -> list[int]:
     path = site.workdir / "pids"
     return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def test_the_documents_name_the_verbs_of_the_protocol() -> None:
+    verbs = [name for name in vars(Backend) if not name.startswith("_")]
+    root = Path(__file__).parents[2]
+    page, contributing = (
+        (root / "docs/explanation/backends.md").read_text(),
+        (root / "CONTRIBUTING.md").read_text(),
+    )
+    in_page = re.findall(r"^\| `(\w+)\(", page, re.MULTILINE)
+    entry = re.search(r"^- \*\*a backend\*\*.*?(?=^- )", contributing, re.MULTILINE | re.DOTALL)
+    assert entry is not None
+
+    assert in_page == re.findall(r"`(\w+)`", entry[0]) == verbs

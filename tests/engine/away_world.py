@@ -9,7 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dibs.backends.protocol import AttemptRef, Identity, Node, Observed, Phase, Submission, Submitted
+from dibs.backends.protocol import (
+    AttemptRef,
+    BackendProspect,
+    Identity,
+    Node,
+    Observed,
+    Phase,
+    Submission,
+    Submitted,
+    Wanted,
+)
 from dibs.engine.remote.contact import Elsewhere
 from dibs.engine.remote.systems import RemoteSystems
 from dibs.errors import BackendRefused, BackendSilent
@@ -59,10 +69,11 @@ class Cluster:
         self._answer()
         return [Node(name="n1", state="idle", is_usable=True)]
 
-    def check(self, wanted: Any) -> Any:
+    def check(self, wanted: Wanted) -> BackendProspect:
         self._answer()
         if self.refuses:
             raise BackendRefused(self.refuses)
+        return BackendProspect(sentence="it would start now")
 
     def submit(self, submissions: Sequence[Submission]) -> Submitted:
         self._answer()
@@ -78,7 +89,12 @@ class Cluster:
             there.is_known = there.is_known or not there.is_fenced
         return Submitted(accepted=frozenset(refs))
 
-    def cancel(self, refs: Sequence[AttemptRef], *, insist: bool = False) -> None:
+    def make_ready(self) -> None: ...
+
+    def watch(self, ref: AttemptRef, when_done: Callable[[], None]) -> bool:
+        return False
+
+    def cancel(self, refs: Sequence[AttemptRef], *, insist: bool = False) -> frozenset[AttemptRef]:
         self._answer()
         for ref in refs:
             there = self.jobs.setdefault((ref.key, ref.attempt), There(ref, is_known=False))
@@ -87,6 +103,7 @@ class Cluster:
             elif not there.is_fenced:
                 there.is_fenced, there.is_known = True, False
                 there.record = {**ENDED, "by": "stop", "message": "cancelled before it started"}
+        return frozenset(refs)
 
     def observe(self, refs: Sequence[AttemptRef]) -> Mapping[AttemptRef, Observed]:
         self._answer()
@@ -96,10 +113,10 @@ class Cluster:
         self._asked = frozenset((ref.key, ref.attempt) for ref in refs)
         return {ref: self._observe(self.jobs.get((ref.key, ref.attempt))) for ref in refs}
 
-    def unasked(self, mark: str) -> Sequence[Identity]:
+    def strays(self, mark: str) -> Sequence[Identity]:
         return [one for one in self.known() if one not in self._asked and one[0].startswith(f"{mark}-")]
 
-    def take_out(self, strays: Sequence[Identity]) -> None:
+    def remove_strays(self, strays: Sequence[Identity]) -> None:
         self._answer()
         self.taken_out += strays
         for one in () if self.is_deaf else strays:

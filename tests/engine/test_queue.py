@@ -456,7 +456,7 @@ def test_a_kill_counts_though_the_job_had_just_failed_and_has_retries_left(make_
 def test_a_kill_survives_a_crash(make_queue):
     world = make_queue(1)
     world.add(a_wish("a"))
-    world.backend.tell = lambda attempt, word: False  # its shim is not there to hear it yet
+    world.backend.cancel = lambda refs, insist: frozenset()  # its shim is not there to hear it yet
 
     world.do("kill", 1)
     world.crash()
@@ -470,7 +470,7 @@ def test_a_killed_job_whose_start_failed_is_not_started_again(make_queue):
     world.machine.false_starts = 1
     world.queue.add(AddCall(key="k", requests=[a_wish("a")], environment={}))
     world.turn()
-    world.backend.tell = lambda attempt, word: False
+    world.backend.cancel = lambda refs, insist: frozenset()
 
     world.do("kill", 1)
     world.advance(10)

@@ -10,10 +10,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from dibs.backends.local import LocalBackend, observed
+from dibs.backends.protocol import AttemptRef, LocalInputs, Observed, Submission, Submitted
 from dibs.engine.engine import Behaviour, Engine
 from dibs.engine.launch.place import Place
 from dibs.engine.launch.results import InAttemptFolders
@@ -24,7 +26,7 @@ from dibs.leases.leases import Busy, Lease, Leases
 from dibs.model.claims import Claim
 from dibs.model.events import Ended, Event, Queued, Refused, Skipped, Started, Trouble, Waits
 from dibs.model.gpus import Gpu, declared_key
-from dibs.model.jobs import Attempt, Command, Job, JobId, Outcome, Request, State, Wishes
+from dibs.model.jobs import Command, Job, JobId, Outcome, Request, State, Wishes
 from dibs.model.pool import Card, Pool
 from dibs.policy.breakers import Limits
 from dibs.store.recorder import Recorder
@@ -81,35 +83,37 @@ class Run:
 
 
 class Machine:
-    """The commands that run, whoever started them. Raises when a GPU is given away twice."""
+    """The commands that run under any engine. Raises when a GPU is given away twice.
 
-    def __init__(self) -> None:
+    Commands end when the test ends them, or with `obeys` when they are cancelled. To submit an attempt twice is an
+    error, unless the test says `may_repeat`.
+    """
+
+    def __init__(self, *, obeys: bool = False, may_repeat: bool = False) -> None:
+        self.obeys = obeys
+        self.may_repeat = may_repeat
         self.runs: dict[str, Run] = {}  # by folder: the last one there
         self.ledger: list[Run] = []  # every command that was started
         self.epoch = 0
         self.false_starts = 0  # so many shims are still going to die before they start anything
         self.refuses = ""  # why no folder can be made, where that is so
 
-    def start(self, attempt: Attempt, leases: Sequence[int], when_done: Callable[[], None]) -> None:
-        if self.refuses:
-            raise OSError(28, self.refuses, attempt.folder)
-        run = self._new_run(attempt)
+    def start(self, ref: AttemptRef, claims: tuple[Claim, ...], local: LocalInputs) -> None:
+        before = self.runs.get(ref.folder)
+        if before is not None and before.has_started:
+            assert self.may_repeat, f"{ref.folder} is started twice"
+            local.when_done()
+            return
+        run = self.runs[ref.folder] = Run(JobId(int(ref.key)), claims, self.epoch, shim=len(self.runs))
         if self.false_starts:
             self.false_starts -= 1
             run.has_started = run.has_shim = run.is_alive = False
-            when_done()
+            local.when_done()
             return
-        run.locks = [os.dup(fd) for fd in leases]  # a copy of a lock is the lock, as it is for a child
-        run.watchers.append(when_done)
+        run.locks = [os.dup(fd) for fd in local.leases]  # a copy of a lock is the lock, as it is for a child
+        run.watchers.append(local.when_done)
         self.ledger.append(run)
         self.check_overlap()
-
-    def _new_run(self, attempt: Attempt) -> Run:
-        run = Run(attempt.job, attempt.claims, self.epoch, shim=len(self.runs))
-        before = self.runs.get(attempt.folder)
-        assert before is None or not before.has_started, f"{attempt.folder} is started twice"
-        self.runs[attempt.folder] = run
-        return run
 
     def check_overlap(self) -> None:
         """No GPU is given to more commands than fit."""
@@ -127,8 +131,12 @@ class Machine:
             is_locked=run.has_shim,
             record=run.record or ({"state": "running", "shim": run.shim} if run.has_started else None),
             has_started=run.has_started,
-            is_told=run.said_goodbye and run.epoch == self.epoch,  # what an engine heard dies with it
         )
+
+    def is_reported(self, folder: str) -> bool:
+        """Whether the shim told this engine that nothing is left; an engine that dies forgets it."""
+        run = self.runs.get(folder)
+        return run is not None and run.said_goodbye and run.epoch == self.epoch
 
     def alive(self, job: JobId | None = None) -> list[Run]:
         return [run for run in self.ledger if run.is_alive and job in (None, run.job)]
@@ -178,38 +186,55 @@ class Machine:
             os.close(run.locks.pop())
 
 
-class FakeBackend:
-    """The four verbs over a machine without processes."""
+class FakeBackend(LocalBackend):
+    """The local backend over a machine without processes. What was asked of its attempts is in `told`."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, claims_of: Callable[[AttemptRef], tuple[Claim, ...]]) -> None:
         self._machine = machine
+        self._claims_of = claims_of
         self.told: list[tuple[JobId, str]] = []
 
-    def warm_up(self) -> None: ...
+    def make_ready(self) -> None: ...
 
     def close(self) -> None: ...
 
-    def submit(self, attempt, spec, leases, when_done, attached=None) -> None:
-        self._machine.start(attempt, leases, when_done)
+    def submit(self, submissions: Sequence[Submission]) -> Submitted:
+        refs = [one.ref for one in submissions]
+        if self._machine.refuses:
+            return Submitted(put_off=dict.fromkeys(refs, self._machine.refuses))
+        for one in submissions:
+            self._machine.start(one.ref, self._claims_of(one.ref), one.local or LocalInputs(lambda: None))
+        return Submitted(accepted=frozenset(refs))
 
-    def adopt(self, attempt: Attempt, when_done: Callable[[], None]) -> bool:
-        run = self._machine.runs.get(attempt.folder)
+    def watch(self, ref: AttemptRef, when_done: Callable[[], None]) -> bool:
+        run = self._machine.runs.get(ref.folder)
         if run is None or not run.has_shim:
             return False
         run.watchers.append(when_done)
         return True
 
-    def observe(self, attempt: Attempt) -> AttemptFacts:
-        return self._machine.facts(attempt.folder)
+    def cancel(self, refs: Sequence[AttemptRef], *, insist: bool = False) -> frozenset[AttemptRef]:
+        self.told += [(JobId(int(ref.key)), "kill" if insist else "stop") for ref in refs]
+        for ref in refs if self._machine.obeys else ():
+            self._machine.end(self._machine.runs[ref.folder], signal=15, by="stop")
+        return frozenset(refs)
 
-    def tell(self, attempt: Attempt, word: str) -> bool:
-        self.told.append((attempt.job, word))
+    def signal(self, ref: AttemptRef, number: int) -> bool:
+        self.told.append((JobId(int(ref.key)), f"signal {number}"))
         return True
 
-    def let_go_of(self, folders: Sequence[str]) -> None: ...
+    def observe(self, refs: Sequence[AttemptRef]) -> dict[AttemptRef, Observed]:
+        machine = self._machine
+        seen = {ref: observed(machine.facts(ref.folder)) for ref in refs}
+        return {
+            ref: replace(one, may_linger=one.may_linger and not machine.is_reported(ref.folder))
+            for ref, one in seen.items()
+        }
 
-    def retire(self, attempt: Attempt) -> bool:
-        assert not self._machine.facts(attempt.folder).is_locked, "a folder is used again only after its shim"
+    def forget_folders(self, folders: Sequence[str]) -> None: ...
+
+    def recycle(self, ref: AttemptRef) -> bool:
+        assert not self._machine.runs[ref.folder].has_shim, "a folder is used again only after its shim"
         return True
 
 
@@ -280,12 +305,12 @@ class World:
         self.machine.epoch += 1
         self.store = FailingStore(f"{self.root}/store.db")
         self.leases = RemembersLeases(self.leases_folder, uid=os.geteuid(), user="tester")
-        self.backend = FakeBackend(self.machine)
+        self.backend = FakeBackend(self.machine, self._claims_of)
         self.cards = Cards(self.pool, is_ours=lambda pid: True, is_alive=lambda pid: True)
         self.place = Place(root=self.root, boot_id=self.boot_id, run="test", umask=0o022, workdir="/")
         self.engine = Engine(
             store=self.store,
-            backend=self.backend,  # type: ignore[arg-type]
+            backend=self.backend,
             leases=self.leases,
             cards=self.cards,
             results=self.results,
@@ -419,6 +444,10 @@ class World:
         """What was announced since the last time, in few words."""
         events, self.events[:] = list(self.events), []
         return [_in_few_words(event) for event in events if not kinds or isinstance(event, kinds)]
+
+    def _claims_of(self, ref: AttemptRef) -> tuple[Claim, ...]:
+        one = self.engine.state.open.get((JobId(int(ref.key)), ref.attempt))
+        return () if one is None else one.attempt.claims  # None: started before it was recorded, a planted bug
 
     def _run_of(self, job: Job | JobId) -> Run:
         (run,) = self.machine.alive(job.id if isinstance(job, Job) else job)

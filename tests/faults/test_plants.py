@@ -53,10 +53,9 @@ PLANTS = {
     # The claims are not handed to the command.
     "keeps the leases to itself": """
         from dibs.backends.local import LocalBackend
-        honest = LocalBackend.submit
-        def submit(self, attempt, spec, leases, *more):
-            return honest(self, attempt, spec, (), *more)
-        LocalBackend.submit = submit
+        from dataclasses import replace
+        honest = LocalBackend._start
+        LocalBackend._start = lambda self, one, local: honest(self, one, replace(local, leases=()))
         from dibs.store.store import Store
         Store.open_attempts = lambda self: []
     """,

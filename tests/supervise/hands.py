@@ -10,23 +10,47 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dibs.backends.local import Attached, LocalBackend
+from dibs.backends.local import LocalBackend, ref_of
+from dibs.backends.protocol import NOT_ATTACHED, Attached, LocalInputs, Submission
 from dibs.model.jobs import Attempt, JobId
+from dibs.supervise import folder
 from dibs.supervise.folder import AttemptFacts
 from stories.outside import PATIENCE
+
+
+class Loop:
+    """Calls back when descriptors become readable."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def add_reader(self, fd: int, callback: Callable[..., Any], *arguments: Any) -> None:
+        self._selector.register(fd, selectors.EVENT_READ, (callback, arguments))
+
+    def remove_reader(self, fd: int) -> None:
+        with suppress(KeyError):
+            self._selector.unregister(fd)
+
+    def turn(self, seconds: float = 0.0) -> None:
+        for key, _ in self._selector.select(seconds):
+            callback, arguments = key.data
+            callback(*arguments)
+
+    def close(self) -> None:
+        self._selector.close()
 
 
 class Hands:
     """Starts attempts through the local backend and waits until their shims let them go."""
 
-    def __init__(self, root: Path, backend: type[LocalBackend] = LocalBackend) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
         self.workdir = root / "work"
         self.workdir.mkdir(parents=True, exist_ok=True)
         self.environment = {"PATH": os.environ["PATH"]}
-        self._selector = selectors.DefaultSelector()
-        self.backend = backend(str(root), self._add, self._remove)
-        self.backend.warm_up()
+        self._loop = Loop()
+        self.backend = LocalBackend(str(root), self._loop.add_reader, self._loop.remove_reader)
+        self.backend.make_ready()
         self._done: set[tuple[int, int]] = set()
         self._number = 0
 
@@ -35,15 +59,28 @@ class Hands:
         words: Sequence[str] | str,
         *,
         leases: Sequence[int] = (),
-        attached: Attached | None = None,
+        attached: Attached = NOT_ATTACHED,
         **spec: Any,
     ) -> Attempt:
-        """Start words, or a line for bash."""
+        """Start words, or a line for bash. OSError: nothing was started."""
         self._number += 1
         attempt = an_attempt(self.root, self._number)
-        whole = self.spec(words, attempt) | spec
-        self.backend.submit(attempt, whole, leases, lambda: self._done.add(attempt.key), attached)
+        self.submit(attempt, self.spec(words, attempt) | spec, leases, attached)
         return attempt
+
+    def submit(
+        self,
+        attempt: Attempt,
+        spec: dict[str, Any],
+        leases: Sequence[int] = (),
+        attached: Attached = NOT_ATTACHED,
+    ) -> None:
+        ref = ref_of(attempt)
+        self._done.discard(attempt.key)
+        local = LocalInputs(lambda: self._done.add(attempt.key), leases, attached)
+        answer = self.backend.submit([Submission(ref=ref, spec=spec, local=local)])
+        if ref in answer.put_off:
+            raise OSError(answer.put_off[ref])
 
     def spec(self, words: Sequence[str] | str, attempt: Attempt) -> dict[str, Any]:
         environment = self.root / f"environment-{attempt.job}.json"
@@ -80,35 +117,38 @@ class Hands:
     def record(self, attempt: Attempt) -> dict[str, Any]:
         """The exit record, once its shim has let it go."""
         self.wait(attempt)
-        record = self.backend.observe(attempt).exit_record
+        ref = ref_of(attempt)
+        record = self.backend.observe([ref])[ref].record
         assert record is not None
-        return record
+        return dict(record)
 
     def facts(self, attempt: Attempt) -> AttemptFacts:
-        return self.backend.observe(attempt)
+        return folder.facts(attempt.folder)
+
+    def tell(self, attempt: Attempt, word: str) -> bool:
+        """`stop`, `kill` or `signal N`; whether it was heard."""
+        if word.startswith("signal "):
+            return self.backend.signal(ref_of(attempt), int(word.split()[1]))
+        return bool(self.backend.cancel([ref_of(attempt)], insist=word == "kill"))
 
     def wait(self, attempt: Attempt) -> None:
         self.turn_until(lambda: attempt.key in self._done)
 
     def adopt(self, attempt: Attempt) -> bool:
-        return self.backend.adopt(attempt, lambda: self._done.add(attempt.key))
+        return self.backend.watch(ref_of(attempt), lambda: self._done.add(attempt.key))
 
     def turn_until(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
         until = time.monotonic() + seconds
         while not (found := condition()):
             assert time.monotonic() < until, "waited in vain"
-            for key, _ in self._selector.select(0.01):
-                callback, arguments = key.data
-                callback(*arguments)
+            self._loop.turn(0.01)
         return found
 
     def running(self, attempt: Attempt) -> dict[str, Any]:
         """The record of an attempt that is running now: its pid, its shim."""
 
         def look() -> dict[str, Any] | None:
-            from dibs.supervise.folder import facts
-
-            record = facts(attempt.folder).record
+            record = folder.facts(attempt.folder).record
             return record if record is not None and record["state"] == "running" else None
 
         found: dict[str, Any] = self.turn_until(look)
@@ -116,14 +156,7 @@ class Hands:
 
     def close(self) -> None:
         self.backend.close()
-        self._selector.close()
-
-    def _add(self, fd: int, callback: Callable[..., Any], *arguments: Any) -> None:
-        self._selector.register(fd, selectors.EVENT_READ, (callback, arguments))
-
-    def _remove(self, fd: int) -> None:
-        with suppress(KeyError):
-            self._selector.unregister(fd)
+        self._loop.close()
 
 
 def an_attempt(root: Path, number: int) -> Attempt:

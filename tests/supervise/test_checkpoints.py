@@ -57,7 +57,7 @@ def test_who_is_stopped_after_the_signal_is_not_to_be_queued_again(hands: Hands,
     attempt = hands.start(f"trap 'echo saved' USR1; {WAIT}", **SOON)
     hands.turn_until(lambda: hands.log(attempt) == "saved\n")
 
-    hands.backend.tell(attempt, word)
+    hands.tell(attempt, word)
     record = hands.record(attempt)
 
     assert record["by"] == "stop"
@@ -68,7 +68,7 @@ def test_who_is_stopped_before_the_signal_does_not_get_it(hands: Hands) -> None:
     attempt = hands.start(f"trap 'echo saved' USR1; trap '' TERM; touch up; {WAIT}", grace=3.0, **SOON)
     hands.turn_until((hands.workdir / "up").exists)
 
-    hands.backend.tell(attempt, "stop")
+    hands.tell(attempt, "stop")
     record = hands.record(attempt)
 
     assert (record["by"], hands.log(attempt)) == ("stop", "")

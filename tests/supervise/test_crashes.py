@@ -141,7 +141,7 @@ def test_an_adopted_attempt_can_be_stopped(hands: Hands) -> None:
     other = Hands(hands.root)
 
     assert other.adopt(attempt)
-    other.backend.tell(attempt, "stop")
+    other.tell(attempt, "stop")
     record = other.record(attempt)
     other.close()
 
@@ -156,7 +156,7 @@ def test_an_adopted_attempt_can_be_killed_though_it_minds_no_stop(hands: Hands) 
     other = Hands(hands.root)
 
     assert other.adopt(attempt)
-    told = [other.backend.tell(attempt, word) for word in ("stop", "kill")]
+    told = [other.tell(attempt, word) for word in ("stop", "kill")]
     record = other.record(attempt)
     other.close()
 
@@ -172,7 +172,7 @@ def test_an_adopted_attempt_gets_a_signal_and_goes_on(hands: Hands) -> None:
     other = Hands(hands.root)
 
     assert other.adopt(attempt)
-    assert other.backend.tell(attempt, f"signal {int(signal.SIGUSR2)}")
+    assert other.tell(attempt, f"signal {int(signal.SIGUSR2)}")
     other.turn_until(lambda: other.log(attempt) == "heard\n")
     (hands.workdir / "go").touch()
     record = other.record(attempt)
@@ -267,9 +267,8 @@ def test_more_descriptors_than_the_kernel_passes_are_refused_and_not_tried_for_e
 
 
 def _submit_again(hands: Hands, attempt: Attempt, words: str) -> dict[str, Any] | None:
-    done: list[int] = []
-    hands.backend.submit(attempt, hands.spec(words, attempt), (), lambda: done.append(1))
-    hands.turn_until(lambda: done)
+    hands.submit(attempt, hands.spec(words, attempt))
+    hands.wait(attempt)
     return hands.facts(attempt).exit_record
 
 

@@ -50,7 +50,7 @@ def test_a_signal_that_was_sent_through_dibs_is_no_strangers(hands: Hands, numbe
     attempt = hands.start("touch up; exec sleep 60")
     hands.turn_until((hands.workdir / "up").exists)
 
-    hands.backend.tell(attempt, f"signal {int(number)}")
+    hands.tell(attempt, f"signal {int(number)}")
     record = hands.record(attempt)
 
     assert (record["signal"], record["cause"]) == (number, "killed")
@@ -107,7 +107,7 @@ def test_who_was_stopped_did_not_fail_by_itself(hands: Hands) -> None:
     attempt = hands.start(f"trap 'exit 1' TERM; echo '{OOM}'; touch up; while :; do sleep 0.02; done")
     hands.turn_until((hands.workdir / "up").exists)
 
-    hands.backend.tell(attempt, "stop")
+    hands.tell(attempt, "stop")
     record = hands.record(attempt)
 
     assert (record["code"], record["by"]) == (1, "stop")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dibs.supervise import folder
 from stories.outside import processes_of, wait_until
 from supervise.hands import Hands, is_alive
 
@@ -67,7 +68,7 @@ def test_a_hostile_tree_is_gone_after_a_stop(hands: Hands, hostile: list[str]) -
     attempt = hands.start([*hostile, "stay"], grace=0.2)
     hands.turn_until(lambda: len(_pids(hands)) == 5)
 
-    hands.backend.tell(attempt, "stop")
+    hands.tell(attempt, "stop")
     record = hands.record(attempt)
 
     assert record["by"] == "stop"
@@ -80,7 +81,7 @@ def test_a_fork_storm_comes_to_an_end(hands: Hands) -> None:
     attempt = hands.start(storm, grace=0.1)
     hands.turn_until(lambda: (hands.workdir / "count").exists() and (hands.workdir / "count").stat().st_size > 40)
 
-    hands.backend.tell(attempt, "stop")
+    hands.tell(attempt, "stop")
     record = hands.record(attempt)
 
     assert record["by"] == "stop"
@@ -93,7 +94,7 @@ def test_a_stop_is_a_term_to_everybody(hands: Hands) -> None:
     attempt = hands.start(f"trap 'echo parent; exit 0' TERM; ({child}) & wait")
     hands.turn_until((hands.workdir / "up").exists)
 
-    hands.backend.tell(attempt, "stop")
+    hands.tell(attempt, "stop")
     record = hands.record(attempt)
 
     assert record["by"] == "stop"
@@ -105,7 +106,7 @@ def test_a_stopped_process_hears_the_stop_too(hands: Hands) -> None:
     pid = hands.running(attempt)["pid"]
     hands.turn_until(lambda: Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T")
 
-    hands.backend.tell(attempt, "stop")
+    hands.tell(attempt, "stop")
 
     assert hands.record(attempt)["signal"] == signal.SIGTERM
 
@@ -114,8 +115,8 @@ def test_a_kill_asks_nobody(hands: Hands) -> None:
     attempt = hands.start("trap '' TERM; touch up; while :; do sleep 1; done", grace=1000.0)
     hands.turn_until((hands.workdir / "up").exists)
 
-    hands.backend.tell(attempt, "stop")
-    hands.backend.tell(attempt, "kill")
+    hands.tell(attempt, "stop")
+    hands.tell(attempt, "kill")
     record = hands.record(attempt)
 
     assert (record["signal"], record["by"]) == (signal.SIGKILL, "stop")
@@ -125,7 +126,7 @@ def test_a_signal_is_passed_on(hands: Hands) -> None:
     attempt = hands.start("trap 'exit 7' USR2; touch up; while :; do sleep 0.01; done")
     hands.turn_until((hands.workdir / "up").exists)
 
-    hands.backend.tell(attempt, f"signal {int(signal.SIGUSR2)}")
+    hands.tell(attempt, f"signal {int(signal.SIGUSR2)}")
     record = hands.record(attempt)
 
     assert (record["code"], record["by"]) == (7, "")
@@ -151,7 +152,7 @@ def test_a_word_to_an_attempt_that_is_over_reaches_nobody(hands: Hands) -> None:
     attempt = hands.start("true")
     hands.record(attempt)
 
-    hands.backend.tell(attempt, "kill")
+    hands.tell(attempt, "kill")
 
     assert hands.run("exit 2")["code"] == 2
 
@@ -183,7 +184,7 @@ def test_orphans_are_reaped_while_the_command_runs(hands: Hands) -> None:
 
     # The shim looks every few seconds, or when it is spoken to.
     def zombies() -> int:
-        hands.backend.tell(attempt, "nothing")
+        folder.tell(attempt.folder, "nothing")
         children = Path(f"/proc/{shim}/task/{shim}/children").read_text().split()
         return sum(not is_alive(int(child)) for child in children)
 

@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from dibs.backends.local import Attached
+from dibs.backends.protocol import Attached
 from supervise.hands import Hands, is_locked
 
 
@@ -121,7 +121,7 @@ def test_a_command_has_a_session_of_its_own(hands: Hands) -> None:
     record = hands.running(attempt)
 
     session, group = os.getsid(record["pid"]), os.getpgid(record["pid"])
-    hands.backend.tell(attempt, "kill")
+    hands.tell(attempt, "kill")
     hands.record(attempt)
 
     assert session == group == record["pid"]
@@ -144,7 +144,7 @@ def test_a_very_long_folder_is_no_problem(tmp_path: Path) -> None:
 
     attempt = hands.start(["sleep", "60"])
     hands.running(attempt)
-    hands.backend.tell(attempt, "stop")
+    hands.tell(attempt, "stop")
     record = hands.record(attempt)
     hands.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.backends.local import Attached
+from dibs.backends.protocol import Attached
 from dibs.supervise import folder
 from stories.outside import wait_until
 from supervise.hands import Hands, is_alive
@@ -61,7 +61,7 @@ def test_a_stop_is_a_term_the_grace_and_a_kill(pythons: Pythons) -> None:
     attempt = pythons.script(deaf + SLEEP, grace=3.0)
     pythons.hands.turn_until((pythons.workdir / "up").exists)
 
-    pythons.hands.backend.tell(attempt, "stop")
+    pythons.hands.tell(attempt, "stop")
     record = pythons.hands.record(attempt)
 
     assert (record["signal"], record["by"]) == (signal.SIGKILL, "stop")
@@ -72,7 +72,7 @@ def test_a_stop_ends_what_has_no_handler(pythons: Pythons) -> None:
     attempt = pythons.script(SLEEP)
     pythons.hands.turn_until((pythons.workdir / "up").exists)
 
-    pythons.hands.backend.tell(attempt, "stop")
+    pythons.hands.tell(attempt, "stop")
 
     assert pythons.hands.record(attempt)["signal"] == signal.SIGTERM
 
@@ -81,7 +81,7 @@ def test_an_interrupt_ends_it_as_an_interrupt(pythons: Pythons) -> None:
     attempt = pythons.script(SLEEP)
     pythons.hands.turn_until((pythons.workdir / "up").exists)
 
-    pythons.hands.backend.tell(attempt, f"signal {int(signal.SIGINT)}")
+    pythons.hands.tell(attempt, f"signal {int(signal.SIGINT)}")
     record = pythons.hands.record(attempt)
 
     assert (record["code"], record["signal"]) == (None, signal.SIGINT)
@@ -119,7 +119,7 @@ def test_it_has_a_session_of_its_own_below_its_shim(pythons: Pythons) -> None:
 
     session, group = os.getsid(record["pid"]), os.getpgid(record["pid"])
     shim_session = os.getsid(record["shim"])
-    pythons.hands.backend.tell(attempt, "kill")
+    pythons.hands.tell(attempt, "kill")
     pythons.hands.record(attempt)
 
     assert session == group == record["pid"]
@@ -188,7 +188,7 @@ def test_a_job_whose_shim_was_killed_keeps_its_lease_and_can_be_stopped(pythons:
     wait_until(lambda: not folder.facts(attempt.folder).is_locked)
 
     held = _is_locked(path)
-    told = pythons.hands.backend.tell(attempt, "stop")
+    told = pythons.hands.tell(attempt, "stop")
     wait_until(lambda: not is_alive(record["pid"]))
 
     assert (held, told) == (True, True)
@@ -216,7 +216,7 @@ def test_an_adopted_one_can_be_stopped(pythons: Pythons) -> None:
     other = Hands(pythons.hands.root)
 
     assert other.adopt(attempt)
-    other.backend.tell(attempt, "stop")
+    other.tell(attempt, "stop")
     record = other.record(attempt)
     other.close()
 

@@ -262,7 +262,7 @@ def test_an_attempt_that_waits_for_the_import_is_locked_and_not_begun_and_can_be
     warm.hands.turn_until(lambda: imports(warm) == 1)
 
     waiting = folder.facts(attempt.folder)
-    told = warm.hands.backend.tell(attempt, "stop")
+    told = warm.hands.tell(attempt, "stop")
     warm.hands.wait(attempt)
     after = folder.facts(attempt.folder)
     (warm.workdir / "on").touch()

@@ -1,37 +1,44 @@
-"""This machine as a place where attempts run: a shim for each, watched through its channel or its FIFO."""
+"""This machine as a backend: one shim for each attempt, watched through its channel or its FIFO."""
 
 import os
 import socket
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from dibs.backends.protocol import (
+    AttemptRef,
+    BackendProspect,
+    Identity,
+    LocalInputs,
+    Node,
+    Observed,
+    Phase,
+    Submission,
+    Submitted,
+    Wanted,
+)
 from dibs.model.jobs import Attempt
 from dibs.supervise import folder, records
-from dibs.supervise.folder import AttemptFacts
 from dibs.supervise.launcher import AddReader, Launcher, RemoveReader, WhenDone
 from dibs.supervise.orphans import tell_orphans
 
 if TYPE_CHECKING:
     from dibs.supervise.warm.keeping import WarmProcesses
 
-_MOST_RETIRED = 64
+_MOST_RECYCLED = 64
+_NO_INPUTS = LocalInputs(when_done=lambda: None)
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """Descriptors that connect a command to the person who waits for it."""
-
-    stdin: int | None = None
-    terminal: tuple[int, int, int] | None = None  # pty master, pty slave, pipe that ends with the front
-
-    @property
-    def fds(self) -> tuple[int, ...]:
-        return (() if self.stdin is None else (self.stdin,)) + (self.terminal or ())
+def ref_of(attempt: Attempt) -> AttemptRef:
+    """An attempt of this machine, as its backend knows it."""
+    return AttemptRef(str(attempt.job), attempt.number, attempt.folder)
 
 
 class LocalBackend:
-    """Starts attempts here and tells when a shim has let one go. What became of it, `observe` tells."""
+    """Starts attempts on this machine.
+
+    Beside the verbs of every backend it sends signals, uses folders again and keeps warm processes.
+    """
 
     def __init__(self, root: str, add_reader: AddReader, remove_reader: RemoveReader) -> None:
         self._control = f"{root}/control"
@@ -39,38 +46,38 @@ class LocalBackend:
         self._warm: WarmProcesses | None = None
         self._add_reader = add_reader
         self._remove_reader = remove_reader
-        self._retired: list[str] = []  # folders that may be used again
-        self._told: dict[tuple[int, int], AttemptFacts] = {}  # what shims said at the end, until somebody asks
-        self._watched: set[int] = set()  # FIFOs of adopted attempts
+        self._recycled: list[str] = []  # folders that may be used again
+        self._ended: dict[str, Observed] = {}  # by folder: what shims reported and `observe` has not returned yet
+        self._watched: set[int] = set()  # FIFOs of attempts that an earlier engine submitted
 
-    def warm_up(self) -> None:
+    # -- the verbs of every backend --------------------------------------------------------------------
+
+    def nodes(self) -> Sequence[Node]:
+        return [Node(name=os.uname().nodename, state="idle", is_usable=True, cpus=os.cpu_count() or 1)]
+
+    def check(self, wanted: Wanted) -> BackendProspect:
+        """Accept everything: the policy knows what fits on this machine."""
+        return BackendProspect(sentence="it starts when its GPUs are free")
+
+    def make_ready(self) -> None:
+        """Start the zygote now, so that the first job does not wait for it."""
         os.makedirs(self._control, mode=0o700, exist_ok=True)
         self._launcher.warm_up()
 
-    def submit(
-        self,
-        attempt: Attempt,
-        spec: dict[str, Any],
-        leases: Sequence[int],
-        when_done: Callable[[], None],
-        attached: Attached | None = None,
-    ) -> None:
-        """Hand an attempt to a shim. Raises OSError when its folder cannot be made: nothing was started then."""
-        attached = attached or Attached()
-        record, done = self._prepare(attempt, spec), self._hear(attempt, when_done)
-        fds = [record, *attached.fds, *leases]
-        stdin, terminal = attached.stdin is not None, attached.terminal is not None
-        try:
-            if "warm" in spec:
-                self._get_warm().hand_over(spec, self._control, fds, done, stdin=stdin, terminal=terminal)
+    def submit(self, submissions: Sequence[Submission]) -> Submitted:
+        """Hand attempts to shims. Of one that is put off nothing was started."""
+        accepted, put_off = set(), {}
+        for one in submissions:
+            try:
+                self._start(one, one.local or _NO_INPUTS)
+            except OSError as error:
+                put_off[one.ref] = str(error)
             else:
-                self._launcher.hand_over(self._control, fds, done, stdin=stdin, terminal=terminal)
-        finally:
-            os.close(record)
+                accepted.add(one.ref)
+        return Submitted(accepted=frozenset(accepted), put_off=put_off)
 
-    def adopt(self, attempt: Attempt, when_done: Callable[[], None]) -> bool:
-        """Watch an attempt that another engine started; False when it cannot be watched (yet)."""
-        fd = folder.watch(attempt.folder)
+    def watch(self, ref: AttemptRef, when_done: Callable[[], None]) -> bool:
+        fd = folder.watch(ref.folder)
         if fd is None:
             return False
 
@@ -83,69 +90,102 @@ class LocalBackend:
         self._watched.add(fd)
         return True
 
-    def observe(self, attempt: Attempt) -> AttemptFacts:
-        """What became of an attempt: what its shim told us, or what stands in its folder."""
-        return self._told.pop(attempt.key, None) or folder.facts(attempt.folder)
+    def cancel(self, refs: Sequence[AttemptRef], *, insist: bool = False) -> frozenset[AttemptRef]:
+        """Ask their shims, or the processes of a shim that was killed.
 
-    def retire(self, attempt: Attempt) -> bool:
-        """The outcome is safe in the store: a folder in which nothing else stands may be used again.
-
-        Says whether it will be.
+        An attempt that waits for a warm process is taken back instead.
         """
-        if len(self._retired) >= _MOST_RETIRED or not folder.is_silent(attempt.folder):
+        word = "kill" if insist else "stop"
+        return frozenset(ref for ref in refs if self._withdraw(ref) or _tell(ref, word))
+
+    def observe(self, refs: Sequence[AttemptRef]) -> Mapping[AttemptRef, Observed]:
+        return {ref: self._observe(ref.folder) for ref in refs}
+
+    def strays(self, mark: str) -> Sequence[Identity]:
+        return ()  # no other system brings anything back
+
+    def remove_strays(self, strays: Sequence[Identity]) -> None:
+        assert not strays, strays
+
+    # -- what only this machine does -------------------------------------------------------------------
+
+    def signal(self, ref: AttemptRef, number: int) -> bool:
+        """Send a signal to the command; False when it is not reached (yet)."""
+        return _tell(ref, f"signal {number}")
+
+    def recycle(self, ref: AttemptRef) -> bool:
+        """The outcome is in the store: use the folder for a later attempt if nothing else is in it.
+
+        Returns whether it will be used.
+        """
+        if len(self._recycled) >= _MOST_RECYCLED or not folder.is_silent(ref.folder):
             return False
-        self._retired.append(attempt.folder)
+        self._recycled.append(ref.folder)
         return True
 
-    def let_go_of(self, folders: Sequence[str]) -> None:
-        """Use none of these folders again: somebody is going to remove them."""
-        self._retired = [folder for folder in self._retired if folder not in folders]
-
-    def tell(self, attempt: Attempt, word: str) -> bool:
-        """Send `stop`, `kill` or `signal N` to an attempt; False when nobody hears it (yet).
-
-        Where its supervisor was killed, its processes hear it themselves. One that waits for a warm process is
-        taken back instead of being ended.
-        """
-        if self._warm is not None and word in ("stop", "kill") and self._warm.withdraw(attempt.key):
-            return True
-        if folder.tell(attempt.folder, word):
-            return True
-        seen = folder.facts(attempt.folder)
-        return seen.has_started and not seen.is_locked and tell_orphans(attempt.folder, word)
-
-    def close(self) -> None:
-        """Leave. What runs goes on with its shim."""
-        if self._warm is not None:
-            self._warm.close()
-        self._launcher.close()
-        for fd in list(self._watched):
-            self._unwatch(fd)
+    def forget_folders(self, folders: Sequence[str]) -> None:
+        """Use none of these folders again: they are about to be removed."""
+        self._recycled = [folder for folder in self._recycled if folder not in folders]
 
     @property
     def warm_processes(self) -> list[tuple[tuple[str, ...], int | None]]:
         """The modules of each, and its pid once it has imported them."""
         return [] if self._warm is None else self._warm.shown
 
-    def _prepare(self, attempt: Attempt, spec: dict[str, Any]) -> int:
-        record = folder.reuse(self._retired.pop(), attempt.folder, spec) if self._retired else None
-        return folder.prepare(attempt.folder, spec) if record is None else record
+    def close(self) -> None:
+        """Stop watching. What runs goes on under its shim."""
+        if self._warm is not None:
+            self._warm.close()
+        self._launcher.close()
+        for fd in list(self._watched):
+            self._unwatch(fd)
 
-    def _hear(self, attempt: Attempt, when_done: Callable[[], None]) -> WhenDone:
-        """Called by whoever hears from the attempt's shim at its end."""
+    def _start(self, one: Submission, local: LocalInputs) -> None:
+        try:
+            record = self._prepare(one)
+        except (FileExistsError, BlockingIOError):
+            local.when_done()  # it was started before: whether it runs or is over, `observe` tells
+            return
+        done = self._when_done(one.ref.folder, local.when_done)
+        fds = [record, *local.attached.fds, *local.leases]
+        stdin, terminal = local.attached.stdin is not None, local.attached.terminal is not None
+        try:
+            if "warm" in one.spec:
+                warm = self._get_warm()
+                warm.hand_over(one.spec, self._control, fds, done, stdin=stdin, terminal=terminal)
+            else:
+                self._launcher.hand_over(self._control, fds, done, stdin=stdin, terminal=terminal)
+        finally:
+            os.close(record)
 
+    def _prepare(self, one: Submission) -> int:
+        """The descriptor of the attempt's record, locked."""
+        record = folder.reuse(self._recycled.pop(), one.ref.folder, one.spec) if self._recycled else None
+        return folder.prepare(one.ref.folder, one.spec) if record is None else record
+
+    def _when_done(self, path: str, when_done: Callable[[], None]) -> WhenDone:
         def done(content: bytes | None) -> None:
-            if content is not None and (found := records.decode(content)) is not None:
-                self._told[attempt.key] = AttemptFacts(
-                    is_locked=False, record=found, has_started=True, is_told=True
-                )
+            record = None if content is None else records.decode(content)
+            if record is not None and record.get("state") == "ended":
+                self._ended[path] = Observed(phase=Phase.ENDED, record=record)
             when_done()
 
         return done
 
+    def _observe(self, path: str) -> Observed:
+        if path in self._ended:
+            return self._ended.pop(path)
+        try:
+            return observed(folder.facts(path))
+        except OSError as error:
+            return Observed(phase=Phase.QUEUED, reason=str(error))
+
+    def _withdraw(self, ref: AttemptRef) -> bool:
+        return self._warm is not None and self._warm.withdraw((ref.key, ref.attempt))
+
     def _get_warm(self) -> "WarmProcesses":
         if self._warm is None:
-            from dibs.supervise.warm.keeping import WarmProcesses  # few jobs want it
+            from dibs.supervise.warm.keeping import WarmProcesses  # few jobs need it
 
             self._warm = WarmProcesses(self._launcher, self._add_reader, self._remove_reader)
         return self._warm
@@ -156,8 +196,26 @@ class LocalBackend:
         os.close(fd)
 
 
+def observed(facts: folder.AttemptFacts) -> Observed:
+    """What an attempt's folder tells. Only the shim itself can say that no process is left."""
+    if facts.is_locked:
+        return Observed(phase=Phase.RUNNING)
+    if facts.exit_record is not None:
+        return Observed(phase=Phase.ENDED, record=facts.exit_record, may_linger=True)
+    never_started = not facts.has_started
+    reason = "it was not started" if never_started else "its supervisor is gone"
+    return Observed(phase=Phase.LOST, reason=reason, never_started=never_started, may_linger=True)
+
+
+def _tell(ref: AttemptRef, word: str) -> bool:
+    if folder.tell(ref.folder, word):
+        return True
+    seen = folder.facts(ref.folder)
+    return seen.has_started and not seen.is_locked and tell_orphans(ref.folder, word)
+
+
 def is_free_port(port: int) -> bool:
-    """Whether nobody uses this port now, at whatever address of the machine."""
+    """Whether no program uses this port now, at any address of the machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
             probe.bind(("", port))

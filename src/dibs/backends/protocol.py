@@ -1,12 +1,12 @@
-"""Five verbs that every place where attempts run must know, and two for what it brings back from the dead.
+"""The verbs of every backend: this machine, Slurm, and systems to come.
 
-Identity is ours: a key and the attempt's number. Whatever number the other system gives is forgotten between two
-calls, because it may be used again after a crash over there. The shim is the same everywhere and its exit record
-decides how an attempt ended; the other system only says where one stands and why.
+An attempt is identified by a key and a number that dibs chooses. The number that another system gives it is not
+remembered between two calls: after a crash of that system it may belong to another job. The shim is the same
+everywhere, and its exit record decides how an attempt ended; the other system only says where it is and why.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -14,18 +14,18 @@ from typing import Any, Protocol
 from dibs.errors import DibsError
 from dibs.model.jobs import Cause, Wishes
 
-Identity = tuple[str, int]  # a key and the attempt's number, of whatever the other system has
-# What another system takes as a name, and `_4` for the fifth element of an array.
+Identity = tuple[str, int]  # the key and the number of an attempt, as another system has them
+# What other systems accept as a name, and `_4` for the fifth element of an array.
 _KEY = re.compile(r"[A-Za-z0-9-]{1,80}(_[0-9]{1,9})?")
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRef:
-    """One attempt of a job, wherever it runs: whose it is, and the folder from which it is found again."""
+    """One attempt of a job, on any backend: its identity, and the folder from which it is found again."""
 
-    key: str  # the store's own mark and the job's number: `k3f9-17`; an array's element: `k3f9-17_4`
+    key: str  # here `17`; elsewhere the queue's mark and the job: `k3f9-17`, for an array's element `k3f9-17_4`
     attempt: int
-    folder: str  # absolute; the same on every node, where they share a file system
+    folder: str  # absolute; on a shared file system the same path on every node
 
     def __post_init__(self) -> None:
         assert _KEY.fullmatch(self.key), self.key
@@ -34,73 +34,102 @@ class AttemptRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """What the place is asked for."""
+    """The resources that an attempt needs."""
 
     wishes: Wishes = field(default_factory=Wishes)
     time_limit: float | None = None  # seconds
     priority: int = 0
-    most: int | None = None  # so many of an array at once
+    most: int | None = None  # elements of its array that run at the same time
     avoid: tuple[str, ...] = ()  # nodes on which it failed before
-    options: tuple[tuple[str, str], ...] = ()  # what only this place understands: `partition`, `account`, ...
+    options: tuple[tuple[str, str], ...] = ()  # of this backend alone: `partition`, `account`, ...
+
+
+_NOTHING_WANTED = Wanted()  # made once: the local backend gets its resources as leases
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """Descriptors that connect a command to the terminal or the pipe of `dibs run`."""
+
+    stdin: int | None = None
+    terminal: tuple[int, int, int] | None = None  # pty master, pty slave, pipe that closes with `dibs run`
+
+    @property
+    def fds(self) -> tuple[int, ...]:
+        return (() if self.stdin is None else (self.stdin,)) + (self.terminal or ())
+
+
+NOT_ATTACHED = Attached()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalInputs:
+    """What only a backend on this machine can use. The others ignore it and are polled."""
+
+    when_done: Callable[[], None]  # called when the attempt may have ended
+    leases: Sequence[int] = ()  # locked descriptors for the shim and the command
+    attached: Attached = NOT_ATTACHED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submission:
-    """An attempt that is to run: what its shim is told, and what the place is asked for."""
+    """An attempt that is to run: what its shim is told, and what it needs."""
 
     ref: AttemptRef
-    spec: Mapping[str, Any]
-    wanted: Wanted = field(default_factory=Wanted)
+    spec: dict[str, Any]
+    wanted: Wanted = _NOTHING_WANTED
+    local: LocalInputs | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submitted:
-    """What became of some submissions. Who is named nowhere was not reached: ask again with the next turn."""
+    """The answer to some submissions. One that is in none of the three is to be submitted again."""
 
     accepted: frozenset[AttemptRef] = frozenset()
-    refused: Mapping[AttemptRef, DibsError] = field(default_factory=dict)  # asking again changes nothing
-    put_off: Mapping[AttemptRef, str] = field(default_factory=dict)  # the place is full; a sentence
+    refused: Mapping[AttemptRef, DibsError] = field(default_factory=dict)  # for ever
+    put_off: Mapping[AttemptRef, str] = field(default_factory=dict)  # for now, with a sentence that says why
 
 
 class Phase(StrEnum):
     """Where an attempt stands."""
 
-    QUEUED = "queued"  # or nobody can tell now: what has run before still does
+    QUEUED = "queued"  # or not known now: an attempt that was running still counts as running
     RUNNING = "running"
-    ENDED = "ended"  # its exit record is whole, and nothing of it is left
-    LOST = "lost"  # over there it is no more, and nobody wrote down how it ended
+    ENDED = "ended"  # its exit record is complete
+    LOST = "lost"  # it does not exist any more, and there is no exit record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observed:
-    """What is known of an attempt, and why, in a sentence."""
+    """What is known of an attempt."""
 
     phase: Phase
-    reason: str = ""  # why it waits, or how the other system explains its end
-    cause: Cause | None = None  # what the other system blames, where the record does not know better
-    record: Mapping[str, Any] | None = None  # how it ended, from the shim
+    reason: str = ""  # a sentence: why it waits, or how the other system explains its end
+    cause: Cause | None = None  # according to the other system; replaces the record's
+    record: Mapping[str, Any] | None = None  # the shim's exit record
     node: str = ""
     gpus: str = ""  # the cards that it was given, as that node counts them: `0,1`
-    number: str = ""  # what people call it over there: `4711`, or `4711_3` in an array
+    number: str = ""  # the other system's: `4711`, or `4711_3` in an array
     expected_start: float | None = None  # seconds since the epoch
     never_started: bool = False  # lost before its command ran: the same attempt may be submitted again
+    may_linger: bool = False  # some of its processes may still run; its leases tell
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeGpus:
     """The cards of one type on a node."""
 
-    type: str  # empty where the place does not tell
+    type: str  # empty where it is not known
     total: int
     used: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """A machine of a place."""
+    """A machine of a backend."""
 
     name: str
-    state: str  # the other system's word: `idle`, `mixed`, `down`, ...
+    state: str  # as the other system calls it: `idle`, `mixed`, `down`, ...
     is_usable: bool
     reason: str = ""  # why it is not
     gpus: tuple[NodeGpus, ...] = ()
@@ -114,39 +143,51 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendProspect:
-    """What a place says about an attempt that it would take."""
+    """What a backend says about an attempt that it would accept."""
 
-    sentence: str  # when it would start, or why that is not known, without a stop
+    sentence: str  # when it would start, or why that is not known; without a full stop
     expected_start: float | None = None  # seconds since the epoch
     node: str = ""
 
 
 class Backend(Protocol):
-    """A place where attempts run. Each verb is one short exchange for all; none waits for an attempt.
+    """A place where attempts run. Each verb is one short exchange for all attempts; none waits for an attempt.
 
-    `BackendSilent` means that nobody over there answers: nothing is known, and whatever was known still stands.
+    `BackendSilent` means that the other system does not answer: nothing is known, and what was known still holds.
     """
 
     def nodes(self) -> Sequence[Node]:
         """The machines, with their cards."""
 
     def check(self, wanted: Wanted) -> BackendProspect:
-        """Whether it would ever take an attempt with these wishes, and when. Submits nothing.
+        """Whether an attempt with these wishes would ever be accepted, and when it would start. Submits nothing.
 
-        Raises BackendRefused where it never would, with what is wrong.
+        Raises BackendRefused where it never would be.
         """
 
-    def submit(self, submissions: Sequence[Submission]) -> Submitted:
-        """Have them run. Submitting an attempt again is the same as submitting it once."""
+    def make_ready(self) -> None:
+        """Prepare for submissions. Raises DibsError or OSError where nothing can be submitted now."""
 
-    def cancel(self, refs: Sequence[AttemptRef], *, insist: bool = False) -> None:
-        """Ask for their end: with grace, or at once. To be repeated until `observe` says that they ended."""
+    def submit(self, submissions: Sequence[Submission]) -> Submitted:
+        """Run these attempts. Submitting an attempt again is the same as submitting it once."""
+
+    def watch(self, ref: AttemptRef, when_done: Callable[[], None]) -> bool:
+        """Have `when_done` called when an attempt that an earlier engine submitted may have ended.
+
+        False where that is not possible (yet): then it is to be observed from time to time.
+        """
+
+    def cancel(self, refs: Sequence[AttemptRef], *, insist: bool = False) -> frozenset[AttemptRef]:
+        """Ask for their end: with grace, or at once. Returns those that were certainly reached.
+
+        To be repeated for the others until they are reached or `observe` says that they ended.
+        """
 
     def observe(self, refs: Sequence[AttemptRef]) -> Mapping[AttemptRef, Observed]:
-        """Where each of them stands."""
+        """Where each of them is."""
 
-    def unasked(self, mark: str) -> Sequence[Identity]:
-        """What the last `observe` saw waiting or running under this mark beside what it was asked about."""
+    def strays(self, mark: str) -> Sequence[Identity]:
+        """What the last `observe` saw waiting or running under this mark, without having been asked about it."""
 
-    def take_out(self, strays: Sequence[Identity]) -> None:
-        """End what waits or runs of these by the other system's own means: they are over, and nobody asks how."""
+    def remove_strays(self, strays: Sequence[Identity]) -> None:
+        """End these by the other system's own means: they are over in the store, and their outcome is known."""

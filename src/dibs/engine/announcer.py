@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from dibs.backends.local import LocalBackend
+from dibs.backends.local import LocalBackend, ref_of
 from dibs.engine.launch.results import Results
 from dibs.engine.watch.metering import Meters
 from dibs.model.events import Ended, Event, Found, Refused, Skipped, Trouble
@@ -93,5 +93,5 @@ class Announcer:
 
     def _retire(self, event: Ended) -> None:
         """Let the folder of a success without output be used again, unless result folders link to it."""
-        if not self._results.shows_attempts(event.job) and self._backend.retire(event.attempt):
+        if not self._results.shows_attempts(event.job) and self._backend.recycle(ref_of(event.attempt)):
             self._results.forget(event.job)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dibs.backends.local import LocalBackend
+from dibs.backends.local import LocalBackend, ref_of
 from dibs.engine.announcer import Announcer, Topic
 from dibs.engine.change import Change, apply_followed
 from dibs.engine.launch.attempt_launcher import AttemptLauncher
@@ -210,7 +210,7 @@ class Engine:
 
     def warm_up(self) -> None:
         """Start the zygote, so that the first job does not wait for it."""
-        self._backend.warm_up()
+        self._backend.make_ready()
 
     @property
     def warm_processes(self) -> list[tuple[tuple[str, ...], int | None]]:
@@ -254,7 +254,7 @@ class Engine:
 
     def let_go_of(self, folders: Sequence[str]) -> None:
         """These folders of ended attempts are about to be removed: do not use them again."""
-        self._backend.let_go_of(folders)
+        self._backend.forget_folders(folders)
 
     def close(self) -> None:
         """Close everything. Running attempts go on with their shims."""
@@ -559,11 +559,17 @@ class Engine:
         self._undelivered = {
             key: command
             for key, command in self._undelivered.items()
-            if key in state.open and not self._backend.tell(state.open[key].attempt, command)
+            if key in state.open and not self._has_reached(state.open[key].attempt, command)
         }
         if self._undelivered:
             self._timers["commands"] = now + LOOK_AT_STARTING
             self.ask_for_turn()
+
+    def _has_reached(self, attempt: Attempt, command: str) -> bool:
+        ref = ref_of(attempt)
+        if command.startswith("signal "):
+            return self._backend.signal(ref, int(command.removeprefix("signal ")))
+        return bool(self._backend.cancel([ref], insist=command == "kill"))
 
     def _adjust_to_clock(self, now: float) -> None:
         """Keep waiting times as long as they were meant, even if the wall clock is set."""

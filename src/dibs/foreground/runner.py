@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dibs.backends.local import Attached
+from dibs.backends.protocol import Attached
 from dibs.build import build_cards, build_list_engine, build_place
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Behaviour, Engine

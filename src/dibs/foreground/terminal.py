@@ -14,7 +14,7 @@ import tty
 from collections.abc import Callable
 from typing import Any
 
-from dibs.backends.local import Attached
+from dibs.backends.protocol import Attached
 
 _CHUNK = 65536
 

@@ -1,5 +1,6 @@
 """What became of an attempt, from what its folder says. The table of the launch protocol, as one function."""
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -34,7 +35,7 @@ def settle(
     return Verdict.NEVER_RAN
 
 
-def outcome_of(record: dict[str, Any]) -> Outcome:
+def outcome_of(record: Mapping[str, Any]) -> Outcome:
     """How the attempt ended, from its exit record."""
     code, signal, by = record.get("code"), record.get("signal"), record.get("by", "")
     message = str(record.get("message", ""))

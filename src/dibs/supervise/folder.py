@@ -22,7 +22,6 @@ class AttemptFacts:
     is_locked: bool  # a shim looks after it
     record: dict[str, Any] | None  # None where nothing whole was written
     has_started: bool  # the fence was passed; the command may have run
-    is_told: bool = False  # by the shim itself, after nothing of the attempt was left
 
     @property
     def exit_record(self) -> dict[str, Any] | None:

@@ -70,7 +70,7 @@ class SlurmBackend:
         self._mark = RootMark(settings.root, settings.memory)
         self._began: float | None = None  # when the controller began, as far as the last look asked
         self._doubted_since: dict[AttemptRef, float] = {}  # gone, or ended without a record
-        self._unasked: list[Identity] = []  # what the last look saw beside what it was asked about
+        self._strays: list[Identity] = []  # what the last look saw beside what it was asked about
         self._ending: set[AttemptRef] = set()  # whose end was asked for while their folders were away
         self._unborn: set[AttemptRef] = set()  # not handed over before their folders were removed with the cluster
         self._gpus: dict[AttemptRef, str] = {}  # of those that were seen running; their folders are read once
@@ -172,14 +172,17 @@ class SlurmBackend:
                         self._doubted_since.pop(ref, None)
         return Submitted(accepted=frozenset(accepted), refused=refused, put_off=put_off)
 
-    def cancel(self, refs: Sequence[AttemptRef], *, insist: bool = False) -> None:
+    def watch(self, ref: AttemptRef, when_done: Callable[[], None]) -> bool:
+        return False  # Slurm is polled
+
+    def cancel(self, refs: Sequence[AttemptRef], *, insist: bool = False) -> frozenset[AttemptRef]:
         """Take the fence of those that have not started, so that they never will; ask the shims of the others.
 
         Asked for through the shim, because Slurm's own way kills it after some seconds, and with it what it knows.
         """
         refs = [ref for ref in refs if not self._mark.is_removed(ref.folder)]
         if not refs:
-            return
+            return frozenset()
         missing = self._mark.missing(ref.folder for ref in refs)
         away = {ref for ref in refs if ref.folder in missing}  # Slurm alone can be told of these
         self._ending |= away
@@ -195,10 +198,11 @@ class SlurmBackend:
         self._controller.scancel([], [row.address for row in others if row.is_suspended])
         awake = [row.address for row in others if row.is_running and not row.is_suspended]
         self._controller.scancel(["--batch", f"--signal={'USR2' if insist else 'USR1'}"], awake)
+        return frozenset()  # scancel does not say whether a signal arrived
 
     def observe(self, refs: Sequence[AttemptRef]) -> dict[AttemptRef, Observed]:
         """One `squeue` for all. Folders are read only of those that Slurm does not have any more."""
-        self._unasked = []
+        self._strays = []
         removed = {ref for ref in refs if self._mark.is_removed(ref.folder)}
         missing = self._mark.missing(ref.folder for ref in refs if ref not in removed)
         away = {ref: _whole(missing[ref.folder]) for ref in refs if ref.folder in missing}
@@ -212,7 +216,7 @@ class SlurmBackend:
         there = squeue.by_identity(self._queue())
         rows = _of(refs, there)
         asked = {(ref.key, ref.attempt) for ref in refs}
-        self._unasked = [one for one, row in there.items() if row.is_live and one not in asked]
+        self._strays = [one for one, row in there.items() if row.is_live and one not in asked]
         self._doubted_since = {ref: since for ref, since in self._doubted_since.items() if ref in rows}
         self._gpus = {ref: gpus for ref, gpus in self._gpus.items() if ref in rows}
         self._files.look({ref: row for ref, row in rows.items() if ref not in away and ref not in removed})
@@ -223,12 +227,11 @@ class SlurmBackend:
                 found[ref] = replace(seen, number="" if row is None else row.address)
         return found
 
-    def unasked(self, mark: str) -> list[Identity]:
-        """What the last look saw of this mark, waiting or running, that nobody asked about."""
-        return [(key, attempt) for key, attempt in self._unasked if key.startswith(f"{mark}-")]
+    def strays(self, mark: str) -> list[Identity]:
+        return [(key, attempt) for key, attempt in self._strays if key.startswith(f"{mark}-")]
 
-    def take_out(self, strays: Sequence[Identity]) -> None:
-        """Looked for anew: a number that was seen before may be another job's by now."""
+    def remove_strays(self, strays: Sequence[Identity]) -> None:
+        """Look for them again first: a number that was seen before may be another job's by now."""
         wanted = set(strays)
         found = [row for row in self._queue() if row.is_live and identity(row.name, row.task) in wanted]
         self._controller.scancel([], [row.address for row in found])

@@ -102,7 +102,7 @@ class FetchedFiles:
     def prepare(self, one: Submission) -> None:
         own = self._belongings[one.ref] = belongings(one.ref, one.spec)
         own.check()
-        folder.prepare_unlocked(one.ref.folder, dict(one.spec))
+        folder.prepare_unlocked(one.ref.folder, one.spec)
         self._remember(one.ref, HandedFiles(self._copy(one.ref).times + 1, is_open=True))
 
     def script(self, batch: SlurmBatch) -> bytes:

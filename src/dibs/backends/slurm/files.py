@@ -76,7 +76,7 @@ class SharedFiles:
         return set()
 
     def prepare(self, one: Submission) -> None:
-        folder.prepare_unlocked(one.ref.folder, dict(one.spec))
+        folder.prepare_unlocked(one.ref.folder, one.spec)
 
     def script(self, batch: SlurmBatch) -> bytes:
         folders = {task: one.ref.folder for task, one in batch.members.items()}

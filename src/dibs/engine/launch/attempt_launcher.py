@@ -1,10 +1,11 @@
-"""Acting on a recorded intent: the attempt's folder, its descriptors, a shim."""
+"""Starts the attempts that a turn has recorded."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dibs.backends.local import Attached, LocalBackend
+from dibs.backends.local import ref_of
+from dibs.backends.protocol import NOT_ATTACHED, Attached, Backend, LocalInputs, Submission
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.place import Place
 from dibs.engine.launch.ports import Ports
@@ -16,13 +17,13 @@ from dibs.model.jobs import JobId
 
 
 class AttemptLauncher:
-    """Hands attempts to the backend."""
+    """Submits attempts to the backend of this machine."""
 
     def __init__(
         self,
         *,
         place: Place,
-        backend: LocalBackend,
+        backend: Backend,
         leases: LeaseKeeper,
         cards: Cards,
         results: Results,
@@ -41,7 +42,7 @@ class AttemptLauncher:
         self._has_warned = False  # that the CPUs near the cards are not known
 
     def attach(self, job: JobId, attached: Attached) -> None:
-        """Connect a job's command to the descriptors of the person who waits for it."""
+        """Connect a job's command to these descriptors of `dibs run`."""
         self._attached[job] = attached
 
     def detach(self, job: JobId) -> None:
@@ -55,13 +56,17 @@ class AttemptLauncher:
             os.makedirs(self._place.checkpoint_folder(job.id), mode=0o700, exist_ok=True)
         self._results.begin(job, attempt)
         stdout, stderr = self._results.streams(job, attempt.folder)
-        self._backend.submit(
-            attempt,
-            self._spec(one, stdout, stderr, running, events),
-            self._leases.descriptors(attempt),
-            lambda: self._let_go(attempt.key),
-            self._attached.get(job.id),
+        submission = Submission(
+            ref=ref_of(attempt),
+            spec=self._spec(one, stdout, stderr, running, events),
+            local=LocalInputs(
+                lambda: self._let_go(attempt.key),
+                self._leases.descriptors(attempt),
+                self._attached.get(job.id, NOT_ATTACHED),
+            ),
         )
+        if why_not := self._backend.submit([submission]).put_off.get(submission.ref):
+            raise OSError(why_not)
         self._reach("after-launch")
         events.append(Started(job, attempt, stdout, stderr))
         return events
@@ -74,8 +79,8 @@ class AttemptLauncher:
         cpus: Sequence[int] = ()
         if job.request.bind and attempt.claims:
             cpus = self._cards.cpus_near(attempt.claims)
-            if not cpus and not self._has_warned:  # once: it is the machine, and so with every job
+            if not cpus and not self._has_warned:  # once: it holds for every job of this machine
                 self._has_warned = True
-                sentence = f"job {job.label} is not bound: nobody knows which CPUs are near its GPUs"
+                sentence = f"job {job.label} is not bound: it is not known which CPUs are near its GPUs"
                 events.append(Trouble(sentence))
         return self._place.spec(job, attempt, stdout, stderr, port=port, cpus=cpus)

@@ -1,8 +1,9 @@
-"""What became of attempts of this machine: found out from their folders, locks and leases."""
+"""Finds out how attempts of this machine ended, from their folders, locks and leases."""
 
 from collections.abc import Callable, Iterable, Mapping
 
-from dibs.backends.local import LocalBackend
+from dibs.backends.local import ref_of
+from dibs.backends.protocol import Backend, Phase
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.results import Results
 from dibs.engine.turn.facts import EndFound, Finding, NeverRan
@@ -31,7 +32,7 @@ class Settlement:
     def __init__(
         self,
         *,
-        backend: LocalBackend,
+        backend: Backend,
         leases: LeaseKeeper,
         results: Results,
         boot_id: str,
@@ -95,18 +96,17 @@ class Settlement:
         if key in self._unjudged:
             self._ask_judge(one, self._unjudged[key], open_attempts, now)
             return
-        try:
-            seen = self._backend.observe(attempt)
-        except OSError as error:
-            events.append(Trouble(f"cannot look at job {one.job.label}: {error}"))
+        ref = ref_of(attempt)
+        seen = self._backend.observe([ref])[ref]
+        if seen.phase is Phase.QUEUED:  # its folder cannot be read now
+            events.append(Trouble(f"cannot look at job {one.job.label}: {seen.reason}"))
             self._look_again_at(key, now + _AFTER_TROUBLE)
             return
-        record = seen.exit_record
         verdict = settle(
-            is_locked=seen.is_locked,
-            has_record=record is not None,
-            has_started=seen.has_started,
-            lease_is_held=not (seen.is_told or seen.is_locked) and self._leases.is_held_by(attempt),
+            is_locked=seen.phase is Phase.RUNNING,
+            has_record=seen.record is not None,
+            has_started=not seen.never_started,
+            lease_is_held=seen.may_linger and self._leases.is_held_by(attempt),
             same_boot=attempt.boot_id == self._boot_id,
         )
         if verdict is Verdict.RUNNING:
@@ -121,12 +121,12 @@ class Settlement:
         elif verdict is Verdict.NEVER_RAN:
             self._findings[key] = NeverRan(key)
         else:
-            self._ask_judge(one, LOST if record is None else outcome_of(record), open_attempts, now)
+            self._ask_judge(one, LOST if seen.record is None else outcome_of(seen.record), open_attempts, now)
 
     def _adopt(self, one: OpenAttempt, now: float, events: list[Event]) -> None:
         """It runs under a shim that another engine started, or that has not yet said so: watch it."""
         key = one.attempt.key
-        if not self._backend.adopt(one.attempt, lambda: self._let_go(key)):
+        if not self._backend.watch(ref_of(one.attempt), lambda: self._let_go(key)):
             self._look_again_at(key, now + LOOK_AT_STARTING)
             return
         self._unclear.pop(key, None)

@@ -27,7 +27,6 @@ class Elsewhere:
     every: float  # seconds between two rounds
     earlier: tuple[Place, ...] = ()  # what its machines saw under earlier settings; attempts of then are there
     root_setting: str = ""  # the setting that says where `place` is
-    make_ready: Callable[[], None] = lambda: None  # before something is put there; DibsError where it is not it
     is_wanted: bool = False  # somebody has set it up, so people want to see it
 
 
@@ -123,14 +122,13 @@ class Contact:
             stop=[self.refs[key] for key, insists in self.stopping.items() if not insists],
             kill=[self.refs[key] for key, insists in self.stopping.items() if insists],
             # One that was queued again meanwhile under the same name is wanted.
-            take_out=[stray for stray in self.strays.due if stray not in ours],
+            remove=[stray for stray in self.strays.due if stray not in ours],
             submit=submissions,
             # Nothing is known over there of what was never accepted.
             observe=[ref for key, ref in self.refs.items() if key not in self.unsubmitted or key in self.stopping],
             environments={path: environments(key) for key, path in paths.items() if path != environments(key)},
             mark=self.mark,
             root_setting=self.elsewhere.root_setting,
-            make_ready=self.elsewhere.make_ready,
         )
 
     def end(self, key: Key, now: float, *, insists: bool = False) -> None:

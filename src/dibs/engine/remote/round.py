@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dibs.backends.disks import cannot_write, said
@@ -16,13 +16,12 @@ class Errand:
 
     stop: Sequence[AttemptRef] = ()
     kill: Sequence[AttemptRef] = ()  # whoever asks again does not want to wait for the grace
-    take_out: Sequence[Identity] = ()  # what was brought back though it is over
+    remove: Sequence[Identity] = ()  # strays: the other system brought them back though they are over
     submit: Sequence[Submission] = ()
     observe: Sequence[AttemptRef] = ()
     environments: Mapping[str, str] = field(default_factory=dict)  # files to be there, each a copy of another
     mark: str = ""  # of this queue
     root_setting: str = ""  # the setting that says where they are
-    make_ready: Callable[[], None] = lambda: None  # before they are put there
 
 
 @dataclass(slots=True)
@@ -43,14 +42,14 @@ def run_errand(backend: Backend, errand: Errand) -> Findings:
         for refs, insist in ((errand.stop, False), (errand.kill, True)):
             if refs:
                 backend.cancel(refs, insist=insist)
-        if errand.take_out:
-            backend.take_out(errand.take_out)
+        if errand.remove:
+            backend.remove_strays(errand.remove)
         if errand.submit:
             found.submitted = _submit(backend, errand)
         asked = [*errand.observe, *found.submitted.accepted]
         if asked or not errand.submit:
             found.observed = _with_unborn(errand, backend.observe(asked))
-            found.strays = backend.unasked(errand.mark)
+            found.strays = backend.strays(errand.mark)
     except DibsError as error:
         found.trouble = error
     except OSError as error:
@@ -66,7 +65,7 @@ def run_errand(backend: Backend, errand: Errand) -> Findings:
 def _submit(backend: Backend, errand: Errand) -> Submitted:
     """All whose environment can be brought; the others keep nobody waiting."""
     try:
-        errand.make_ready()
+        backend.make_ready()
     except DibsError as error:
         # A file system that is not mounted: nothing is put in its place, and those that run are looked at as ever.
         why_not = f"{error.message}; {error.remedy}" if error.remedy else error.message

@@ -23,7 +23,7 @@ _LONGEST_NOTE = 300  # characters
 _NOTE = "not started warm: "
 _ENDED = "its warm process ended"
 
-Key = tuple[int, int]  # a job, and which of its attempts
+Key = tuple[str, int]  # a job, and which of its attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class WarmProcesses:
         terminal: bool = False,
     ) -> None:
         """Like `Launcher.hand_over`, for an attempt that wants to be forked from a warm process."""
-        key = (spec["job"], spec["attempt"])
+        key = (str(spec["job"]), spec["attempt"])
         line = read_line([word.encode("utf-8", "surrogateescape") for word in spec["words"]])
         if isinstance(line, str):
             note = _NOTE + line
