@@ -27,19 +27,20 @@ MAY_USE = {
     "simulate": {"model", "policy"},
     "inputs": {"model", "policy"},
     "engine": {"model", "policy", "gpus", "leases", "backends", "supervise", "store", "sweeps"},
-    "build": {"model", "policy", "gpus", "leases", "backends", "store", "engine", "cluster"},
+    "build": {"model", "policy", "gpus", "leases", "backends", "supervise", "store", "engine", "cluster"},
     "client": {"model"},
-    "foreground": {"model", "gpus", "backends", "supervise", "inputs", "engine", "build"},
+    "foreground": {"model", "gpus", "leases", "backends", "supervise", "inputs", "engine", "build"},
     "daemon": {"model", "policy", "leases", "backends", "supervise", "store", "inputs", "engine", "build"},
     "api": {"model", "policy", "gpus", "leases", "inputs", "sweeps", "engine", "build", "client"},
     "plugins": {"model", "api", "client"},
-    # `run` and `gpus` work in their own process, and `doctor` looks at the files of a daemon that cannot start.
+    # `doctor` reads the store, the leases and the driver where no daemon can. `gpus` shows the engine's survey, and
+    # `gpus --on slurm`, `export --sbatch` and `cluster` need what the Slurm backend knows, all without a daemon.
     "cli": {
-        *("model", "policy", "gpus", "leases", "backends", "supervise", "store", "sweeps", "cluster", "simulate"),
-        *("inputs", "engine", "build", "client", "foreground", "daemon"),
+        *("model", "policy", "gpus", "leases", "backends", "store", "sweeps", "cluster", "simulate", "inputs"),
+        *("engine", "build", "client", "foreground", "daemon"),
     },
     "compat": {
-        *("model", "policy", "gpus", "leases", "supervise", "sweeps", "inputs", "engine", "build", "foreground"),
+        *("model", "policy", "gpus", "leases", "supervise", "sweeps", "inputs", "engine", "foreground"),
     },
     "__main__": {"cli"},
     "__init__": {"api", "plugins"},  # of the package itself: it loads what it is asked for

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dibs.model.pool import Pool
     from dibs.settings import Settings
     from dibs.store.journal import Journal
+    from dibs.store.rebuild import RebuildReport
     from dibs.store.store import Store
 
 
@@ -110,6 +111,15 @@ def build_list_engine(
         ask_for_turn=hooks.ask_for_turn,
         reach=_fault_point(environ.get("DIBS_FAULT", "")),
     )
+
+
+def rebuild_store(queue: str) -> "RebuildReport":
+    """Make the store in this folder again, from its journal and its attempts' folders."""
+    from dibs.engine.watch.metering import stored_usage
+    from dibs.store.rebuild import rebuild
+    from dibs.supervise.folder import facts, read_spec
+
+    return rebuild(queue, look=facts, spec_of=read_spec, now=time.time(), used=stored_usage)
 
 
 BACKENDS = ("slurm",)  # beside this machine

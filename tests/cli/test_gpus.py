@@ -5,16 +5,17 @@ import os
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from fractions import Fraction
 
 import pytest
 
-from dibs.cli.gpu_table import gpu_as_json
+from dibs.cli.gpus import gpu_as_json
 from dibs.engine.watch.survey import GpuUse, survey
 from dibs.leases.records import Holder
 from dibs.model.gpus import Gpu, GpuReading, Reading
-from gpus.test_watcher import NOON
 
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 _HEAVY = ("asyncio", "sqlite3", "rich", "pynvml", "psutil", "dibs.store.store", "dibs.engine.engine")
 
 

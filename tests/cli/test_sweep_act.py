@@ -147,4 +147,4 @@ def test_nobody_removes_a_sweep_without_having_said_so(daemon, typed, monkeypatc
     done = typed("sweep", "rm", "3")
 
     assert (done.status, list(daemon.sweeps)) == (status, [3])
-    assert ("nothing was removed" if is_asked else "--yes removes it unasked") in done.stderr
+    assert ("nothing was removed" if is_asked else "--yes does it without asking") in done.stderr

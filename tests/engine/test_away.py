@@ -471,13 +471,12 @@ def test_a_journal_that_lost_the_start_does_not_take_what_runs_there_for_lost(
 
 @pytest.fixture
 def rebuilt() -> Callable[[AwayWorld], None]:
-    from dibs.cli.doctor import _spec_of
     from dibs.store.rebuild import rebuild
-    from dibs.supervise.folder import facts
+    from dibs.supervise.folder import facts, read_spec
 
     def make(world: AwayWorld) -> None:
         world.crash()
-        rebuild(world.root, look=facts, spec_of=_spec_of, now=world.now)
+        rebuild(world.root, look=facts, spec_of=read_spec, now=world.now)
         world.come_back()
         world.advance(4)
 

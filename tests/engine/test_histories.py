@@ -323,8 +323,8 @@ def test_a_result_folder_that_cannot_be_written_is_said_in_the_same_breath(make_
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dibs.engine.launch.results.InAttemptFolders.writes_more", True)
-    monkeypatch.setattr("dibs.engine.launch.results.InAttemptFolders.end", full)
+    monkeypatch.setattr("dibs.foreground.results.InAttemptFolders.writes_more", True)
+    monkeypatch.setattr("dibs.foreground.results.InAttemptFolders.end", full)
     world.end(job)
 
     assert [kind for kind, _ in world.told(Ended, Trouble)] == ["ended", "trouble"]

@@ -18,10 +18,10 @@ from dibs.backends.local import LocalBackend, observed
 from dibs.backends.protocol import AttemptRef, LocalInputs, Observed, Submission, Submitted
 from dibs.engine.engine import Behaviour, Engine
 from dibs.engine.launch.place import Place
-from dibs.engine.launch.results import InAttemptFolders
 from dibs.engine.queue.run_list import RunList
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.metering import Meters
+from dibs.foreground.results import InAttemptFolders
 from dibs.leases.leases import Busy, Lease, Leases
 from dibs.model.claims import Claim
 from dibs.model.events import Ended, Event, Queued, Refused, Skipped, Started, Trouble, Waits

@@ -112,7 +112,7 @@ def test_a_job_is_released_and_the_gpu_is_free(world: World) -> None:
 
     ended = world.dibs("gpus", "release", "0", "--yes")
 
-    assert (ended.status, ended.said) == (0, [f"ended job 1 of yours (pid {pid}) on GPU 0", "GPU 0 is free"])
+    assert (ended.status, ended.said) == (0, [f"ended your job 1 (pid {pid}) on GPU 0", "GPU 0 is free"])
     assert running.wait().status == 128 + signal.SIGTERM
     world.assert_nothing_is_left()
 

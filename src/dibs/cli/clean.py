@@ -1,16 +1,16 @@
 """`dibs clean`: forget jobs that are over."""
 
 import os
-from typing import TYPE_CHECKING
 
 import click
 
 from dibs.cli.filters import STATE
 from dibs.cli.options import TIME
+from dibs.cli.output import confirm, one_line, say, show_json
+from dibs.cli.words import OVER
+from dibs.client.client import Client, connect
 from dibs.errors import BadInput
-
-if TYPE_CHECKING:
-    from dibs.client.client import Client
+from dibs.model.units import show_duration
 
 _EPILOG = """\b
 Examples:
@@ -30,9 +30,6 @@ def clean(
     older: float | None, state: tuple[str, ...] | None, project: str | None, yes: bool, as_json: bool
 ) -> int:
     """Forget jobs that are over, with their output. Without options that is all of them."""
-    from dibs.cli.output import say, show_json
-    from dibs.cli.words import OVER
-    from dibs.client.client import connect
 
     wrong = [one for one in state or () if one not in OVER]
     if wrong:
@@ -49,17 +46,11 @@ def clean(
     return 0
 
 
-def _agrees(client: "Client", older: float | None, states: tuple[str, ...], project: str | None) -> bool:
-    from dibs.cli.output import one_line
-    from dibs.model.units import show_duration
+def _agrees(client: Client, older: float | None, states: tuple[str, ...], project: str | None) -> bool:
 
-    if not os.isatty(0):
-        raise BadInput(
-            "cannot ask whether to remove jobs: stdin is no terminal", remedy="--yes removes them unasked"
-        )
     counts = client.page(project=project, limit=1)["counts"]
     number = sum(counts.get(state, 0) for state in states)
     whose = f" of project {one_line(project, 60)}" if project else ""
     which = f"those of {number} jobs{whose} that ended more than {show_duration(older)} ago" if older else ""
     what = which or f"{number} job{'' if number == 1 else 's'}{whose}"
-    return click.confirm(f"remove {what}, and their output?", default=False, err=True)
+    return confirm(f"remove {what}, and their output?", what="remove jobs")

@@ -1,12 +1,16 @@
 """`dibs doctor`: looks at what dibs stands on, and says what to do; `--rebuild` makes the store again."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from dibs.store.rebuild import RebuildReport
+from dibs import paths
+from dibs.build import rebuild_store
+from dibs.cli.doctor_checks import PROBLEM, check_up
+from dibs.cli.output import confirm, one_line, say, show, show_json, styled
+from dibs.errors import BadInput
+from dibs.store.rebuild import RebuildReport
 
 _EPILOG = """\b
 Examples:
@@ -29,8 +33,6 @@ def doctor(as_json: bool, wants_rebuild: bool, yes: bool) -> int:
     """
     if wants_rebuild:
         return _rebuild(as_json, yes)
-    from dibs.cli.doctor_checks import PROBLEM, check_up
-    from dibs.cli.output import show_json
 
     findings = check_up(os.environ)
     if as_json:
@@ -42,7 +44,6 @@ def doctor(as_json: bool, wants_rebuild: bool, yes: bool) -> int:
 
 
 def _show(findings: Any) -> None:
-    from dibs.cli.output import one_line, show, styled
 
     colours = {"ok": "green", "warning": "yellow", "problem": "red"}
     width = max(len(finding.name) for finding in findings)
@@ -54,24 +55,17 @@ def _show(findings: Any) -> None:
 
 
 def _rebuild(as_json: bool, yes: bool) -> int:
-    import time
-
-    from dibs import paths
-    from dibs.cli.output import one_line, say, show_json
-    from dibs.engine.watch.metering import stored_usage
-    from dibs.errors import BadInput
-    from dibs.store.rebuild import rebuild
-    from dibs.supervise.folder import facts
 
     queue = paths.queue_folder(os.environ)
     if not os.path.isdir(queue):
         raise BadInput(
             f"cannot find a queue in {queue}", remedy="`dibs doctor` tells which folder is used, and why"
         )
-    if not yes and not _agrees(queue):
+    question = f"make the store in {one_line(queue, 1000)} again? The old one is kept beside it."
+    if not yes and not confirm(question, what="rebuild the store"):
         say("nothing was changed")
         return 1
-    report = rebuild(queue, look=facts, spec_of=_spec_of, now=time.time(), used=stored_usage)
+    report = rebuild_store(queue)
     if as_json:
         show_json({"jobs": report.jobs, "attempts": report.attempts, "missing": report.missing, "old": report.old})
     else:
@@ -81,36 +75,7 @@ def _rebuild(as_json: bool, yes: bool) -> int:
     return 1 if report.missing else 0
 
 
-def _agrees(queue: str) -> bool:
-    from dibs.cli.output import one_line
-    from dibs.errors import BadInput
-
-    if not os.isatty(0):
-        raise BadInput(
-            "cannot ask whether to rebuild the store: stdin is no terminal", remedy="--yes rebuilds it unasked"
-        )
-    question = f"make the store in {one_line(queue, 1000)} again? The old one is kept beside it."
-    return click.confirm(question, default=False, err=True)
-
-
-def _in_words(report: "RebuildReport") -> str:
-    from dibs.cli.output import one_line
+def _in_words(report: RebuildReport) -> str:
 
     old = f"; the old store is {one_line(report.old, 1000)}" if report.old else ""
     return f"restored {report.jobs} jobs and {report.attempts} attempts{old}"
-
-
-def _spec_of(folder: str) -> dict[str, Any] | None:
-    """What an attempt's shim was told."""
-    import json
-
-    from dibs.supervise.folder import RECORD
-    from dibs.supervise.records import SIZE
-
-    try:
-        with open(f"{folder}/{RECORD}", "rb") as file:
-            file.seek(SIZE)
-            spec = json.loads(file.read())
-    except (OSError, ValueError):
-        return None
-    return spec if isinstance(spec, dict) else None

@@ -1,31 +1,34 @@
-"""`dibs gpus`: every GPU and who holds it; `release` ends the job of yours on one, `drain` spares it new ones.
+"""`dibs gpus`: every GPU and its holders; `release` ends your job on one, `drain` keeps new jobs away from it.
 
-It works without a daemon, and starts none to look. Where one runs, its drained and quarantined GPUs are marked.
+It works without a daemon and starts none to look. Where one runs, drained and quarantined GPUs are marked.
 `--on slurm` shows the nodes of the cluster instead, and asks Slurm itself.
 """
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 import click
 
-from dibs.cli.gpu_table import gpu_as_json, gpu_table, in_words, label, troubles
+from dibs.backends import nodes
+from dibs.backends.protocol import Node
+from dibs.build import build_backend
+from dibs.cli.output import confirm, one_line, say, show, show_json, table, table_width
+from dibs.client.client import connect, connect_if_running
+from dibs.engine.watch.survey import TROUBLES, GpuUse, Standing, pid_of, standing, unseen
+from dibs.errors import BadInput, DibsError, NotAllowed
+from dibs.foreground.gpus import end_job, find_gpu, survey_gpus
+from dibs.inputs.checks import check_text
+from dibs.leases.records import Holder
 from dibs.model.places import LOCAL, PLACES
+from dibs.model.pool import is_gpu_id
+from dibs.model.units import show_size
+from dibs.settings import load_settings
 
-if TYPE_CHECKING:
-    from dibs.engine.watch.survey import GpuUse
-    from dibs.errors import DibsError
-    from dibs.gpus.processes import BusyRules
-    from dibs.leases.leases import Leases
-    from dibs.leases.records import Holder
-
-_LOOK_EVERY = 0.05  # seconds between two looks at a job that was asked to end
-_SAY_AFTER = 1.0  # seconds until a person wants to know what they wait for
 _LONGEST_TEXT = 255  # characters
-_PATIENCE = 0.3  # seconds for the daemon's marks; without them the table is still true
+_PATIENCE = 0.3  # seconds for the daemon's marks; the table is right without them
 
 _EPILOG = """\b
 Examples:
@@ -59,18 +62,13 @@ def gpus(ctx: click.Context, on: str, as_json: bool) -> int:
         return 0
     if on != LOCAL:
         return _nodes(on, as_json)
-    from dibs.build import build_leases
-    from dibs.cli.output import say
-
-    uses, failure = _look(build_leases(os.environ), os.environ, with_energy=as_json)
+    uses, failure = survey_gpus(os.environ, energy=as_json)
     uses, marks = _with_the_queues(uses)
     if as_json:
-        import json
-
-        click.echo(json.dumps([gpu_as_json(use, marks.get(use.key)) for use in uses], indent=2))
+        show_json([gpu_as_json(use, marks.get(use.key)) for use in uses])
     elif uses:
-        click.echo("\n".join(gpu_table(uses, marks)))
-        for sentence in troubles(uses, marks):
+        show("\n".join(_gpu_table(uses, marks)))
+        for sentence in _troubles(uses, marks):
             say(f"dibs: {sentence}")
     if failure is not None:
         say(f"dibs: {failure.message}{f'; {failure.remedy}' if failure.remedy else ''}")
@@ -86,31 +84,61 @@ def gpus(ctx: click.Context, on: str, as_json: bool) -> int:
 def release(ids: Sequence[str], yes: bool) -> int:
     """End the jobs of yours that hold these GPUs, after asking.
 
-    A job is asked to end, and killed after its grace. GPUs are named by number or UUID.
+    A job is asked to end, and killed after its grace period. GPUs are named by number or UUID.
     """
-    from dibs.build import build_leases
-    from dibs.engine.watch.survey import GpuUse, pid_of
-
-    leases = build_leases(os.environ)
-    uses, failure = _look(leases, os.environ)
+    uses, failure = survey_gpus(os.environ)
     if failure is not None and not any(use.holders for use in uses):
         raise failure
-    named = [use for gpu_id in dict.fromkeys(ids) for use in _named(gpu_id, uses)]
-    ours = _jobs_to_end(named)
+    named = [use for gpu_id in dict.fromkeys(ids) for use in find_gpu(gpu_id, uses)]
+    ours = _own_jobs(named)
     if ours and not yes and not _agrees([holder for _, holder in ours]):
-        click.echo("nothing was ended", err=True)
+        say("nothing was ended")
         return 1
     ended: dict[str, list[str]] = {}  # job -> its GPUs
     for use, holder in ours:
-        job = f"job {holder.job or '?'} of yours (pid {pid_of(holder) or '?'})"
-        _end(leases, holder)
-        ended.setdefault(job, []).append(label(use))
+        job = f"your job {holder.job or '?'} (pid {pid_of(holder) or '?'})"
+        end_job(os.environ, holder, say)
+        ended.setdefault(job, []).append(_label(use))
     for job, labels in ended.items():
-        click.echo(f"ended {job} on GPU {', '.join(labels)}", err=True)
-    now = {use.key: use for use in _look(leases, os.environ)[0]} if named else {}
+        say(f"ended {job} on GPU {', '.join(labels)}")
+    now = {use.key: use for use in survey_gpus(os.environ)[0]} if named else {}
     for use in named:
-        click.echo(_now(now.get(use.key) or GpuUse(key=use.key, index=use.index, part=use.part)), err=True)
+        say(_now(now.get(use.key) or GpuUse(key=use.key, index=use.index, part=use.part)))
     return 0
+
+
+def _own_jobs(uses: Sequence[GpuUse]) -> list[tuple[GpuUse, Holder]]:
+    """The caller's holders of these GPUs. A GPU that only other users hold is refused."""
+    ours: list[tuple[GpuUse, Holder]] = []
+    for use in uses:
+        mine = [holder for holder in use.holders if holder.uid == os.geteuid()]
+        if use.holders and not mine:
+            holders = "; ".join(_holder_text(holder, False) for holder in use.holders)
+            raise NotAllowed(
+                f"cannot release GPU {_label(use)}: it is held by {holders}",
+                remedy="only its owner can end that job",
+            )
+        ours += [(use, holder) for holder in mine]
+    return ours
+
+
+def _agrees(ours: Sequence[Holder]) -> bool:
+    jobs = {holder.folder or str(holder.pid): holder for holder in ours}
+    return confirm(
+        "end this job?" if len(jobs) == 1 else f"end these {len(jobs)} jobs?",
+        what="end a job",
+        before=[f"  {_holder_text(holder, False)}" for holder in jobs.values()],
+    )
+
+
+def _now(use: GpuUse) -> str:
+    if use.holders:
+        return f"GPU {_label(use)} is held by {'; '.join(_holder_text(holder, False) for holder in use.holders)}"
+    stands = standing(use)
+    return f"GPU {_label(use)} is {stands.state}{f': {stands.why}' if stands.why else ''}"
+
+
+# -- what the queue does with GPUs -------------------------------------------------------------------------
 
 
 @gpus.command()
@@ -119,7 +147,9 @@ def release(ids: Sequence[str], yes: bool) -> int:
 @_JSON
 def drain(ids: Sequence[str], why: str, as_json: bool) -> int:
     """Start nothing more on these GPUs. What runs there goes on to its end."""
-    _check_short(why, "--why")
+    check_text(why, "--why")
+    if len(why) > _LONGEST_TEXT:
+        raise BadInput(f"--why has {len(why)} characters", remedy=f"it has at most {_LONGEST_TEXT}")
     return _act("drain", ids, "is drained: what runs there goes on", as_json, why)
 
 
@@ -147,21 +177,7 @@ def remove(ids: Sequence[str], as_json: bool) -> int:
     return _act("remove", ids, "no longer belongs to the queue: what runs there goes on", as_json)
 
 
-def _check_short(text: str, option: str) -> None:
-    from dibs.errors import BadInput
-    from dibs.inputs.checks import check_text
-
-    check_text(text, option)
-    if len(text) > _LONGEST_TEXT:
-        raise BadInput(f"{option} has {len(text)} characters", remedy=f"it has at most {_LONGEST_TEXT}")
-
-
 def _act(action: str, ids: Sequence[str], done: str, as_json: bool, why: str = "") -> int:
-    from dibs.cli.output import one_line, say, show_json
-    from dibs.client.client import connect
-    from dibs.errors import BadInput
-    from dibs.model.pool import is_gpu_id
-
     named = [one for text in ids for one in text.split(",")]
     for one in named:
         if not is_gpu_id(one):
@@ -177,30 +193,11 @@ def _act(action: str, ids: Sequence[str], done: str, as_json: bool, why: str = "
     return 0
 
 
-def _nodes(on: str, as_json: bool) -> int:
-    """The machines of another system. It is asked by us: there may be no daemon."""
-    from dibs.backends.nodes import node_object
-    from dibs.build import build_backend
-    from dibs.cli.node_table import node_table
-    from dibs.cli.output import say, show, show_json
-    from dibs.settings import load_settings
-
-    nodes = build_backend(on, os.environ, load_settings(os.environ)).nodes()
-    if as_json:
-        show_json([node_object(node) for node in nodes])
-    elif nodes:
-        show("\n".join(node_table(nodes)))
-    else:
-        say(f"dibs: no node to show: {on.capitalize()} has none that you may see")
-    return 0
+# -- tables and JSON ---------------------------------------------------------------------------------------
 
 
-def _with_the_queues(uses: "list[GpuUse]") -> "tuple[list[GpuUse], dict[str, dict[str, Any]]]":
-    """With GPUs that only the daemon knows of, and its marks; as it was where none answers quickly."""
-    from dibs.client.client import connect_if_running
-    from dibs.engine.watch.survey import unseen
-    from dibs.errors import DibsError
-
+def _with_the_queues(uses: list[GpuUse]) -> tuple[list[GpuUse], dict[str, dict[str, Any]]]:
+    """With the GPUs that only the daemon knows, and its marks; unchanged where no daemon answers quickly."""
     try:
         client = connect_if_running(os.environ, patience=_PATIENCE)
         if client is None:
@@ -215,121 +212,164 @@ def _with_the_queues(uses: "list[GpuUse]") -> "tuple[list[GpuUse], dict[str, dic
     return uses, {key: one for key, one in seen.items() if one.get("state") in ("drained", "quarantined")}
 
 
-def _look(
-    leases: "Leases", environ: Mapping[str, str], with_energy: bool = False
-) -> "tuple[list[GpuUse], DibsError | None]":
-    """What can be seen now, and why the driver could not be asked. A sick driver hides no claim."""
-    from dibs.engine.watch.survey import survey
-    from dibs.gpus.detect import find_probe
-    from dibs.gpus.probe import ProbeFailed
-    from dibs.leases.who import user_name
+def _gpu_table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
-    reading, failure = None, None
-    if probe := find_probe(environ):
-        from dibs.gpus.probe import answer_within
-
-        try:
-            reading = answer_within(partial(probe.read, energy=with_energy))
-        except ProbeFailed as error:
-            failure = error
-    holders, waiting = leases.holders(), leases.waiting()
-    return survey(reading, holders, waiting, user=user_name(os.geteuid()), rules=_rules(environ)), failure
-
-
-def _rules(environ: Mapping[str, str]) -> "BusyRules":
-    from dibs.gpus.processes import BusyRules
-    from dibs.settings import load_settings
-
-    settings = load_settings(environ)
-    return BusyRules(settings.respect_graphics, settings.ignore_memory)
-
-
-# -- release -----------------------------------------------------------------------------------------------
-
-
-def _named(gpu_id: str, uses: "Sequence[GpuUse]") -> "list[GpuUse]":
-    """The GPU that is meant, of a divided one its parts. Where no driver is, a number without a claim is free."""
-    from dibs.engine.watch.survey import GpuUse
-    from dibs.errors import BadInput
-    from dibs.model.gpus import declared_key
-
-    is_number = gpu_id.isascii() and gpu_id.isdigit() and len(gpu_id) <= 4
-    if is_number:
-        found = [use for use in uses if use.index == int(gpu_id)]
-    elif gpu_id[:1].isdigit():
-        found = [use for use in uses if use.number == gpu_id]
-    else:
-        found = [use for use in uses if gpu_id and use.key.startswith(gpu_id)]
-    if len(found) == 1 or (found and is_number):
-        return found
-    if found:
-        keys = ", ".join(use.key for use in found)
-        raise BadInput(f"cannot tell which GPU {gpu_id!r} means: {keys}", remedy="write more of the UUID")
-    if is_number and not any(use.seen for use in uses):
-        return [GpuUse(key=declared_key(int(gpu_id)), index=int(gpu_id))]
-    raise BadInput(f"cannot find GPU {gpu_id}", remedy="`dibs gpus` shows them")
-
-
-def _jobs_to_end(uses: "Sequence[GpuUse]") -> "list[tuple[GpuUse, Holder]]":
-    """Our holders of these GPUs. One that only somebody else holds is not ours to free."""
-    from dibs.errors import NotAllowed
-
-    ours: list[tuple[GpuUse, Holder]] = []
+    rows = []
     for use in uses:
-        mine = [holder for holder in use.holders if holder.uid == os.geteuid()]
-        if use.holders and not mine:
-            who = "; ".join(in_words(holder, False) for holder in use.holders)
-            raise NotAllowed(
-                f"cannot release GPU {label(use)}: it is held by {who}", remedy="only its owner can end that job"
+        card = use.seen
+        held = [_holder_text(holder, len(use.holders) > 1 or holder.share < 1) for holder in use.holders]
+        mark = marks.get(use.key)
+        if mark and mark.get("why"):
+            held.append(one_line(mark["why"], 200))
+        held += [
+            f"no lease: {process.user or '?'}, pid {process.pid}, {show_size(process.memory)}"
+            for process in use.foreign
+        ]
+        rows.append(
+            (
+                use.number or "?",
+                one_line((card.gpu.name if card else "") or "?", 40),
+                f"{show_size(card.memory_used)}/{show_size(card.gpu.memory_total)}" if card else "?",
+                "?" if card is None or card.load is None else f"{card.load}%",
+                f"{use.state}, {mark['state']}" if mark else use.state,
+                "; ".join(held) or "-",
+                "; ".join(_holder_text(wish, wish.share < 1) for wish in use.waiting) or "-",
             )
-        ours += [(use, holder) for holder in mine]
-    return ours
+        )
+    headings = ("GPU", "name", "memory", "load", "state", "held by", "waiting")
+    return table(headings, rows, width=table_width(), shrink=5, drop=(1, 3, 6))
 
 
-def _agrees(ours: "Sequence[Holder]") -> bool:
-    from dibs.errors import BadInput
+def _troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence for each GPU that nothing is started on until somebody does something."""
 
-    if not os.isatty(0):
-        raise BadInput("cannot ask whether to end a job: stdin is no terminal", remedy="--yes ends it unasked")
-    jobs = {holder.folder or str(holder.pid): holder for holder in ours}
-    for holder in jobs.values():
-        click.echo(f"  {in_words(holder, False)}", err=True)
-    question = "end this job?" if len(jobs) == 1 else f"end these {len(jobs)} jobs?"
-    return click.confirm(question, default=False, err=True)
+    for use in uses:
+        stands = _standing(use, marks.get(use.key))
+        if stands.state in TROUBLES:
+            why = f": {one_line(stands.why, 200)}" if stands.why else ""
+            yield f"GPU {_label(use)} is {stands.state}{why}; {stands.remedy}"
 
 
-def _end(leases: "Leases", holder: "Holder") -> None:
-    """Ask the job to end and come back when this claim of it is gone."""
-    from dibs.engine.watch.survey import pid_of
-    from dibs.errors import DibsError
-    from dibs.supervise import folder
+def _standing(use: "GpuUse", mark: Mapping[str, Any] | None) -> "Standing":
 
-    pid = pid_of(holder)
-    told = bool(holder.folder) and folder.tell(holder.folder, "stop")
-    say_at = time.monotonic() + _SAY_AFTER
-    while _still_holds(leases, holder):
-        if not told:
-            raise DibsError(
-                f"cannot reach whoever looks after job {holder.job or '?'}, which still holds the GPU",
-                remedy=f"`kill {pid}` ends it; the GPU is free when its last process is gone",
+    if not mark:
+        return standing(use)
+    return standing(use, mark["state"], mark.get("why") or "", one_line(mark.get("remedy") or "", 300))
+
+
+def _holder_text(holder: "Holder", shows_share: bool) -> str:
+
+    share = f"{holder.share} " if shows_share else ""
+    job = f"job {holder.job}" if holder.job else "unknown job"
+    return f"{share}{holder.user}: {job}, pid {pid_of(holder) or '?'}, since {_clock(holder.since)}"
+
+
+def _clock(since: float) -> str:
+    """The time of today, or the date where it was another day."""
+    if not since:
+        return "?"
+    then, now = time.localtime(since), time.localtime()
+    return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
+
+
+def gpu_as_json(use: "GpuUse", mark: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The keys that scripts rely on: docs/reference.md has them. What is not known is null."""
+    card = use.seen
+    stands = _standing(use, mark)
+    return {
+        "index": use.index,
+        "number": use.number,
+        "key": use.key,
+        "name": (card.gpu.name or None) if card else None,
+        "memory_used_bytes": card.memory_used if card else None,
+        "memory_total_bytes": card.gpu.memory_total if card else None,
+        "load_percent": card.load if card else None,
+        "temperature_celsius": card.temperature if card else None,
+        "power_watts": card.power if card else None,
+        "energy_joules": card.energy if card else None,
+        "ecc_uncorrected": card.ecc_uncorrected if card else None,
+        "state": use.state,
+        "holders": [_holder_as_json(holder) for holder in use.holders],
+        "waiting": [_holder_as_json(wish) for wish in use.waiting],
+        "foreign": [
+            {"user": process.user, "pid": process.pid, "memory_bytes": process.memory, "name": process.name}
+            for process in use.foreign
+        ],
+        "mark": mark["state"] if mark else None,
+        "why": stands.why or None,
+        "remedy": stands.remedy or None,
+    }
+
+
+def _holder_as_json(holder: "Holder") -> dict[str, Any]:
+
+    since = datetime.fromtimestamp(holder.since, UTC).isoformat(timespec="seconds") if holder.since else None
+    return {
+        "user": holder.user,
+        "uid": holder.uid,
+        "job": holder.job,
+        "pid": pid_of(holder) or None,
+        "since": since,
+        "share": float(holder.share),
+        "vram_bytes": holder.vram or None,
+    }
+
+
+def _label(use: "GpuUse") -> str:
+    """How a sentence calls it."""
+    return use.number or use.key
+
+
+# -- nodes of a cluster ------------------------------------------------------------------------------------
+
+
+def _nodes(on: str, as_json: bool) -> int:
+    """The machines of another system, which is asked without a daemon."""
+    found = build_backend(on, os.environ, load_settings(os.environ)).nodes()
+    if as_json:
+        show_json([nodes.node_object(node) for node in found])
+    elif found:
+        show("\n".join(_node_table(found)))
+    else:
+        say(f"dibs: no node to show: {on.capitalize()} has none that you may see")
+    return 0
+
+
+def _node_table(found: Sequence[Node]) -> list[str]:
+    """One line for each node, with why it cannot be used."""
+
+    rows = []
+    for node in found:
+        stands = nodes.standing(node)
+        rows.append(
+            (
+                one_line(node.name, 60),
+                one_line(nodes.in_words(node.state), 40) if stands == "out" else stands,
+                one_line(_node_gpus(node), 80),
+                f"{node.cpus_used}/{node.cpus}",
+                _memory(node),
+                one_line(",".join(node.groups), 60) or "-",
+                one_line(_more(node), 200) or "-",
             )
-        if time.monotonic() > say_at:
-            click.echo(f"waiting for job {holder.job} to end; it is killed after its grace", err=True)
-            say_at = float("inf")
-        time.sleep(_LOOK_EVERY)
+        )
+    headings = ("node", "state", "GPUs", "CPUs", "memory", "partitions", "why")
+    return table(headings, rows, width=table_width(), shrink=6, drop=(5, 4, 3))
 
 
-def _still_holds(leases: "Leases", holder: "Holder") -> bool:
-    """The claim of this attempt, not of the next job that was given the GPU at once."""
-    return any(
-        (one.gpu, one.folder, one.since) == (holder.gpu, holder.folder, holder.since) for one in leases.holders()
-    )
+def _node_gpus(node: Node) -> str:
+    """`a100 1/2, v100 0/4`; `0/2` where the type is not known."""
+    shown = [f"{gpus.type} {gpus.used}/{gpus.total}".strip() for gpus in node.gpus]
+    return ", ".join(shown) or "none"
 
 
-def _now(use: "GpuUse") -> str:
-    from dibs.engine.watch.survey import standing
+def _memory(node: Node) -> str:
 
-    if use.holders:
-        return f"GPU {label(use)} is held by {'; '.join(in_words(holder, False) for holder in use.holders)}"
-    stands = standing(use)
-    return f"GPU {label(use)} is {stands.state}{f': {stands.why}' if stands.why else ''}"
+    return f"{show_size(node.memory_used)}/{show_size(node.memory)}"
+
+
+def _more(node: Node) -> str:
+    """Why it cannot be used; of one that can, what its system says beyond how much is used."""
+    if not node.is_usable:
+        return node.reason
+    usual = ("idle", "in use", "partly in use")
+    return ", ".join(word for word in nodes.in_words(node.state).split(", ") if word not in usual)

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dibs.cli import output
-from dibs.engine.launch.results import Results
 from dibs.errors import DibsError
 from dibs.foreground.orders import Progress, Stop, Tally
 from dibs.model.events import Ended, Event, Found, Refused, Started, Trouble, Waits
 from dibs.model.jobs import Job
 from dibs.model.pool import Pool
-from dibs.store.store import Store
 
 
 class JsonReport:
@@ -39,7 +37,7 @@ class JsonReport:
     def trouble(self, error: DibsError) -> None:
         self._print({"event": "trouble", "message": error.message, "remedy": error.remedy})
 
-    def finish(self, store: Store, results: Results, tally: Tally, resume_hint: str) -> None:
+    def finish(self, tally: Tally, resume_hint: str) -> None:
         self._print(
             {
                 "event": "finished",

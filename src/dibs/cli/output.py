@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dibs.errors import DibsError
+from dibs.errors import BadInput, DibsError
 
 # Everything a terminal would obey, except colours; and, in a group, text that only looks like it.
 # Compiled when it is used: that takes some milliseconds.
@@ -161,6 +161,17 @@ def say(text: str) -> None:
         sys.stdout.flush()
     with contextlib.suppress(OSError):
         click.echo(text.encode("utf-8", "backslashreplace"), err=True)
+
+
+def confirm(question: str, *, what: str, before: Sequence[str] = ()) -> bool:
+    """Ask at the terminal whether to do it; the lines `before` come first. BadInput where stdin is no terminal."""
+    if not os.isatty(0):
+        raise BadInput(
+            f"cannot ask whether to {what}: stdin is no terminal", remedy="--yes does it without asking"
+        )
+    for line in before:
+        say(line)
+    return click.confirm(question, default=False, err=True)
 
 
 def _last_state(line: bytes) -> bytes:

@@ -10,25 +10,19 @@ from typing import Any
 import click
 
 from dibs.cli import output
-from dibs.engine.launch.results import Results
 from dibs.errors import DibsError
-from dibs.foreground.orders import Progress, Stop, Tally
+from dibs.foreground.orders import FAILED, EndedJob, Progress, Stop, Tally
 from dibs.model.events import Ended, Event, Found, Refused, Started, Trouble, Waits
 from dibs.model.jobs import Cause, Job, Outcome, State
 from dibs.model.pool import Pool
 from dibs.model.units import show_duration
 from dibs.policy.advice import advised
-from dibs.store.rows import JobRow
-from dibs.store.store import Store
 
 _TAG_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 _PROGRESS_EVERY = 0.1  # seconds
 _PATIENCE = 0.5  # seconds that a job may wait before we say why
-_MOST_FAILURES = 20
-_MOST_SUCCESSES = 30
 _TAIL_LINES = 5
 _TAIL_BYTES = 4096
-_FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)
 
 
 class RunReport:
@@ -126,24 +120,22 @@ class RunReport:
 
     # -- at the end ------------------------------------------------------------------------------------
 
-    def finish(self, store: Store, results: Results, tally: Tally, resume_hint: str) -> None:
+    def finish(self, tally: Tally, resume_hint: str) -> None:
         """One table: failures first, with the last lines of their log."""
         self._draw("")
         self._shows_progress = False
         if self._single:
             self._finish_single(tally)
             return
-        if tally.is_empty and not store.counts():
+        if tally.is_empty:
             if not self._quiet:
                 self._say("the list is empty: nothing was run")
             return
-        failures = store.rows(_FAILED, _MOST_FAILURES)
-        stopped = store.rows((State.CANCELLED,), _MOST_FAILURES)
-        successes = [] if self._quiet else store.rows((State.SUCCEEDED,), _MOST_SUCCESSES)
-        self._table([*failures, *stopped, *successes], results)
+        successes = () if self._quiet else tally.successes
+        self._table([*tally.failures, *tally.stops, *successes])
         for shown, total, word in (
-            (len(failures), tally.failed, "failed"),
-            (len(stopped), tally.stopped, "stopped"),
+            (len(tally.failures), tally.failed, "failed"),
+            (len(tally.stops), tally.stopped, "stopped"),
             (len(successes), 0 if self._quiet else tally.succeeded + tally.skipped, "succeeded"),
         ):
             if total > shown:
@@ -170,7 +162,7 @@ class RunReport:
         elif isinstance(last, Ended) and last.outcome.cause in (Cause.TIME_LIMIT, Cause.LOST):
             self._say(f"dibs: it {_how(last)}", "red")
 
-    def _table(self, rows: Sequence[JobRow], results: Results) -> None:
+    def _table(self, rows: Sequence[EndedJob]) -> None:
         if not rows:
             return
         cells = [
@@ -188,9 +180,9 @@ class RunReport:
         )
         self._say(lines[0], "bold")
         for row, line in zip(rows, lines[1:], strict=True):
-            failed = row.job.state in _FAILED
+            failed = row.job.state in FAILED
             self._say(line, "red" if failed else "yellow" if row.job.state is State.CANCELLED else None)
-            for detail in _details(row, results) if failed else ():
+            for detail in _details(row) if failed else ():
                 self._say(f"    {detail}")
 
     # -- pieces ----------------------------------------------------------------------------------------
@@ -306,11 +298,11 @@ def _which_try(attempts: int) -> str:
     return f" ({attempts}{ending} try)"
 
 
-def _details(row: JobRow, results: Results) -> list[str]:
+def _details(row: EndedJob) -> list[str]:
     """Why a job failed, as far as we know: our own sentence, or the last lines of its log."""
     if row.outcome is not None and row.outcome.message:
         return [output.one_line(advised(row.outcome.cause, row.outcome.message), 500)]
-    return _tail(_log_of(row, results))
+    return _tail(_log_of(row.streams))
 
 
 def _failed_word(state: State) -> str:
@@ -319,9 +311,9 @@ def _failed_word(state: State) -> str:
     )
 
 
-def _log_of(row: JobRow, results: Results) -> str:
+def _log_of(streams: Sequence[str]) -> str:
     """The file in which the reason most likely stands: stderr, or stdout where that is empty."""
-    for path in reversed(results.streams(row.job, row.folder)):
+    for path in reversed(streams):
         with contextlib.suppress(OSError):
             if os.path.getsize(path):
                 return path

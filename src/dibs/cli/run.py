@@ -102,9 +102,8 @@ class _Run:
         from dibs.cli.json_report import JsonReport
         from dibs.cli.output import say
         from dibs.cli.report import RunReport
-        from dibs.engine.launch.results import InAttemptFolders, JobFolders
-        from dibs.engine.watch.sharing_rules import sharing_rules
         from dibs.foreground.orders import Orders
+        from dibs.foreground.results import InAttemptFolders, JobFolders
         from dibs.foreground.runner import Runner
         from dibs.foreground.runs import open_run
         from dibs.gpus.detect import find_probe
@@ -116,7 +115,7 @@ class _Run:
         options = self._options
         self._check()
         flags = {} if options["min_free"] is None else {"min_free": options["min_free"]}
-        rules = sharing_rules(load_settings(self._environ, flags))
+        settings = load_settings(self._environ, flags)
         self._defaults = request_of(options, Verb.RUN, Request(command=Command((), "")))
         resume = self._resume_name()
         lists, single = self._inputs()
@@ -131,9 +130,9 @@ class _Run:
                 raise
             pool = Pool(cards=())  # nobody asked for one
         if not options["gpus_file"]:
-            self._check_wishes(pool, rules.min_free)
+            self._check_wishes(pool, settings.min_free)
         elif probe is not None:  # the file may name more GPUs later, but not more than there are
-            self._check_wishes(resolve_pool("all", probe, self._environ), rules.min_free)
+            self._check_wishes(resolve_pool("all", probe, self._environ), settings.min_free)
         run = open_run(self._environ, output_dir=options["output_dir"], resume=resume, fresh=options["fresh"])
         results = (
             JobFolders(root=os.path.abspath(options["output_dir"]))
@@ -158,14 +157,12 @@ class _Run:
             wait=not options["no_wait"],
             fail_fast=options["fail_fast"],
             respect_processes=not options["ignore_processes"],
-            rules=rules,
+            settings=settings,
             environment=self._environ,
             **({"max_failures": options["max_failures"]} if options["max_failures"] else {}),
         )
-        runner = Runner(run, orders, face, self._environ)
-        tally = runner.execute()
-        face.finish(runner.engine.store, results, tally, self._resume_hint(run.name))
-        runner.engine.store.close()
+        tally = Runner(run, orders, face, self._environ).execute()
+        face.finish(tally, self._resume_hint(run.name))
         if tally.errors:
             raise tally.errors[0]
         return tally.exit_status if single is None else tally.single_exit_status

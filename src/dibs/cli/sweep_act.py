@@ -119,15 +119,12 @@ def remove(reference: str, yes: bool, as_json: bool) -> int:
 
 
 def _agrees(sweep: Mapping[str, Any]) -> bool:
+    from dibs.cli.output import confirm
     from dibs.cli.sweep_words import called
 
-    if not os.isatty(0):
-        raise BadInput(
-            "cannot ask whether to remove a sweep: stdin is no terminal", remedy="--yes removes it unasked"
-        )
     trials = sum(sweep["counts"].values())
     what = f"sweep {called(sweep)}, {trials} trial{'' if trials == 1 else 's'}"
-    return click.confirm(f"remove {what} and what is known of them?", default=False, err=True)
+    return confirm(f"remove {what} and their results?", what="remove a sweep")
 
 
 def _act(

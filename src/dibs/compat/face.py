@@ -6,14 +6,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import BinaryIO, NoReturn
 
 from dibs.errors import BadInput, DibsError
-from dibs.foreground.orders import Orders, Progress, Stop, Tally
-from dibs.foreground.runner import Runner
-from dibs.foreground.runs import Run
+from dibs.foreground.orders import Progress, Stop
 from dibs.inputs.checks import check_request
 from dibs.inputs.entry import Entry, refuse
 from dibs.inputs.lines import text_lines
@@ -146,14 +144,6 @@ class PlainFace:
                 time.sleep(0.005)
             except OSError:
                 self._gone.add(fd)
-
-
-def execute(run: Run, orders: Orders, face: PlainFace, environ: Mapping[str, str]) -> Tally:
-    """Run orders to their end. What went wrong outside the jobs is in the tally's errors."""
-    runner = Runner(run, orders, face, environ)
-    tally = runner.execute()
-    runner.engine.store.close()
-    return tally
 
 
 def gpus_of(event: Started | Ended) -> str:

@@ -9,11 +9,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from dibs.compat.face import Parser, PlainFace, console, execute, gpus_of, how_it_failed, plain_lines, printable
-from dibs.engine.launch.results import JobFolders
+from dibs.compat.face import Parser, PlainFace, console, gpus_of, how_it_failed, plain_lines, printable
 from dibs.errors import BadInput
 from dibs.foreground.feed import List
 from dibs.foreground.orders import Orders
+from dibs.foreground.results import JobFolders
+from dibs.foreground.runner import Runner
 from dibs.foreground.runs import open_run
 from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import read_pool_file, resolve_pool
@@ -67,7 +68,7 @@ def _run(argv: Sequence[str]) -> int:
         respect_processes=False,
         environment=environ,
     )
-    tally = execute(run, orders, _Face(results), environ)
+    tally = Runner(run, orders, _Face(results), environ).execute()
     _log.info(
         "%d succeeded, %d failed, %d not started, in %s",
         tally.succeeded,

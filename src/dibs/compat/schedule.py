@@ -13,12 +13,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dibs.build import build_leases
-from dibs.compat.face import Parser, PlainFace, console, execute, how_it_failed, tell
-from dibs.engine.launch.results import InAttemptFolders
-from dibs.engine.watch.survey import GpuUse, pid_of, survey
+from dibs.compat.face import Parser, PlainFace, console, how_it_failed, tell
+from dibs.engine.watch.survey import GpuUse, pid_of
 from dibs.errors import BadInput, NoGpu
+from dibs.foreground.gpus import survey_gpus
 from dibs.foreground.orders import Orders
+from dibs.foreground.runner import Runner
 from dibs.foreground.runs import open_run
 from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import resolve_pool
@@ -27,7 +27,6 @@ from dibs.inputs.checks import check_request, environment_size
 from dibs.leases.folder import lease_folder
 from dibs.leases.host import HostPool, read_host_pool, write_host_pool
 from dibs.leases.records import Holder
-from dibs.leases.who import user_name
 from dibs.model.events import Ended
 from dibs.model.jobs import Cause, Command, Request, Wishes
 from dibs.model.pool import Pool
@@ -177,9 +176,10 @@ class _Host:
         return all(limit is None or str(number) in limit.replace(" ", "").split(",") for limit in limits)
 
     def _uses(self) -> list[GpuUse]:
-        leases = build_leases(self.environ)
-        reading = answer_within(self.probe.read) if self.probe else None
-        return survey(reading, leases.holders(), (), user=user_name(os.geteuid()))
+        uses, failure = survey_gpus(self.environ)
+        if failure is not None:
+            raise failure
+        return uses
 
     def _holders(self, number: int) -> tuple[Holder, ...]:
         return next((use.holders for use in self._uses() if use.index == number), ())
@@ -214,10 +214,9 @@ class _Task:
             single=request,
             pool=pool,
             probe=self._host.probe,
-            results=InAttemptFolders(),
             environment=environ,
         )
-        tally = execute(open_run(environ), orders, face, environ)
+        tally = Runner(open_run(environ), orders, face, environ).execute()
         if tally.errors:
             raise tally.errors[0]
         return tally.single_exit_status

@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from dibs.compat.face import Parser, PlainFace, console, execute, gpus_of, how_it_failed, plain_lines
-from dibs.engine.launch.results import InAttemptFolders
+from dibs.compat.face import Parser, PlainFace, console, gpus_of, how_it_failed, plain_lines
 from dibs.errors import BadInput
 from dibs.foreground.feed import List
 from dibs.foreground.orders import Orders
+from dibs.foreground.runner import Runner
 from dibs.foreground.runs import open_run
 from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import resolve_pool
@@ -40,13 +40,12 @@ def _run(argv: Sequence[str]) -> int:
         lists=[List(lines, is_quick=False)],
         pool=pool,
         probe=probe,
-        results=InAttemptFolders(),
         # The GPUs were named by whoever uses them; leases hold all the same.
         respect_processes=False,
         environment=environ,
     )
     face = _Face()
-    tally = execute(run, orders, face, environ)
+    tally = Runner(run, orders, face, environ).execute()
     failed = tally.failed + tally.stopped
     if failed or tally.left:
         face.say(

@@ -6,17 +6,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dibs.engine.launch.results import Results
-from dibs.engine.watch.sharing_rules import DEFAULT_SHARING_RULES, SharingRules
 from dibs.errors import DibsError
 from dibs.foreground.feed import List
+from dibs.foreground.results import InAttemptFolders
 from dibs.gpus.probe import Probe
 from dibs.model.events import Ended, Event, Refused
-from dibs.model.jobs import Job, Request
+from dibs.model.jobs import Job, Outcome, Request, State
 from dibs.model.pool import Pool
+from dibs.settings import Settings
 
+FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)
 _NO_MORE = sys.maxsize
 
 
@@ -67,13 +69,22 @@ class Orders:
     pool: Pool
     gpus_file: str | None = None
     probe: Probe | None = None
-    results: Results
+    results: Results = field(default_factory=InAttemptFolders)
     wait: bool = True
     fail_fast: bool = False
     max_failures: int = _NO_MORE
     respect_processes: bool = True
-    rules: SharingRules = DEFAULT_SHARING_RULES
+    settings: Settings = field(default_factory=Settings)  # how GPUs are shared with other programs
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+class EndedJob(NamedTuple):
+    """A job that is over, as the table at the end of a run shows it."""
+
+    job: Job
+    outcome: Outcome | None
+    gpus: tuple[int, ...]
+    streams: tuple[str, str]  # the files of stdout and stderr
 
 
 @dataclass
@@ -83,18 +94,22 @@ class Tally:
     succeeded: int = 0
     skipped: int = 0
     failed: int = 0
-    stopped: int = 0  # jobs that somebody asked to end
+    stopped: int = 0  # jobs that were asked to end
     stopped_by: signal.Signals | None = None
     left: int = 0  # jobs that were never started
     last: Ended | Refused | None = None
     errors: list[DibsError] = field(default_factory=list)
     seconds: float = 0.0
+    recorded: int = 0  # jobs in the store, also those of earlier calls
+    failures: Sequence[EndedJob] = ()  # the first of them; the same for the next two
+    stops: Sequence[EndedJob] = ()
+    successes: Sequence[EndedJob] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing happened, and nothing was in its way."""
+        """Whether there was no job, and no error or signal that kept jobs from being read."""
         jobs = self.succeeded + self.skipped + self.failed + self.stopped + self.left
-        return not jobs and not self.errors and self.stopped_by is None
+        return not jobs and not self.recorded and not self.errors and self.stopped_by is None
 
     @property
     def exit_status(self) -> int:

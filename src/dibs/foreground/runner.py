@@ -15,10 +15,11 @@ from dibs.engine.driver import Driver
 from dibs.engine.engine import Behaviour, Engine
 from dibs.engine.machine import this_machine
 from dibs.engine.queue.run_list import RunList
+from dibs.engine.watch.sharing_rules import sharing_rules
 from dibs.errors import DibsError, NoGpuNow, StoreUnusable
 from dibs.foreground.feed import Feed, refusal
 from dibs.foreground.follow import Follower
-from dibs.foreground.orders import Face, Orders, Progress, Stop, Tally
+from dibs.foreground.orders import FAILED, EndedJob, Face, Orders, Progress, Stop, Tally
 from dibs.foreground.runs import Run
 from dibs.foreground.terminal import Terminal, is_in_background, is_terminal
 from dibs.gpus.pool import read_pool_file, resolve_pool
@@ -30,6 +31,8 @@ from dibs.paths import FolderRefused
 _LOOK = 0.05  # seconds between two looks at the jobs' output
 _LOOK_AT_GPU_FILE = 0.5
 _AFTER_TROUBLE = 2.0
+_MOST_FAILURES = 20  # ended jobs that are shown at the end
+_MOST_SUCCESSES = 30
 
 
 class Runner:
@@ -82,7 +85,7 @@ class Runner:
                     run.root,
                     orders.pool,
                     respect_processes=orders.respect_processes,
-                    rules=orders.rules,
+                    rules=sharing_rules(orders.settings),
                 ),
                 results=orders.results,
                 hooks=self._driver.hooks(self._heard),
@@ -105,7 +108,23 @@ class Runner:
         finally:
             self._finish()
         self.tally.seconds = time.monotonic() - self._began
+        self._read_ended_jobs()
+        self.engine.store.close()
         return self.tally
+
+    def _read_ended_jobs(self) -> None:
+        store, results = self.engine.store, self._orders.results
+
+        def ended(states: Sequence[State], most: int) -> list[EndedJob]:
+            return [
+                EndedJob(row.job, row.outcome, row.gpus, results.streams(row.job, row.folder))
+                for row in store.rows(states, most)
+            ]
+
+        self.tally.recorded = sum(store.counts().values())
+        self.tally.failures = ended(FAILED, _MOST_FAILURES)
+        self.tally.stops = ended((State.CANCELLED,), _MOST_FAILURES)
+        self.tally.successes = ended((State.SUCCEEDED,), _MOST_SUCCESSES)
 
     def _prepare(self) -> None:
         self._handle_signals()

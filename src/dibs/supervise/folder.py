@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import stat
 from dataclasses import dataclass
@@ -122,6 +123,17 @@ def record_of(folder: str) -> dict[str, Any] | None:
     with contextlib.suppress(OSError):
         return read_record(folder)
     return None
+
+
+def read_spec(folder: str) -> dict[str, Any] | None:
+    """What the shim was told to run; None where that cannot be read."""
+    try:
+        with open(f"{folder}/{RECORD}", "rb") as file:
+            file.seek(records.SIZE)
+            spec = json.loads(file.read())
+    except (OSError, ValueError):
+        return None
+    return spec if isinstance(spec, dict) else None
 
 
 def facts(folder: str) -> AttemptFacts:
