@@ -33,8 +33,8 @@ MAY_USE = {
     "daemon": {"model", "policy", "leases", "backends", "supervise", "store", "inputs", "engine", "build"},
     "api": {"model", "policy", "gpus", "leases", "inputs", "sweeps", "engine", "build", "client"},
     "plugins": {"model", "api", "client"},
-    # `doctor` reads the store, the leases and the driver where no daemon can. `gpus` shows the engine's survey, and
-    # `gpus --on slurm`, `export --sbatch` and `cluster` need what the Slurm backend knows, all without a daemon.
+    # `doctor` reads the store, the leases and the driver where no daemon can; `gpus` shows a survey of the engine;
+    # `gpus --on slurm`, `export --sbatch` and `cluster` use the Slurm backend. All of them work without a daemon.
     "cli": {
         *("model", "policy", "gpus", "leases", "backends", "store", "sweeps", "cluster", "simulate", "inputs"),
         *("engine", "build", "client", "foreground", "daemon"),
