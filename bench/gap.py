@@ -40,15 +40,15 @@ def cases(quick: bool) -> list[Case]:
 
 def measure(tools: Sequence[Tool], scratch: Scratch, *, rounds: int, quick: bool, say: Say) -> Report:
     """dibs is the first of the tools."""
-    everybody = [*tools, shell_loop()]
+    entrants = [*tools, shell_loop()]
     tables: list[Table] = []
     targets: list[Target] = []
     failures: dict[str, str] = {}
     data: dict[str, Any] = {"rounds": rounds}
     for case in cases(quick):
-        gaps: dict[str, list[list[float]]] = {tool.name: [] for tool in everybody}
+        gaps: dict[str, list[list[float]]] = {tool.name: [] for tool in entrants}
         for turn in range(1, rounds + 1):
-            for tool in everybody:
+            for tool in entrants:
                 if tool.name in failures:
                     continue
                 try:
@@ -63,10 +63,10 @@ def measure(tools: Sequence[Tool], scratch: Scratch, *, rounds: int, quick: bool
                 say(f"{case.name}, round {turn} of {rounds}: {tool.name} {_ms(statistics.median(seen))} ms")
         found = {
             tool.name: _summary(gaps[tool.name])
-            for tool in everybody
+            for tool in entrants
             if gaps[tool.name] and tool.name not in failures
         }
-        tables.append(_table(case, everybody, found))
+        tables.append(_table(case, entrants, found))
         targets += _targets(case, found.get(tools[0].name))
         data[case.name] = found
     return Report(

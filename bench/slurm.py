@@ -136,7 +136,7 @@ def _dibs_array(slurm: "PrivateSlurm", folder: Path, jobs: int) -> Took:
 
 
 def _through_the_queue(slurm: "PrivateSlurm", folder: Path, jobs: int, *words: str) -> Took:
-    """What a person types and gets, with the settings that everybody has."""
+    """What a user types and gets, with the default settings."""
     daemon = Daemon(folder)
     daemon.environment |= slurm.environment | {"HOME": daemon.environment["HOME"]}
     daemon.start()
@@ -229,7 +229,7 @@ def _private_slurm() -> "Iterator[PrivateSlurm]":
 
     # Not in the scratch folder: the path of a socket may not be long.
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
-        os.chmod(folder, 0o755)  # munged wants its socket to be reachable for everybody
+        os.chmod(folder, 0o755)  # munged wants its socket to be reachable for all users
         slurm = PrivateSlurm(Path(folder) / "private")
         try:
             slurm.start()

@@ -50,7 +50,9 @@ def measure(tools: Sequence[Tool], scratch: Scratch, *, jobs: int, rounds: int, 
     failures: dict[str, str] = {}
     for turn in range(rounds + 1):
         count = jobs if turn else 20  # round 0 is not counted: caches, and what Python compiles once
-        for entrant in entrants if turn % 2 else reversed(entrants):  # nobody always comes after the same one
+        for entrant in (
+            entrants if turn % 2 else reversed(entrants)
+        ):  # so that none always comes after the same one
             name = entrant.tool.name
             if name in failures:
                 continue

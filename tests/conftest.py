@@ -1,4 +1,4 @@
-"""Fixtures for whoever runs the installed command."""
+"""Fixtures for tests that run the installed command."""
 
 import fcntl
 import os
@@ -91,7 +91,7 @@ def slurm(request: pytest.FixtureRequest) -> Iterator[PrivateSlurm]:
         pytest.skip(f"a test with Slurm needs {', '.join(missing)}: install slurm-wlm and munge")
     # Not in pytest's folder: the path of a socket may not be long.
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
-        os.chmod(folder, 0o755)  # munged wants its socket to be reachable for everybody
+        os.chmod(folder, 0o755)  # munged wants its socket to be reachable for all users
         one = PrivateSlurm(Path(folder) / "private", **getattr(request, "param", {}))
         try:
             one.start()

@@ -234,7 +234,7 @@ def test_every_picture_is_shown_somewhere_and_names_no_foreign_host() -> None:
 
     for picture in (DOCS / "pictures").iterdir():
         assert f"pictures/{picture.name})" in pages
-        if picture.suffix != ".svg":  # only these could ask somebody for something
+        if picture.suffix != ".svg":  # only these could load something from elsewhere
             continue
         hosts = set(re.findall(r"https?://[^\"' )]+", picture.read_text()))
         assert hosts == {"http://www.w3.org/2000/svg"}  # a name space, never fetched

@@ -1,4 +1,4 @@
-"""Folders that nobody else can look into, on a disk where locks work."""
+"""Folders that no other user can read, on a disk where locks work."""
 
 import os
 import stat
@@ -91,7 +91,7 @@ def test_with_a_home_on_a_disk_the_queue_is_there(
     assert paths.socket_path(home) == f"{paths.queue_folder(home)}/socket"
 
 
-def test_whoever_names_a_folder_on_the_network_gets_it(
+def test_a_named_folder_on_the_network_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: dict[str, str]
 ) -> None:
     _mount_as("nfs4", tmp_path, monkeypatch)

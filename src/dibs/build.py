@@ -1,4 +1,4 @@
-"""Where the concrete parts meet. Nobody else chooses a probe, a lease folder or a backend."""
+"""Puts the concrete parts together. No other module chooses a probe, a lease folder or a backend."""
 
 import os
 import time
@@ -136,7 +136,7 @@ def build_backend(name: str, environ: Mapping[str, str], settings: "Settings", r
 
 
 def _slurm(environ: Mapping[str, str], settings: "Settings", root: str) -> "SlurmBackend":
-    """The cluster that somebody named, else the one of `dibs cluster up`, else whatever Slurm finds itself."""
+    """The cluster that was named, else the one of `dibs cluster up`, else the one that Slurm finds itself."""
     from dibs.backends.slurm.backend import SlurmBackend
     from dibs.backends.slurm.commands import Commands
     from dibs.backends.slurm.mark import memory_in
@@ -199,7 +199,7 @@ def _elsewhere(
 
 
 def is_set_up(environ: Mapping[str, str], settings: "Settings") -> bool:
-    """Whether somebody has said anything about Slurm."""
+    """Whether any setting is about Slurm."""
     from dibs.cluster.known import known_cluster
     from dibs.settings import TABLE
 

@@ -19,7 +19,7 @@ needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reas
 SYSTEMD = "/lib/systemd/systemd"
 NAME = "dibs.service"
 
-# It thinks that systemd was booted, sees no control group but its own, and moves no process of anybody else.
+# It takes systemd for booted, sees no control group but its own, and moves no process of other programs.
 MANAGER = f"""
 set -eu
 mount -t cgroup2 none "$1"
@@ -69,7 +69,7 @@ class Login:
             with suppress(OSError):
                 if name.isdigit() and _pids(name)[1:] == [number]:
                     return int(name)
-        raise AssertionError(f"nobody is {number} in there")
+        raise AssertionError(f"no process has pid {number} in there")
 
     @property
     def _inside(self) -> tuple[str, ...]:

@@ -55,13 +55,13 @@ def check_at_the_end(world: World) -> None:
         assert (outcome.exit_code is None) != (outcome.signal is None), f"job {number}: {outcome}"
         if outcome.cause is not Cause.START_ERROR:
             last = [run for run in world.machine.ledger if run.job == number][-1]
-            assert last.record is not None, f"nobody saw the end of job {number}, but it has an exit code"
+            assert last.record is not None, f"job {number} has an exit code, but no record of its end"
             assert (last.record["code"], last.record["signal"]) == (outcome.exit_code, outcome.signal)
     check_file(world)
 
 
 def check_file(world: World) -> None:
-    """I7. The store must be closed by its engine first: nobody else can read it before."""
+    """I7. The store must be closed by its engine first: its lock keeps other readers out."""
     world.store.close()
     with sqlite3.connect(world.store.path) as db:
         assert db.execute("pragma integrity_check").fetchall() == [("ok",)]

@@ -31,7 +31,7 @@ class AnyQueueHistory(AnyHistory):
 
     def __init__(self):
         super().__init__()
-        self.killed = {}  # how often it had been started when somebody killed it
+        self.killed = {}  # how often it had been started when it was killed
 
     @invariant()
     def what_was_killed_is_not_started_again(self):

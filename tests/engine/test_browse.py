@@ -84,7 +84,7 @@ def test_what_is_cleaned_away_leaves_no_empty_folders(root, tmp_path):
     assert links_under(root) == ["default/train/4"]
 
 
-def test_a_folder_that_somebody_put_there_is_not_ours_to_replace_or_remove(root, tmp_path):
+def test_a_folder_of_the_user_is_neither_replaced_nor_removed(root, tmp_path):
     results = BrowsableFolders(str(root))
     (root / "default/job/17").mkdir(parents=True)
 
@@ -94,7 +94,7 @@ def test_a_folder_that_somebody_put_there_is_not_ours_to_replace_or_remove(root,
     assert (root / "default/job/17").is_dir()
 
 
-def test_folders_that_somebody_removed_are_made_again(root, tmp_path):
+def test_folders_that_were_removed_are_made_again(root, tmp_path):
     results = BrowsableFolders(str(root))
     results.begin(a_job(1), an_attempt(tmp_path))
     os.unlink(root / "default/job/1")

@@ -167,7 +167,7 @@ def test_the_settings_say_how_we_behave():
     [
         ((0, 1), (2, 3), [0], (0, 1)),
         ((0, 1), (1, 2), [0, 1], (0, 1, 2)),
-        ((0, 1), (), [0, 1], ()),  # of one of them nobody knows
+        ((0, 1), (), [0, 1], ()),  # the CPUs of one of them are not known
         ((), (), [0], ()),
     ],
 )

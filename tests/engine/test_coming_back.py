@@ -24,7 +24,7 @@ def test_what_runs_is_adopted_and_its_end_is_recorded(make_world):
     check_at_the_end(world)
 
 
-def test_what_ended_while_nobody_looked_is_recorded(make_world):
+def test_what_ended_while_no_engine_ran_is_recorded(make_world):
     world = make_world()
     world.submit(a_request("one"), a_request("two"))
     world.crash()

@@ -1,4 +1,4 @@
-"""A store that would not have it: nothing was started, nobody was told, everything happens later."""
+"""A store that refuses a turn: nothing was started, nothing announced, everything happens later."""
 
 import pytest
 

@@ -102,7 +102,7 @@ def test_a_quarantine_is_there_after_a_crash(make_queue):
     assert world.running() == [1]
 
 
-def test_what_somebody_drained_stays_theirs(make_queue):
+def test_a_card_that_a_user_drained_stays_drained(make_queue):
     world = make_queue()
     world.queue.pool.drain(["1"], "for the party")
 
@@ -230,7 +230,7 @@ def test_of_several_jobs_on_a_card_the_driver_names_none(make_queue):
     assert world.outcome(job).message.endswith("by the program, or by another job on this card")
 
 
-def test_cards_that_do_not_answer_keep_nobody_waiting_for_long(make_queue):
+def test_cards_that_do_not_answer_delay_no_end_for_long(make_queue):
     world = make_queue()
     see(world)
     job = on_gpu_1(world)
@@ -243,7 +243,7 @@ def test_cards_that_do_not_answer_keep_nobody_waiting_for_long(make_queue):
     assert world.running() == [1]
 
 
-def test_a_clock_that_is_set_back_keeps_nobody_waiting(make_queue):
+def test_a_clock_that_is_set_back_delays_no_end(make_queue):
     world = make_queue()
     see(world)
     job = on_gpu_1(world)
@@ -258,7 +258,7 @@ def test_a_clock_that_is_set_back_keeps_nobody_waiting(make_queue):
     assert world.outcome(job).cause is Cause.EXIT_CODE
 
 
-def test_where_no_card_can_be_asked_nobody_waits(make_queue):
+def test_where_no_card_can_be_read_no_end_waits(make_queue):
     world = make_queue()
     job = on_gpu_1(world)
 
@@ -268,7 +268,7 @@ def test_where_no_card_can_be_asked_nobody_waits(make_queue):
 
 
 @pytest.mark.parametrize("how", [{"code": 0}, {"signal": 15, "by": "stop"}, {"code": 3, "by": "time"}])
-def test_what_cannot_be_the_cards_fault_waits_for_nobody(make_queue, how):
+def test_what_cannot_be_the_cards_fault_does_not_wait(make_queue, how):
     world = make_queue()
     see(world)
     job = on_gpu_1(world)
@@ -349,7 +349,7 @@ def test_a_card_that_fails_its_test_is_tested_again_later_each_time(make_queue):
     assert "it is tested again at about" in world.health.prospect("index-1")
 
 
-def test_what_cannot_be_tested_stays_until_somebody_gives_it_back(make_queue):
+def test_what_cannot_be_tested_stays_out_until_undrain(make_queue):
     world = make_queue()
     see(world, (79, 1))
 
@@ -374,7 +374,7 @@ def test_a_card_that_is_lost_is_not_tested_until_it_is_back(make_queue):
     assert world.health.tests().keys() == {"index-1"}
 
 
-def test_what_somebody_decided_during_a_test_counts(make_queue):
+def test_a_decision_of_a_user_during_a_test_counts(make_queue):
     world = make_queue()
     see(world, (79, 1))
     world.queue.pool.drain(["1"], "for the party")
@@ -479,7 +479,7 @@ def test_what_was_said_before_stays_and_what_runs_again_or_is_gone_is_not_asked_
             see(world, (31, 1))
         world.end(job, code=1)
         see(world)
-        world.advance(60)  # what a program did wrong is nobody else's fault after that
+        world.advance(60)  # the fault of a program is not blamed on later ones
         see(world)
     assert world.state(gone) == "failed"
     world.do("retry", retried)

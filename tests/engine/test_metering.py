@@ -15,7 +15,7 @@ from dibs.supervise.census import Seen, Tree
 
 G = 1024**3
 A, B = (JobId(1), 1), (JobId(2), 1)
-NOBODY = Tree(frozenset(), 0.0, 0.0, 0)
+NO_PROCESS = Tree(frozenset(), 0.0, 0.0, 0)
 
 
 def a_card(index=0, *processes, **more) -> GpuReading:
@@ -214,7 +214,7 @@ def test_a_counter_that_begins_anew_is_not_believed():
     assert total(CardEnergy(), looks) == pytest.approx(1000.0)
 
 
-def test_nobody_knows_what_a_card_took_while_it_was_silent():
+def test_the_energy_of_a_card_that_did_not_answer_is_not_counted():
     looks = [(1.0, 100.0, None, {A: 0.0}), (5000.0, 100.0, None, {A: 0.0})]
 
     assert total(CardEnergy(), looks) < 500.0
@@ -248,7 +248,7 @@ def test_a_summary_has_peaks_and_means():
 
 def test_the_peak_is_of_the_fullest_card():
     meter = Meter(0.0, 0.0)
-    meter.add(Sample(NOBODY, {"GPU-0": 3, "GPU-1": 5}, {"GPU-0": 10, "GPU-1": 20}), 1.0)
+    meter.add(Sample(NO_PROCESS, {"GPU-0": 3, "GPU-1": 5}, {"GPU-0": 10, "GPU-1": 20}), 1.0)
 
     assert (meter.usage(1.0).peak_vram, meter.usage(1.0).vram_total) == (5, 20)
     assert meter.series.points[0].memory == 5
@@ -317,7 +317,7 @@ def test_before_it_computes_and_before_it_uses_the_card_it_is_not_steady():
     assert steady((0, 0), (0, 0), (9, 0), (9, 0), (9, 5), (9, 0))
 
 
-def test_many_looks_in_a_moment_make_nobody_steady():
+def test_many_samples_in_a_moment_are_not_steady():
     meter = Meter(0.0, 0.0)
     for tenth in range(14):
         meter.add(a_sample(9 * G, 50.0), 1 + tenth / 10)

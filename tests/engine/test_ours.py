@@ -44,12 +44,12 @@ def test_the_record_of_its_attempt_tells(
     assert is_of_a_running_job(process_in(folder)) is is_ours
 
 
-def test_a_folder_that_does_not_answer_is_believed_and_keeps_nobody_waiting(
+def test_a_folder_that_does_not_answer_counts_as_running_after_a_short_wait(
     tmp_path: Path, process_in: Callable[[Path], int]
 ):
     folder = tmp_path / "q1a2b3c4d" / "attempts" / "0" / "1.1"
     folder.mkdir(parents=True)
-    os.mkfifo(folder / "record")  # whoever opens it waits
+    os.mkfifo(folder / "record")  # opening it blocks
     pid = process_in(folder)
     answers: list[bool] = []
     asking = threading.Thread(

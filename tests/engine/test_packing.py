@@ -173,7 +173,7 @@ def test_who_uses_more_than_was_booked_counts_as_what_it_uses(world):
     assert "31G of memory left" in world.sentence(2)
 
 
-def test_memory_that_nobody_of_ours_booked_counts_beside_ours(world):
+def test_memory_that_no_job_booked_counts_beside_claims(world):
     world.add(replace(a_wish("python other.py"), wishes=Wishes(share=Fraction(1, 4))))
     card = world.pool.cards[0].gpu
     seen = GpuReading(gpu=card, memory_used=130 * GIB)

@@ -81,7 +81,7 @@ def test_after_a_moment_a_plan_tells_again_why_the_next_one_waits(make_world, pl
     world.advance(1)
 
     assert world.told(Waits) == [("waits", (3, "waits for a GPU: GPU 0 is held by job 2"))]
-    assert world.engine.wake_at is None  # and nobody is woken for it again
+    assert world.engine.wake_at is None  # and no timer is set for it again
 
 
 def test_a_plan_that_was_made_long_ago_does_not_stand(make_world, plans):

@@ -11,7 +11,7 @@ from dibs.engine.launch.ports import Ports
 
 @pytest.fixture
 def few(monkeypatch):
-    """Only three ports, of which one is taken by somebody."""
+    """Only three ports, of which one is in use."""
     with socket.socket() as listener:
         for first in range(21_000, 28_000, 3):
             if all(map(is_free_port, range(first, first + 3))):
@@ -26,7 +26,7 @@ def test_jobs_that_run_at_once_get_different_ports_before_they_listen(few):
 
     found = {given.give(key, running) for key in sorted(running)}
 
-    assert found == {few, few + 2}  # and not the one that somebody has
+    assert found == {few, few + 2}  # and not the one in use
 
 
 def test_where_there_is_none_none_is_given(few):
@@ -51,5 +51,5 @@ def test_ports_lie_where_the_kernel_gives_none_to_those_who_connect():
     with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
         first = int(file.read().split()[0])
 
-    assert ports._PORTS[-1] < first or first < 20_000  # as the kernel has it, unless somebody changed it
+    assert ports._PORTS[-1] < first or first < 20_000  # the kernel's default, unless it was changed
     assert 29_500 not in ports._PORTS

@@ -541,7 +541,7 @@ def test_a_gpu_that_is_in_the_pool_is_not_added_twice(make_queue):
     assert world.queue.pool.with_more(["5"]) == "0,1,1,5"
 
 
-def test_a_wrong_number_disturbs_nobody(make_queue):
+def test_a_wrong_number_changes_no_job(make_queue):
     world = make_queue(1)
     world.add(a_wish("a"))
     waiting = world.engine.state.waiting

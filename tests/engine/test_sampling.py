@@ -234,7 +234,7 @@ def test_where_the_driver_names_no_process_the_card_is_compared_with_before(worl
     assert world.engine.meters.usage_of((1, 1)).peak_vram == 9 * G
 
 
-def test_a_look_without_a_free_descriptor_says_nothing_about_anybody(world, sampler, shims):
+def test_a_sample_without_a_free_descriptor_is_skipped(world, sampler, shims):
     world.submit(a_request())
     give_shim(world, shim := shims("exec sleep 1000"))
     pid = child_of(shim)
@@ -250,7 +250,7 @@ def test_a_look_without_a_free_descriptor_says_nothing_about_anybody(world, samp
     assert world.engine.meters.usage_of((1, 1)).peak_vram == 3 * G
 
 
-def test_a_sick_store_keeps_nobody_from_hearing_of_a_job_that_went_astray(world, sampler, shims):
+def test_a_job_that_went_astray_is_announced_even_if_the_store_fails(world, sampler, shims):
     world.submit(a_request(gpus=0))
     give_shim(world, shim := shims("exec sleep 1000"))
     world.store.is_full = True

@@ -223,7 +223,7 @@ def test_a_bug_holds_its_sweep_and_leaves_the_others_alone(live, monkeypatch):
     live(scenario)
 
 
-def test_whoever_waits_for_nothing_has_no_task_and_no_thread(live):
+def test_an_idle_sweep_has_no_task_and_no_thread(live):
     async def scenario(room: Room) -> None:
         assert len(asyncio.all_tasks()) == 1
         sweep = room.add("true {x}", {**WHOLE, "high": 3})

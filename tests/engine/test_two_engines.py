@@ -90,7 +90,7 @@ def test_a_gpu_is_free_for_others_as_soon_as_nothing_of_a_dead_engines_job_is_le
     theirs.open()
 
 
-def test_an_engine_that_stops_waiting_stands_in_nobodys_way(make_world):
+def test_an_engine_that_stops_waiting_blocks_no_other(make_world):
     first, second, third = (make_world(name=name) for name in ("first", "second", "third"))
     first.submit(*jobs(1))
     second.submit(*jobs(1))

@@ -291,8 +291,8 @@ class World:
     events: list[Event] = field(default_factory=list)
     acknowledged: dict[JobId, Request] = field(default_factory=dict)
     dies_at: str = ""
-    clock_is_off: float = 0.0  # seconds: somebody set the clock
-    retried: Counter[JobId] = field(default_factory=Counter)  # how often somebody asked for it
+    clock_is_off: float = 0.0  # seconds by which the wall clock was set
+    retried: Counter[JobId] = field(default_factory=Counter)  # how often a retry was asked for
     results: InAttemptFolders = field(default_factory=InAttemptFolders)
 
     def __post_init__(self) -> None:
@@ -344,7 +344,7 @@ class World:
         self.environment = self.list.capture({"HOME": "/"})
 
     def crash(self) -> None:
-        """kill -9 of the engine: what the kernel would close is closed, nobody is told."""
+        """kill -9 of the engine: what the kernel would close is closed, nothing is announced."""
         self.leases.die()
         self.store.close()
         self.machine.forget_engine()
@@ -380,7 +380,7 @@ class World:
         return jobs
 
     def settle_down(self) -> None:
-        """Turn as long as somebody asks for it."""
+        """Turn as long as a turn is asked for."""
         for _ in range(100):
             if not self.turn_is_due:
                 return

@@ -47,7 +47,7 @@ class Campaign:
         return ended.status
 
     def shims(self) -> list[int]:
-        """Whoever has a control FIFO of this run open."""
+        """The processes that have a control FIFO of this run open."""
         control = str(self.root / "control")
         return [pid for pid in processes_of(control) if is_shim(pid)]
 
@@ -94,7 +94,7 @@ class Campaign:
         starts, ends = Counter(world.ledger.started()), Counter(world.ledger.ended())
         lost = self._lost()
         if sum(lost.values()) > may_be_lost:
-            found.append(f"lost, though nobody killed their supervisor: {lost}")
+            found.append(f"lost, though their supervisor was not killed: {lost}")
         for name in self.jobs:
             if starts[name] > 1 + lost[name]:
                 found.append(f"job {name} was started {starts[name]} times and lost {lost[name]} times")

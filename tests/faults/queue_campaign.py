@@ -22,7 +22,7 @@ class QueueCampaign:
         self.world = world
         self.root = world.state / "queue"
         self.acknowledged: dict[str, int] = {}  # the job's name in the ledger, and its number
-        self.unsure: set[str] = set()  # nobody was told a number
+        self.unsure: set[str] = set()  # no number was printed
         self.said: list[str] = []
         self._seconds = seconds
         self._calls = 0

@@ -25,7 +25,7 @@ def refusing(pid: int, what: str, *options: str) -> Iterator[None]:
         try:
             wait_until(lambda: b"attached" in os.pread(said.fileno(), 65536, 0) or tracer.poll() is not None)
             if tracer.poll() is not None:
-                pytest.skip("nobody may be traced here")
+                pytest.skip("ptrace is not allowed here")
             yield
         finally:
             tracer.terminate()

@@ -180,7 +180,7 @@ def test_a_fault_that_is_read_after_the_job_has_ended_is_still_its_cause(world: 
     world.run_daemon(pool="0,1")
     content = json.dumps(machine.content | {"faults": [{"gpu": machine.keys[1], "xid": 95}]})
 
-    # The fault stands there when the job ends, and nobody has looked since.
+    # The fault is there when the job ends, and the card has not been read since.
     job = world.add("--only", "1", "--", f"{machine.becomes(content)}; exit 1")
     [over] = world.wait_for(job)
 
@@ -234,7 +234,7 @@ def test_a_card_comes_back_by_itself_when_it_passes_its_test(world: World, machi
     _stop(world)
 
 
-def test_while_a_card_is_tested_nobody_starts_there(world: World, machine: Machine) -> None:
+def test_while_a_card_is_tested_no_job_starts_there(world: World, machine: Machine) -> None:
     world.environ["DIBS_CANARY"] = 'touch "$LEDGER.begun"; until test -e "$LEDGER.go"; do sleep 0.02; done'
     world.run_daemon(pool="0,1")
     machine.fault(79, 1)

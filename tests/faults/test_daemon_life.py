@@ -77,7 +77,7 @@ def test_a_job_without_a_supervisor_can_be_ended(world: World) -> None:
     _stop(world)
 
 
-def test_a_job_whose_output_is_a_pipe_that_nobody_reads_can_be_ended(world: World) -> None:
+def test_a_job_whose_output_is_a_pipe_without_a_reader_can_be_ended(world: World) -> None:
     world.run_daemon()
     os.mkfifo(world.folder / "pipe")
     job = world.add("-o", "pipe", "-t", "0.5s", "--grace", "0.1s", "--", "echo hi")
@@ -108,7 +108,7 @@ def test_a_job_whose_supervisor_was_killed_before_the_start_is_started_by_anothe
     _stop(world)
 
 
-def test_an_exit_code_is_kept_though_its_supervisor_was_killed_before_anybody_looked(world: World) -> None:
+def test_an_exit_code_is_kept_though_its_supervisor_was_killed_before_it_was_read(world: World) -> None:
     daemon = world.run_daemon()
     job = world.add("--", f"{HELD}; exit 7")
     _wait_until_up(world, job)
@@ -147,7 +147,7 @@ def test_a_job_killed_from_outside_is_noticed_at_once_with_the_signal(
     cause = "signal" if number is signal.SIGUSR1 else "killed"  # a program may send itself USR1
     assert (over["state"], over["signal"], over["exit_code"], over["cause"]) == ("failed", number, None, cause)
     assert ended.status == 128 + number
-    assert took < 15  # nobody looked now and then: it was told
+    assert took < 15  # it was told at once, not found by polling
     assert world.ledger.gpus() == {"next": "0"}
     _stop(world)
 

@@ -42,7 +42,7 @@ def _few_descriptors(daemon: Running, more: int) -> Iterator[None]:
 # -- descriptors -------------------------------------------------------------------------------------------
 
 
-def test_with_few_descriptors_fewer_jobs_run_at_once_and_everybody_is_answered(world: World) -> None:
+def test_with_few_descriptors_fewer_jobs_run_at_once_and_each_request_is_answered(world: World) -> None:
     daemon = world.run_daemon(pool="0,1,2,3,4,5,6,7")
     world.write("jobs.txt", [f"{HELD}; {world.ledger.job(number)}" for number in range(8)])
 
@@ -65,7 +65,7 @@ def test_with_few_descriptors_fewer_jobs_run_at_once_and_everybody_is_answered(w
     world.assert_nothing_is_left()
 
 
-def test_without_a_descriptor_nobody_is_told_a_number_and_then_all_is_well(world: World) -> None:
+def test_without_a_descriptor_no_number_is_printed_and_then_all_is_well(world: World) -> None:
     daemon = world.run_daemon()
 
     with _few_descriptors(daemon, 1):

@@ -46,7 +46,7 @@ def test_after_a_reboot_the_running_are_lost_the_queue_is_intact_and_the_gpus_ar
 
 @needs_root
 def test_when_the_kernel_ends_everything_at_once_nothing_acknowledged_is_lost(world: World) -> None:
-    """As in a real reboot nobody gets a word in: the first process of a PID namespace takes all others with it."""
+    """As in a real reboot nothing is cleaned up: the first process of a PID namespace takes all others with it."""
     machine = world.run_daemon(pool="0,1", env=OLD, program=_ON_A_MACHINE_OF_ITS_OWN)
     world.write("jobs.txt", [world.ledger.job(name, 60 if name in "ab" else 0) for name in "abcde"])
     world.add("-f", "jobs.txt")
@@ -71,7 +71,7 @@ def test_when_the_kernel_ends_everything_at_once_nothing_acknowledged_is_lost(wo
     world.assert_nothing_is_left()
 
 
-def test_who_may_be_started_again_is_queued_again_after_a_reboot_and_nobody_else(world: World) -> None:
+def test_only_restartable_jobs_are_queued_again_after_a_reboot(world: World) -> None:
     world.run_daemon(pool="0,1", env=OLD)
     once = "test -e {0} || {{ touch {0}; sleep 60; }}; exit 3"
     again = world.add("--restartable", "--", once.format("again"))

@@ -1,4 +1,4 @@
-"""The disk under a queue fills up, turns read-only, is damaged, or belongs to somebody else."""
+"""The disk under a queue fills up, turns read-only, is damaged, or belongs to another user."""
 
 import os
 import stat
@@ -264,7 +264,7 @@ def test_a_store_whose_log_was_lost_is_caught_up_from_the_journal(world: World) 
 
 
 @needs_root
-def test_the_state_folder_of_somebody_else_is_refused_and_left_as_it_is(world: World) -> None:
+def test_the_state_folder_of_another_user_is_refused_and_left_as_it_is(world: World) -> None:
     world.state.mkdir(mode=0o700)
     os.chown(world.state, NOBODY, NOBODY)
 
@@ -326,7 +326,7 @@ def test_a_state_folder_that_cannot_be_made_is_told_in_a_sentence(world: World, 
     world.assert_nothing_is_left()
 
 
-def test_when_the_state_folder_vanishes_under_it_nothing_falls_and_nobody_is_told_a_number(world: World) -> None:
+def test_when_the_state_folder_vanishes_no_command_crashes_and_no_number_is_printed(world: World) -> None:
     daemon = world.run_daemon()
     world.add("--hold", "--", "true")
     gone = world.folder.parent / "moved away"

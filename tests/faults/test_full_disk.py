@@ -1,4 +1,4 @@
-"""The disk fills up under a run, and somebody makes room."""
+"""The disk fills up under a run, and there is room again."""
 
 import signal
 import subprocess

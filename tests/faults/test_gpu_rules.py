@@ -29,7 +29,7 @@ def _over(world: World, jobs: int) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("words", [("-P", "vision"), ()], ids=["a project", "nobody's"])
+@pytest.mark.parametrize("words", [("-P", "vision"), ()], ids=["a project", "no project"])
 def test_a_gpu_that_fails_every_job_costs_three_and_the_others_go_on(world: World, words: tuple[str, ...]) -> None:
     world.run_daemon(pool="0,1,2")
     world.write("jobs.txt", [f"{BROKEN}{world.ledger.job(number, 0.03)}" for number in range(40)])
@@ -50,7 +50,7 @@ def test_a_gpu_that_fails_every_job_costs_three_and_the_others_go_on(world: Worl
     world.assert_nothing_is_left()
 
 
-def test_a_quarantine_outlives_the_daemon_and_ends_when_somebody_says_so(world: World) -> None:
+def test_a_quarantine_outlives_the_daemon_and_ends_with_undrain(world: World) -> None:
     daemon = world.run_daemon(pool="0,1,2")
     world.write("jobs.txt", [f"{BROKEN}sleep 0.03" for _ in range(12)])
     world.add("-f", "jobs.txt")
@@ -127,7 +127,7 @@ def test_what_was_held_goes_on_when_it_is_released(world: World) -> None:
     world.assert_nothing_is_left()
 
 
-def test_what_somebody_kills_is_nobodys_fault(world: World) -> None:
+def test_a_killed_job_is_not_blamed_on_its_card(world: World) -> None:
     world.run_daemon(pool="0,1")
     world.write("jobs.txt", ["exec sleep 60"] * 8 + [world.ledger.job("last")])
     world.add("-P", "p", "-f", "jobs.txt")

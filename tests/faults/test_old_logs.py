@@ -154,7 +154,7 @@ def test_a_hole_takes_no_room(logs: Logs) -> None:
     assert logs.left() == [1]
 
 
-def test_a_file_that_somebody_named_neither_counts_nor_goes(logs: Logs, tmp_path: Path) -> None:
+def test_a_file_that_the_user_named_is_neither_counted_nor_removed(logs: Logs, tmp_path: Path) -> None:
     mine = tmp_path / "mine.txt"
     mine.write_bytes(os.urandom(2 * MIB))
     inside = logs.folder(1) / "stdout"
@@ -214,7 +214,7 @@ def house(world: World) -> Iterator[House]:
     one.end()
 
 
-def test_whoever_asks_for_output_that_was_removed_is_told_so_in_one_sentence(house: House) -> None:
+def test_asking_for_output_that_was_removed_is_answered_in_one_sentence(house: House) -> None:
     old = house.add("head -c 900000 /dev/urandom; echo problem >&2; exit 4")
     house.wait(old)
     running = house.add("head -c 900000 /dev/urandom; touch wrote; until test -e go; do sleep 0.02; done")

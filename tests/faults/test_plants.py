@@ -40,7 +40,7 @@ PLANTS = {
         Store.open_attempt = lambda self, attempt: None
     """
     + _WITHOUT_FENCE,
-    # Coming back, nobody asks what is still running.
+    # After a restart, running attempts are not looked for.
     "forgets the running": """
         from dibs.store.store import Store
         honest = Store.open_attempts

@@ -18,7 +18,7 @@ from dibs.supervise import folder
 from stories.outside import DIBS, World, make_world, needs_root, processes_of, wait_until
 from supervise.hands import is_alive
 
-STRANGER = 64_321  # a uid that nobody has: `kill -9 -1` must not reach the other tests
+STRANGER = 64_321  # an unused uid: `kill -9 -1` must not reach the other tests
 
 
 def _outcomes(world: World, lines: list[str], *more: str, **others: Any) -> dict[int, dict[str, Any]]:

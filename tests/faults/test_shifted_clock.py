@@ -23,7 +23,7 @@ UNTIL_GO = "until test -e go; do sleep 0.02; done"
 
 @pytest.fixture(autouse=True)
 def _no_litter() -> Iterator[None]:
-    """Whoever is killed leaves two files of the library behind, and those of a hundred processes add up."""
+    """A killed process leaves two files of the library behind, and those of a hundred processes add up."""
     before = {path for pattern in LEFT for path in glob.glob(pattern)}
     yield
     for path in {path for pattern in LEFT for path in glob.glob(pattern)} - before:

@@ -17,7 +17,7 @@ A_MEBIBYTE = 1024**2
 
 @contextmanager
 def _no_more_than(more: int, *pids: int) -> Iterator[None]:
-    """Each may have so many bytes of addresses more than it has now, and so may whoever it forks."""
+    """Each may have this many bytes of address space more than it has now; children inherit the limit."""
     before = {pid: resource.prlimit(pid, resource.RLIMIT_AS) for pid in pids}
     for pid, (_, hard) in before.items():
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])

@@ -17,7 +17,7 @@ from faults.test_plants import planted
 from stories.on_slurm import HOLD, PATIENCE, Afar, afar
 from stories.outside import Running, World, open_store, wait_until
 
-SAVED = 6.0  # seconds; the controller saves what it knows every five, and nobody can see when
+SAVED = 6.0  # seconds; the controller saves its state every five, at moments that cannot be seen
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_daemon_that_is_killed_again_and_again_loses_nothing_and_runs_nothing_
         call.end()
         pause(chance, 0.5)
         campaign.kill_daemon()
-    assert campaign.add(1).end() == 0  # whoever waits for this one has waited for all
+    assert campaign.add(1).end() == 0  # this one is the last to end
     campaign.finish()
 
     assert len(campaign.acknowledged) > 3
@@ -117,20 +117,20 @@ def test_a_controller_that_is_killed_at_once_and_later_loses_nothing_that_waits_
     holders = [there.add("-n", "2", "--", f"{HOLD}; {world.ledger.job(f'holder{number}')}") for number in range(3)]
     array = there.add("--array", "1-4", "-n", "2", "--", world.ledger.job("$DIBS_ARRAY_TASK_ID"))
     late = there.add("-n", "2", "--", world.ledger.job("late"))
-    everybody = [*holders, *range(array, array + 4), late]
+    numbers = [*holders, *range(array, array + 4), late]
     wait_until(lambda: len(there.squeue()) == 8, show=there.squeue, seconds=PATIENCE)
 
     slurm.kill_controller()
     slurm.start_controller()
-    # Whoever waited is known again, or was submitted again.
-    _wait_until_all_are_known(there, everybody)
+    # Each waiting job is known again, or was submitted again.
+    _wait_until_all_are_known(there, numbers)
     time.sleep(SAVED)
     slurm.kill_controller()
     daemon.kill()
     daemon = there.daemon()
     slurm.start_controller()
     there.let_go()
-    over = _wait_out(there, everybody)
+    over = _wait_out(there, numbers)
 
     starts = Counter(world.ledger.started())
     # What ran when the controller forgot it was ended by its node, or Slurm still has it.
@@ -182,7 +182,7 @@ def _wait_until_all_are_known(there: Afar, jobs: list[int]) -> None:
 
 
 def _wait_out(there: Afar, jobs: list[int]) -> list[dict[str, Any]]:
-    """These, once they are over; meanwhile somebody puts drained nodes back to work."""
+    """These, once they are over; meanwhile drained nodes are resumed."""
 
     def is_over() -> bool:
         there.slurm.resume()
@@ -283,7 +283,7 @@ def test_what_was_killed_before_it_was_handed_over_stays_so_though_the_disk_cann
             said = len(daemon.stderr)
             os.kill(controller, signal.SIGCONT)
             wait_until(lambda: len(daemon.stderr) > said, show=lambda: daemon.stderr, seconds=PATIENCE)
-            # A few rounds: whoever forgot the wish would hand it over now.
+            # A few rounds: a daemon that forgot the kill would hand it over now.
             time.sleep(3)
     finally:
         os.kill(controller, signal.SIGCONT)

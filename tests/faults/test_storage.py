@@ -137,7 +137,7 @@ def test_what_the_disk_did_not_take_is_never_acknowledged(tmp_path, file, fault)
 
     done = subprocess.run([*inject, sys.executable, "-c", program], capture_output=True, text=True)
     if "ptrace" in done.stderr.lower():
-        pytest.skip("nobody may be traced here")
+        pytest.skip("ptrace is not allowed here")
     said = [line.split(" ", 2) for line in done.stdout.splitlines()]
     acknowledged = {int(words[1]): words[2] for words in said if words[0] == "added"}
     _, content = restored(folder)
@@ -179,7 +179,11 @@ def test_a_daemon_that_is_killed_between_journal_and_store_gives_no_number_twice
     else:
         report, content = restored(folder)
 
-        assert [row[0] for row in content["jobs"]] == [1, 2, 3]  # nobody was told, but nothing is lost either
+        assert [row[0] for row in content["jobs"]] == [
+            1,
+            2,
+            3,
+        ]  # no number was printed, but nothing is lost either
         assert report.missing == []
 
 

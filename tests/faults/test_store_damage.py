@@ -1,4 +1,4 @@
-"""The store is damaged while nobody looks: it is refused, kept, and made again from what lies beside it."""
+"""The store is damaged while no daemon runs: it is refused, kept, and rebuilt from the journal beside it."""
 
 import os
 import random

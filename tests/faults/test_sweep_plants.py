@@ -23,7 +23,7 @@ PLANTS = {
         from dibs.engine.sweeps.advice import Advice
         Advice.taken = lambda self, numbers: None
     """,
-    # Trials whose jobs ended while nobody looked are begun again.
+    # Trials whose jobs ended while no daemon ran are begun again.
     "begins open trials again": """
         from dataclasses import replace
         from dibs.engine.sweeps.sweeping import Sweeping

@@ -42,7 +42,7 @@ def test_a_kill_at_each_of_these_points_in_turn(house: House):
     sweep = begin(house, COMMAND, *DENSE, **ADAPTIVE)
     dies(house)
     for point in ("sweep-recorded", "sweep-ended", "sweep-told", "sweep-asked", "sweep-recorded", "sweep-ended"):
-        # Not `house.start`: it may be gone before anybody could see that it listens.
+        # Not `house.start`: it may be gone before it is seen to listen.
         house.running = house.world.start("daemon", "run", env={"DIBS_FAULT": f"{point}:1"})
         dies(house)
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("at_the_door")
 
 
 class Counted:
-    """An app that knows how often somebody got as far as to it."""
+    """An app that counts the requests that reach it."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -599,7 +599,7 @@ def test_a_token_in_an_address_is_not_looked_for(street, app, target):
     assert app.calls == 0
 
 
-def test_a_wrong_guess_takes_its_time_and_keeps_nobody_else_waiting(app, tmp_path):
+def test_a_wrong_guess_takes_its_time_and_delays_no_other_client(app, tmp_path):
     with standing(app, tmp_path, hold=60.0) as (street, keys):
         code = keys.new_code(Permission.ALL).text
         guesses = [street.connect() for _ in range(3)]

@@ -76,7 +76,7 @@ def test_every_line_of_many_busy_pipes_arrives() -> None:
 
     feed.start()
     while not feed.is_over:
-        assert woken.acquire(timeout=SOON), f"nobody woke the loop after {taken} lines"
+        assert woken.acquire(timeout=SOON), f"the loop was not woken after {taken} lines"
         while batch := feed.take():
             taken += len(batch)
         feed.tell_waiting(0)
@@ -99,7 +99,7 @@ def test_after_a_pause_several_lines_are_read_at_once() -> None:
         pass
 
     feed.tell_waiting(99)
-    time.sleep(0.05)  # in which nobody should read
+    time.sleep(0.05)  # in which nothing is read
     assert len(pulled) == 101
     feed.tell_waiting(49)
 

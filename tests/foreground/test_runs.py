@@ -1,4 +1,4 @@
-"""A run's folder among files that somebody else put there, and runs that nobody came back to."""
+"""A run's folder among other files, and runs that were never resumed."""
 
 import os
 import shutil
