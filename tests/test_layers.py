@@ -12,7 +12,7 @@ import dibs
 
 SOURCE = Path(dibs.__file__).parent
 
-BESIDE = {"errors", "paths", "settings"}  # beside the lowest floor: every room may use them
+BESIDE = {"errors", "files", "paths", "settings"}  # beside the lowest floor: every room may use them
 # Which rooms a room may use, beside those. No two rooms use each other, however many rooms lie between.
 MAY_USE = {
     "model": set(),

@@ -129,7 +129,7 @@ def test_a_link_in_its_place_leads_nowhere(tmp_path):
     other.write_text("mine")
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / f"{SERIES_FILE}.new").symlink_to(other)
+    (folder / SERIES_FILE).symlink_to(other)
 
     write_series(str(folder), Usage(), Series().columns())
 

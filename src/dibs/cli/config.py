@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dibs.errors import BadInput
+from dibs.files import replace_file
 
 if TYPE_CHECKING:
     from dibs.settings import FoundSetting, Setting
@@ -142,21 +143,10 @@ def _section(lines: list[str], name: str) -> tuple[int, int, str]:
 
 
 def _replace(path: str, text: str) -> None:
-    # Rename, not write: a daemon that starts now must see the whole file or none of it.
     real = os.path.realpath(path)  # a file that people keep elsewhere, behind a link, stays there
-    temporary = f"{real}.{os.getpid()}.new"
     try:
         os.makedirs(os.path.dirname(real), exist_ok=True)
-        try:
-            with open(temporary, "x", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, real)
-        except BaseException:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-            raise
+        replace_file(real, text, mode=None)
     except OSError as error:
         raise BadInput(
             f"cannot write {path}: {error.strerror}", remedy="check the folder's permissions"

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from dibs.client.starting import daemon_environment
 from dibs.errors import DibsError
+from dibs.files import replace_file
 from dibs.leases.who import user_name
 
 NAME = "dibs.service"
@@ -60,9 +61,7 @@ def write(environ: Mapping[str, str]) -> str:
     path = unit_path(environ)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            file.write(_text(environ, of_user="", extra=[], target="default.target"))
-        os.replace(f"{path}.new", path)
+        replace_file(path, _text(environ, of_user="", extra=[], target="default.target"), mode=None)
     except OSError as error:
         raise DibsError(
             f"cannot write {path}: {error.strerror}", remedy="check the folder's permissions"

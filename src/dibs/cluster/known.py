@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from dibs.errors import DibsError, FolderInUse
+from dibs.files import replace_file
 from dibs.paths import make_private, state_folder
 
 # Never a password, and no waiting for a host that is away; everything else is the user's own ssh.
@@ -131,12 +132,7 @@ def remember(environ: Mapping[str, str], cluster: Cluster) -> None:
     """Before anything is started: whatever happens then, `dibs cluster down` finds it."""
     path = _path(environ)
     make_private(os.path.dirname(path))
-    part = f"{path}.{os.getpid()}.part"
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump(asdict(cluster), file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(part, path)
+    replace_file(path, json.dumps(asdict(cluster), indent=2))
 
 
 def forget(environ: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ import shlex
 import time
 from dataclasses import dataclass
 
+from dibs.files import replace_file
 from dibs.model.jobs import Attempt, Job, Outcome
 from dibs.model.usage import Usage
 
@@ -133,10 +134,8 @@ class JobFolders:
         if usage is not None:
             lines |= _measured(usage)
         text = "".join(f"{key}: {_one_line(value)}\n" for key, value in lines.items())
-        path = f"{folder}/{self.info}"
-        with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-        os.replace(f"{path}.new", path)
+        content = text.encode("utf-8", "surrogateescape")
+        replace_file(f"{folder}/{self.info}", content, mode=None, sync=False)
 
 
 def _moment(seconds: float) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dibs.errors import BadInput
+from dibs.files import sync_folder
 from dibs.inputs.code import find_repository, git
 from dibs.paths import make_private
 
@@ -52,7 +53,7 @@ def take_snapshot(folder: str, shelf: str, environ: Mapping[str, str]) -> CodeSn
     try:
         _copy(root, names, temporary)
         os.rename(temporary, place)
-        _sync(shelf)
+        sync_folder(shelf)
     except OSError as error:
         raise BadInput(
             f"cannot copy the code to {shelf}: {error.strerror}", remedy="make room, or leave out --snapshot"
@@ -126,14 +127,6 @@ def _copy_file(path: str, copy: str, mode: int) -> None:
         file.flush()
         os.fsync(file.fileno())
         os.fchmod(file.fileno(), mode)
-
-
-def _sync(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _too_large(root: str, what: str) -> BadInput:

@@ -7,6 +7,7 @@ import re
 import stat
 from dataclasses import dataclass
 
+from dibs.files import replace_file
 from dibs.leases.files import MODE, SAFE, cannot_use, cannot_write
 
 _NAME = re.compile(r"dibs-pool-(0|[1-9][0-9]{0,9})")
@@ -41,22 +42,11 @@ def read_host_pool(folder: str) -> HostPool | None:
 def write_host_pool(folder: str, pool: HostPool) -> None:
     """Put this pool in force."""
     path = f"{folder}/dibs-pool-{os.geteuid()}"
-    temporary = f"{folder}/.dibs-pool-{os.geteuid()}-{os.urandom(8).hex()}"
-    record = json.dumps({"count": pool.count, "unavailable": pool.unavailable, "at": pool.at}).encode()
+    record = json.dumps({"count": pool.count, "unavailable": pool.unavailable, "at": pool.at})
     try:
-        opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE, MODE)
+        replace_file(path, record, mode=MODE)
     except OSError as error:
-        raise cannot_write(folder, error) from error
-    try:
-        os.fchmod(opened, MODE)
-        with os.fdopen(opened, "wb") as file:
-            file.write(record)
-            file.flush()
-            os.fsync(opened)
-        os.rename(temporary, path)
-    except OSError as error:
-        os.unlink(temporary)
-        raise cannot_use(path, error) from error
+        raise (cannot_use(path, error) if os.path.lexists(path) else cannot_write(folder, error)) from error
 
 
 def _read(path: str, *, owner: int) -> tuple[int, HostPool] | None:

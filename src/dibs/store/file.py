@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from dibs.errors import FolderInUse, StoreUnusable
+from dibs.files import sync_folder
 
 # Until the first release there is one schema, schema.sql, and a store of any other version is refused.
 SCHEMA_VERSION = 5
@@ -141,9 +142,7 @@ def _create(path: str) -> None:
             os.close(fd)
             with suppress(FileNotFoundError):
                 os.unlink(new)
-        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_CLOEXEC)
-        os.fsync(folder)
-        os.close(folder)
+        sync_folder(os.path.dirname(path))
     except OSError as error:
         raise StoreUnusable(
             f"cannot make {path}: {error.strerror}", remedy="check the disk (`df -h`) and who owns the folder"

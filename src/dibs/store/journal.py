@@ -9,11 +9,11 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from errno import ENOSPC
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
+from dibs.files import replacing_file, sync_folder
 from dibs.store.job_lines import Line, cleaned, going_on_from, next_number, without_gone
 
 NAME = "journal.jsonl"
@@ -48,7 +48,7 @@ class Journal:
         self._must_cut = False
         try:
             if is_new:
-                _sync_folder(path)
+                sync_folder(os.path.dirname(path))
             self._size = self._before = _cut_torn_end(self._fd)
             self._head = _head(path)
         except OSError:
@@ -104,15 +104,10 @@ class Journal:
 
     def compact(self, is_kept: Callable[[int], bool]) -> None:
         """Write it anew without the jobs that were cleaned away. A crash leaves the old file or the new one."""
-        new = f"{self.path}.new"
-        try:
-            self._write_compact(new, is_kept)
-            os.replace(new, self.path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(new)  # the disk may be full
-            raise
-        _sync_folder(self.path)
+        _remove_drafts(self.path)
+        with replacing_file(self.path) as file:
+            self._write_compact(file, is_kept)
+        sync_folder(os.path.dirname(self.path))
         os.close(self._fd)
         self._fd = _open(self.path)
         self._size = self._before = os.fstat(self._fd).st_size
@@ -121,22 +116,17 @@ class Journal:
     def close(self) -> None:
         os.close(self._fd)
 
-    def _write_compact(self, new: str, is_kept: Callable[[int], bool]) -> None:
+    def _write_compact(self, file: IO[bytes], is_kept: Callable[[int], bool]) -> None:
         following = self._next_number()
         used = {line.body["code"] for line in self._kept(is_kept) if line.body and line.body["k"] in _WITH_CODE}
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with open(fd, "wb") as file:
-            os.fchmod(fd, 0o600)
-            file.write(encode(going_on_from(following, os.urandom(8).hex(), self.position)))
-            for line in self._kept(is_kept):
-                if line.body is None:
-                    file.write(line.raw)
-                elif line.body["k"] != "code" or line.body["key"] in used:
-                    file.write(encode(line.body))
-            # Those who waited for them must know that they have ended.
-            file.write(encode(cleaned(number for number in range(1, following) if not is_kept(number))))
-            file.flush()
-            os.fsync(fd)
+        file.write(encode(going_on_from(following, os.urandom(8).hex(), self.position)))
+        for line in self._kept(is_kept):
+            if line.body is None:
+                file.write(line.raw)
+            elif line.body["k"] != "code" or line.body["key"] in used:
+                file.write(encode(line.body))
+        # Those who waited for them must know that they have ended.
+        file.write(encode(cleaned(number for number in range(1, following) if not is_kept(number))))
 
     def _kept(self, is_kept: Callable[[int], bool]) -> "Iterator[Read]":
         for line in read(self.path):
@@ -210,6 +200,14 @@ def _head(path: str) -> Line:
     return first.body if first is not None and first.body is not None and first.body["k"] == "next" else {}
 
 
+def _remove_drafts(path: str) -> None:
+    """Remove what compactions that were killed left behind: each is as large as a journal."""
+    folder, name = os.path.split(path)
+    for other in os.listdir(folder or "."):
+        if other.startswith(f"{name}.") and other.endswith(".new"):
+            os.unlink(os.path.join(folder, other))
+
+
 def _cut_torn_end(fd: int) -> int:
     """Cut behind the last whole line; return the size that is left."""
     size = left = os.fstat(fd).st_size
@@ -223,11 +221,3 @@ def _cut_torn_end(fd: int) -> int:
     if left != size:
         os.ftruncate(fd, left)
     return left
-
-
-def _sync_folder(path: str) -> None:
-    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from dibs.errors import DibsError, FolderInUse, StoreUnusable
+from dibs.files import sync_folder
 from dibs.model.claims import GPU_VARIABLES
 from dibs.model.jobs import Attempt, Command, JobId, Request
 from dibs.model.ranges import show_ranges
@@ -358,9 +359,7 @@ def _exchange(folder: str, new: str, now: float) -> str | None:
         with suppress(FileNotFoundError):
             os.rename(f"{path}{log}", f"{aside}{log}")
     os.replace(new, path)
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    os.fsync(handle)
-    os.close(handle)
+    sync_folder(folder)
     return aside if is_there else None
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 from dibs.backends.disks import said
 from dibs.errors import BackendMissing, BackendSilent
+from dibs.files import replace_file
 from dibs.supervise import folder
 
 NAME = ".dibs-root"
@@ -150,8 +151,7 @@ def _remembered(memory: str) -> dict[str, str] | None:
 
 
 def _save(memory: str, expected: dict[str, str]) -> None:
-    _write(f"{memory}.new", json.dumps(expected))
-    os.replace(f"{memory}.new", memory)
+    replace_file(memory, f"{json.dumps(expected)}\n")
 
 
 def _leave(path: str, mark: str = "") -> None:

@@ -15,6 +15,7 @@ from dibs.backends.protocol import AttemptRef
 from dibs.backends.slurm.files import write_record
 from dibs.backends.slurm.packing import Belongings
 from dibs.backends.slurm.ssh import Pieces
+from dibs.files import replace_file
 from dibs.supervise import folder, luggage, records
 from dibs.supervise.deliver import STREAMS
 from dibs.supervise.logs import punch
@@ -46,13 +47,7 @@ def handed(ref: AttemptRef) -> HandedFiles:
 
 def remember(ref: AttemptRef, found: HandedFiles) -> None:
     """Synced: who comes back after a power cut must not start a second copy beside the first."""
-    path = f"{ref.folder}/{_HANDED}"
-    fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "w") as file:
-        file.write(f"{found.times} {'open' if found.is_open else 'closed'}\n")
-        file.flush()
-        os.fsync(fd)
-    os.replace(f"{path}.new", path)
+    replace_file(f"{ref.folder}/{_HANDED}", f"{found.times} {'open' if found.is_open else 'closed'}\n")
 
 
 def spec(ref: AttemptRef) -> dict[str, Any]:
@@ -107,9 +102,7 @@ def _cut(path: str, start: int, end: int) -> None:
     with contextlib.suppress(FileNotFoundError), open(f"{path}.cut") as file:
         if file.read(100) == mark:
             return
-    with open(f"{path}.cut.new", "w") as file:
-        file.write(mark)
-    os.replace(f"{path}.cut.new", f"{path}.cut")
+    replace_file(f"{path}.cut", mark, sync=False)
     with contextlib.suppress(OSError):  # not every file system can do it; then there is more here than there
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:

@@ -20,8 +20,9 @@ from dibs.daemon.http.limits import RequestLimits
 from dibs.daemon.web.guard import SecurityHeaders, TokenGuard, host_check
 from dibs.daemon.web.page_files import PageFiles
 from dibs.daemon.web.server import WebServer
-from dibs.daemon.web.tokens import CODE_LIFE, Permission, TokenStore, write_private
+from dibs.daemon.web.tokens import CODE_LIFE, Permission, TokenStore
 from dibs.errors import BadInput, Conflict, DibsError, NotAllowed
+from dibs.files import replace_file
 
 HOST = "127.0.0.1"
 PORT = 8265
@@ -174,7 +175,7 @@ class WebListener:
 
     def _save(self, address: ListenAddress) -> None:
         try:
-            write_private(self._state_file, json.dumps(asdict(address)) + "\n")
+            replace_file(self._state_file, json.dumps(asdict(address)) + "\n")
         except OSError as error:
             log.info("the page will not come back after a restart: %s", error.strerror)
 

@@ -1,6 +1,5 @@
 """The token that browsers send, in a file that only its owner can read, and the one-time codes to sign in."""
 
-import contextlib
 import hashlib
 import hmac
 import os
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dibs.errors import NotAllowed
+from dibs.files import replace_file
 
 CODE_LIFE = 600.0  # seconds
 _MOST_WRONG = 10  # guesses, until the valid codes are revoked
@@ -96,19 +96,6 @@ class TokenStore:
         self._tokens = _tokens(_write(self._path))
 
 
-def write_private(path: str, text: str) -> None:
-    """Write a file that only its owner can read, completely or not at all."""
-    draft = f"{path}.new"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(draft)  # a leftover would keep its mode
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(fd)
-    os.rename(draft, path)
-
-
 def _tokens(token: str) -> dict[Permission, str]:
     reading = hmac.new(bytes.fromhex(token), b"read only", hashlib.sha256).hexdigest()
     return {Permission.ALL: token, Permission.READ: reading}
@@ -134,5 +121,5 @@ def _read(path: str) -> str:
 
 def _write(path: str) -> str:
     token = secrets.token_hex(32)
-    write_private(path, f"{token}\n")
+    replace_file(path, f"{token}\n")
     return token

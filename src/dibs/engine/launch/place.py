@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dibs.files import replace_file
 from dibs.model.claims import gpu_environment
 from dibs.model.jobs import Attempt, Job, JobId
 
@@ -42,13 +43,7 @@ class Place:
         if os.path.exists(path):
             return
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(fd, "w") as file:
-            json.dump(dict(environment), file)
-            file.flush()
-            os.fsync(fd)
-        # Renamed, not written: a shim must see the whole file or none of it.
-        os.replace(f"{path}.new", path)
+        replace_file(path, json.dumps(dict(environment)))
 
     def spec(
         self,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from dibs.backends.disks import cannot_write, said
 from dibs.backends.protocol import AttemptRef, Backend, Identity, Observed, Phase, Submission, Submitted
 from dibs.errors import DibsError
+from dibs.files import replace_file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,19 +104,8 @@ def _bring(source: str, target: str) -> None:
     if os.path.exists(target):
         return
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-    new = f"{target}.{os.urandom(6).hex()}"
-    try:
-        with open(source, "rb") as file:
-            content = file.read()
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(fd)
-        os.replace(new, target)
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(new)
+    with open(source, "rb") as file:
+        replace_file(target, file.read())
 
 
 def remove(paths: Sequence[str]) -> None:

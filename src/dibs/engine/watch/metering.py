@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dibs.engine.turn.state import Key
+from dibs.files import replace_file
 from dibs.model.jobs import Attempt
 from dibs.model.usage import Usage
 from dibs.store.codec import decode_usage, encode_usage
@@ -133,20 +134,9 @@ def write_series(folder: str, usage: Usage, columns: dict[str, Any]) -> None:
 
     Renamed into place, so that a reader finds a whole file; not synced, because it is not worth the wait.
     """
-    path = f"{folder}/{SERIES_FILE}"
     content = {"v": _VERSION, "usage": json.loads(encode_usage(usage)), **columns}
     with contextlib.suppress(OSError):
-        # O_NOFOLLOW: the folder is the job's too, and it may have put a link in this place.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(f"{path}.new", flags, 0o600)
-        try:
-            with open(handle, "w", encoding="ascii", closefd=True) as file:
-                json.dump(content, file, separators=(",", ":"))
-            os.replace(f"{path}.new", path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(f"{path}.new")
-            raise
+        replace_file(f"{folder}/{SERIES_FILE}", json.dumps(content, separators=(",", ":")), sync=False)
 
 
 def read_series(folder: str) -> StoredSeries | None:

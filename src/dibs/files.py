@@ -1,0 +1,47 @@
+"""Files that other processes read are replaced as a whole. Standard library only."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO
+
+
+def replace_file(path: str, content: str | bytes, *, mode: int | None = 0o600, sync: bool = True) -> None:
+    """Write a file under a temporary name and rename it: a reader finds the old content or all of the new.
+
+    After an OSError the old file is still there, and the temporary one is gone. `mode` None leaves the mode to
+    the umask; `sync` False is for content that need not survive a power cut.
+    """
+    with replacing_file(path, mode=mode, sync=sync) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing_file(path: str, *, mode: int | None = 0o600, sync: bool = True) -> Iterator[IO[bytes]]:
+    """The same for content that is written in pieces: the rename follows the end of the block."""
+    # The name cannot be foreseen, and is never opened through a link: others may write to the folder.
+    new = f"{path}.{os.urandom(6).hex()}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(new, flags, 0o666 if mode is None else mode)
+    try:
+        with open(handle, "wb") as file:
+            if mode is not None:
+                os.fchmod(handle, mode)  # the umask may have removed more
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(handle)
+        os.replace(new, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(new)
+        raise
+
+
+def sync_folder(folder: str) -> None:
+    """Return when the names in a folder survive a power cut."""
+    handle = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
