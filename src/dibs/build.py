@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dibs.engine.queue.queue import Queue
     from dibs.engine.remote.contact import Elsewhere
     from dibs.engine.remote.systems import RemoteSystems
-    from dibs.engine.sweeps.sweeping import Sweeping
+    from dibs.engine.sweeps.manager import SweepManager
     from dibs.engine.watch.cards import Cards
     from dibs.engine.watch.health import Health
     from dibs.engine.watch.sharing_rules import SharingRules
@@ -214,7 +214,7 @@ class BuiltQueue:
 
     engine: "Engine"
     queue: "Queue"
-    sweeping: "Sweeping"
+    sweeping: "SweepManager"
     health: "Health"
     leases: Leases
     probe: "Probe | None"
@@ -234,7 +234,7 @@ def build_queue(
     from dibs.engine.queue.explain import Explain
     from dibs.engine.queue.notify import Channels, Notifier
     from dibs.engine.queue.queue import Queue
-    from dibs.engine.sweeps.sweeping import Sweeping
+    from dibs.engine.sweeps.manager import SweepManager
     from dibs.engine.watch.health import FailureJudge, Health
     from dibs.engine.watch.sharing_rules import sharing_rules
     from dibs.gpus.detect import find_probe
@@ -296,7 +296,7 @@ def build_queue(
     return BuiltQueue(
         engine=engine,
         queue=queue,
-        sweeping=Sweeping(engine, queue, results, reach=reach, log=log),
+        sweeping=SweepManager(engine, queue, results, reach=reach, log=log),
         health=Health(engine, judge, first_test, is_watched=probe is not None),
         leases=build_leases(environ),
         probe=probe,

@@ -20,44 +20,44 @@ PLANTS = {
     """,
     # What was asked for is given out a second time.
     "forgets what was taken": """
-        from dibs.engine.sweeps.advice import Advice
-        Advice.taken = lambda self, numbers: None
+        from dibs.engine.sweeps.work import LazyAdviser
+        LazyAdviser.recorded = lambda self, numbers: None
     """,
     # Trials whose jobs ended while no daemon ran are begun again.
     "begins open trials again": """
         from dataclasses import replace
-        from dibs.engine.sweeps.sweeping import Sweeping
-        come_back = Sweeping.come_back
+        from dibs.engine.sweeps.manager import SweepManager
+        come_back = SweepManager.come_back
         def again(self):
             for sweep in self._table.unfinished():
                 with self._engine.change() as change:
                     for trial in self._table.open(sweep):
                         self._engine.store._db.execute("update jobs set once = null where id = ?", (trial.job,))
-                        self._parts.book.trial(replace(trial, job=None), self._table.goals(sweep), change.now)
+                        self._context.records.trial(replace(trial, job=None), self._table.goals(sweep), change.now)
             come_back(self)
-        Sweeping.come_back = again
+        SweepManager.come_back = again
     """,
     # The adviser is told of an end that the store does not know.
     "tells before it records": """
         from dataclasses import replace
-        from dibs.engine.sweeps import settle as sweep_settle
+        from dibs.engine.sweeps import run as sweep_run
         from dibs.model.sweeps import TrialState
-        record = sweep_settle._record
-        async def hasty(work, advice, ended):
+        record = sweep_run._record
+        async def hasty(work, adviser, ended):
             failed = [replace(one, state=TrialState.FAILED, values=None) for one in ended]
-            await advice.tell(failed)
-            work.parts.reach("sweep-hasty")
-            await record(work, advice, ended)
-        sweep_settle._record = hasty
+            await adviser.tell(failed)
+            work.context.reach("sweep-hasty")
+            await record(work, adviser, ended)
+        sweep_run._record = hasty
     """,
     # A store that is made again knows of no trial.
     "journals nothing of trials": """
-        from dibs.engine.sweeps.book import SweepBook
+        from dibs.engine.sweeps.context import SweepRecords
         def begun(self, trial, goals, cursor, now):
             self._store.sweeps.add_trial(trial, goals, cursor)
         def ended(self, trial, goals, now):
             self._store.sweeps.change_trial(trial, goals)
-        SweepBook.new_trial, SweepBook.trial = begun, ended
+        SweepRecords.new_trial, SweepRecords.trial = begun, ended
     """,
 }
 

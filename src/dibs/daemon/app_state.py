@@ -15,7 +15,7 @@ from dibs.engine.engine import Engine
 from dibs.engine.launch.browse import BrowsableFolders
 from dibs.engine.queue.queue import Queue
 from dibs.engine.remote.systems import RemoteSystems
-from dibs.engine.sweeps.sweeping import Sweeping
+from dibs.engine.sweeps.manager import SweepManager
 from dibs.engine.watch.health import Health
 from dibs.leases.leases import Leases
 from dibs.settings import Settings
@@ -32,7 +32,7 @@ class AppState:
 
     engine: Engine
     queue: Queue
-    sweeping: Sweeping
+    sweeping: SweepManager
     health: Health
     driver: Driver
     leases: Leases

@@ -12,7 +12,7 @@ from dibs.daemon.schemas import requests
 from dibs.daemon.schemas.parsing import requests_of
 from dibs.daemon.schemas.requests import Moment
 from dibs.daemon.schemas.serializers import sweep_object, trial_object
-from dibs.engine.sweeps.sweeping import NewSweep
+from dibs.engine.sweeps.manager import NewSweep
 from dibs.errors import BadInput
 from dibs.model.sweeps import Sweep, SweepId, SweepState, TrialState
 

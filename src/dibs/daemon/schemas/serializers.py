@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dibs.daemon.schemas.responses import NOT_SHOWN
-from dibs.engine.sweeps.book import trial_told
-from dibs.engine.sweeps.sweeping import About
+from dibs.engine.sweeps.context import trial_told
+from dibs.engine.sweeps.manager import SweepSummary
 from dibs.model.field_values import request_json
 from dibs.model.jobs import Request, State
 from dibs.model.reasons import Reason
@@ -103,7 +103,7 @@ def past_object(row: JobRow) -> dict[str, Any]:
 
 
 def sweep_object(
-    sweep: Sweep, user: str, about: About, counts: Mapping[TrialState, int], best: Iterable[Trial]
+    sweep: Sweep, user: str, about: SweepSummary, counts: Mapping[TrialState, int], best: Iterable[Trial]
 ) -> dict[str, Any]:
     return {
         "id": sweep.id,

@@ -1,37 +1,36 @@
-"""The work on one sweep: look at what ended, give up what is not worth it, begin what there is room for.
+"""The task of one sweep: read the results of ended trials, prune running ones, start new ones.
 
-All that must survive is in the store, and each step is recorded before the next one. So whatever is killed when,
-whoever comes after looks at the rows and goes on.
+All state that must survive is in the store, and each step is recorded before the next one. After a crash a new
+task continues from the rows.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from dibs.engine.sweeps.advice import Advice
-from dibs.engine.sweeps.begin import Begin
-from dibs.engine.sweeps.parts import Parts
-from dibs.engine.sweeps.prune import prune
-from dibs.engine.sweeps.settle import settle
-from dibs.engine.sweeps.work import Work
+from dibs.engine.sweeps.context import SweepContext
+from dibs.engine.sweeps.new_trials import TrialStarter
+from dibs.engine.sweeps.trial_results import NoResult
+from dibs.engine.sweeps.work import LazyAdviser, SweepWork
 from dibs.errors import DibsError, StoreUnusable
-from dibs.model.sweeps import SweepId, SweepState, TrialState
-from dibs.policy.sweeping import MOST_LEFT_OUT, is_over
+from dibs.model.sweeps import SweepId, SweepState, Trial, TrialState
+from dibs.policy.sweeping import FIRST_TRIALS, MOST_LEFT_OUT, die_alike, is_over, judged
 
-_LOOK_AT_REPORTS = 1.0  # seconds between two looks at what running trials report, where some may be pruned
+_LOOK_AT_REPORTS = 1.0  # seconds between two reads of running trials' reports, where a pruner needs them
 _AFTER_TROUBLE = 2.0  # seconds until a full disk is tried again
-_QUIET = 300.0  # seconds without news; then the adviser, which takes memory, may go until it is needed
+_QUIET = 300.0  # seconds without news after which the adviser process is closed to free its memory
 
 
 class SweepRun:
-    """One sweep from now until there is nothing to do for it. `go` is its only task; others wake it."""
+    """One sweep until it needs no work. `go` is its only task; other code wakes it."""
 
-    def __init__(self, parts: Parts, sweep: SweepId) -> None:
-        self.work = Work(parts, sweep)
-        self._parts = parts
+    def __init__(self, context: SweepContext, sweep: SweepId) -> None:
+        self.work = SweepWork(context, sweep)
+        self._context = context
         self._news = asyncio.Event()
-        self._advice = Advice(self.work)
-        self._begin = Begin(self.work, self._advice, self._news)
+        self._adviser = LazyAdviser(self.work)
+        self._starter = TrialStarter(self.work, self._adviser, self._news)
 
     def wake(self) -> None:
         self._news.set()
@@ -41,29 +40,29 @@ class SweepRun:
         return self._news.is_set()
 
     async def go(self) -> None:
-        """Come back when nothing of it runs and nothing is to be begun."""
+        """Return when no trial runs and none is to be started."""
         try:
             while await self._turn():
                 await self._wait()
         finally:
-            await self._advice.let_go()
+            await self._adviser.close()
 
     async def _turn(self) -> bool:
-        """Do what can be done now; False where that was all for good."""
+        """Do what can be done now; False where nothing will be left to do."""
         self._news.clear()
         work = self.work
         try:
             work.load()
-            await settle(work, self._advice)
-            await prune(work, self._advice)
-            await self._begin.fill()
+            await settle(work, self._adviser)
+            await prune(work, self._adviser)
+            await self._starter.fill()
             self._finish()
             return bool(work.jobs) or work.table.sweep(work.id).state is SweepState.RUNNING
         except StoreUnusable as error:
             self._wait_for_store(error)
             return True
         except DibsError as error:
-            await self._advice.let_go()
+            await self._adviser.close()
             return self._hold(error)
 
     def _hold(self, error: DibsError) -> bool:
@@ -75,22 +74,22 @@ class SweepRun:
         return bool(self.work.jobs)
 
     def _wait_for_store(self, error: StoreUnusable) -> None:
-        self._parts.log(f"sweep {self.work.id} waits: {error.message}")
+        self._context.log(f"sweep {self.work.id} waits: {error.message}")
         asyncio.get_running_loop().call_later(_AFTER_TROUBLE, self.wake)
 
     async def _wait(self) -> None:
-        """Until something happens. A sweep whose trials run for days costs nothing meanwhile."""
+        """Wait until something happens. A sweep whose trials run for days costs nothing meanwhile."""
         if self._looks_at_reports():
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AT_REPORTS):
                     await self._news.wait()
             return
-        if self._advice.is_open:
+        if self._adviser.is_open:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_QUIET):
                     await self._news.wait()
                 return
-            await self._advice.let_go()
+            await self._adviser.close()
         await self._news.wait()
 
     def _looks_at_reports(self) -> bool:
@@ -98,7 +97,7 @@ class SweepRun:
         if not work.is_loaded or not work.search.spec.pruner:
             return False
         is_running = work.table.sweep(work.id).state is SweepState.RUNNING
-        return is_running and any(key[0] in work.jobs for key in self._parts.engine.state.everywhere)
+        return is_running and any(key[0] in work.jobs for key in self._context.engine.state.everywhere)
 
     def _finish(self) -> None:
         work = self.work
@@ -110,15 +109,144 @@ class SweepRun:
             due=len(work.table.due(work.id, 1)),
             made=sum(counts.values()),
             most=work.search.size,
-            is_exhausted=self._begin.is_exhausted(sweep),
+            is_exhausted=self._starter.is_exhausted(sweep),
         ):
             return
-        if self._begin.left_out >= MOST_LEFT_OUT:
-            why = f"its conditions left out {self._begin.left_out:,} points in a row; there may be none that fits"
-            self._begin.left_out = 0  # whoever lets it go on wants more to be looked at
+        if self._starter.left_out >= MOST_LEFT_OUT:
+            why = (
+                f"its conditions left out {self._starter.left_out:,} points in a row; there may be none that fits"
+            )
+            self._starter.left_out = 0  # after a release more points are searched
             work.hold(f"{why}; `dibs sweep release {work.id}` looks further")
             return
-        with self._parts.engine.change() as change:
-            work.parts.book.changed(
+        with self._context.engine.change() as change:
+            work.context.records.changed(
                 replace(sweep, state=SweepState.FINISHED, why="", ended_at=change.now), change.now
             )
+
+
+async def settle(work: SweepWork, adviser: LazyAdviser) -> None:
+    """Read the results of trials whose jobs have ended, record them, and tell the adviser."""
+    trials = work.table.open(work.id)
+    work.jobs = {trial.job for trial in trials if trial.job is not None}
+    states = work.context.engine.store.listing.states(list(work.jobs))
+    ended = []
+    for trial in trials:
+        if trial.job is not None and trial.job not in states:
+            why = f"job {trial.job} was cleaned away before its results were read"
+            ended.append(replace(trial, state=TrialState.FAILED, why=why))
+        elif trial.job is not None and states[trial.job].is_over:
+            ended.append(await _read(work, trial))
+    await _record(work, adviser, ended)
+    # Then the trials that wait for another trial of the same point.
+    twins = (_as_its_twin(work, trial) for trial in trials if trial.job is None and trial.reused_from is not None)
+    await _record(work, adviser, [trial for trial in twins if trial is not None])
+
+
+async def _read(work: SweepWork, trial: Trial) -> Trial:
+    """The trial with the outcome of its job and its results."""
+    assert trial.job is not None
+    row = work.context.engine.store.listing.row(trial.job)
+    trial = replace(trial, seconds=row.outcome.seconds if row.outcome else None, ended_at=row.ended_at)
+    verdict = judged(trial, row.job, row.outcome)
+    if verdict is not None and verdict.state is TrialState.FAILED:
+        return replace(trial, state=TrialState.FAILED, why=verdict.why, cause=verdict.cause)
+    try:
+        values = await work.reader.result(trial, row)
+    except NoResult as problem:
+        if verdict is None:
+            return replace(trial, state=TrialState.FAILED, why=str(problem), cause=problem.kind)
+        values = None
+    if verdict is None:
+        return replace(trial, state=TrialState.COMPLETE, values=values)
+    return replace(trial, state=verdict.state, why=verdict.why, values=values)
+
+
+def _as_its_twin(work: SweepWork, trial: Trial) -> Trial | None:
+    """The trial with the outcome of the other trial of its point; None while that one is open."""
+    assert trial.reused_from is not None
+    twin = next(iter(work.table.of_jobs([trial.reused_from])), None)
+    if twin is None:
+        return replace(trial, state=TrialState.FAILED, why=f"job {trial.reused_from}, of the same point, is gone")
+    if twin.state is TrialState.OPEN:
+        return None
+    if twin.state is TrialState.COMPLETE:
+        why = f"the same as trial {twin.number} of sweep {twin.sweep}"
+        return replace(trial, state=TrialState.REUSED, values=twin.values, seconds=twin.seconds, why=why)
+    why = f"trial {twin.number} of the same point has {twin.state}"
+    return replace(trial, state=TrialState.FAILED, why=f"{why}: {twin.why}" if twin.why else why)
+
+
+async def _record(work: SweepWork, adviser: LazyAdviser, ended: Sequence[Trial]) -> None:
+    if not ended:
+        return
+    done: list[Trial] = []
+    with work.context.engine.change() as change:
+        states = work.context.engine.store.listing.states([one.job for one in ended if one.job is not None])
+        for trial in ended:
+            if trial.job in states and not states[trial.job].is_over:
+                continue  # it was queued again while its results were read
+            done.append(replace(trial, ended_at=trial.ended_at or change.now))
+            work.context.records.trial(done[-1], work.search.goals, change.now)
+    work.context.reach("sweep-ended")
+    for trial in done:
+        if trial.job is not None:
+            work.jobs.discard(trial.job)
+        work.reader.forget(trial)
+    await _hold_where_all_die(work)
+    await adviser.tell(done)
+    work.context.reach("sweep-told")
+
+
+async def _hold_where_all_die(work: SweepWork) -> None:
+    sweep = work.table.sweep(work.id)
+    if sweep.state is not SweepState.RUNNING:
+        return
+    first = work.table.first_ended(work.id, sweep.counts_from, FIRST_TRIALS)
+    if why := die_alike(first, is_anew=sweep.counts_from > 0):
+        job = first[-1].job
+        if job is not None and job in work.context.engine.store.listing.states([job]):
+            if said := await work.reader.last_line(work.context.engine.store.listing.row(job)):
+                why = f"{why}, and its log ends with {said!r}"
+            why = f"{why}; `dibs log {job}` shows it"
+        work.hold(f"{why}; `dibs sweep release {work.id}` goes on")
+
+
+async def prune(work: SweepWork, adviser: LazyAdviser) -> None:
+    """End running trials that the pruner rejects by their new reports."""
+    if not work.search.spec.pruner:
+        return
+    _stop_again(work)
+    if work.table.sweep(work.id).state is not SweepState.RUNNING:
+        return
+    running = {key[0]: one for key, one in work.context.engine.state.everywhere.items() if key[0] in work.jobs}
+    for trial in work.table.open(work.id) if running else ():
+        if trial.job not in running or trial.pruned_by or trial.study is None:
+            continue
+        for step, value in await work.reader.new_reports(trial, running[trial.job]):
+            if await adviser.should_prune(trial, step, value):
+                _end_pruned(work, trial, step, value)
+                break
+
+
+def _end_pruned(work: SweepWork, trial: Trial, step: int, value: float) -> None:
+    """Record the reason, then kill the job: without the record the trial would count as failed."""
+    metric = work.search.metric_names[0]
+    why = f"pruned at step {step}: others had a better {metric} than {value:g} by then"
+    trial = replace(trial, pruned_by=why)
+    work.record([trial])
+    work.context.reach("sweep-gave-up")
+    _stop(work, trial)
+
+
+def _stop_again(work: SweepWork) -> None:
+    """Kill pruned trials whose daemon died before it could kill them."""
+    running = {key[0] for key in work.context.engine.state.everywhere} - work.context.engine.state.stopping
+    for trial in work.table.open(work.id) if running & work.jobs else ():
+        if trial.pruned_by and trial.job in running:
+            _stop(work, trial)
+
+
+def _stop(work: SweepWork, trial: Trial) -> None:
+    assert trial.job is not None
+    work.context.queue.kill([trial.job], why=trial.pruned_by)

@@ -1,4 +1,4 @@
-"""New trials, and failed ones that are tried again: as many as there is room for."""
+"""Starts trials: new points, and failed trials that are retried, as many as there is room for."""
 
 import asyncio
 import time
@@ -6,41 +6,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dibs.engine.change import Change
-from dibs.engine.sweeps.advice import Advice
-from dibs.engine.sweeps.parts import request_of
-from dibs.engine.sweeps.work import Work
+from dibs.engine.sweeps.context import request_of
+from dibs.engine.sweeps.work import LazyAdviser, SweepWork
 from dibs.model.jobs import JobId
 from dibs.model.sweeps import Point, Sweep, SweepState, Trial, TrialState
 from dibs.policy.sweeping import MOST_LEFT_OUT, room
 
-_AT_ONCE = 16  # trials that are recorded in one go, some milliseconds
-_SLICE = 0.002  # seconds of looking for points, and then as many for others
-_LOOKED_AT = 20  # points between two looks at the clock; one takes up to a tenth of a millisecond
+_AT_ONCE = 16  # trials recorded in one turn, which takes some milliseconds
+_SLICE = 0.002  # seconds of searching for points, and then as many for other tasks
+_LOOKED_AT = 20  # points between two readings of the clock; one takes up to 0.1 ms
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
-    """A point to try: where its sweep goes on after it, and its number in the study if it has one."""
+class NextPoint:
+    """A point to try, the cursor of its sweep after it, and its number in the study if it has one."""
 
     point: Point
     cursor: int = 0
     study: int | None = None
 
 
-class Begin:
+class TrialStarter:
     """Turns points into trials and jobs."""
 
-    def __init__(self, work: Work, advice: Advice, news: asyncio.Event) -> None:
+    def __init__(self, work: SweepWork, adviser: LazyAdviser, news: asyncio.Event) -> None:
         self._work = work
-        self._advice = advice
-        self._news = news  # something happened, so there is no time to look for points any longer
+        self._adviser = adviser
+        self._news = news  # set when the search for points must be interrupted
         self._drawn_from: object = None
-        self._warm_to = 0  # how far these points were drawn; only then it is known which of them come twice
-        self._first_free: int | None = None  # number of a trial, as far as the jobs know
-        self.left_out = 0  # points in a row that the conditions did not allow
+        self._warm_to = 0  # the index up to which points were drawn, which is needed to detect duplicates
+        self._first_free: int | None = None  # the trial number after the highest that a job has
+        self.left_out = 0  # consecutive points that the conditions exclude
 
     async def fill(self) -> None:
-        """Add jobs until as many trials are open as may be, or there are no more."""
+        """Add jobs until as many trials are open as allowed, or there are no more points."""
         work = self._work
         self._add_missing_jobs()
         while (places := min(self._room(), _AT_ONCE)) > 0:
@@ -50,12 +49,12 @@ class Begin:
                 await self._record(points, places)
             else:
                 break
-            await asyncio.sleep(_SLICE)  # a hundred thousand points that were run before hold nobody up
+            await asyncio.sleep(_SLICE)  # other tasks must not wait for 100,000 points with known results
         if work.search.spec.pruner and self._may_begin(work.load()):
-            await self._advice.enroll()
+            await self._adviser.enroll()
 
     def _may_begin(self, sweep: Sweep) -> bool:
-        return sweep.state is SweepState.RUNNING and not self._work.parts.engine.is_draining
+        return sweep.state is SweepState.RUNNING and not self._work.context.engine.is_draining
 
     def _room(self) -> int:
         work = self._work
@@ -63,13 +62,13 @@ class Begin:
         if not self._may_begin(sweep):
             return 0
         counts = work.table.counts(work.id)
-        parallel = work.search.parallel(work.parts, work.wishes(sweep), sweep.request.on)
-        # What is tried again is a trial already.
+        parallel = work.search.parallel(work.context, work.wishes(sweep), sweep.request.on)
+        # A retry is not a new trial.
         most = None if work.table.due(work.id, 1) else work.search.size
         return room(parallel, counts.get(TrialState.OPEN, 0), sum(counts.values()), most)
 
     def _to_look_at(self, places: int) -> int:
-        """How many points: more than there are places, where some may have been run before and take none."""
+        """How many points to fetch: more than places where some may have known results and need no place."""
         work = self._work
         if work.search.spec.rerun or work.search.spec.method == "adaptive":
             return places
@@ -78,20 +77,20 @@ class Begin:
 
     # -- points ----------------------------------------------------------------------------------------
 
-    async def _next_points(self, count: int) -> list[Next]:
-        """At most so many; none where there are no more, or none for now."""
+    async def _next_points(self, count: int) -> list[NextPoint]:
+        """At most `count` points; none where there are no more, or none for now."""
         if self._work.search.spec.method == "adaptive":
-            return [Next(one.point, study=one.number) for one in await self._advice.ask(count)]
+            return [NextPoint(one.point, study=one.number) for one in await self._adviser.ask(count)]
         return await self._scan(count)
 
-    async def _scan(self, count: int) -> list[Next]:
-        """Look for points that the conditions allow, some milliseconds at a time."""
+    async def _scan(self, count: int) -> list[NextPoint]:
+        """Search for points that the conditions allow, some milliseconds at a time."""
         work = self._work
         sweep = work.load()
         points, cursor = work.search.points, sweep.cursor
         if points is not self._drawn_from:
             self._drawn_from, self._warm_to = points, 0
-        found: list[Next] = []
+        found: list[NextPoint] = []
         begin = time.perf_counter()
         while len(found) < count and not self._is_exhausted(cursor):
             if points.size is None and self._warm_to < cursor:
@@ -102,7 +101,7 @@ class Begin:
                 cursor, point = points.next(cursor, _LOOKED_AT)
                 self._warm_to = cursor
                 if point is not None:
-                    found.append(Next(point, cursor))
+                    found.append(NextPoint(point, cursor))
                 self.left_out = 0 if point is not None else self.left_out + cursor - before
             if time.perf_counter() - begin > _SLICE:
                 if self._news.is_set():
@@ -110,8 +109,8 @@ class Begin:
                 await asyncio.sleep(_SLICE)
                 begin = time.perf_counter()
         if not found and cursor != sweep.cursor:
-            with work.parts.engine.change() as change:
-                work.parts.book.changed(replace(work.table.sweep(work.id), cursor=cursor), change.now)
+            with work.context.engine.change() as change:
+                work.context.records.changed(replace(work.table.sweep(work.id), cursor=cursor), change.now)
         return found
 
     def _is_exhausted(self, cursor: int) -> bool:
@@ -119,15 +118,15 @@ class Begin:
         return self.left_out >= MOST_LEFT_OUT or (size is not None and cursor >= size)
 
     def is_exhausted(self, sweep: Sweep) -> bool:
-        """Whether there is no other point."""
+        """Whether there are no more points."""
         return self._work.search.spec.method != "adaptive" and self._is_exhausted(sweep.cursor)
 
     # -- trials ----------------------------------------------------------------------------------------
 
-    async def _record(self, points: Sequence[Next], places: int) -> None:
-        """Write the trials and their jobs down in one turn: there is none without its job, and none twice.
+    async def _record(self, points: Sequence[NextPoint], places: int) -> None:
+        """Record trials and their jobs in one turn: no trial lacks its job, and none is recorded twice.
 
-        What there is no place for is left where it is: its sweep has not gone past it yet.
+        Points without a place are not recorded, and the cursor of the sweep stays before them.
         """
         work = self._work
         sweep = work.load()
@@ -140,25 +139,25 @@ class Begin:
             trials.append(trial)
         points = points[: len(trials)]
         self._check(sweep, trials)
-        with work.parts.engine.change() as change:
+        with work.context.engine.change() as change:
             if not self._may_begin(work.table.sweep(work.id)):
-                return  # somebody stopped it meanwhile; what was asked for is kept for later
+                return  # the sweep was stopped meanwhile; the points are kept for later
             done = self._as_recorded(sweep, trials, change)
             for trial, one in zip(done, points, strict=True):
-                work.parts.book.new_trial(trial, work.search.goals, one.cursor, change.now)
-        work.parts.reach("sweep-recorded")
-        self._advice.taken({one.study for one in points})
-        await self._advice.tell([trial for trial in done if trial.state is TrialState.REUSED])
+                work.context.records.new_trial(trial, work.search.goals, one.cursor, change.now)
+        work.context.reach("sweep-recorded")
+        self._adviser.recorded({one.study for one in points})
+        await self._adviser.tell([trial for trial in done if trial.state is TrialState.REUSED])
 
     def _next_number(self) -> int:
-        """One that no trial has, and none had whose row is lost: its job has another point than the next one."""
+        """A number that no trial has, and no job of a trial whose row was lost."""
         work = self._work
         if self._first_free is None:
-            self._first_free = work.parts.engine.store.queue.last_trial(work.id) + 1
+            self._first_free = work.context.engine.store.queue.last_trial(work.id) + 1
         return max(self._first_free, work.table.next_number(work.id))
 
-    def _trial(self, sweep: Sweep, number: int, following: Next) -> Trial:
-        """The trial of a point: open, or with the values of the same point where that was run before."""
+    def _trial(self, sweep: Sweep, number: int, following: NextPoint) -> Trial:
+        """The trial of a point: open, or with the values of an earlier trial of the same point."""
         work = self._work
         trial = Trial(
             sweep=work.id,
@@ -181,7 +180,7 @@ class Begin:
         )
 
     def _as_recorded(self, sweep: Sweep, trials: Sequence[Trial], change: Change) -> list[Trial]:
-        """The trials with their jobs, inside a change. Of the same point one runs, and the others wait for it."""
+        """The trials with their jobs, inside a change. One trial of each point runs, and others wait for it."""
         work = self._work
         running: dict[str, JobId | None] = {}
         if not work.search.spec.rerun:
@@ -204,34 +203,34 @@ class Begin:
         return done
 
     def _with_jobs(self, sweep: Sweep, trials: Sequence[Trial], change: Change) -> list[Trial]:
-        """The trials with the numbers of their jobs, inside a change. One that has a job by its key keeps it."""
+        """The trials with their job numbers, inside a change. A job that exists under a trial's key is used."""
         work = self._work
-        queue = work.parts.engine.store.queue
+        queue = work.context.engine.store.queue
         requests = [request_of(sweep, one.number, work.search.command(one.point)) for one in trials]
         known = {request.once: queue.job_once(request.once) for request in requests}
         new = [request for request in requests if known[request.once] is None]
-        jobs = work.parts.queue.enter(new, sweep.environment, sweep.code, change) if new else []
+        jobs = work.context.queue.enter(new, sweep.environment, sweep.code, change) if new else []
         known |= {job.request.once: job.id for job in jobs}
         if jobs:
             work.shape = jobs[-1].request.wishes.shape
         if len(new) < len(requests):
-            self._news.set()  # a job that is there already may be over, and nobody will tell of it
+            self._news.set()  # an existing job may be over already, which is not announced again
         found = [replace(one, job=known[request.once]) for one, request in zip(trials, requests, strict=True)]
         work.jobs |= {one.job for one in found if one.job is not None}
         return found
 
     def _check(self, sweep: Sweep, trials: Sequence[Trial]) -> None:
-        """Raise BadInput for what could never start, so that the sweep is held with that."""
-        self._work.parts.queue.check_possible(
+        """Raise BadInput for jobs that can never start; the sweep is then held with that reason."""
+        self._work.context.queue.check_possible(
             request_of(sweep, one.number, self._work.search.command(one.point))
             for one in trials
             if one.state is TrialState.OPEN
         )
 
-    # -- those that are there already ------------------------------------------------------------------
+    # -- existing trials -------------------------------------------------------------------------------
 
     def _add_missing_jobs(self) -> None:
-        """Of open trials whose jobs the store does not know: a journal with a hole was made a store again."""
+        """Add the missing jobs of open trials, after the store was rebuilt from an incomplete journal."""
         work = self._work
         sweep = work.load()
         trials = [one for one in work.table.open(work.id) if one.job is None and one.reused_from is None]
@@ -241,35 +240,35 @@ class Begin:
             work.record([replace(one, state=TrialState.FAILED, why="it was never begun") for one in trials])
             return
         self._check(sweep, trials)
-        with work.parts.engine.change() as change:
+        with work.context.engine.change() as change:
             for trial in self._with_jobs(sweep, trials, change):
-                work.parts.book.trial(trial, work.search.goals, change.now)
+                work.context.records.trial(trial, work.search.goals, change.now)
 
     def _try_again(self, due: Sequence[Trial]) -> None:
-        """Queue the jobs of failed trials again, or add new ones where they were cleaned away."""
+        """Queue the jobs of failed trials again, or add new ones where those were cleaned away."""
         work = self._work
-        states = work.parts.engine.store.listing.states([one.job for one in due if one.job is not None])
+        states = work.context.engine.store.listing.states([one.job for one in due if one.job is not None])
         hindered: dict[JobId, str] = {}
         if again := [job for job, state in states.items() if state.is_over]:
-            # A crash right after this does no harm: a failed trial whose job is queued is open again.
-            hindered = dict(work.parts.queue.retry(again).unchanged)
-        work.parts.reach("sweep-retried")
+            # A crash right after this is harmless: a failed trial whose job is queued is reopened at the start.
+            hindered = dict(work.context.queue.retry(again).unchanged)
+        work.context.reach("sweep-retried")
         kept = [one for one in due if one.job in states]
         lost = [reopened(one, None) for one in due if one.job not in states]
-        with work.parts.engine.change() as change:
+        with work.context.engine.change() as change:
             for trial in self._with_jobs(work.load(), lost, change):
-                work.parts.book.trial(trial, work.search.goals, change.now)
+                work.context.records.trial(trial, work.search.goals, change.now)
             for trial in kept:
                 if trial.job in hindered:
                     trial = replace(trial, is_due=False, why=f"job {trial.job} cannot: {hindered[trial.job]}")
                 else:
                     trial = reopened(trial, trial.job)
-                work.parts.book.trial(trial, work.search.goals, change.now)
+                work.context.records.trial(trial, work.search.goals, change.now)
         work.jobs |= {one.job for one in kept if one.job is not None and one.job not in hindered}
 
 
 def reopened(trial: Trial, job: JobId | None) -> Trial:
-    """A failed trial that is tried again. It keeps its number in the study, which knows that it is done over."""
+    """A failed trial, open again. It keeps its number in the study."""
     return replace(
         trial,
         state=TrialState.OPEN,

@@ -1,8 +1,9 @@
-"""Sweeps in the queue: begun, changed and looked after. Each one that has work has a task of its own."""
+"""Sweeps in the queue: added, changed and shown. Each sweep that needs work has its own task."""
 
 import asyncio
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,21 +12,22 @@ from typing import Any
 from dibs.engine.engine import Engine
 from dibs.engine.launch.results import Results
 from dibs.engine.queue.queue import Queue
-from dibs.engine.sweeps.acts import Acted, act, check_removable, remove
-from dibs.engine.sweeps.begin import reopened
-from dibs.engine.sweeps.book import SweepBook
-from dibs.engine.sweeps.parts import Parts, Search
+from dibs.engine.sweeps.actions import ActionResult, act, check_removable, remove
+from dibs.engine.sweeps.context import Search, SweepContext, SweepRecords
+from dibs.engine.sweeps.new_trials import reopened
 from dibs.engine.sweeps.run import SweepRun
-from dibs.engine.sweeps.weights import Weights
 from dibs.engine.worker_thread import WorkerThread
 from dibs.errors import BadInput, Conflict, DibsError, StoreUnusable
 from dibs.model.jobs import JobId, Request
 from dibs.model.sweeps import Sweep, SweepId, SweepState, TrialState
+from dibs.store.sweeps import SweepTable
+from dibs.sweeps.adviser import adviser_problem, importance_of
+from dibs.sweeps.spec import spec_object
 
-_SHOWN = 5  # commands of a check
-_LOOKED_AT = 20_000  # points for them
-_AT_ONCE = 20  # points before others have their turn
-_PATIENCE = 60.0  # seconds for a file
+_SHOWN = 5  # commands of a dry run
+_LOOKED_AT = 20_000  # points that are searched for them
+_AT_ONCE = 20  # points before other tasks run
+_PATIENCE = 60.0  # seconds for a file operation, or the end of a task
 _AFTER_TROUBLE = 2.0  # seconds until a full disk is tried again
 _MOST_SEARCHES = 128
 _JOURNAL = "optuna.journal"
@@ -33,11 +35,11 @@ _JOURNAL = "optuna.journal"
 
 @dataclass(frozen=True, kw_only=True)
 class NewSweep:
-    """One call that begins a sweep. Whoever repeats it with the same key gets the same number."""
+    """A call that adds a sweep. The same key gives the same sweep again."""
 
     key: str
     spec: Mapping[str, Any]
-    request: Request  # what each job asks for; its command is of no account
+    request: Request  # of each job; its command is ignored
     environment: Mapping[str, str]
     code: Mapping[str, Any] | None = None
 
@@ -46,21 +48,21 @@ class NewSweep:
 class NewSweepNumber:
     id: SweepId
     is_new: bool
-    size: int | None  # trials in the end, where that is known
+    size: int | None  # the number of trials in the end, where it is known
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What a sweep would do."""
+class DryRun:
+    """What a sweep would run."""
 
     size: int | None
     commands: list[str]  # of the first points
-    left_out: int  # of the points looked at for them
+    left_out: int  # points that the conditions exclude, up to the last of these commands
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """What follows from a sweep's spec."""
+class SweepSummary:
+    """What is derived from a sweep's spec."""
 
     size: int | None
     parallel: int
@@ -68,8 +70,8 @@ class About:
     journal: str  # Optuna's file; empty where there is none
 
 
-class Sweeping:
-    """What people ask of sweeps, and the tasks that look after them. A queue without sweeps pays nothing."""
+class SweepManager:
+    """The verbs on sweeps, and the tasks that run them."""
 
     def __init__(
         self,
@@ -82,46 +84,44 @@ class Sweeping:
     ) -> None:
         self._engine = engine
         self._table = engine.store.sweeps
-        self._parts = Parts(
+        self._context = SweepContext(
             engine=engine,
             queue=queue,
-            book=SweepBook(engine.store, engine.recorder),
+            records=SweepRecords(engine.store, engine.recorder),
             results=results,
             root=engine.place.root,
             cpus=os.cpu_count() or 1,
-            aside=self._beside,
+            in_thread=self._in_thread,
             reach=reach,
             log=log,
         )
         self._runs: dict[SweepId, SweepRun] = {}
         self._tasks: dict[SweepId, asyncio.Task[None]] = {}
-        self._aside: WorkerThread | None = None
+        self._thread: WorkerThread | None = None
         self._retried: set[JobId] = set()
-        self._searches: dict[SweepId, tuple[Mapping[str, Any], Search]] = {}  # of those that were shown last
-        self._weights = Weights(self._table)
+        self._searches: dict[SweepId, tuple[Mapping[str, Any], Search]] = {}  # parsed specs
+        self._importance = ImportanceCache(self._table)
         self._is_closed = False
         self._has_any = bool(self._table.page((), below=None, limit=1))
-        engine.touched.subscribe(self._touched)
-        engine.retried.subscribe(self._heard_of_retries)
+        engine.touched.subscribe(self._on_touched)
+        engine.retried.subscribe(self._on_retried)
 
-    # -- what people ask -------------------------------------------------------------------------------
+    # -- verbs -----------------------------------------------------------------------------------------
 
     def is_known(self, key: str) -> bool:
-        """Whether this call was answered before."""
+        """Whether a call with this key was answered before."""
         return self._table.with_key(key) is not None
 
     def add(self, new: NewSweep) -> NewSweepNumber:
         if (earlier := self._table.with_key(new.key)) is not None:
             return NewSweepNumber(earlier.id, False, self._search(earlier).size)
         search = self._checked(new)
-        from dibs.sweeps.spec import spec_object
-
         is_held = new.request.hold
         with self._engine.change() as change:
             environment = self._engine.store.keep_environment(new.environment)
-            # The file first: a sweep that is acknowledged must find its environment.
+            # The file first: an acknowledged sweep must have its environment.
             self._engine.place.keep_environment(environment, new.environment)
-            sweep = self._parts.book.added(
+            sweep = self._context.records.added(
                 Sweep(
                     id=SweepId(0),
                     key=new.key,
@@ -129,7 +129,7 @@ class Sweeping:
                     spec=spec_object(search.spec),
                     request=replace(new.request, name="", hold=False),
                     environment=environment,
-                    code=self._parts.queue.keep_code(new.code),
+                    code=self._context.queue.keep_code(new.code),
                     state=SweepState.HELD if is_held else SweepState.RUNNING,
                     why="held when it was added" if is_held else "",
                     queued_at=change.now,
@@ -137,10 +137,10 @@ class Sweeping:
             )
         self._has_any = True
         if not is_held:
-            self._look_after(sweep.id)
+            self._ensure_task(sweep.id)
         return NewSweepNumber(sweep.id, True, search.size)
 
-    async def check(self, new: NewSweep) -> Checked:
+    async def check(self, new: NewSweep) -> DryRun:
         """A dry run of `add`."""
         search = self._checked(new)
         size = search.points.size
@@ -151,7 +151,7 @@ class Sweeping:
             if point is not None:
                 commands.append(search.command(point).shown)
             await asyncio.sleep(0)
-        return Checked(search.size, commands, cursor - len(commands))
+        return DryRun(search.size, commands, cursor - len(commands))
 
     def act(
         self,
@@ -161,49 +161,47 @@ class Sweeping:
         samples: int | None = None,
         parallel: int | None = None,
         keeps_running: bool = False,
-    ) -> Acted:
-        """Stop, hold, release, resume, retry-failed or edit; where it raises nothing has changed."""
-        done = act(self._parts, number, action, samples, parallel, keeps_running)
+    ) -> ActionResult:
+        """Stop, hold, release, resume, retry-failed or edit. If it raises, nothing has changed."""
+        done = act(self._context, number, action, samples, parallel, keeps_running)
         is_running = self._table.sweep(number).state is SweepState.RUNNING
         if number in self._tasks or is_running or self._table.open(number):
-            self._look_after(number)
+            self._ensure_task(number)
         return done
 
     async def remove(self, number: SweepId) -> int:
-        """Forget a sweep that is over, with its study; how many trials it had. Conflict while it is not over."""
-        check_removable(self._parts, number)
+        """Remove a sweep that is over, with its study; returns the number of its trials. Conflict otherwise."""
+        check_removable(self._context, number)
         if (task := self._tasks.get(number)) is not None:
-            await asyncio.wait([task], timeout=_PATIENCE)  # whoever has just ended it is about to leave
+            await asyncio.wait([task], timeout=_PATIENCE)  # the task of a sweep that has just ended ends soon
         if number in self._tasks:
-            raise Conflict(
-                f"cannot remove sweep {number}: it is being looked after", remedy="try again in a moment"
-            )
-        trials = remove(self._parts, number)
+            raise Conflict(f"cannot remove sweep {number}: its task still runs", remedy="try again in a moment")
+        trials = remove(self._context, number)
         self._searches.pop(number, None)
-        folder = self._parts.folder(number)
-        with suppress(TimeoutError):  # nobody uses the name again: what a slow disk keeps is in nobody's way
-            await self._parts.aside(lambda: shutil.rmtree(folder, ignore_errors=True))
+        folder = self._context.folder(number)
+        with suppress(TimeoutError):  # a folder left behind is harmless: numbers are not used again
+            await self._context.in_thread(lambda: shutil.rmtree(folder, ignore_errors=True))
         return trials
 
-    def about(self, sweep: Sweep) -> About:
+    def about(self, sweep: Sweep) -> SweepSummary:
         try:
             search = self._search(sweep)
-        except BadInput:  # another version could do what this one cannot: no reason not to show the others
+        except BadInput:  # a spec from another version; listing the other sweeps must not fail
             metrics = [(metric["name"], metric.get("goal", "min")) for metric in sweep.spec.get("metrics", ())]
-            return About(size=None, parallel=1, metrics=metrics, journal="")
+            return SweepSummary(size=None, parallel=1, metrics=metrics, journal="")
         run = self._runs.get(sweep.id)
         wishes = sweep.request.wishes if run is None else run.work.wishes(sweep)
-        journal = f"{self._parts.folder(sweep.id)}/{_JOURNAL}"
-        return About(
+        journal = f"{self._context.folder(sweep.id)}/{_JOURNAL}"
+        return SweepSummary(
             size=search.size,
-            parallel=search.parallel(self._parts, wishes, sweep.request.on),
+            parallel=search.parallel(self._context, wishes, sweep.request.on),
             metrics=[(metric.name, metric.goal) for metric in search.spec.metrics],
             journal=journal if search.spec.needs_adviser and os.path.exists(journal) else "",
         )
 
     async def importance(self, sweep: Sweep) -> tuple[list[tuple[str, float]], str]:
         """How much each parameter matters for the first metric; or none, and why not. It may take seconds."""
-        return await self._weights.of(sweep, self._search(sweep))
+        return await self._importance.of(sweep, self._search(sweep))
 
     # -- helpers ---------------------------------------------------------------------------------------
 
@@ -216,41 +214,39 @@ class Sweeping:
         return kept[1]
 
     def _checked(self, new: NewSweep) -> Search:
-        """The search, if it can be done here."""
-        from dibs.sweeps.adviser import adviser_problem
-
+        """The parsed spec; BadInput where this machine cannot run it."""
         search = Search(new.spec)
         if problem := adviser_problem(search.spec):
             what, _, remedy = problem.partition("; ")
             raise BadInput(what, remedy=remedy)
-        self._parts.queue.check_possible([new.request])
+        self._context.queue.check_possible([new.request])
         return search
 
-    # -- looking after them ----------------------------------------------------------------------------
+    # -- tasks -----------------------------------------------------------------------------------------
 
     def come_back(self) -> None:
-        """Take up what another daemon left."""
+        """Continue the sweeps of the previous daemon."""
         if self._has_any:
             self._retried.update(trial.job for trial in self._table.revived() if trial.job is not None)
-            self._revive_later()
+            self._revive_retried()
             for sweep in self._table.unfinished():
-                self._look_after(sweep)
+                self._ensure_task(sweep)
 
     async def close(self) -> None:
-        """Leave. What runs goes on without us."""
+        """End all tasks. Running jobs continue."""
         self._is_closed = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._aside is not None:
-            self._aside.stop()
+        if self._thread is not None:
+            self._thread.stop()
 
-    def _look_after(self, sweep: SweepId) -> None:
+    def _ensure_task(self, sweep: SweepId) -> None:
         if sweep in self._tasks:
             self._runs[sweep].wake()
         elif not self._is_closed:
-            run = self._runs[sweep] = SweepRun(self._parts, sweep)
+            run = self._runs[sweep] = SweepRun(self._context, sweep)
             self._tasks[sweep] = asyncio.get_running_loop().create_task(self._guarded(run))
 
     async def _guarded(self, run: SweepRun) -> None:
@@ -258,43 +254,43 @@ class Sweeping:
         try:
             await run.go()
         except Exception:
-            # A bug: it is written down, and the sweep waits for somebody instead of falling again and again.
-            self._fell(number)
+            # A bug: the sweep is held instead of failing again and again.
+            self._hold_after_bug(number)
             raise
         finally:
             del self._tasks[number], self._runs[number]
-        if run.is_woken:  # while it was leaving
-            self._look_after(number)
+        if run.is_woken:  # while it was ending
+            self._ensure_task(number)
 
-    def _fell(self, number: SweepId) -> None:
+    def _hold_after_bug(self, number: SweepId) -> None:
         try:
             with self._engine.change() as change:
-                why = "dibs met a bug while it looked after this sweep; daemon.log has the traceback"
+                why = "an unexpected error in dibs (this is a bug); daemon.log has the traceback"
                 sweep = replace(self._table.sweep(number), state=SweepState.HELD, why=why)
-                self._parts.book.changed(sweep, change.now)
+                self._context.records.changed(sweep, change.now)
         except DibsError as error:
-            self._parts.log(f"sweep {number} is left alone: {error.message}")
+            self._context.log(f"sweep {number} could not be held after a bug: {error.message}")
 
-    def _touched(self, jobs: Sequence[JobId]) -> None:
+    def _on_touched(self, jobs: Sequence[JobId]) -> None:
         for run in self._runs.values():
             if not run.work.jobs.isdisjoint(jobs):
                 run.wake()
 
-    def _heard_of_retries(self, jobs: Sequence[JobId]) -> None:
+    def _on_retried(self, jobs: Sequence[JobId]) -> None:
         if self._has_any and not self._is_closed:
             self._retried.update(jobs)
-            asyncio.get_running_loop().call_soon(self._revive_later)
+            asyncio.get_running_loop().call_soon(self._revive_retried)
 
-    def _revive_later(self) -> None:
+    def _revive_retried(self) -> None:
         jobs, self._retried = self._retried, set()
         try:
-            self._revive(sorted(jobs))
+            self._reopen(sorted(jobs))
         except StoreUnusable:
             self._retried |= jobs
-            asyncio.get_running_loop().call_later(_AFTER_TROUBLE, self._revive_later)
+            asyncio.get_running_loop().call_later(_AFTER_TROUBLE, self._revive_retried)
 
-    def _revive(self, jobs: Sequence[JobId]) -> None:
-        """Somebody queued the jobs of failed trials again: so those are open again."""
+    def _reopen(self, jobs: Sequence[JobId]) -> None:
+        """Reopen failed trials whose jobs were queued again."""
         states = self._engine.store.listing.states(list(jobs)) if jobs else {}
         trials = [
             one
@@ -307,23 +303,59 @@ class Sweeping:
             with self._engine.change() as change:
                 for trial in trials:
                     if trial.sweep == number:
-                        self._parts.book.trial(reopened(trial, trial.job), goals, change.now)
+                        self._context.records.trial(reopened(trial, trial.job), goals, change.now)
                 if sweep.state is SweepState.FINISHED:
                     on = replace(sweep, state=SweepState.RUNNING, ended_at=None, counts_from=change.now)
-                    self._parts.book.changed(on, change.now)
-            self._look_after(sweep.id)
+                    self._context.records.changed(on, change.now)
+            self._ensure_task(sweep.id)
 
-    async def _beside(self, work: Callable[[], Any]) -> Any:
-        """Work in a thread. One that hangs is left behind, and the next work gets another."""
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        """Do the work in a thread. A thread that hangs is abandoned, and the next work gets a new one."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        if self._aside is None:
-            self._aside = WorkerThread(loop)
-        if not self._aside(work, lambda found: None if answer.done() else answer.set_result(found)):
-            return work()  # there can be no thread now
+        if self._thread is None:
+            self._thread = WorkerThread(loop)
+        if not self._thread(work, lambda found: None if answer.done() else answer.set_result(found)):
+            return work()  # no thread can be started now
         try:
             return await asyncio.wait_for(answer, _PATIENCE)
         except TimeoutError:
-            self._aside.stop()
-            self._aside = None
+            self._thread.stop()
+            self._thread = None
             raise
+
+
+_MOST_TRIALS = 2_000  # the latest ones: more take longer and change little
+_TRIALS_AT_ONCE = 200  # read before other tasks run
+
+_Answer = tuple[list[tuple[str, float]], str]  # names and shares, largest first; or why there are none
+
+
+class ImportanceCache:
+    """How much each parameter of a sweep matters: computed by a child process, kept until more trials end."""
+
+    def __init__(self, table: SweepTable) -> None:
+        self._table = table
+        self._kept: dict[SweepId, tuple[int, _Answer]] = {}
+        self._at_work = asyncio.Lock()  # one computation at a time
+
+    async def of(self, sweep: Sweep, search: Search) -> _Answer:
+        if not search.metric_names:
+            return [], "the sweep names no metric"
+        async with self._at_work:
+            count = sum(many for state, many in self._table.counts(sweep.id).items() if state.has_values)
+            kept = self._kept.get(sweep.id)
+            if kept is not None and kept[0] == count:
+                return kept[1]
+            trials: deque[tuple[Any, Any]] = deque(maxlen=_MOST_TRIALS)
+            for place, one in enumerate(self._table.all_of(sweep.id, (TrialState.COMPLETE, TrialState.REUSED))):
+                trials.append((dict(one.point), one.values))
+                if place % _TRIALS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            try:
+                found = await importance_of(search.spec, list(trials))
+            except DibsError as error:
+                return [], error.message
+            answer = list(found.shares), found.why
+            self._kept[sweep.id] = (count, answer)
+            return answer

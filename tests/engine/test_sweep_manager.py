@@ -11,10 +11,9 @@ import pytest
 
 from dibs.build import BuiltQueue, build_queue
 from dibs.engine.driver import Driver
-from dibs.engine.sweeps import begin as sweep_begin
+from dibs.engine.sweeps import new_trials
 from dibs.engine.sweeps import run as sweep_run
-from dibs.engine.sweeps import settle as sweep_settle
-from dibs.engine.sweeps.sweeping import NewSweep
+from dibs.engine.sweeps.manager import NewSweep
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import Command, Request, Wishes
 from dibs.model.sweeps import Sweep, SweepState, TrialState
@@ -98,7 +97,7 @@ def live(tmp_path: Path) -> Callable[[Callable[[Room], Awaitable[None]]], None]:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """So many points in a row are enough to give up; in truth it is a million."""
-    for module in (sweep_begin, sweep_run):
+    for module in (new_trials, sweep_run):
         monkeypatch.setattr(module, "MOST_LEFT_OUT", 2_000)
     return 2_000
 
@@ -201,7 +200,7 @@ def test_a_sweep_is_not_there_if_it_cannot_be_written_down(live, monkeypatch):
 
 
 def test_a_bug_holds_its_sweep_and_leaves_the_others_alone(live, monkeypatch):
-    settle = sweep_settle.settle
+    settle = sweep_run.settle
 
     async def falls(work: Any, advice: Any) -> None:
         if work.id == 1:
@@ -231,7 +230,7 @@ def test_an_idle_sweep_has_no_task_and_no_thread(live):
         async with asyncio.timeout(LONG):
             while len(asyncio.all_tasks()) > 1:
                 await asyncio.sleep(0.01)
-        assert room.parts.sweeping._aside is None  # no metric: no file was read
+        assert room.parts.sweeping._thread is None  # no metric: no file was read
 
     live(scenario)
 

@@ -1,36 +1,33 @@
-"""What trials report: read from files that may be large, or on a disk that hangs, so beside the loop."""
+"""Reads the numbers that trials report. The files may be large or on a disk that hangs, so a thread reads them."""
 
 import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dibs.engine.launch.browse import fill_in
-from dibs.engine.sweeps.parts import Parts
+from dibs.engine.sweeps.context import SweepContext
 from dibs.engine.turn.state import OpenAttempt
 from dibs.model.jobs import Job, State
 from dibs.model.sweeps import Trial
 from dibs.paths import network_file_system
 from dibs.store.rows import JobRow
+from dibs.sweeps.results import LogReader, MetricsReader, Reader, Report, read_result_file
+from dibs.sweeps.spec import Spec
 
-if TYPE_CHECKING:
-    from dibs.sweeps.results import Reader, Report
-    from dibs.sweeps.spec import Spec
-
-METRICS = "metrics"  # in the attempt's folder; DIBS_METRICS leads there
+_METRICS = "metrics"  # in the attempt's folder; the path in DIBS_METRICS
 _PIECE = 256 * 1024  # bytes
-_MOST_READ = 64 * 1024**2  # bytes at once; of what is longer only the end counts
+_MOST_READ = 64 * 1024**2  # bytes at once; only the end of longer files is read
 _IS_OLDER = "it is older than the trial, which has not written it"
 _MOST_IN_FILE = 16 * 1024**2  # bytes of a result file
-_TICK = 0.01  # seconds at most; the kernel stamps files with the time of its last one
-_LAST_WORDS = 4096  # bytes of a log
-_LONGEST_WORDS = 120  # letters of its last line, in a sentence
-_CLOCKS_DIFFER = 2.0  # seconds; a file server has a clock of its own, and some file systems round
+_TICK = 0.01  # seconds; the largest resolution of the kernel's file times
+_LOG_END = 4096  # bytes of a log, for its last line
+_LONGEST_SHOWN = 120  # letters of that line, in a message
+_CLOCKS_DIFFER = 2.0  # seconds; a file server has its own clock, and some file systems round
 
 
-class Unreadable(Exception):
-    """A trial has no result; the text says why. Trials whose results are missing alike are of one kind."""
+class NoResult(Exception):
+    """A trial has no result; the message says why. `kind` is the same for the same cause."""
 
     def __init__(self, sentence: str, kind: str = "no result") -> None:
         super().__init__(sentence)
@@ -38,22 +35,22 @@ class Unreadable(Exception):
 
 
 class TrialReader:
-    """Reads what the trials of one sweep say. Of the last attempt of each job, and each byte once."""
+    """Reads the reports of one sweep's trials, from the last attempt of each job, each byte once."""
 
-    def __init__(self, spec: "Spec", parts: Parts) -> None:
+    def __init__(self, spec: "Spec", context: SweepContext) -> None:
         self._spec = spec
-        self._parts = parts
+        self._context = context
         self._names = [metric.name for metric in spec.metrics]
         self._tails: dict[int, _Tail] = {}  # by the trial's number
-        self._last_file: tuple[_Identity, _Attempt] | None = None  # whose result was read from a file last
+        self._last_file: tuple[_Identity, _Attempt] | None = None  # the result file that was read last
 
     async def new_reports(self, trial: Trial, running: OpenAttempt) -> list[tuple[int, float]]:
-        """What a running trial has said of the first metric since the last time, by step."""
+        """The values of the first metric, by step, that a running trial has reported since the last call."""
         if self._spec.results.kind == "file" or not self._names:
             return []
         tail = self._tail(trial, running.job, running.attempt.folder, running.attempt.number)
         try:
-            reports = await self._parts.aside(tail.read)
+            reports = await self._context.in_thread(tail.read)
         except TimeoutError:
             return []
         found = []
@@ -63,31 +60,31 @@ class TrialReader:
         return found
 
     async def result(self, trial: Trial, row: JobRow) -> tuple[float, ...] | None:
-        """The values of a trial whose job is over; None where the sweep has no metric. Unreadable says why not."""
+        """The values of a trial whose job is over; None where the sweep has no metric. Raises NoResult."""
         if not self._names:
             return None
         if not row.folder:
-            raise Unreadable(f"job {row.job.id} never ran")
+            raise NoResult(f"job {row.job.id} never ran")
         if self._spec.results.kind == "file":
             read = self._file_reader(row)
         else:
             read = self._stream_reader(trial, row)
         try:
-            values, problem = await self._parts.aside(read)
+            values, problem = await self._context.in_thread(read)
         except TimeoutError:
-            raise Unreadable("its results cannot be read: the disk does not answer", "no answer") from None
+            raise NoResult("its results cannot be read: the disk does not answer", "no answer") from None
         if values is None:
-            raise Unreadable(f"job {row.job.id} has no result: {problem}")
+            raise NoResult(f"job {row.job.id} has no result: {problem}")
         found: tuple[float, ...] = values
         return found
 
-    async def last_words(self, row: JobRow) -> str:
-        """The last line that a job said, on stderr rather than on stdout; empty where there is none."""
+    async def last_line(self, row: JobRow) -> str:
+        """The last line that a job wrote, to stderr or else to stdout; empty where there is none."""
         if not row.folder:
             return ""
-        out, err = self._parts.results.streams(row.job, row.folder)
+        out, err = self._context.results.streams(row.job, row.folder)
         try:
-            said: str = await self._parts.aside(lambda: _last_line(err) or _last_line(out))
+            said: str = await self._context.in_thread(lambda: _last_line(err) or _last_line(out))
         except TimeoutError:
             return ""
         return said
@@ -97,7 +94,7 @@ class TrialReader:
 
     def _stream_reader(self, trial: Trial, row: JobRow) -> "Callable[[], _Found]":
         tail = self._tail(trial, row.job, row.folder, row.job.attempts)
-        # The last line of a command that was killed may be torn.
+        # The last line of a command that was killed may be incomplete.
         is_whole = row.job.state is State.SUCCEEDED
 
         def read() -> _Found:
@@ -107,8 +104,6 @@ class TrialReader:
         return read
 
     def _file_reader(self, row: JobRow) -> "Callable[[], _Found]":
-        from dibs.sweeps.results import read_result_file
-
         path = os.path.join(row.job.request.workdir, fill_in(self._spec.results.path, row.job))
         began = row.started_at or 0.0
         attempt = (row.job.id, row.job.attempts)
@@ -139,36 +134,34 @@ class TrialReader:
         return tail
 
     def _sources(self, job: Job, folder: str) -> "list[tuple[str, Reader]]":
-        from dibs.sweeps.results import LogReader, MetricsReader
-
         if self._spec.results.kind == "log":
-            # Some print their numbers, some log them to stderr; with `-o` both are one file.
-            paths = dict.fromkeys(self._parts.results.streams(job, folder))
+            # Some programs print their numbers and some log them to stderr; with `-o` both are one file.
+            paths = dict.fromkeys(self._context.results.streams(job, folder))
             return [(path, LogReader(self._spec.results.pattern, self._names)) for path in paths]
-        return [(f"{folder}/{METRICS}", MetricsReader(self._names))]
+        return [(f"{folder}/{_METRICS}", MetricsReader(self._names))]
 
 
-_Identity = tuple[int, int, int]  # of a file: its device, its number there, when it was written
+_Identity = tuple[int, int, int]  # of a file: device, inode, modification time
 _Attempt = tuple[int, int]  # a job, and which of its attempts
 _Found = tuple[tuple[float, ...] | None, str]
 
 
 @dataclass(slots=True)
 class _Tail:
-    """What an attempt writes, as far as it was read."""
+    """The files that an attempt writes, and how far they were read."""
 
     attempt: tuple[int, int]
     streams: "list[_Stream]"
-    reports: int = 0  # of the first metric; they are the steps of a trial that names none
-    last: float | None = None  # told without a step
+    reports: int = 0  # of the first metric without a step; counts as the step
+    last: float | None = None  # the last value without a step
 
     def read(self) -> "list[Report]":
         return [report for stream in self.streams for report in stream.read()]
 
     def judged(self, step: int | None, value: float) -> list[tuple[int, float]]:
-        """What can be compared with other trials now.
+        """The values that can be compared with other trials now.
 
-        Without a step it may be the result, and the trial is about to end: it counts when another follows.
+        A value without a step may be the result of a trial that is about to end: it counts when another follows.
         """
         if step is not None:
             return [(step, value)]
@@ -178,13 +171,13 @@ class _Tail:
         return before
 
     def skim(self) -> None:
-        """Read on where only the result is wanted: millions of reports would fill the memory."""
+        """Read on for the result only: millions of reports would fill the memory."""
         for stream in self.streams:
             for piece in stream.pieces():
                 stream.reader.skim(piece)
 
     def result(self, is_whole: bool) -> _Found:
-        """The numbers of the stream that has them all; else what the first one is short of."""
+        """The numbers of the stream that has them all, or else the problem of the first stream."""
         for stream in self.streams if is_whole else ():
             stream.reader.finish()
         results = [stream.reader.result() for stream in self.streams]
@@ -194,18 +187,18 @@ class _Tail:
 
 @dataclass(slots=True)
 class _Stream:
-    """A file that grows."""
+    """A growing file."""
 
     path: str
     reader: "Reader"
     offset: int = 0
 
     def read(self) -> "list[Report]":
-        """What is new."""
+        """The new reports."""
         return [report for piece in self.pieces() for report in self.reader.feed(piece)]
 
     def pieces(self) -> Iterator[bytes]:
-        """What is new, piece by piece; nothing where there is no such file yet, or it is no plain one."""
+        """The new bytes, piece by piece; nothing where the file does not exist or is not a regular file."""
         try:
             handle = _open(self.path)
         except OSError:
@@ -218,52 +211,52 @@ class _Stream:
             os.lseek(handle, self.offset, os.SEEK_SET)
             while self.offset < size and (piece := os.read(handle, min(_PIECE, size - self.offset))):
                 self.offset += len(piece)
-                if is_cut:  # what comes first is the end of a line, and half a name is another name
+                if is_cut:  # the piece begins inside a line, which is dropped
                     yield b"\n"
                     piece, is_cut = piece[piece.find(b"\n") + 1 :], False
                 yield piece
         except OSError:
-            pass  # what could be read counts
+            pass  # the bytes read so far count
         finally:
             os.close(handle)
 
 
 def _open(path: str) -> int:
-    """For reading, and only a plain file: nobody is to wait for a pipe. OSError otherwise."""
+    """Open a regular file for reading; OSError for other kinds, because reading a pipe could block."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(0, "it is no plain file")
+        raise OSError(0, "it is not a regular file")
     return handle
 
 
 def _last_line(path: str) -> str:
-    """Short, and fit for a sentence."""
+    """The last line that is not blank, shortened and printable."""
     try:
         with open(_open(path), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_WORDS))
-            lines = file.read(_LAST_WORDS).decode("utf-8", "replace").split("\n")
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_END))
+            lines = file.read(_LOG_END).decode("utf-8", "replace").split("\n")
     except OSError:
         return ""
     line = next((line for line in reversed(lines) if line.strip()), "")
     shown = "".join(letter if letter.isprintable() else " " for letter in line).strip()
-    return shown if len(shown) <= _LONGEST_WORDS else f"{shown[: _LONGEST_WORDS - 3]}..."
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[: _LONGEST_SHOWN - 3]}..."
 
 
 def _whole_file(path: str, began: float) -> tuple[bytes, _Identity]:
-    """What is in it, and what tells it from other files; ValueError for one that is not what this trial left."""
+    """The content and the identity of a file; ValueError for one that this trial has not written."""
     handle = _open(path)
     with open(handle, "rb") as file:
         about = os.fstat(handle)
         if about.st_mtime < began - _blur(path, about):
             raise ValueError(_IS_OLDER)
         if about.st_size > _MOST_IN_FILE:
-            raise ValueError(f"it has {about.st_size} bytes, and a result is short")
+            raise ValueError(f"it has {about.st_size} bytes, more than a result file may have")
         return file.read(_MOST_IN_FILE), (about.st_dev, about.st_ino, about.st_mtime_ns)
 
 
 def _blur(path: str, about: os.stat_result) -> float:
-    """How many seconds a file that was written after a moment may seem to be older than that moment."""
+    """By how many seconds the modification time of a file may precede the time of the write."""
     if about.st_mtime_ns % 1_000_000_000 == 0 or network_file_system(path):
         return _CLOCKS_DIFFER
     return _TICK
