@@ -212,7 +212,7 @@ def test_a_bug_holds_its_sweep_and_leaves_the_others_alone(live, monkeypatch):
     async def scenario(room: Room) -> None:
         small = {**WHOLE, "high": 3}
         bad, good = room.add("true {x}", small), room.add("true a {x}", small)
-        assert "dibs met a bug" in (await room.until(bad, SweepState.HELD)).why
+        assert "this is a bug" in (await room.until(bad, SweepState.HELD)).why
         assert (await room.until(good, SweepState.FINISHED)).why == ""
         async with asyncio.timeout(LONG):
             while not room.fallen:
@@ -237,7 +237,7 @@ def test_an_idle_sweep_has_no_task_and_no_thread(live):
 
 def test_a_sweep_that_is_resumed_while_its_task_ends_goes_on(live, monkeypatch):
     """The task lets its adviser go, which takes a moment, and only then it is gone."""
-    monkeypatch.setattr(sweep_run.Advice, "let_go", lambda self: asyncio.sleep(0.2))
+    monkeypatch.setattr(sweep_run.LazyAdviser, "close", lambda self: asyncio.sleep(0.2))
 
     async def scenario(room: Room) -> None:
         sweep = room.add("true {x}", {"name": "x", "low": 0, "high": 1}, method="random", samples=2)
