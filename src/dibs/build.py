@@ -239,7 +239,7 @@ def build_queue(
     from dibs.engine.watch.sharing_rules import sharing_rules
     from dibs.gpus.detect import find_probe
     from dibs.gpus.pool import resolve_pool
-    from dibs.policy.breakers import Limits
+    from dibs.policy.failures import Limits
     from dibs.store.catch_up import catch_up, refuse_to_begin_anew, shorten
     from dibs.store.journal import NAME, Journal
     from dibs.store.recorder import Recorder

@@ -12,8 +12,7 @@ from dibs.model.claims import Claim
 from dibs.model.gpus import Gpu, GpuProcess, GpuReading, Reading
 from dibs.model.jobs import Attempt, Command, Job, JobId, Request
 from dibs.model.pool import Card, Pool
-from dibs.policy.order import Order
-from dibs.policy.snapshot import WHOLE
+from dibs.policy.snapshot import WHOLE, Order
 from dibs.settings import Settings
 from engine.world import a_request
 

@@ -12,7 +12,7 @@ from dibs.model.gpus import Gpu, GpuReading, Reading
 from dibs.model.jobs import JobId, Wishes
 from dibs.model.pool import Card, Pool
 from dibs.model.usage import Lesson, Usage
-from dibs.policy.lessons import with_margin
+from dibs.policy.fitting import with_margin
 from dibs.store.rebuild import rebuild
 from engine.queue_world import QueueWorld, a_wish
 from engine.world import NOON

@@ -16,7 +16,7 @@ import dibs.engine.turn.decide as turn_module
 from dibs.engine.engine import Engine
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.model.records import AttemptOpened
-from dibs.policy.settle import Verdict
+from dibs.policy.outcomes import Verdict
 from dibs.store.store import Store
 from engine.invariants import check_at_the_end, check_now
 from engine.world import Died, a_request

@@ -28,7 +28,7 @@ from dibs.model.events import Ended, Event, Queued, Refused, Skipped, Started, T
 from dibs.model.gpus import Gpu, declared_key
 from dibs.model.jobs import Command, Job, JobId, Outcome, Request, State, Wishes
 from dibs.model.pool import Card, Pool
-from dibs.policy.breakers import Limits
+from dibs.policy.failures import Limits
 from dibs.store.recorder import Recorder
 from dibs.store.store import Store
 from dibs.supervise.folder import AttemptFacts

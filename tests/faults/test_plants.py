@@ -26,7 +26,7 @@ PLANTS = {
     # A lost job is taken for one that never ran.
     "requeues the lost": """
         from dibs.engine.launch import settlement
-        from dibs.policy.settle import Verdict
+        from dibs.policy.outcomes import Verdict
         honest = settlement.settle
         def settle(**facts):
             verdict = honest(**facts)

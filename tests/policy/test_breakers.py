@@ -5,7 +5,7 @@ import random
 import pytest
 
 from dibs.model.jobs import Cause, Outcome
-from dibs.policy.breakers import Breakers, Limits, Over, after, fresh_for
+from dibs.policy.failures import Breakers, EndedAttempt, Limits, judge_end, without_gpu
 
 LIMITS = Limits(quick_failures=5, quick_seconds=10, gpu_failures=3)
 OK = Outcome(exit_code=0, seconds=60)
@@ -26,8 +26,8 @@ class Rules:
 
     def end(self, outcome, *gpus, group="project vision", running=()):
         self.ends += 1
-        over = Over(attempt=(self.ends, 1), group=group, gpus=tuple(gpus), outcome=outcome)
-        self.state, found = after(self.state, over, self.limits, running)
+        over = EndedAttempt(attempt=(self.ends, 1), group=group, gpus=tuple(gpus), outcome=outcome)
+        self.state, found = judge_end(self.state, over, self.limits, running)
         self.held += [found.hold] if found.hold else []
         self.quarantined |= found.quarantine
         self.resting |= found.rest
@@ -140,7 +140,7 @@ def test_a_card_that_was_found_good_is_counted_anew():
     for outcome, gpu in [(BAD, "g0"), (OK, "g1"), (BAD, "g0")]:
         rules.end(outcome, gpu)
 
-    rules.state = fresh_for(rules.state, "g0")
+    rules.state = without_gpu(rules.state, "g0")
     rules.end(BAD, "g0")
     rules.end(OK, "g1")
     before = dict(rules.quarantined)
@@ -314,7 +314,7 @@ def test_a_gpu_under_suspicion_rests_until_others_have_told():
 
     for _ in range(3):
         rules.end(BAD, "g0", running=elsewhere)
-    assert "the next end on another GPU will tell" in rules.resting["g0"]
+    assert "the next end on another GPU will show" in rules.resting["g0"]
     assert rules.quarantined == {}
 
     rules.end(OK, "g1")
@@ -428,7 +428,7 @@ def test_what_the_rules_remember_does_not_grow():
 def test_a_state_is_never_changed_in_place():
     before = Breakers()
 
-    after(before, Over(attempt=(1, 1), group="project a", gpus=("g0",), outcome=BAD), LIMITS)
+    judge_end(before, EndedAttempt(attempt=(1, 1), group="project a", gpus=("g0",), outcome=BAD), LIMITS)
 
     assert before == Breakers()
 
@@ -437,12 +437,12 @@ def test_attempts_that_are_tried_again_count_for_the_card_and_not_for_the_group(
     state = Breakers()
     found = None
     for number in (1, 2, 3):
-        over = Over(attempt=(1, number), group="project vision", gpus=("g1",), outcome=BAD, is_last=False)
-        state, found = after(state, over, LIMITS)
+        over = EndedAttempt(attempt=(1, number), group="project vision", gpus=("g1",), outcome=BAD, is_last=False)
+        state, found = judge_end(state, over, LIMITS)
         assert not found.hold
     for _ in range(3):
-        over = Over(attempt=(2, 1), group="project vision", gpus=("g0",), outcome=OK)
-        state, found = after(state, over, LIMITS)
+        over = EndedAttempt(attempt=(2, 1), group="project vision", gpus=("g0",), outcome=OK)
+        state, found = judge_end(state, over, LIMITS)
         if found.quarantine:
             break
 
@@ -453,7 +453,7 @@ def test_attempts_that_are_tried_again_count_for_the_card_and_not_for_the_group(
 def test_a_job_that_is_tried_again_and_again_holds_no_group():
     state = Breakers()
     for number in range(1, 21):
-        over = Over(attempt=(1, number), group="project vision", gpus=("g0",), outcome=BAD, is_last=False)
-        state, found = after(state, over, LIMITS)
+        over = EndedAttempt(attempt=(1, number), group="project vision", gpus=("g0",), outcome=BAD, is_last=False)
+        state, found = judge_end(state, over, LIMITS)
 
         assert not found.hold

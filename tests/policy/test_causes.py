@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dibs.model.jobs import Cause
-from dibs.policy.causes import EARLY, cause_in, tells_of_a_kill
-from dibs.policy.settle import outcome_of
+from dibs.policy.causes import EARLY, cause_in, reports_kill
+from dibs.policy.outcomes import outcome_of
 
 LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.txt"), key=lambda path: path.name)
 
@@ -89,7 +89,7 @@ def test_a_line_without_an_end_is_quoted_in_part(around):
     ],
 )
 def test_a_log_that_tells_of_a_kill(text, told):
-    assert tells_of_a_kill(text.encode()) is told
+    assert reports_kill(text.encode()) is told
 
 
 def _log(path):

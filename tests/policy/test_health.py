@@ -6,19 +6,20 @@ import pytest
 
 from dibs.model.gpus import CardState, Gpu, GpuFault, GpuReading, Reading
 from dibs.model.jobs import Cause, Outcome
-from dibs.policy.health import (
+from dibs.policy.failures import (
     LONGEST_PAUSE,
-    Tried,
+    CardTests,
     after_test,
-    blamed_on_card,
+    as_gpu_fault,
     broken_cards,
-    may_be_the_cards,
+    fault_of_card,
+    fault_of_program,
+    may_be_gpu_fault,
     next_test,
+    program_faults,
     reason_for,
     with_detail,
-    wrong_programs,
 )
-from dibs.policy.xids import fault_of_card, fault_of_program
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -49,14 +50,14 @@ def test_an_xid_that_a_program_causes_is_no_cards(xid):
     reading = a_reading((xid, "g1"), g0=0, g1=0)
 
     assert broken_cards(None, reading) == {}
-    assert wrong_programs(reading) == {"g1": fault_of_program(xid)}
+    assert program_faults(reading) == {"g1": fault_of_program(xid)}
 
 
 @pytest.mark.parametrize("xid", [45, 63, 92, 154, 9999])
 def test_an_xid_that_only_reports_is_nobodys(xid):
     reading = a_reading((xid, "g1"), g0=0, g1=0)
 
-    assert (broken_cards(None, reading), wrong_programs(reading)) == ({}, {})
+    assert (broken_cards(None, reading), program_faults(reading)) == ({}, {})
 
 
 def test_a_memory_error_without_a_number_is_the_cards():
@@ -102,15 +103,15 @@ def test_an_xid_says_more_than_what_follows_from_it():
 def test_what_ends_on_a_broken_card_without_a_reason_of_its_own_ends_of_it(cause):
     outcome = Outcome(exit_code=1, cause=cause, seconds=7)
 
-    assert may_be_the_cards(outcome)
-    assert blamed_on_card(outcome, "1", fault_of_card(79)) == Outcome(
+    assert may_be_gpu_fault(outcome)
+    assert as_gpu_fault(outcome, "1", fault_of_card(79)) == Outcome(
         exit_code=1, cause=Cause.GPU_FAULT, seconds=7, message="GPU 1 failed: Xid 79: it has fallen off the bus"
     )
 
 
 @pytest.mark.parametrize("cause", sorted({*Cause, None} - {Cause.EXIT_CODE, Cause.SIGNAL, Cause.KILLED}, key=str))
 def test_what_succeeded_or_has_a_reason_of_its_own_does_not(cause):
-    assert not may_be_the_cards(Outcome(cause=cause))
+    assert not may_be_gpu_fault(Outcome(cause=cause))
 
 
 def test_what_a_program_did_is_added_to_what_is_known():
@@ -136,7 +137,7 @@ def test_a_card_is_blamed_for_what_happened_while_the_attempt_ran_and_shortly_be
 
 
 def test_the_pause_before_a_test_doubles_up_to_a_day():
-    tried, since, pauses = Tried(), 1_000_000.0, []
+    tried, since, pauses = CardTests(), 1_000_000.0, []
 
     for _ in range(10):
         at = next_test(since, tried, 600)
@@ -147,13 +148,13 @@ def test_the_pause_before_a_test_doubles_up_to_a_day():
 
 
 def test_a_card_that_passes_and_fails_its_jobs_again_comes_back_less_and_less_often():
-    tried = after_test(0.0, Tried(), 600.0)  # passed, and 100 s later the rule has taken it out again
+    tried = after_test(0.0, CardTests(), 600.0)  # passed, and 100 s later the rule has taken it out again
 
     assert next_test(700.0, tried, 600) == 700 + 1200
 
 
 def test_a_card_that_was_good_for_a_day_is_like_new():
-    tried = Tried(count=5, last=1000.0)
+    tried = CardTests(count=5, last=1000.0)
     later = 1000.0 + LONGEST_PAUSE
 
     assert next_test(later, tried, 600) == later + 600
@@ -161,4 +162,4 @@ def test_a_card_that_was_good_for_a_day_is_like_new():
 
 
 def test_a_first_pause_of_more_than_a_day_is_kept():
-    assert next_test(0.0, Tried(), 2 * LONGEST_PAUSE) == 2 * LONGEST_PAUSE
+    assert next_test(0.0, CardTests(), 2 * LONGEST_PAUSE) == 2 * LONGEST_PAUSE

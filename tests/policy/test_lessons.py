@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dibs.model.claims import Claim
 from dibs.model.jobs import Cause, Outcome, Wishes
 from dibs.model.usage import Lesson, Usage
-from dibs.policy.lessons import beside, in_words, is_tried_alone, learn, learn_early, with_margin
+from dibs.policy.fitting import host_needs, learn, learn_early, retries_alone, show_lesson, with_margin
 
 GIB = 1024**3
 WELL = Outcome(exit_code=0)
@@ -85,14 +85,14 @@ def test_the_margin_is_above_the_peak_and_a_round_number(peak):
 def test_the_machine_is_booked_as_jobs_like_it_used_it_unless_it_says_otherwise():
     lessons = {("a", "H200"): Lesson(cpus=2.3, peak_mem=4 * GIB), ("b", "H200"): Lesson(cpus=9)}
 
-    assert beside(Wishes(shape="a"), lessons) == (3, 4 * GIB)
-    assert beside(Wishes(shape="a", cpus=8, mem=GIB), lessons) == (8, GIB)
-    assert beside(Wishes(shape="c"), lessons) == (0, 0)
-    assert beside(Wishes(), lessons) == (0, 0)
+    assert host_needs(Wishes(shape="a"), lessons) == (3, 4 * GIB)
+    assert host_needs(Wishes(shape="a", cpus=8, mem=GIB), lessons) == (8, GIB)
+    assert host_needs(Wishes(shape="c"), lessons) == (0, 0)
+    assert host_needs(Wishes(), lessons) == (0, 0)
 
 
 def test_one_cpu_and_a_little_is_one_cpu():
-    assert beside(Wishes(shape="a"), {("a", "H200"): Lesson(cpus=1.2)}) == (1, 0)
+    assert host_needs(Wishes(shape="a"), {("a", "H200"): Lesson(cpus=1.2)}) == (1, 0)
 
 
 def test_only_a_packed_job_that_ran_out_of_memory_is_tried_alone():
@@ -100,13 +100,13 @@ def test_only_a_packed_job_that_ran_out_of_memory_is_tried_alone():
     part = [Claim(gpu="x", index=0, share=Fraction(1, 4), vram=GIB)]
     whole = [Claim(gpu="x", index=0, share=Fraction(1))]
 
-    assert is_tried_alone(auto, part, OOM)
-    assert not is_tried_alone(auto, whole, OOM)
-    assert not is_tried_alone(auto, part, FAILED)
-    assert not is_tried_alone(Wishes(vram=GIB), part, OOM)
+    assert retries_alone(auto, part, OOM)
+    assert not retries_alone(auto, whole, OOM)
+    assert not retries_alone(auto, part, FAILED)
+    assert not retries_alone(Wishes(vram=GIB), part, OOM)
 
 
 def test_a_lesson_in_words():
-    assert in_words(Lesson(peak_vram=9 * GIB, runs=3), "NVIDIA H200") == (
+    assert show_lesson(Lesson(peak_vram=9 * GIB, runs=3), "NVIDIA H200") == (
         "jobs of this shape needed 9G on NVIDIA H200 in 3 runs; 10.2G is booked for the next"
     )

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.model.usage import Lesson
+from dibs.policy.fitting import with_margin
 from dibs.policy.forecast import forecast
-from dibs.policy.lessons import with_margin
 from dibs.policy.schedule import impossible, schedule
 from policy.builders import GIB, a_job, a_machine, placed
 

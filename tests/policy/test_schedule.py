@@ -5,7 +5,8 @@ from fractions import Fraction
 import pytest
 
 from dibs.model.jobs import Wishes
-from dibs.policy.schedule import booking, impossible, schedule
+from dibs.policy.fitting import booking
+from dibs.policy.schedule import impossible, schedule
 from policy.builders import GIB, a_job, a_machine, placed
 
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dibs.model.jobs import ArrayTask
-from dibs.policy.schedule import impossible, is_allowed, schedule
+from dibs.policy.fitting import is_allowed
+from dibs.policy.schedule import impossible, schedule
 from dibs.policy.snapshot import Snapshot
 from examples import examples
 from policy.builders import GIB, Machine, a_job, a_machine, placed

@@ -34,7 +34,7 @@ def test_a_card_without_a_name_is_of_no_type():
     plan = schedule(a_machine(gpus=1).with_waiting(job))
 
     assert plan.reasons[job.id].sentence == (
-        "waits for a GPU of type h200: the GPUs here were only declared, and nobody knows their type"
+        "waits for a GPU of type h200: the GPUs here were only declared, and their type is unknown"
     )
 
 

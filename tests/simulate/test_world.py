@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dibs.policy.schedule import impossible, schedule
+from dibs.policy.schedule import fair_order, impossible, schedule
 from dibs.policy.snapshot import CardView, Hold, Snapshot
-from dibs.policy.turns import in_turn
 from dibs.simulate.machine import Rules, SimulatedMachine
 from dibs.simulate.made import make
 from dibs.simulate.world import History, simulate
@@ -228,7 +227,7 @@ def _played_plainly(trace, machine):
         booked = [one.job.request.wishes for _, one, _ in running]
         snapshot = Snapshot(
             cards=tuple(views),
-            waiting=in_turn([one.job for one in line if one.queued_at <= now], {}),
+            waiting=fair_order([one.job for one in line if one.queued_at <= now], {}),
             room_without_gpu=machine.room_without_gpu - sum(wishes.num_gpus == 0 for wishes in booked),
             now=now,
             cpus_free=None if machine.cpus is None else machine.cpus - sum(one.cpus or 0 for one in booked),

@@ -16,7 +16,7 @@ from dibs.model.events import Ended, Event, Found, Refused, Started, Trouble, Wa
 from dibs.model.jobs import Cause, Job, Outcome, State
 from dibs.model.pool import Pool
 from dibs.model.units import show_duration
-from dibs.policy.advice import advised
+from dibs.policy.advice import failure_advice
 
 _TAG_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 _PROGRESS_EVERY = 0.1  # seconds
@@ -301,7 +301,7 @@ def _which_try(attempts: int) -> str:
 def _details(row: EndedJob) -> list[str]:
     """Why a job failed, as far as we know: our own sentence, or the last lines of its log."""
     if row.outcome is not None and row.outcome.message:
-        return [output.one_line(advised(row.outcome.cause, row.outcome.message), 500)]
+        return [output.one_line(failure_advice(row.outcome.cause, row.outcome.message), 500)]
     return _tail(_log_of(row.streams))
 
 

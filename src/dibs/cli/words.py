@@ -87,9 +87,9 @@ def how_it_ended(job: Job) -> str:
 
 def explanation(job: Job) -> str:
     """Why it failed and what helps, as far as that is known: `No module named 'torch': is the environment ...`"""
-    from dibs.policy.advice import advised
+    from dibs.policy.advice import failure_advice
 
-    return advised(job.get("cause"), job.get("message") or "")
+    return failure_advice(job.get("cause"), job.get("message") or "")
 
 
 def exit_status(job: Job) -> int:

@@ -38,7 +38,7 @@ from dibs.model.gpus import Reading
 from dibs.model.jobs import Attempt, Job, JobId, Request, State
 from dibs.model.machine import NOT_COUNTED, Machine
 from dibs.model.records import GpusAstray
-from dibs.policy.breakers import Limits
+from dibs.policy.failures import Limits
 from dibs.policy.schedule import impossible
 from dibs.policy.snapshot import Snapshot
 from dibs.store.codec import class_of

@@ -5,7 +5,7 @@ import signal
 
 from dibs.errors import BadInput
 from dibs.model.jobs import Cause, Checkpoint, Request
-from dibs.policy.retry import retry_name, retry_names
+from dibs.policy.outcomes import retry_name, retry_names
 
 
 def parse_causes(text: str) -> tuple[str, ...]:

@@ -1,36 +1,36 @@
-"""Why a command failed, from the last words in its log.
+"""Finds in the end of a log why a command failed.
 
-Only what is said in so many words counts, and only if the command ended over it: a wrong guess would repeat a job
-for nothing, or send people looking in the wrong place. The shim searches too, so this file imports `re` alone; the
-names are those of `model.jobs.Cause`.
+Only explicit messages count, and only if they ended the command: a wrong guess would repeat a job for nothing, or
+mislead its owner. The shim uses this too, so this file imports only `re`; the names are those of
+`model.jobs.Cause`.
 """
 
 import re
 
-TAIL = 16 * 1024  # bytes of a log that are looked at: what stands before them is too old to be the reason
-EARLY = 30.0  # seconds; what is imported or read later than this was not missing at the start
+TAIL = 16 * 1024  # bytes of a log that are searched; earlier output is too old to be the reason
+EARLY = 30.0  # seconds; a later import or syntax error is not one of the environment
 
 _LONGEST_LINE = 300
-_LAST_LINES = 6  # of a program that is not Python: whoever goes on after an error has more to say
-_MOST_AFTER = 40  # lines behind an error that ended it: what others clean up and report
-_MOST_WRAPPERS = 8  # tracebacks that only pass on what another process said
+_LAST_LINES = 6  # of a program that is not Python: after more lines the error did not end it
+_MOST_AFTER = 40  # lines after the error that ended it, of processes that clean up
+_MOST_WRAPPERS = 8  # tracebacks that only pass on another process's error
 
 _GPU_OOM = re.compile(
-    # PyTorch, CuPy, ONNX Runtime, llama.cpp, and whoever shows the runtime's own words
+    # PyTorch, CuPy, ONNX Runtime, llama.cpp, and programs that show the runtime's message
     rb"\b(?:CUDA|HIP|cu(?:da|blas|dnn)\w*|hip\w*)\b[^\n]{0,60}?out of memory"
     rb"|\btorch\.(?:cuda\.)?OutOfMemoryError"
     rb"|\bcupy[\w.]*\.OutOfMemoryError"
     rb"|\bCUDA_ERROR_OUT_OF_MEMORY|\b(?:cuda|hip)ErrorMemoryAllocation|\bhipErrorOutOfMemory"
     rb"|\bCU(?:BLAS|DNN)_STATUS_ALLOC_FAILED"
-    # TensorFlow; it says the same of a full disk, of too many files and of the host's memory
+    # TensorFlow; it uses the same error for a full disk, too many files and host memory
     rb"|\b(?:ResourceExhaustedError|OOM when allocating)"
     rb"(?![^\n]*(?:No space left|Too many open files|device:CPU))"
-    # JAX; gRPC has the same word for quotas
+    # JAX; gRPC uses the same word for quotas
     rb"|\b(?:Xla|Jax)RuntimeError: RESOURCE_EXHAUSTED"
     rb"|\bRESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)",
     re.IGNORECASE,
 )
-# What a wrong program does to a healthy card (illegal instruction, unspecified launch failure) is not among them.
+# Not the errors of a wrong program on a working card (illegal instruction, unspecified launch failure).
 _GPU_FAULT = re.compile(
     rb"uncorrectable (?:ECC|NVLink) error"
     rb"|\bCUDA_ERROR_(?:ECC|NVLINK)_UNCORRECTABLE"
@@ -48,7 +48,7 @@ _PORT_IN_USE = re.compile(
 _NO_LIBRARY = rb"\.so\S*: cannot open shared object file"
 _IMPORT_ERROR = re.compile(rb"(?:[\w.]+\.)?(?:ModuleNotFoundError|ImportError)\b|OSError: .*" + _NO_LIBRARY)
 _SYNTAX_ERROR = re.compile(rb"(?:SyntaxError|IndentationError|TabError): ")
-# The same of those who show no traceback: python -m, the loader of a program, and the shells.
+# The same without a traceback: from python -m, the program loader, and the shells.
 _NO_MODULE = re.compile(
     rb"\bpython[\w.]*: (?:No module named |Error while finding module)"
     rb"|\berror while loading shared libraries: \S*" + _NO_LIBRARY
@@ -61,12 +61,12 @@ _KILLED = re.compile(rb"\bKilled\b|\bSIGKILL\b|\bsignal:? 9\b|\bexitcode\s*:\s*-
 
 _PREFIX = re.compile(rb"(?:\[[\w,. /-]{1,40}\](?:<std(?:err|out)>)?:? ?|\([\w=. ,/-]{1,60}\) )")  # of a rank
 _HEADING = b"Traceback (most recent call last)"
-_FRAME = re.compile(rb'  File ".*", line \d')  # of a program that cannot be read there is no heading
+_FRAME = re.compile(rb'  File ".*", line \d')  # a syntax error has no heading
 _INSIDE = (b" ", b"\t", b"\xe2\x94", b"\xe2\x95", b"|", b"+")  # rich draws a box around it
-# These end nothing: the program goes on, or has ended for another reason.
+# These do not end the program.
 _HARMLESS = (b"Exception ignored in", b"Exception in thread", b"--- Logging error ---", b"Error in atexit")
 _DIRECT = b"The above exception was the direct cause"
-# What says only that another process failed, or another exception came first; that one names the reason.
+# These say only that another process failed, or another exception came first: that one names the reason.
 _WRAPPER = re.compile(
     rb"[\w.]*(?:ChildFailedError|ProcessRaisedException|ProcessExitedException|CalledProcessError"
     rb"|BrokenProcessPool|TerminatedWorkerError|JaxStackTraceBeforeTransformation|SimplifiedTraceback)\b"
@@ -77,10 +77,10 @@ _WRAPPER = re.compile(
 def cause_in(tail: bytes, seconds: float = 0.0, code: int | None = 1) -> tuple[str, str] | None:
     """The cause that the end of a log names and the line that names it; None where it names none.
 
-    `seconds`: how long the command ran. What was found missing later is no mistake of the environment. `code`: its
-    exit code; None for a signal. Whoever ends with one of its own has caught what it shows.
+    `seconds`: how long the command ran; a module missing after long is not an error of the environment. `code`:
+    its exit code; None for a signal. A program with an exit code of its own caught the exception it shows.
     """
-    if found := _GPU_FAULT.search(tail):  # nobody says that in passing
+    if found := _GPU_FAULT.search(tail):  # never printed in passing
         return "gpu-fault", _line_around(tail, found.start())
     lines = [_PREFIX.sub(b"", line, count=1) if line[:1] in b"[(" else line for line in _lines(tail)]
     errors = _uncaught(lines) if code is None or code == 1 or code > 122 else []
@@ -92,18 +92,18 @@ def cause_in(tail: bytes, seconds: float = 0.0, code: int | None = 1) -> tuple[s
     return None
 
 
-def tells_of_a_kill(tail: bytes) -> bool:
+def reports_kill(tail: bytes) -> bool:
     """Whether the end of a log says that one of the command's own processes was killed."""
     return _KILLED.search(tail) is not None
 
 
 def _lines(tail: bytes) -> list[bytes]:
-    """Of a progress bar only what stands there at last."""
+    """The lines; of a progress bar only its last state."""
     return [line.rstrip(b"\r").rpartition(b"\r")[2] for line in tail.split(b"\n")]
 
 
 def _named_by(lines: list[bytes], place: int, seconds: float) -> tuple[str, str] | None:
-    """What the exception whose line stands at a place says."""
+    """The cause that the exception in this line names."""
     line = lines[place]
     if seconds <= EARLY and _IMPORT_ERROR.match(line):
         return "import-error", _shown(line)
@@ -121,13 +121,13 @@ def _named_by(lines: list[bytes], place: int, seconds: float) -> tuple[str, str]
 
 
 def _is_in_a_file(lines: list[bytes]) -> bool:
-    """Whether the last frame is in a file: what a program itself gives to `eval` is data."""
+    """Whether the last frame is in a file: the argument of `eval` is data."""
     frame = next((line for line in reversed(lines[-8:]) if _FRAME.match(line)), b"")
     return bool(frame) and not frame.startswith(b'  File "<')
 
 
 def _last_words(tail: bytes, lines: list[bytes], seconds: float) -> tuple[str, str] | None:
-    """What a program says that is no Python, or that ended itself."""
+    """The cause in the last lines of a program that is not Python, or that ended itself."""
     recent = b"\n".join(tail.split(b"\n")[-_MOST_AFTER:])
     if found := _GPU_OOM.search(recent):
         return "gpu-oom", _line_around(recent, found.start())
@@ -145,7 +145,7 @@ def _last_words(tail: bytes, lines: list[bytes], seconds: float) -> tuple[str, s
 
 
 def _uncaught(lines: list[bytes]) -> list[int]:
-    """Where the last exception is named that nobody caught, and behind it those that it only passes on."""
+    """The line of the last uncaught exception, then those of the exceptions that it only passes on."""
     ends = _tracebacks(lines)
     if not ends or len(lines) - ends[-1] > _MOST_AFTER:
         return []
@@ -161,7 +161,7 @@ def _uncaught(lines: list[bytes]) -> list[int]:
 
 
 def _tracebacks(lines: list[bytes]) -> list[int]:
-    """The lines that end a traceback and name its exception, but for those that harm nobody."""
+    """The lines that end a traceback and name its exception, without harmless ones."""
     ends = []
     is_inside = is_harmless = False
     for place, line in enumerate(lines):

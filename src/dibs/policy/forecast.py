@@ -1,4 +1,4 @@
-"""When waiting jobs will start if each runs as long as expected: the scheduler, on a clock that is turned."""
+"""When waiting jobs will start if each runs as long as expected: the scheduler on a simulated clock."""
 
 import math
 from collections.abc import Callable, Collection, Iterator
@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dibs.model.jobs import Job, JobId
-from dibs.policy.lessons import beside
+from dibs.policy.fitting import host_needs
 from dibs.policy.schedule import longest, schedule
 from dibs.policy.snapshot import CardView, Hold, Placement, Snapshot
 
-_MOST_JOBS = 500  # the line behind them is too long to say anything
+_MOST_JOBS = 500  # further back a forecast says little
 
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """When and where a job will start; None and no GPUs where nobody knows."""
+    """When and where a job will start; None and no GPUs if unknown."""
 
     starts_at: float | None = None
     gpus: tuple[int, ...] = ()  # indices
@@ -24,10 +24,10 @@ class Prospect:
 def forecast(
     snapshot: Snapshot, jobs: Collection[JobId], durations: Callable[[Job], float | None]
 ) -> dict[JobId, Prospect]:
-    """What will become of these jobs, which wait in the snapshot's line.
+    """The prospects of these jobs, which wait in the snapshot.
 
-    `durations` says how many seconds a job will run, None where nobody knows: then its time limit counts, and
-    whatever waits for a job without one has no moment. Holders of today end at their limits.
+    `durations` says how many seconds a job will run, None if unknown: then its time limit counts, and jobs that
+    wait for one without a limit have no known start. Present holders end at their limits.
     """
     found = {job: Prospect() for job in jobs}
     unknown = set(found)
@@ -42,11 +42,11 @@ def forecast(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Something that ends at a known moment, and what is free then."""
+    """A run that ends at a known moment, and what it holds."""
 
     ends_at: float
     holds: tuple[tuple[str, Hold], ...]  # by the card's key
-    job: Job | None = None  # None for a holder of today: what else it holds nobody knows
+    job: Job | None = None  # None for a present holder
 
 
 class _World:
@@ -97,7 +97,7 @@ class _World:
             self._runs.append(_Run(self.now + seconds, holds, job))
 
     def advance(self, now: float) -> None:
-        """Turn the clock, and let go of what has ended by then."""
+        """Set the clock, and release what has ended by then."""
         self.now = now
         for run in [run for run in self._runs if run.ends_at <= now]:
             self._runs.remove(run)
@@ -107,9 +107,9 @@ class _World:
                 self._count(run.job, -1)
 
     def _count(self, job: Job, by: int) -> None:
-        """Book what a job takes beside its cards, or give it back."""
+        """Book what a job takes of the host, or release it."""
         wishes = job.request.wishes
-        cpus, mem = beside(wishes, self._snapshot.lessons)
+        cpus, mem = host_needs(wishes, self._snapshot.lessons)
         self._room -= by * (wishes.num_gpus == 0)
         if self._cpus is not None:
             self._cpus -= by * cpus
@@ -121,7 +121,7 @@ class _World:
 
 def _starts(snapshot: Snapshot, durations: Callable[[Job], float | None]) -> Iterator[tuple[float, Placement]]:
     world = _World(snapshot)
-    # When another system starts what it is given, nobody here can tell.
+    # When another system starts its jobs is not known here.
     line = [job for job in snapshot.waiting[:_MOST_JOBS] if not job.request.on]
     while line:
         world.advance(world.now)
@@ -164,6 +164,6 @@ def _without(view: CardView, hold: Hold) -> CardView:
         view,
         taken=taken,
         vram_taken=max(0, view.vram_taken - hold.vram),
-        vram_free=None if free is None or not taken else free + hold.vram,  # an empty card has all it has
+        vram_free=None if free is None or not taken else free + hold.vram,  # an empty card has all its memory
         ends=tuple(ends),
     )

@@ -1,4 +1,4 @@
-"""Which cards are best together: those between which data travels fastest."""
+"""Chooses the set of GPUs with the fastest links between them."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,17 +8,17 @@ from itertools import combinations
 
 from dibs.model.gpus import Links
 
-_MOST_SETS = 2_000  # each of so many is looked at; where there are more, a set is grown card by card
+_MOST_SETS = 2_000  # up to so many are all compared; otherwise sets are grown card by card
 _MOST_STEPS = 50_000  # of growing
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A card that the job fits on. Who stands first in a list of them is taken first, all else being equal."""
+    """A card that the job fits on. All else being equal, the first in a list is taken."""
 
     key: str
     rank: tuple[int, ...] = ()  # smaller: taken first, however well it is connected
-    used: Fraction = Fraction(0)  # of it by others: among sets that are as well connected, the emptiest is taken
+    used: Fraction = Fraction(0)  # share in use: of equally connected sets the emptiest is taken
     then: float = 0.0  # smaller: taken first of those that are as empty
 
 
@@ -28,16 +28,15 @@ _Worth = tuple[int, int, Fraction, float, int]
 def best_set(candidates: Sequence[Candidate], count: int, links: Links) -> list[Candidate]:
     """So many of the candidates, of which there are enough.
 
-    Whoever ranks first is taken. Of those who rank alike, the set is taken whose weakest link is the strongest,
-    then the one whose links are the strongest in sum, then the emptiest; and then the one that is the least
-    connected to those who are left, so that no pair is broken up without need. A large choice is not searched
-    through to the end.
+    The first by rank are taken. Of those with the same rank, the set is taken whose weakest link is the strongest,
+    then the one with the largest sum of links, then the emptiest, and then the one that is the least connected to
+    the remaining cards, so that pairs stay together. A large choice is not searched completely.
     """
     ordered = sorted(candidates, key=lambda one: one.rank)
     if count <= 0 or len(ordered) <= count:
         return ordered[:count]
     edge = ordered[count - 1].rank
-    # As numbers of `ordered`: who is taken in any case, and of whom some are.
+    # Indices in `ordered`: those taken in any case, and those of which some are taken.
     sure = [number for number, one in enumerate(ordered) if one.rank < edge]
     open_ = [number for number, one in enumerate(ordered) if one.rank == edge]
     wanted = count - len(sure)
@@ -72,9 +71,9 @@ class _Choice:
         )
 
     def grown(self, sure: Sequence[int], open_: Sequence[int], count: int) -> Iterable[Sequence[int]]:
-        """A good set around each of the cards to begin with, as many as there is patience for."""
-        patience = max(1, _MOST_STEPS // (count * len(open_)))
-        for first in open_[:patience]:
+        """A good set grown from each of the first cards, within _MOST_STEPS."""
+        tries = max(1, _MOST_STEPS // (count * len(open_)))
+        for first in open_[:tries]:
             chosen = [*sure, first]
             # Of each card that is left: its weakest link to the chosen, and the sum of all.
             left = {
@@ -98,5 +97,5 @@ class _Choice:
 
 
 def _link(one: str, other: str, links: Links) -> int:
-    """How well two cards are connected; 0 where nobody knows, and of a card with itself."""
+    """How well two cards are connected; 0 if unknown, and for a card with itself."""
     return links.get((one, other) if one < other else (other, one), 0)

@@ -1,41 +1,40 @@
-"""Which job starts where. Pure: the same snapshot always gives the same plan."""
+"""The order of waiting jobs, and which of them starts where. Pure: the same snapshot gives the same plan."""
 
+import bisect
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import groupby
 
 from dibs.model.gpus import Gpu
 from dibs.model.jobs import ArrayTask, Job, JobId, Request, Wishes
 from dibs.model.pool import Pool
 from dibs.model.reasons import Reason
 from dibs.model.units import show_size
-from dibs.policy.company import company, too_few
 from dibs.policy.fitting import (
-    booking,
     could_hold,
-    cpus_in_words,
-    gpus_in_words,
     is_allowed,
     is_named,
     is_of_type,
     no_such_type,
-    numbers_in_words,
+    show_cpus,
+    show_gpus,
+    show_numbers,
+    too_few,
+    usable_together,
 )
+from dibs.policy.placement import Placer, exceeds_min_free
 from dibs.policy.snapshot import Placement, Plan, Snapshot
-from dibs.policy.spare import never_left
-from dibs.policy.table import Table
-
-__all__ = ["MOST_GPUS", "booking", "impossible", "is_allowed", "kind_of", "longest", "schedule"]
 
 MOST_GPUS = 200  # of one job: their locks are handed over in one message, and the kernel takes 253 descriptors
 
 
 def schedule(snapshot: Snapshot) -> Plan:
-    """Place waiting jobs in order. A job that cannot start keeps later ones off the cards it waits for.
+    """Place waiting jobs in order. A job that cannot start reserves the cards it waits for.
 
-    Without that reservation a stream of small jobs would pass a wide one for ever. A later job may use what is
-    kept only where the earlier one is not delayed: it is sure to end in time, or leaves enough beside it.
+    Without that reservation a stream of small jobs would pass a wide one for ever. A later job may use reserved
+    cards only if it does not delay the earlier one: it is certain to end in time, or it leaves enough free.
     """
-    table = Table(snapshot)
+    table = Placer(snapshot)
     plan = Plan()
     arrays = _Arrays(snapshot)
     away = dict(snapshot.room_away)
@@ -46,7 +45,7 @@ def schedule(snapshot: Snapshot) -> Plan:
             plan.reasons[job.id] = reason
             continue
         if request.on:
-            # Where it fits, and how many of an array run at once, the other system decides.
+            # The other system decides where it fits, and how many tasks of an array run at once.
             if away.get(request.on, 0) > 0:
                 away[request.on] -= 1
                 plan.placements.append(Placement(job, ()))
@@ -61,7 +60,7 @@ def schedule(snapshot: Snapshot) -> Plan:
         wishes = request.wishes
         length = longest(job)
         twin = stuck.get(wishes)
-        if twin is not None and length >= twin[0]:  # what does not fit for one does not fit for a twin as long
+        if twin is not None and length >= twin[0]:  # the same wishes and at least as long: it does not fit either
             plan.reasons[job.id] = twin[1]
             continue
         claims = table.place(wishes, length)
@@ -69,7 +68,7 @@ def schedule(snapshot: Snapshot) -> Plan:
             plan.placements.append(Placement(job, claims))
             if request.array is not None:
                 arrays.add(request.array)
-        elif twin is not None:  # a shorter twin: its elder keeps the cards for both
+        elif twin is not None:  # shorter, but it does not fit either: the reservation is for both
             stuck[wishes] = (length, twin[1])
             plan.reasons[job.id] = twin[1]
         else:
@@ -79,19 +78,19 @@ def schedule(snapshot: Snapshot) -> Plan:
 
 
 def waits_for_turn(ahead: int, reason: Reason) -> Reason:
-    """Why a job waits that stands behind so many others; `reason` is what the first of its kind waits for."""
+    """Why a job waits that has so many others before it; `reason` is why the first of its kind waits."""
     jobs = "1 job goes" if ahead == 1 else f"{ahead:,} jobs go"
     return Reason("turn", f"waits for its turn: {jobs} first; the first {reason.sentence}", reason.until)
 
 
 def kind_of(request: Request) -> Hashable:
-    """The same for all jobs that have the same chances in a plan; cheaper than the class in the store."""
+    """The same for all jobs that a plan treats alike; cheaper than the class in the store."""
     array = request.array.array if request.array is not None and request.array.most is not None else None
     return (request.wishes, request.project, request.time_limit, array, request.on)
 
 
 def longest(job: Job) -> float:
-    """Seconds after which the job is sure to have ended once it was started: its time limit and its grace."""
+    """Seconds within which the job is certain to end once started: its time limit and its grace."""
     limit = job.request.time_limit
     return math.inf if limit is None else limit + job.request.grace
 
@@ -99,36 +98,36 @@ def longest(job: Job) -> float:
 def impossible(
     wishes: Wishes, pool: Pool, cpus: int | None = None, mem: int | None = None, keep_free: int = 0
 ) -> str:
-    """Why no free moment of this pool could ever satisfy the wishes; empty when one could.
+    """Why this pool could never satisfy the wishes, even when idle; empty when it could.
 
-    `cpus` and `mem` are what the machine has; None where they are not counted. `keep_free` cards are left to
+    `cpus` and `mem` are what the machine has; None where they are not counted. `keep_free` cards stay free for
     others.
     """
     if cpus is not None and (wishes.cpus or 0) > cpus:
-        return f"it wants {cpus_in_words(wishes.cpus or 0)}, but this machine has {cpus}"
+        return f"it wants {show_cpus(wishes.cpus or 0)}, but this machine has {cpus}"
     if mem is not None and (wishes.mem or 0) > mem:
         return f"it wants {show_size(wishes.mem)} of memory, but this machine has {show_size(mem)}"
     for gpu_id in wishes.only:
         if not any(is_named(card.gpu, (gpu_id,)) for card in pool.cards):
-            pool_in_words = numbers_in_words([card.gpu for card in pool.cards])
-            return f"it wants GPU {gpu_id} only, which is not among {pool_in_words}"
+            shown_pool = show_numbers([card.gpu for card in pool.cards])
+            return f"it wants GPU {gpu_id} only, which is not among {shown_pool}"
     if wishes.num_gpus > MOST_GPUS:
         return f"it wants {wishes.num_gpus} GPUs, but one job can hold {MOST_GPUS} at the most"
     if wishes.num_gpus and wishes.gpu_type and not any(is_of_type(card.gpu, wishes) for card in pool.cards):
-        return f"it wants {gpus_in_words(wishes)}, but {no_such_type([card.gpu for card in pool.cards])}"
+        return f"it wants {show_gpus(wishes)}, but {no_such_type([card.gpu for card in pool.cards])}"
     if pool.groups and wishes.num_gpus:
-        return _no_group(wishes, pool) or never_left(wishes.num_gpus, pool, keep_free)
-    gpus = company((card.gpu for card in pool.cards), wishes)
+        return _no_group(wishes, pool) or exceeds_min_free(wishes.num_gpus, pool, keep_free)
+    gpus = usable_together((card.gpu for card in pool.cards), wishes)
     if wishes.num_gpus > len(gpus):
         return too_few(wishes, gpus, [card.gpu for card in pool.cards])
     roomy = [gpu for gpu in gpus if could_hold(gpu, wishes)]
     if len(roomy) < wishes.num_gpus:
         return _no_memory(wishes, len(roomy), gpus)
-    return never_left(wishes.num_gpus, pool, keep_free)
+    return exceeds_min_free(wishes.num_gpus, pool, keep_free)
 
 
 class _Arrays:
-    """How many tasks of each array run, while a plan is being made."""
+    """How many tasks of each array run, while a plan is made."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._running = snapshot.array_running
@@ -144,7 +143,7 @@ class _Arrays:
 
 
 def _is_paused(project: str, paused: Mapping[str, str]) -> Reason | None:
-    """Why nothing of this project starts now; None where nobody stopped it."""
+    """Why nothing of this project starts now; None where it is not paused."""
     for name in ("", project):
         if name in paused:
             subject = f"its project {name}" if name else "the queue"
@@ -182,3 +181,78 @@ def _no_memory(wishes: Wishes, roomy: int, gpus: Sequence[Gpu]) -> str:
         return f"it wants {size} of GPU memory on {wishes.num_gpus} GPUs, but only {roomy} has that much"
     most = max((gpu.memory_total or 0 for gpu in gpus), default=0)
     return f"it wants {size} of GPU memory, but the largest card has {show_size(most)}"
+
+
+def fair_order(waiting: Sequence[Job], served: Mapping[str, float]) -> list[Job]:
+    """The jobs in the order in which they should start: by priority, then fair turns between projects, then age.
+
+    `served` is how many GPUs each project has had so far. The project that was served least goes first; of two
+    that were served alike, one that has had nothing yet, then the one whose job was added first. Only differences
+    count: a new project starts level with the others.
+    """
+    jobs = sorted(waiting, key=_order)
+    projects = {job.request.project for job in jobs}
+    if len(projects) < 2:
+        return jobs
+    floor = min((served[project] for project in projects if project in served), default=0.0)
+    tally = {project: served.get(project, floor) for project in projects}
+    found: list[Job] = []
+    for _, alike in groupby(jobs, key=lambda job: job.request.priority):
+        found += _turn_by_turn(list(alike), tally, served)
+    return found
+
+
+def weight(job: Job) -> float:
+    """What one turn of this job counts: the GPUs it gets, and 1 for a job without a GPU."""
+    wishes = job.request.wishes
+    return max(1, wishes.num_gpus) * (1.0 if wishes.share is None else float(wishes.share))
+
+
+def served_after(served: Mapping[str, float], job: Job) -> dict[str, float]:
+    """`served` once this job has started."""
+    project = job.request.project
+    had = served[project] if project in served else min(served.values(), default=0.0)
+    return {**served, project: had + weight(job)}
+
+
+def with_project(served: Mapping[str, float], project: str, active: Collection[str]) -> dict[str, float]:
+    """`served` once a project has become active: it is level with the least served of the active ones.
+
+    It cannot save up turns while it is idle, and does not lose by coming late. `active` are the projects with
+    waiting or running jobs. Without any, it is level with the most served one.
+    """
+    others = [served[one] for one in active if one in served and one != project]
+    floor = min(others) if others else max(served.values(), default=0.0)
+    return {**served, project: max(floor, served.get(project, floor))}
+
+
+def without_idle(served: Mapping[str, float], active: Collection[str]) -> dict[str, float]:
+    """`served` without the idle projects that `with_project` would set to the same value, to keep it small."""
+    known = [served[one] for one in active if one in served]
+    if not known:
+        last = max(served.values(), default=0.0)
+        return {project: had for project, had in served.items() if had == last}
+    floor = min(known)
+    return {project: had for project, had in served.items() if project in active or had > floor}
+
+
+def _turn_by_turn(jobs: Sequence[Job], tally: dict[str, float], known: Collection[str]) -> list[Job]:
+    """Jobs of one priority and in order of age, with turns between the projects. The tally goes on counting."""
+    lines: dict[str, list[Job]] = {}
+    for job in reversed(jobs):
+        lines.setdefault(job.request.project, []).append(job)
+    first = sorted((tally[name], name in known, _order(line[-1]), name) for name, line in lines.items())
+    found: list[Job] = []
+    while first:
+        had, _, _, project = first.pop(0)
+        line = lines[project]
+        job = line.pop()
+        found.append(job)
+        tally[project] = had + weight(job)
+        if line:
+            bisect.insort(first, (tally[project], True, _order(line[-1]), project))
+    return found
+
+
+def _order(job: Job) -> tuple[int, float, int]:
+    return (*job.order, job.id)

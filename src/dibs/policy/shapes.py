@@ -1,8 +1,8 @@
 """The shape of a job: its script and the names of its arguments, without their values.
 
-Jobs of one shape are the same program with other numbers, so what one was seen to need tells what the next will
-need (`--vram auto`). Wrappers, variables and the order of the arguments make no difference; what cannot be
-understood is left as it is, and then the shape is only narrower than it could be.
+Jobs of one shape are the same program with other numbers, so what one used shows what the next will need
+(`--vram auto`). Wrappers, variables and the order of the arguments do not matter; what cannot be parsed is left as
+it is, and then the shape is only narrower than it could be.
 """
 
 import re
@@ -12,7 +12,7 @@ from dataclasses import replace
 from dibs.model.jobs import Request
 from dibs.model.units import AUTO
 
-_LONGEST = 400  # characters; a longer one is told by its beginning and a checksum
+_LONGEST = 400  # characters; a longer one is its beginning and a checksum
 
 
 def with_shape(request: Request, folder: str = "/", *, copy: str = "", original: str = "") -> Request:
@@ -57,7 +57,7 @@ _PIECES = re.compile(
     re.DOTALL,
 )
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-# What a line does before its work: it holds no memory of a card.
+# Preparations of a line: they use no GPU memory.
 _PREPARES = frozenset(
     {"source", ".", "export", "set", "unset", "ulimit", "umask", "module", "conda", "mamba", "echo", "printf"}
     | {"sleep", "mkdir", "true", ":", "test", "[", "[[", "popd", "wait", "exit", "trap", "date", "hostname"}
@@ -132,7 +132,7 @@ _WRAPPERS: dict[str, frozenset[str]] = {
     "mamba run": frozenset({"-n", "-p"}),
 }
 _ONE_WORD_FIRST = frozenset({"timeout", "taskset", "chrt"})  # `timeout 10m COMMAND`
-# Programs that start a script once for each card. Their own options say where, not what.
+# Programs that start a script for each card. Their own options are not part of the shape.
 _LAUNCHERS = frozenset(
     {"torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch"}
 )
@@ -158,8 +158,8 @@ def _shape_of_one(words: Sequence[str], folder: str) -> str:
         return _shape_of_launched(rest, folder)
     if program in _INTERPRETERS:
         script = next((place for place, word in enumerate(rest) if not word.startswith("-")), None)
-        return program if script is None else _told(_place(rest[script], folder), rest[script + 1 :])
-    return _told(_place(words[0], folder) if "/" in words[0] else words[0], rest)
+        return program if script is None else _shape(_place(rest[script], folder), rest[script + 1 :])
+    return _shape(_place(words[0], folder) if "/" in words[0] else words[0], rest)
 
 
 def _unwrapped(words: Sequence[str]) -> Sequence[str]:
@@ -193,27 +193,27 @@ def _shape_of_python(words: list[str], folder: str) -> str:
         if word in ("-m", "-c") and place + 1 < len(words):
             named, rest = words[place + 1], words[place + 2 :]
             if word == "-c":
-                return _told(f"python -c {named}", rest)
+                return _shape(f"python -c {named}", rest)
             if _LAUNCHER_MODULES.get(named, named) in _LAUNCHERS:
                 return _shape_of_launched(rest, folder)
-            return _told(f"{folder} -m {named}", rest)  # two projects may have a module of one name
+            return _shape(f"{folder} -m {named}", rest)  # two projects may have a module of one name
         if not word.startswith("-") or word == "-":
-            return _told(_place(word, folder), words[place + 1 :])
+            return _shape(_place(word, folder), words[place + 1 :])
         place += 1 + (word in _PYTHON_TAKES)
     return "python"
 
 
 def _shape_of_launched(words: list[str], folder: str) -> str:
-    """`torchrun --nproc-per-node 2 train.py --lr 1`: which of its options take a word is its own affair."""
+    """`torchrun --nproc-per-node 2 train.py --lr 1`: it is not known which of its options take a word."""
     for place, word in enumerate(words):
         if word in ("-m", "--module") and place + 1 < len(words):
-            return _told(f"{folder} -m {words[place + 1]}", words[place + 2 :])
+            return _shape(f"{folder} -m {words[place + 1]}", words[place + 2 :])
         if _SCRIPT.fullmatch(word):
-            return _told(_place(word, folder), words[place + 1 :])
-    return _told("launched", words)
+            return _shape(_place(word, folder), words[place + 1 :])
+    return _shape("launched", words)
 
 
-def _told(script: str, arguments: Sequence[str]) -> str:
+def _shape(script: str, arguments: Sequence[str]) -> str:
     """The script, a verb (`main.py train`), the names in order, and how many values have none."""
     arguments = list(arguments)
     verb = ""
@@ -240,7 +240,7 @@ def _told(script: str, arguments: Sequence[str]) -> str:
 
 
 def _place(path: str, folder: str) -> str:
-    if path.startswith(("$", "~", "`")):  # only the shell knows
+    if path.startswith(("$", "~", "`")):  # the shell expands it
         return path
     parts: list[str] = []
     for part in (path if path.startswith("/") else f"{folder}/{path}").split("/"):
@@ -258,7 +258,7 @@ def _name(path: str) -> str:
 def _short(shape: str) -> str:
     if len(shape) <= _LONGEST:
         return shape
-    import hashlib  # 2 ms that hardly anybody pays
+    import hashlib  # 2 ms, rarely needed
 
     digest = hashlib.blake2b(shape.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{shape[:_LONGEST]}… {digest}"

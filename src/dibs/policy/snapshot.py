@@ -1,40 +1,42 @@
-"""What the policy looks at: everything it may know, as plain values."""
+"""The input and output of the scheduler as plain values: GPUs, waiting jobs, the plan."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from dibs.errors import BadInput
 from dibs.model.claims import Claim
-from dibs.model.gpus import Links
+from dibs.model.gpus import Gpu, Links
 from dibs.model.jobs import Job, JobId
-from dibs.model.pool import Card
+from dibs.model.pool import Card, is_gpu_id
 from dibs.model.reasons import Reason
 from dibs.model.usage import Lessons
 
 WHOLE = Fraction(1)
+EMPTIEST, COOLEST, LAST = "emptiest", "coolest", "last"
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What one holder has of a card, and the latest moment at which it lets go."""
+    """What one holder has of a card, and when it ends at the latest."""
 
     share: Fraction
     vram: int = 0
-    ends_at: float | None = None  # its time limit and grace are over; None: it has no limit
+    ends_at: float | None = None  # with its time limit and grace; None: it has no limit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CardView:
-    """A card of the pool as it stands now."""
+    """A card of the pool as it is now."""
 
     card: Card
     taken: Fraction = Fraction(0)  # by our attempts and by other programs
     vram_taken: int = 0
-    vram_free: int | None = None  # what the card itself says, where it can be asked
+    vram_free: int | None = None  # as the card reports it, where it can be asked
     blocked: str = ""  # why nothing may start here, whatever is free
-    holders: tuple[str, ...] = ()  # who has it, in words: "job 3", "job 7 of alice (pid 4711)"
-    ends: tuple[Hold, ...] = ()  # parts of what is taken; a part that is not here may end at any moment or never
-    shapes: tuple[str, ...] = ()  # of those of ours who have it, where they want `--vram auto`
+    holders: tuple[str, ...] = ()  # in words: "job 3", "job 7 of alice (pid 4711)"
+    ends: tuple[Hold, ...] = ()  # of a part of what is taken; it is unknown when the rest ends
+    shapes: tuple[str, ...] = ()  # of our jobs here that want `--vram auto`
     first: int = 0  # smaller: taken before others, however empty they are
     then: float = 0.0  # smaller: taken before others that are as empty
 
@@ -53,20 +55,18 @@ class Snapshot:
 
     cards: tuple[CardView, ...]
     groups: tuple[tuple[str, ...], ...] = ()
-    waiting: Sequence[Job] = ()  # in order: who comes first stands first
-    room_without_gpu: int = 0  # how many more jobs may run that want no GPU
-    room_away: Mapping[str, int] = field(default_factory=dict)  # how many more each other system may be given
+    waiting: Sequence[Job] = ()  # in order
+    room_without_gpu: int = 0  # how many more jobs without a GPU may run
+    room_away: Mapping[str, int] = field(default_factory=dict)  # how many more jobs each other system takes
     now: float = 0.0  # seconds since the epoch
-    cpus_free: int | None = None  # not booked yet; None: they are not counted
+    cpus_free: int | None = None  # not booked; None: they are not counted
     mem_free: int | None = None  # bytes of the machine's memory, likewise
     array_running: Mapping[JobId, int] = field(default_factory=dict)  # tasks of each array that run now
-    lessons: Lessons = field(default_factory=dict)  # what is known of the shapes that wait
+    lessons: Lessons = field(default_factory=dict)  # what is known about the shapes of waiting jobs
     links: Links = field(default_factory=dict)  # how well cards are connected
-    keep_free: int = 0  # so many whole cards are left to colleagues
-    in_use: frozenset[str] = frozenset()  # cards that other programs hold; asked for where some are left to others
-    paused: Mapping[str, str] = field(
-        default_factory=dict
-    )  # of which nothing starts, and why; `""`: of any project
+    keep_free: int = 0  # so many whole cards stay free for others
+    in_use: frozenset[str] = frozenset()  # cards that other programs hold; filled only with keep_free
+    paused: Mapping[str, str] = field(default_factory=dict)  # why, by project; the key "" is the whole queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,44 @@ class Placement:
 
 @dataclass(slots=True)
 class Plan:
-    """What the policy wants done next, and why the others wait."""
+    """Which jobs start next, and why the others wait."""
 
     placements: list[Placement] = field(default_factory=list)
     reasons: dict[JobId, Reason] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which card is used first (`gpu_order`): the emptiest, and of equally empty ones the coolest or the last.
+
+    Or named cards first, in this order, as long as a job fits there.
+    """
+
+    word: str = EMPTIEST
+    ids: tuple[str, ...] = ()
+
+    def first(self, gpu: Gpu) -> int:
+        """Smaller: used before others, however empty they are."""
+        return next((place for place, one in enumerate(self.ids) if gpu.is_called(one)), len(self.ids))
+
+    def then(self, gpu: Gpu, temperature: int | None) -> float:
+        """Smaller: used before others that are as empty."""
+        if self.word == COOLEST:
+            return float("inf") if temperature is None else temperature
+        return -gpu.index if self.word == LAST else 0.0
+
+
+EMPTIEST_FIRST = Order()
+
+
+def parse_order(text: str) -> Order:
+    """`emptiest`, `coolest`, `last`, or GPUs like `3,2`."""
+    if text in (EMPTIEST, COOLEST, LAST):
+        return Order(text)
+    ids = tuple(part.strip() for part in text.split(","))
+    if not all(map(is_gpu_id, ids)) or len(set(ids)) < len(ids):
+        raise BadInput(
+            f"cannot read {text[:60]!r} as an order of GPUs",
+            remedy=f"it is {EMPTIEST}, {COOLEST}, {LAST}, or GPUs like 3,2",
+        )
+    return Order(ids=ids)

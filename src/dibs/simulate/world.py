@@ -14,10 +14,17 @@ from fractions import Fraction
 
 from dibs.model.claims import Claim
 from dibs.model.jobs import Job, JobId, Wishes
-from dibs.policy.fitting import most_at_once
-from dibs.policy.schedule import booking, impossible, longest, schedule
+from dibs.policy.fitting import booking, most_at_once
+from dibs.policy.schedule import (
+    fair_order,
+    impossible,
+    longest,
+    schedule,
+    served_after,
+    with_project,
+    without_idle,
+)
 from dibs.policy.snapshot import CardView, Hold, Placement, Snapshot
-from dibs.policy.turns import in_turn, joined, served_after, trimmed
 from dibs.simulate.line import Line
 from dibs.simulate.machine import Arrival, Rules, SimulatedMachine
 
@@ -250,12 +257,12 @@ class _Turns:
         active = waiting | {project for project, count in self._running.items() if count}
         if active != self._active:
             for project in sorted(active - self._active):
-                self._served = joined(self._served, project, self._active)
-            self._served = trimmed(self._served, active)
+                self._served = with_project(self._served, project, self._active)
+            self._served = without_idle(self._served, active)
             self._active = active
 
     def ordered(self, waiting: list[Job]) -> list[Job]:
-        return in_turn(waiting, self._served) if len(self._active) > 1 else waiting
+        return fair_order(waiting, self._served) if len(self._active) > 1 else waiting
 
     def started(self, job: Job) -> None:
         self._served = served_after(self._served, job)

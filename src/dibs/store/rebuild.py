@@ -18,8 +18,7 @@ from dibs.model.jobs import Attempt, Command, JobId, Request
 from dibs.model.ranges import show_ranges
 from dibs.model.sweeps import SweepState
 from dibs.model.usage import Usage
-from dibs.policy.retry import retry_after
-from dibs.policy.settle import LOST, outcome_of
+from dibs.policy.outcomes import LOST, outcome_of, retry_after
 from dibs.store import journal
 from dibs.store.codec import encode_usage
 from dibs.store.recorder import remember_position

@@ -9,7 +9,7 @@ from typing import Any
 from dibs.errors import BadInput, NoSuchSweep, StoreUnusable
 from dibs.model.jobs import JobId
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
-from dibs.policy.sweeping import Goal, front, score
+from dibs.policy.sweeps import Goal, front, score
 from dibs.store.codec import decode_request, encode_request
 from dibs.store.file import LEFT_UNCHANGED
 from dibs.store.rows import text_value

@@ -8,7 +8,7 @@ import pwd
 import signal
 from collections.abc import Collection, Sequence
 
-from dibs.policy.causes import TAIL, cause_in, tells_of_a_kill
+from dibs.policy.causes import TAIL, cause_in, reports_kill
 from dibs.supervise.logs import Log, last_words
 
 _CGROUPS = "/sys/fs/cgroup"
@@ -62,7 +62,7 @@ def diagnose(
     if number in _FROM_OUTSIDE or (number is not None and number in sent):
         return "killed", _by_whom(number, kernel_killed, sent)
     tails = [last_words(log, TAIL) for log in reversed(logs)]  # the reason stands in stderr, most often
-    if kernel_killed and any(map(tells_of_a_kill, tails)):
+    if kernel_killed and any(map(reports_kill, tails)):
         return "host-oom", "the machine's memory did not suffice, and the kernel killed a process of it"
     return next((found for tail in tails if tail and (found := cause_in(tail, seconds, code))), None)
 

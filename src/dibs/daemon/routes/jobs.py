@@ -29,7 +29,7 @@ from dibs.daemon.schemas.serializers import (
 from dibs.engine.queue.queue import AddCall
 from dibs.errors import BadInput
 from dibs.model.jobs import OVER, JobId, State
-from dibs.policy.advice import advised
+from dibs.policy.advice import failure_advice
 from dibs.store.listing import ORDERS, Filter
 from dibs.store.rows import JobRow
 
@@ -293,7 +293,7 @@ def _counted(wanted: Filter, order: str, counts: Mapping[State, int]) -> int | N
 
 
 def _explanation(row: JobRow) -> str:
-    return "" if row.outcome is None else advised(row.outcome.cause, row.outcome.message)
+    return "" if row.outcome is None else failure_advice(row.outcome.cause, row.outcome.message)
 
 
 def _lessons(app: AppState, shape: str) -> list[dict[str, Any]]:

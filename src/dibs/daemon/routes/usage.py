@@ -15,7 +15,7 @@ from dibs.engine.engine import Engine
 from dibs.engine.watch.metering import Series, read_series
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import JobId
-from dibs.policy.usage import advise
+from dibs.policy.advice import usage_advice
 from dibs.store.rows import AttemptRow
 
 _READ_WITHIN = 10.0  # seconds; the file may be on a disk that does not answer
@@ -41,7 +41,7 @@ def usage_routes(engine: Engine, driver: Driver) -> APIRouter:
                 "series": found.columns() if found else None,
                 "advice": []
                 if used is None
-                else advise(
+                else usage_advice(
                     used,
                     job.request.wishes,
                     cpus=machine.cpus,

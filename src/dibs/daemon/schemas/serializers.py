@@ -13,7 +13,7 @@ from dibs.model.reasons import Reason
 from dibs.model.sweeps import Sweep, Trial, TrialState, trial_of
 from dibs.model.units import format_moment
 from dibs.model.usage import Usage
-from dibs.policy.lessons import in_words, is_packed, with_margin
+from dibs.policy.fitting import is_packed, show_lesson, with_margin
 from dibs.store.lessons import LessonRow
 from dibs.store.rows import AttemptRow, JobRow
 
@@ -173,7 +173,7 @@ def lesson_objects(rows: Iterable[LessonRow]) -> list[dict[str, Any]]:
             "runs": row.lesson.runs,
             "needs_card": row.lesson.needs_card,
             "learned_at": moment(row.at),
-            "sentence": in_words(row.lesson, row.gpu),
+            "sentence": show_lesson(row.lesson, row.gpu),
         }
         for row in rows
     ]

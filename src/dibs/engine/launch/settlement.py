@@ -12,7 +12,7 @@ from dibs.engine.watch.metering import stored_usage
 from dibs.model.events import Event, Started, Trouble
 from dibs.model.jobs import Attempt, Outcome
 from dibs.model.usage import Usage
-from dibs.policy.settle import LOST, Verdict, outcome_of, settle
+from dibs.policy.outcomes import LOST, Verdict, outcome_of, settle
 
 LOOK_AT_STARTING = 0.01  # seconds until a shim that is just starting can be watched
 _LOOK_AT_KEPT = 0.5  # seconds between two looks at a lost attempt that still holds its GPU

@@ -7,8 +7,7 @@ from dibs.engine.engine import Engine
 from dibs.model.jobs import After, Job, JobId, Request, State
 from dibs.model.reasons import Reason
 from dibs.policy.forecast import forecast
-from dibs.policy.schedule import schedule, waits_for_turn
-from dibs.policy.turns import in_turn
+from dibs.policy.schedule import fair_order, schedule, waits_for_turn
 
 _MOST_SIMULATED = 500
 
@@ -72,7 +71,7 @@ class Explain:
         apart = {job.id: self._waits_apart(request, now) for job, request in zip(jobs, requests, strict=False)}
         ready = [job for job in jobs if apart[job.id] is None]
         snapshot = self._engine.snapshot(now, ready)
-        line = replace(snapshot, waiting=in_turn([*snapshot.waiting, *ready], self._engine.state.served))
+        line = replace(snapshot, waiting=fair_order([*snapshot.waiting, *ready], self._engine.state.served))
         prospects = forecast(line, [job.id for job in ready], self._usual_seconds())
         reasons = schedule(line).reasons
         found = [
@@ -101,7 +100,7 @@ class Explain:
     def _in_line(self, job: Job, now: float) -> Waiting:
         snapshot = self._engine.snapshot(now, [job])
         if all(other.id != job.id for other in snapshot.waiting):
-            waiting = in_turn([*snapshot.waiting, job], self._engine.state.served)
+            waiting = fair_order([*snapshot.waiting, job], self._engine.state.served)
             snapshot = replace(snapshot, waiting=waiting)
         reason = schedule(snapshot).reasons.get(job.id)
         starts_at = forecast(snapshot, [job.id], self._usual_seconds())[job.id].starts_at

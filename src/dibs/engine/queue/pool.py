@@ -14,7 +14,7 @@ from dibs.model.gpus import declared_key
 from dibs.model.jobs import Request, Wishes
 from dibs.model.pool import Pool, is_gpu_id
 from dibs.model.records import Mark, MarkCleared, MarkSet, SettingChanged
-from dibs.policy.breakers import fresh_for
+from dibs.policy.failures import without_gpu
 
 if TYPE_CHECKING:
     from dibs.gpus.probe import Probe
@@ -102,7 +102,7 @@ def clear_mark(change: Change, subject: str) -> bool:
     if is_resting:
         state.resting = {key: why for key, why in state.resting.items() if key != name}
     if kind == "gpu":  # a card that is taken back is used again at once
-        state.breakers = fresh_for(state.breakers, name)
+        state.breakers = without_gpu(state.breakers, name)
     return True
 
 

@@ -27,7 +27,7 @@ from dibs.model.records import (
     JobsStopping,
     Mark,
 )
-from dibs.policy.retry import retry_name, retry_names
+from dibs.policy.outcomes import retry_name, retry_names
 from dibs.policy.shapes import with_shape
 from dibs.store import job_lines
 from dibs.store.codec import encode_requests

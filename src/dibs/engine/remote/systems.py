@@ -25,7 +25,7 @@ from dibs.model.events import Event, Trouble
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
 from dibs.model.reasons import Reason
 from dibs.model.units import show_duration
-from dibs.policy.settle import outcome_of
+from dibs.policy.outcomes import outcome_of
 from dibs.store.store import Store
 
 _GATHER = 0.2  # seconds until the next round after something new: an array comes in many pieces

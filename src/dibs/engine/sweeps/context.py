@@ -9,7 +9,7 @@ from dibs.engine.launch.results import Results
 from dibs.engine.queue.queue import Queue
 from dibs.model.jobs import Command, Request, Wishes
 from dibs.model.sweeps import Point, Sweep, SweepId, Trial, trial_key
-from dibs.policy.sweeping import Goal, places, places_elsewhere, planned
+from dibs.policy.sweeps import Goal, places, places_elsewhere, planned
 from dibs.store import sweep_lines
 from dibs.store.recorder import Recorder
 from dibs.store.store import Store

@@ -10,7 +10,7 @@ from dibs.engine.sweeps.context import request_of
 from dibs.engine.sweeps.work import LazyAdviser, SweepWork
 from dibs.model.jobs import JobId
 from dibs.model.sweeps import Point, Sweep, SweepState, Trial, TrialState
-from dibs.policy.sweeping import MOST_LEFT_OUT, room
+from dibs.policy.sweeps import MOST_LEFT_OUT, room
 
 _AT_ONCE = 16  # trials recorded in one turn, which takes some milliseconds
 _SLICE = 0.002  # seconds of searching for points, and then as many for other tasks

@@ -15,7 +15,7 @@ from dibs.engine.sweeps.trial_results import NoResult
 from dibs.engine.sweeps.work import LazyAdviser, SweepWork
 from dibs.errors import DibsError, StoreUnusable
 from dibs.model.sweeps import SweepId, SweepState, Trial, TrialState
-from dibs.policy.sweeping import FIRST_TRIALS, MOST_LEFT_OUT, die_alike, is_over, judged
+from dibs.policy.sweeps import FIRST_TRIALS, MOST_LEFT_OUT, fail_alike, is_over, judged
 
 _LOOK_AT_REPORTS = 1.0  # seconds between two reads of running trials' reports, where a pruner needs them
 _AFTER_TROUBLE = 2.0  # seconds until a full disk is tried again
@@ -203,7 +203,7 @@ async def _hold_where_all_die(work: SweepWork) -> None:
     if sweep.state is not SweepState.RUNNING:
         return
     first = work.table.first_ended(work.id, sweep.counts_from, FIRST_TRIALS)
-    if why := die_alike(first, is_anew=sweep.counts_from > 0):
+    if why := fail_alike(first, is_anew=sweep.counts_from > 0):
         job = first[-1].job
         if job is not None and job in work.context.engine.store.listing.states([job]):
             if said := await work.reader.last_line(work.context.engine.store.listing.row(job)):

@@ -37,10 +37,17 @@ from dibs.model.records import (
 )
 from dibs.model.usage import Lesson, Lessons, Usage
 from dibs.model.values import changed
-from dibs.policy.breakers import Over, Verdicts, after, fresh_for
-from dibs.policy.fitting import is_allowed, need
-from dibs.policy.lessons import TRIED_ALONE, alone, had_card_alone, is_tried_alone, learn
-from dibs.policy.retry import retry_after
+from dibs.policy.failures import EndedAttempt, StopDecision, judge_end, without_gpu
+from dibs.policy.fitting import (
+    TRIED_ALONE,
+    had_card_alone,
+    is_allowed,
+    learn,
+    need,
+    retries_alone,
+    with_whole_card,
+)
+from dibs.policy.outcomes import retry_after
 from dibs.policy.schedule import kind_of, schedule
 from dibs.policy.snapshot import WHOLE, Plan, Snapshot
 
@@ -137,7 +144,7 @@ class _Decision:
         if job.id in state.stopping:
             state.stopping.discard(job.id)
             outcome = _as_asked(outcome, state.why_stopped.pop(job.id, ""))
-        elif facts.may_retry and is_tried_alone(job.request.wishes, attempt.claims, outcome):
+        elif facts.may_retry and retries_alone(job.request.wishes, attempt.claims, outcome):
             outcome = _not_alone(outcome)
             pause = 0.0
         elif facts.may_retry:
@@ -156,7 +163,7 @@ class _Decision:
             tries = job.tries - (outcome.checkpointed or outcome.tried_alone)
             again = replace(job, state=State.QUEUED, tries=tries, not_before=retry_at)
             if outcome.tried_alone:
-                job = again = replace(again, request=alone(job.request))
+                job = again = replace(again, request=with_whole_card(job.request))
             state.waiting.add(again)
         self._records.append(AttemptEnded(job, attempt, outcome, retry_at, found.usage))
         state.events.append(Ended(job, attempt, outcome, retry_at, found.usage))
@@ -222,11 +229,11 @@ class _Decision:
         if limits is None:
             return
         gpus = tuple(claim.gpu for claim in attempt.claims)
-        over = Over(attempt=attempt.key, group=job.group, gpus=gpus, outcome=outcome, is_last=is_last)
+        over = EndedAttempt(attempt=attempt.key, group=job.group, gpus=gpus, outcome=outcome, is_last=is_last)
         running: list[tuple[str, str]] = []
         if state.breakers.streaks or outcome.cause is not None:
             running = [(claim.gpu, one.job.group) for one in state.open.values() for claim in one.attempt.claims]
-        state.breakers, verdicts = after(state.breakers, over, limits, running)
+        state.breakers, verdicts = judge_end(state.breakers, over, limits, running)
         if verdicts.hold:
             self._records.append(GroupHeld(job.group, verdicts.hold))
             state.held_groups.add(job.group)
@@ -241,7 +248,7 @@ class _Decision:
             self._set_mark(Mark(f"gpu {key}", "quarantined", why, self._now))
         self._excuse(verdicts)
 
-    def _excuse(self, verdicts: Verdicts) -> None:
+    def _excuse(self, verdicts: StopDecision) -> None:
         """Note in the jobs whose failures led to a quarantine that the card was to blame."""
         said: dict[tuple[JobId, int], list[str]] = {}
         for gpu, failures in verdicts.failures.items():
@@ -263,7 +270,7 @@ class _Decision:
         if state.rest_ends is None or self._now < state.rest_ends:
             return
         for key in state.resting:
-            state.breakers = fresh_for(state.breakers, key)
+            state.breakers = without_gpu(state.breakers, key)
         state.resting, state.rest_ends = {}, None
 
     # -- starting --------------------------------------------------------------------------------------

@@ -12,11 +12,10 @@ from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, Wishes
 from dibs.model.machine import NOT_COUNTED, Machine
 from dibs.model.pool import Card, Pool
 from dibs.model.usage import Lesson, Lessons, Usage
-from dibs.policy.breakers import Limits
-from dibs.policy.lessons import beside, learn_early
-from dibs.policy.order import EMPTIEST_FIRST, Order
-from dibs.policy.snapshot import WHOLE, CardView, Hold, Snapshot
-from dibs.policy.turns import in_turn, joined, trimmed
+from dibs.policy.failures import Limits
+from dibs.policy.fitting import host_needs, learn_early
+from dibs.policy.schedule import fair_order, with_project, without_idle
+from dibs.policy.snapshot import EMPTIEST_FIRST, WHOLE, CardView, Hold, Order, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +241,7 @@ def take_snapshot(
         waiting = [job for job in waiting if job.group not in state.held_groups]
     _let_join(state, {job.request.project for job in waiting})
     if len(state.projects) > 1:
-        waiting = in_turn(waiting, state.served)
+        waiting = fair_order(waiting, state.served)
     lessons = lessons_known(facts, state.open.values(), learned or {})
     left = facts.machine.left(_booked(state, lessons))
     return Snapshot(
@@ -273,7 +272,7 @@ def _booked(state: NextState, lessons: Lessons) -> Iterable[Wishes]:
     for one in state.open.values():
         wishes = one.job.request.wishes
         if wishes.shape:
-            cpus, mem = beside(wishes, lessons)
+            cpus, mem = host_needs(wishes, lessons)
             wishes = replace(wishes, cpus=cpus, mem=mem)
         yield wishes
 
@@ -284,8 +283,8 @@ def _let_join(state: NextState, waiting: set[str]) -> None:
     active = frozenset(waiting | running)
     if active != state.projects:
         for project in active - state.projects:
-            state.served = joined(state.served, project, state.projects)
-        state.served = trimmed(state.served, active)
+            state.served = with_project(state.served, project, state.projects)
+        state.served = without_idle(state.served, active)
         state.projects = active
 
 

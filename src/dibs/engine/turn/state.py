@@ -13,8 +13,8 @@ from dibs.model.events import Event, Trouble
 from dibs.model.jobs import Attempt, AttemptKey, Job, JobId
 from dibs.model.reasons import Reason
 from dibs.model.records import Mark
-from dibs.policy.breakers import Breakers
-from dibs.policy.turns import served_after
+from dibs.policy.failures import Breakers
+from dibs.policy.schedule import served_after
 
 Key = AttemptKey  # short: it is everywhere in the engine
 

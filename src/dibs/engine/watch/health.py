@@ -14,19 +14,19 @@ from dibs.model.events import Trouble
 from dibs.model.gpus import Reading
 from dibs.model.jobs import Attempt, Outcome
 from dibs.model.records import CardTested, Mark
-from dibs.policy.health import (
+from dibs.policy.failures import (
     CARD_IS_BLAMED,
     PROGRAM_IS_BLAMED,
-    Tried,
+    CardTests,
     after_test,
-    blamed_on_card,
+    as_gpu_fault,
     broken_cards,
     lost_cards,
-    may_be_the_cards,
+    may_be_gpu_fault,
     next_test,
+    program_faults,
     reason_for,
     with_detail,
-    wrong_programs,
 )
 
 _PATIENCE = 2.0  # seconds to wait for a reading after a failure
@@ -50,7 +50,7 @@ class CardMemory:
     wrong: dict[str, tuple[float, str]] = field(default_factory=dict)  # faults that programs caused there
     unmarked: dict[str, str] = field(default_factory=dict)  # quarantines that a full disk refused
     asked: dict[Key, float] = field(default_factory=dict)  # failures that wait for a new reading
-    tried: dict[str, Tried] = field(default_factory=dict)
+    tried: dict[str, CardTests] = field(default_factory=dict)
     untestable: dict[str, float] = field(default_factory=dict)  # since when its quarantine lasts
 
 
@@ -68,13 +68,13 @@ class FailureJudge:
         self, attempt: Attempt, outcome: Outcome, open_attempts: Mapping[Key, OpenAttempt], now: float
     ) -> Outcome | None:
         """The outcome, blamed on the card where its reading says so; None while a reading is awaited."""
-        if not attempt.claims or not may_be_the_cards(outcome):
+        if not attempt.claims or not may_be_gpu_fault(outcome):
             return outcome
         memory = self.memory
         cards, since = [claim.gpu for claim in attempt.claims], attempt.opened_at
         if found := reason_for(memory.broken, cards, since=since, now=now, seconds=CARD_IS_BLAMED):
             memory.asked.pop(attempt.key, None)
-            return blamed_on_card(outcome, self._cards.pool.number(found[0]), found[1])
+            return as_gpu_fault(outcome, self._cards.pool.number(found[0]), found[1])
         if memory.reading is not None:
             asked_at = memory.asked.setdefault(attempt.key, now)
             if memory.reading.at.timestamp() < asked_at and abs(now - asked_at) < _PATIENCE:
@@ -113,7 +113,7 @@ class Health:
         broken = broken_cards(memory.reading, reading)
         memory.reading = reading
         memory.broken |= {key: (now, why) for key, why in broken.items()}
-        memory.wrong |= {key: (now, why) for key, why in wrong_programs(reading).items()}
+        memory.wrong |= {key: (now, why) for key, why in program_faults(reading).items()}
         if broken or memory.unmarked:
             self._take_out(memory.unmarked | broken)
         for key, asked_at in memory.asked.items():
@@ -143,7 +143,7 @@ class Health:
             return {}
         lost = self._lost()
         return {
-            key: next_test(mark.since, memory.tried.get(key, Tried()), self._first)
+            key: next_test(mark.since, memory.tried.get(key, CardTests()), self._first)
             for key, mark in self._marks().items()
             if mark.kind == _QUARANTINED
             and self._engine.cards.pool.card(key) is not None
@@ -160,7 +160,7 @@ class Health:
             self._memory.untestable[key] = mark.since
             self._tell(f"GPU {card.gpu.number} stays quarantined: {result.sentence}")
             return
-        tried = after_test(mark.since, self._memory.tried.get(key, Tried()), self._engine.clock())
+        tried = after_test(mark.since, self._memory.tried.get(key, CardTests()), self._engine.clock())
         self._memory.tried[key] = tried
         with suppress(StoreUnusable), self._engine.change() as change:  # then it is tested again later
             change.record(CardTested(key, result.has_passed, result.sentence))
@@ -185,7 +185,7 @@ class Health:
             return ""
         is_today = at - self._engine.clock() < 12 * 3600
         moment = time.strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", time.localtime(at))
-        again = " again" if self._memory.tried.get(key, Tried()).count else ""
+        again = " again" if self._memory.tried.get(key, CardTests()).count else ""
         return f"; it is tested{again} at about {moment}"
 
     # -- helpers ---------------------------------------------------------------------------------------

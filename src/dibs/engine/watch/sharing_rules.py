@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dibs.gpus.processes import DEFAULT_BUSY_RULES, BusyRules
-from dibs.policy.order import EMPTIEST_FIRST, Order, parse_order
+from dibs.policy.snapshot import EMPTIEST_FIRST, Order, parse_order
 from dibs.settings import Settings
 
 

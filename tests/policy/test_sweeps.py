@@ -11,10 +11,10 @@ from dibs.model.jobs import Cause, Command, Job, JobId, Outcome, Request, State,
 from dibs.model.pool import Card
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState, trial_key, trial_of
 from dibs.model.usage import Lesson
-from dibs.policy.sweeping import (
+from dibs.policy.sweeps import (
     FIRST_TRIALS,
     SweepVerdict,
-    die_alike,
+    fail_alike,
     front,
     is_over,
     judged,
@@ -177,10 +177,10 @@ def failed(cause="exit code 1", state=TrialState.FAILED):
 
 
 def test_first_trials_that_fail_in_the_same_way_are_reason_to_hold_a_sweep():
-    why = die_alike([failed()] * FIRST_TRIALS)
+    why = fail_alike([failed()] * FIRST_TRIALS)
 
     assert why == "its first 3 trials failed alike; the last one: job 7 failed with exit code 1"
-    assert die_alike([failed()] * FIRST_TRIALS, is_anew=True).startswith(
+    assert fail_alike([failed()] * FIRST_TRIALS, is_anew=True).startswith(
         "its first 3 trials since it was let go on failed alike"
     )
 
@@ -197,7 +197,7 @@ def test_first_trials_that_fail_in_the_same_way_are_reason_to_hold_a_sweep():
     ],
 )
 def test_others_are_not(first):
-    assert die_alike(first) == ""
+    assert fail_alike(first) == ""
 
 
 # -- when it is over -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How a sweep goes on: how many trials to begin, when it is over, which is best, whether they all die alike."""
+"""Rules of a sweep: how many trials to start, when it is over, which is best, whether all fail alike."""
 
 import math
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from dibs.policy.fitting import booking, is_allowed
 
 Goal = Literal["min", "max"]
 
-FIRST_TRIALS = 3  # that die alike: something is wrong with all of them
-MOST_LEFT_OUT = 1_000_000  # points in a row that the conditions leave out: there may be none at all
+FIRST_TRIALS = 3  # failing alike: something is wrong with all of them
+MOST_LEFT_OUT = 1_000_000  # points in a row that the conditions exclude: there may be none at all
 _MOST_ON_A_CARD = 32
 _ELSEWHERE, _ELSEWHERE_ADAPTIVE = 100, 16  # jobs at another system at once
 
@@ -36,7 +36,7 @@ def room(parallel: int, open_trials: int, made: int, most: int | None) -> int:
 
 
 def places(cards: Sequence[Card], wishes: Wishes, lessons: Lessons, cpus: int) -> int:
-    """How many such jobs could run at once, if nobody else were there; at least one."""
+    """How many such jobs could run at once on an idle machine; at least one."""
     if not wishes.num_gpus:
         return max(1, cpus // (wishes.cpus or 1))
     fitting = [card for card in cards if is_allowed(card.gpu, wishes)]
@@ -45,7 +45,7 @@ def places(cards: Sequence[Card], wishes: Wishes, lessons: Lessons, cpus: int) -
 
 
 def places_elsewhere(is_adaptive: bool) -> int:
-    """How many jobs another system is given at once: it has its own queue, but a search has to learn from it."""
+    """How many jobs another system gets at once: it has its own queue, but a search must learn from results."""
     return _ELSEWHERE_ADAPTIVE if is_adaptive else _ELSEWHERE
 
 
@@ -67,7 +67,7 @@ def front(found: Sequence[tuple[int, Sequence[float]]], goals: Sequence[Goal]) -
     )
     kept: list[tuple[tuple[float, ...], int]] = []
     for scores, number in scored:
-        # Whoever could be better has no larger first value, and so was looked at before.
+        # A better one has no larger first value, and so came before.
         if not any(_is_as_good(other, scores) for other, _ in reversed(kept)):
             kept.append((scores, number))
     return [number for _, number in kept]
@@ -92,7 +92,7 @@ class SweepVerdict:
 def judged(trial: Trial, job: Job, outcome: Outcome | None) -> SweepVerdict | None:
     """What became of a trial whose job is over."""
     if job.state is State.SUCCEEDED:
-        return None  # also where its end was asked for in that moment: it has reached its own
+        return None  # also if it was cancelled in that moment: it has ended by itself
     said = f": {outcome.message}" if outcome is not None and outcome.message else ""
     if job.state is State.CANCELLED and trial.pruned_by:
         return SweepVerdict(TrialState.PRUNED, trial.pruned_by)
@@ -113,10 +113,10 @@ def _kind(outcome: Outcome) -> str:
     return str(outcome.cause)
 
 
-def die_alike(first: Sequence[Trial], *, is_anew: bool = False) -> str:
+def fail_alike(first: Sequence[Trial], *, is_anew: bool = False) -> str:
     """Why a sweep is held whose first trials, these, all failed in the same way; empty where they did not.
 
-    What somebody cancelled and what was lost has no kind of failure, and says nothing about the others.
+    A cancelled or lost trial has no kind of failure, and says nothing about the others.
     """
     causes = {trial.cause for trial in first}
     if (
