@@ -12,7 +12,13 @@ import dibs
 
 SOURCE = Path(dibs.__file__).parent
 
-BESIDE = {"errors", "files", "paths", "settings"}  # beside the lowest floor: every room may use them
+BESIDE = {
+    "errors",
+    "files",
+    "paths",
+    "settings",
+    "worker_thread",
+}  # beside the lowest floor: every room may use them
 # Which rooms a room may use, beside those. No two rooms use each other, however many rooms lie between.
 MAY_USE = {
     "model": set(),

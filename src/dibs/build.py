@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dibs.engine.launch.results import Results
     from dibs.engine.queue.notify import Notifier
     from dibs.engine.queue.queue import Queue
-    from dibs.engine.remote.contact import Elsewhere
+    from dibs.engine.remote.state import RemoteSystem
     from dibs.engine.remote.systems import RemoteSystems
     from dibs.engine.sweeps.manager import SweepManager
     from dibs.engine.watch.cards import Cards
@@ -172,12 +172,12 @@ def _slurm(environ: Mapping[str, str], settings: "Settings", root: str) -> "Slur
     )
 
 
-def _elsewhere(
+def _remote_systems(
     environ: Mapping[str, str], settings: "Settings", root: str, place: "Place", mark: str
-) -> "dict[str, Elsewhere]":
+) -> "dict[str, RemoteSystem]":
     """The other systems that jobs of a queue may be handed to."""
     from dibs.backends.slurm.files import ROOT_SETTING
-    from dibs.engine.remote.contact import Elsewhere
+    from dibs.engine.remote.state import RemoteSystem
 
     backend = _slurm(environ, settings, root)
     shared = backend.settings.root
@@ -185,7 +185,7 @@ def _elsewhere(
         shared += f"/{mark}"  # other queues may use it, and each of them has a job 1
     # Of earlier settings: their attempts are still there.
     earlier = [f"{one}/{mark}" for one in backend.roots if one != place.root]
-    slurm = Elsewhere(
+    slurm = RemoteSystem(
         title="Slurm",
         backend=backend,
         place=replace(place, root=shared),
@@ -345,17 +345,17 @@ def _build_remote(
     from dibs.engine.remote.systems import RemoteSystems
 
     try:
-        places = _elsewhere(environ, settings, place.root, place, mark)
+        systems = _remote_systems(environ, settings, place.root, place, mark)
     except DibsError as error:
         log(f"begins without Slurm: {error.message}; {error.remedy}")  # this machine is worth more than that
-        places = {}
+        systems = {}
     return RemoteSystems(
         store=store,
         results=results,
         place=place,
-        places=places,
+        systems=systems,
         mark=mark,
-        make_aside=hooks.make_aside,
+        start_thread=hooks.start_thread,
         ask_for_turn=hooks.ask_for_turn,
         reach=reach,
     )

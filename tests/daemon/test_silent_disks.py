@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dibs.backends.protocol import AttemptRef, Submission
-from dibs.daemon import attempt_records, worker_thread
+from dibs.daemon import attempt_records, cleaning
 from dibs.daemon.attempt_records import AttemptRecords
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.events import EventFeed
@@ -18,8 +18,8 @@ from dibs.daemon.logs import output
 from dibs.daemon.logs.output import was_removed
 from dibs.daemon.routes.logs import line_routes, log_routes
 from dibs.engine.launch.browse import BrowsableFolders
-from dibs.engine.remote.contact import wanted_by
-from dibs.engine.remote.round import Errand, run_errand
+from dibs.engine.remote.round import RoundPlan, run_round
+from dibs.engine.remote.state import wanted_by
 from dibs.model.jobs import OVER, Attempt, Job, JobId
 from dibs.supervise import records
 from engine.away_world import AwayWorld, Cluster
@@ -179,7 +179,7 @@ class Dead:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
         self._root, self._ask, self.is_back = str(root), os.statvfs, threading.Event()
         monkeypatch.setattr(os, "statvfs", self._statvfs)
-        monkeypatch.setattr(worker_thread, "_ANSWER_WITHIN", 0.2)
+        monkeypatch.setattr(cleaning, "_ANSWER_WITHIN", 0.2)
 
     def _statvfs(self, path: str) -> Any:
         if path.startswith(self._root):
@@ -261,7 +261,7 @@ def test_the_folder_of_an_output_file_is_made_when_it_is_handed_over_and_not_on_
 
     spec = {"stdout": str(where / "out.txt"), "environment": ""}
     wanted = Submission(ref=AttemptRef("q1-1", 1, attempt.folder), spec=spec, wanted=wanted_by(job.request))
-    found = run_errand(Cluster(), Errand(submit=[wanted]))
+    found = run_round(Cluster(), RoundPlan(submit=[wanted]))
 
     assert not on_the_loop
     assert where.is_dir() and found.submitted.accepted == {wanted.ref}

@@ -20,10 +20,11 @@ from dibs.backends.protocol import (
     Submitted,
     Wanted,
 )
-from dibs.engine.remote.contact import Elsewhere
+from dibs.engine.remote.state import RemoteSystem
 from dibs.engine.remote.systems import RemoteSystems
 from dibs.errors import BackendRefused, BackendSilent
 from dibs.model.jobs import Cause, JobId
+from dibs.worker_thread import WorkerThread
 from engine.queue_world import QueueWorld
 
 ENDED = {"v": 1, "state": "ended"}
@@ -177,6 +178,19 @@ class Cluster:
         return +found
 
 
+class FakeThread(WorkerThread):
+    """Keeps the work until the test does it."""
+
+    def __init__(self, work: list[Callable[[], None]]) -> None:
+        self._pending = work
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], Any]) -> bool:
+        self._pending.append(lambda: done(work()))
+        return True
+
+    def stop(self) -> None: ...
+
+
 @dataclass
 class AwayWorld(QueueWorld):
     """A daemon's queue with a cluster."""
@@ -188,20 +202,15 @@ class AwayWorld(QueueWorld):
     def parts(self) -> dict[str, Any]:
         self.beside: list[Callable[[], None]] = []  # what waits for its turn on the other thread
 
-        def aside(work: Callable[[], Any], done: Callable[[Any], Any]) -> bool:
-            self.beside.append(lambda: done(work()))
-            return True
-
-        aside.stop = lambda: None  # type: ignore[attr-defined]
         seen = replace(self.place, root=self.shared or self.place.root)
-        slurm = Elsewhere(title="Slurm", backend=self.cluster, place=seen, most=self.most, every=3.0)
+        slurm = RemoteSystem(title="Slurm", backend=self.cluster, place=seen, most=self.most, every=3.0)
         remote = RemoteSystems(
             store=self.store,
             results=self.results,
             place=self.place,
-            places={"slurm": slurm},
+            systems={"slurm": slurm},
             mark="q1",
-            make_aside=lambda: aside,  # type: ignore[arg-type, return-value]
+            start_thread=lambda name: FakeThread(self.beside),
             ask_for_turn=self._ask_for_turn,
             reach=self._reach,
             clock=self._clock,

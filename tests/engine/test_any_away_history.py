@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dibs.engine.engine import Engine
-from dibs.engine.remote.round import run_errand
-from dibs.engine.remote.strays import Strays
+from dibs.engine.remote.round import run_round
+from dibs.engine.remote.state import Strays
 from dibs.engine.remote.systems import RemoteSystems
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import Cause, Outcome, State
@@ -195,10 +195,10 @@ def forgotten_after_a_failed_turn(patch):
 def nothing_is_cancelled(patch):
     """What was killed goes on over there."""
 
-    def deaf(backend, errand):
-        return run_errand(backend, replace(errand, stop=(), kill=()))
+    def deaf(backend, plan):
+        return run_round(backend, replace(plan, stop=(), kill=()))
 
-    patch.setattr("dibs.engine.remote.systems.run_errand", deaf)
+    patch.setattr("dibs.engine.remote.systems.run_round", deaf)
 
 
 def left_in_its_queue(patch):

@@ -8,7 +8,7 @@ import pytest
 
 from dibs.backends.protocol import AttemptRef, Observed, Phase
 from dibs.backends.slurm.files import write_record
-from dibs.engine.remote.round import Errand, run_errand
+from dibs.engine.remote.round import RoundPlan, run_round
 from dibs.errors import BackendSilent, BadInput
 from dibs.model.jobs import ArrayTask, Cause, JobId, State
 from dibs.store.journal import NAME
@@ -405,7 +405,7 @@ def test_who_cannot_be_looked_for_is_not_taken_for_one_that_was_never_handed_ove
         def _observe(self, there):
             return Observed(phase=Phase.QUEUED, reason="its record is awaited")
 
-    found = run_errand(Quiet(), Errand(stop=[hidden, missing], observe=[hidden, missing])).observed
+    found = run_round(Quiet(), RoundPlan(stop=[hidden, missing], observe=[hidden, missing])).observed
 
     assert (found[hidden].phase, found[missing].phase) == (Phase.QUEUED, Phase.LOST)
 
@@ -489,21 +489,21 @@ def test_who_asks_does_not_wait_for_ever(world: AwayWorld):
 
     async def ask() -> list[str]:
         wishes = [a_wish("train", on="slurm"), a_wish("train", on="slurm", gpus=2)]
-        return await away.asking.check(wishes, seconds=0.05)
+        return await away.queries.check(wishes, seconds=0.05)
 
     (note,) = asyncio.run(ask())  # the other thread hangs in a file system
-    assert note == "Slurm has not answered yet; it waits here until somebody answers"
+    assert note == "Slurm has not answered yet; it waits here until there is an answer"
 
 
 def test_those_who_ask_for_the_nodes_share_one_look(world: AwayWorld):
     away = world.engine.remote
 
     async def ask() -> list[object]:
-        waiting = [asyncio.ensure_future(away.asking.nodes("slurm", seconds)) for seconds in (0.01, 60.0)]
+        waiting = [asyncio.ensure_future(away.queries.nodes("slurm", seconds)) for seconds in (0.01, 60.0)]
         (silent,) = await asyncio.gather(waiting[0], return_exceptions=True)
         (look,) = world.beside
         look()
-        return [silent, await waiting[1], await away.asking.nodes("slurm", 60.0)]
+        return [silent, await waiting[1], await away.queries.nodes("slurm", 60.0)]
 
     silent, found, again = asyncio.run(ask())
     assert isinstance(silent, BackendSilent)
@@ -511,4 +511,4 @@ def test_those_who_ask_for_the_nodes_share_one_look(world: AwayWorld):
 
 
 def test_a_backend_that_this_daemon_does_not_know_is_asked_nothing(world: AwayWorld):
-    assert asyncio.run(world.engine.remote.asking.check([a_wish("train", on="ray")])) == []
+    assert asyncio.run(world.engine.remote.queries.check([a_wish("train", on="ray")])) == []

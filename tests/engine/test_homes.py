@@ -3,7 +3,7 @@
 import pytest
 
 from dibs.engine.launch.place import Place
-from dibs.engine.remote.homes import Homes
+from dibs.engine.remote.state import RemoteFolders
 from dibs.model.jobs import Attempt, JobId
 
 HERE = Place(root="/state/queue", boot_id="b", run="queue", umask=0, workdir="/")
@@ -18,7 +18,9 @@ def attempt(folder: str) -> Attempt:
 
 
 def homes(folder: str, *, now: tuple[str, ...] = (), earlier: tuple[str, ...] = ()) -> list[str]:
-    known = Homes(here=HERE, now=tuple(map(place, now)), earlier=tuple(map(place, earlier)), mark="q1a2b3c4d")
+    known = RemoteFolders(
+        here=HERE, now=tuple(map(place, now)), earlier=tuple(map(place, earlier)), mark="q1a2b3c4d"
+    )
     return [one.root for one in known.of(attempt(folder))]
 
 

@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dibs.daemon.worker_thread import run_in_thread
 from dibs.model.jobs import Attempt, JobId
 from dibs.supervise.folder import record_of
+from dibs.worker_thread import run_in_thread
 
 _READ_WITHIN = 3.0  # seconds; then the job is shown without them
 _MOST_HANGING = 16  # threads that wait for a file system which does not answer

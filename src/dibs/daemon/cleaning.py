@@ -16,7 +16,6 @@ from typing import TypeVar
 from dibs.daemon.daemon_log import log
 from dibs.daemon.events import EventFeed
 from dibs.daemon.logs.output import StoredOutput, measure, remove_output
-from dibs.daemon.worker_thread import is_answering, run_in_thread
 from dibs.engine.engine import Engine
 from dibs.engine.launch.browse import BrowsableFolders
 from dibs.engine.launch.place import Place
@@ -24,7 +23,9 @@ from dibs.engine.queue.queue import Queue
 from dibs.engine.remote.round import remove
 from dibs.errors import NoSuchJob
 from dibs.model.jobs import Attempt, Job, JobId, State
+from dibs.worker_thread import run_in_thread
 
+_ANSWER_WITHIN = 5.0  # seconds
 _REMOVE_WITHIN = 600.0  # seconds for the folders of some thousand jobs
 _SNAPSHOT = r"[0-9a-f]{32}"
 _ENOUGH = 0.9  # of the limit is kept, so that not every new line removes something again
@@ -71,7 +72,7 @@ class Cleaner:
         if self.keep_logs is None:
             return 0
         away = self.engine.remote
-        places = [self.engine.place, *(away.homes.elsewhere if away is not None else ())]
+        places = [self.engine.place, *(away.folders.elsewhere if away is not None else ())]
         # Each by itself: the folders that other systems use may be on a network that does not answer.
         measured = await _each(_measured, [place.root for place in places])
         found = [output for some in measured for output in some or ()]
@@ -133,7 +134,7 @@ class Cleaner:
         away = self.engine.remote
         found: dict[str, list[str]] = {}
         for attempt in attempts:
-            for home in [] if away is None else away.homes.of(attempt):
+            for home in [] if away is None else away.folders.of(attempt):
                 folders = found.setdefault(home.root, [])
                 folders += [home.attempt_folder(attempt.job, attempt.number), home.checkpoint_folder(attempt.job)]
         return found
@@ -141,7 +142,7 @@ class Cleaner:
     def _remote_environments(self, keys: Sequence[str]) -> "_PathsByRoot":
         """Copies of environments below the roots of earlier settings, where they are never made again."""
         away = self.engine.remote
-        places = away.homes.earlier if away is not None and keys else ()
+        places = away.folders.earlier if away is not None and keys else ()
         return {place.root: [place.environment_path(key) for key in keys] for place in places}
 
     async def _oldest_first(self, outputs: Sequence[StoredOutput]) -> list[StoredOutput]:
@@ -193,6 +194,20 @@ async def _each(work: Callable[[_T], Awaitable[_U]], many: Iterable[_T]) -> "lis
         return None
 
     return await asyncio.gather(*map(one, many))
+
+
+async def is_answering(folder: str) -> bool:
+    """Whether the file system of a folder answers at all; that the folder does not exist is an answer, too."""
+
+    def ask() -> None:
+        with contextlib.suppress(OSError):
+            os.statvfs(folder)  # not `stat`, which the kernel may answer from its cache
+
+    try:
+        await run_in_thread(ask, _ANSWER_WITHIN, "disk-check")
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _measured(root: str) -> list[StoredOutput]:

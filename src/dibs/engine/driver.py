@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from dibs.model.events import Event
 from dibs.supervise.launcher import AddReader, RemoveReader
+from dibs.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from dibs.engine.engine import Engine
     from dibs.engine.watch.sampling import Sampler
-    from dibs.engine.worker_thread import WorkerThread
     from dibs.gpus.probe import Probe
     from dibs.gpus.watcher import Watcher
     from dibs.model.gpus import Reading
@@ -32,7 +32,7 @@ class Hooks:
     remove_reader: RemoveReader
     announce: Callable[[Sequence[Event]], None]
     ask_for_turn: Callable[[], None]
-    make_aside: "Callable[[], WorkerThread]"
+    start_thread: Callable[[str], WorkerThread]  # of this name, with its results on the loop
 
 
 class Driver:
@@ -55,7 +55,7 @@ class Driver:
         self.has_looked = False  # at the cards
         self._is_answered = True  # the last reading was answered
         self._loop = loop
-        self._aside: WorkerThread | None = None
+        self._sampling_thread: WorkerThread | None = None
         self._after_turn = after_turn
         self._fell = fell
         self._turn_is_due = False
@@ -68,7 +68,7 @@ class Driver:
     def hooks(self, announce: Callable[[Sequence[Event]], None]) -> Hooks:
         """What the engine is built with."""
         return Hooks(
-            self._loop.add_reader, self._loop.remove_reader, announce, self.ask_for_turn, self._make_aside
+            self._loop.add_reader, self._loop.remove_reader, announce, self.ask_for_turn, self._start_thread
         )
 
     def drive(self, engine: "Engine") -> None:
@@ -79,18 +79,16 @@ class Driver:
         from dibs.engine.watch.sampling import Sampler
         from dibs.gpus.watcher import Watcher
 
-        self._aside = self._make_aside()
-        self.sampler = Sampler(self.engine, self._aside)
+        self._sampling_thread = self._start_thread("sampler")
+        self.sampler = Sampler(self.engine, self._sampling_thread.submit)
         self.watcher = Watcher(probe, interval=_ASK_WITHOUT_WORK)
         self.watcher.start()
         # Nothing starts before the first reading, so that a busy card is not given away in the first second.
         self.engine.cards.saw(None, "not asked yet")
         self._look()
 
-    def _make_aside(self) -> "WorkerThread":
-        from dibs.engine.worker_thread import WorkerThread
-
-        return WorkerThread(self._loop)
+    def _start_thread(self, name: str) -> WorkerThread:
+        return WorkerThread(self._loop.call_soon_threadsafe, name)
 
     @property
     def is_looking(self) -> bool:
@@ -128,9 +126,9 @@ class Driver:
         """Stop turns and readings."""
         if self.watcher:
             self.watcher.stop()
-        if self.sampler and self._aside:
+        if self.sampler and self._sampling_thread:
             self.engine.meters.close_all()
-            self._aside.stop()
+            self._sampling_thread.stop()
         for timer in (self._timer, self._next_look):
             if timer is not None:
                 timer.cancel()

@@ -1,12 +1,12 @@
 """What a probe of this machine's GPUs is, and how to ask one with a deadline."""
 
-import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
 from dibs.errors import DibsError
 from dibs.model.gpus import Gpu, Reading
+from dibs.worker_thread import wait_in_thread
 
 _DEADLINE = 10.0  # seconds; a driver without persistence mode has to wake its cards first
 
@@ -36,26 +36,13 @@ def answer_within(question: Callable[[], Answer], seconds: float = _DEADLINE) ->
 
     A thread that hangs in the driver is left behind.
     """
-    answers: list[Answer] = []
-    errors: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            answers.append(question())
-        except BaseException as error:  # raised below, in the caller's thread
-            errors.append(error)
-
-    thread = threading.Thread(target=call, name="dibs-gpu-question", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not answers:
+    try:
+        return wait_in_thread(question, seconds, "gpu-question")
+    except TimeoutError:
         raise ProbeFailed(
             f"cannot ask the driver for its GPUs: no answer within {seconds:g} seconds",
             remedy="a failing GPU may block it: see whether `nvidia-smi` answers, and what `dmesg` says",
-        )
-    return answers[0]
+        ) from None
 
 
 def require_distinct(gpus: Iterable[Gpu]) -> None:

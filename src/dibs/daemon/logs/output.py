@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dibs.daemon.logs.index import Cut, open_output, read_cut
-from dibs.daemon.worker_thread import run_in_thread
 from dibs.errors import LogGone, StoreUnusable
 from dibs.model.jobs import JobId, State
+from dibs.worker_thread import run_in_thread
 
 _BLOCK = 65536
 _READ_WITHIN = 10.0  # seconds; a file may be on a network that does not answer

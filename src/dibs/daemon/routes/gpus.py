@@ -13,7 +13,6 @@ from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
 from dibs.daemon.schemas import requests, responses
 from dibs.daemon.schemas.requests import Moment
 from dibs.daemon.schemas.serializers import moment
-from dibs.daemon.worker_thread import run_in_thread
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
 from dibs.engine.watch.health import Health
@@ -24,6 +23,7 @@ from dibs.leases.records import Holder
 from dibs.model.gpus import GpuProcess, Reading
 from dibs.model.pool import Card
 from dibs.model.records import Mark
+from dibs.worker_thread import run_in_thread
 
 _POOL_WITHIN = 15.0  # seconds; longer than the deadline of the driver itself
 _READ_WITHIN = 2.0  # seconds for a fresh reading; then the last one is shown

@@ -105,7 +105,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
         # A repeated request gets the response of the first one, even if another system would now refuse the jobs.
         is_known = app.queue.is_known(body["key"], requests)
-        notes = [] if is_known else await app.remote.asking.check(requests)
+        notes = [] if is_known else await app.remote.queries.check(requests)
         added = app.queue.add(
             AddCall(
                 key=body["key"],
@@ -124,7 +124,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         environment, defaults = environment_and_defaults(app, body)
         requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
         prospects = app.queue.check(requests)
-        await app.remote.asking.check(requests)
+        await app.remote.queries.check(requests)
         return JsonResponse(
             {
                 "prospects": [

@@ -78,7 +78,7 @@ def node_routes(remote: RemoteSystems, listing: Listing) -> APIRouter:
         if not remote.knows(on):
             raise BackendMissing(f"cannot show the nodes of {on[:60]!r}: dibs knows no backend of that name")
         return JsonResponse(
-            {"backends": [_object(remote, listing, on, await remote.asking.nodes(on, _ASK_WITHIN))]}
+            {"backends": [_object(remote, listing, on, await remote.queries.nodes(on, _ASK_WITHIN))]}
         )
 
     return routes
@@ -89,7 +89,7 @@ async def known_nodes(remote: RemoteSystems) -> dict[str, tuple[Node, ...]]:
     found: dict[str, tuple[Node, ...]] = {}
     for name in remote.names:
         try:
-            found[name] = await remote.asking.nodes(name, _ASK_BRIEFLY)
+            found[name] = await remote.queries.nodes(name, _ASK_BRIEFLY)
         except DibsError:
             continue  # it is left out
     return found
@@ -97,7 +97,7 @@ async def known_nodes(remote: RemoteSystems) -> dict[str, tuple[Node, ...]]:
 
 async def _backend(remote: RemoteSystems, listing: Listing, name: str) -> dict[str, Any]:
     try:
-        return _object(remote, listing, name, await remote.asking.nodes(name, _ASK_WITHIN))
+        return _object(remote, listing, name, await remote.queries.nodes(name, _ASK_WITHIN))
     except DibsError as error:
         return {"name": name, "trouble": error.message, "remedy": error.remedy, "nodes": []}
 

@@ -9,7 +9,6 @@ from dibs.daemon.routes.jobs import AttemptNumber, Number
 from dibs.daemon.routes.parameters import find_attempt
 from dibs.daemon.schemas import responses
 from dibs.daemon.schemas.serializers import usage_object
-from dibs.daemon.worker_thread import run_in_thread
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
 from dibs.engine.watch.metering import Series, read_series
@@ -17,6 +16,7 @@ from dibs.errors import StoreUnusable
 from dibs.model.jobs import JobId
 from dibs.policy.advice import usage_advice
 from dibs.store.rows import AttemptRow
+from dibs.worker_thread import run_in_thread
 
 _READ_WITHIN = 10.0  # seconds; the file may be on a disk that does not answer
 

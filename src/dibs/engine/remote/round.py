@@ -1,4 +1,4 @@
-"""One round with a backend: what is to end, what is to begin, where everything stands. On a thread of its own."""
+"""One round with another system, in its thread: end attempts, submit attempts, observe all."""
 
 import contextlib
 import os
@@ -12,45 +12,45 @@ from dibs.files import replace_file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Errand:
+class RoundPlan:
     """What a round is to do."""
 
     stop: Sequence[AttemptRef] = ()
-    kill: Sequence[AttemptRef] = ()  # whoever asks again does not want to wait for the grace
+    kill: Sequence[AttemptRef] = ()  # at once, without grace
     remove: Sequence[Identity] = ()  # strays: the other system brought them back though they are over
     submit: Sequence[Submission] = ()
     observe: Sequence[AttemptRef] = ()
-    environments: Mapping[str, str] = field(default_factory=dict)  # files to be there, each a copy of another
+    environments: Mapping[str, str] = field(default_factory=dict)  # files to make, each a copy of another
     mark: str = ""  # of this queue
-    root_setting: str = ""  # the setting that says where they are
+    root_setting: str = ""  # the setting that says where these files are
 
 
 @dataclass(slots=True)
-class Findings:
+class RoundResult:
     """What a round found."""
 
     submitted: Submitted = field(default_factory=Submitted)
     observed: Mapping[AttemptRef, Observed] = field(default_factory=dict)
-    strays: Sequence[Identity] | None = None  # of our mark, beside what we asked about; None: nobody looked
-    trouble: DibsError | None = None  # nobody answered: whatever is not named here stands as it stood
-    bug: Exception | None = None  # to be told on the loop; the next round may go well
+    strays: Sequence[Identity] | None = None  # None: not observed
+    trouble: DibsError | None = None  # no answer: what is not named here is as before
+    bug: Exception | None = None  # to be raised on the loop
 
 
-def run_errand(backend: Backend, errand: Errand) -> Findings:
-    """Do all of it, as far as somebody answers."""
-    found = Findings()
+def run_round(backend: Backend, plan: RoundPlan) -> RoundResult:
+    """Do all of it, as far as the system answers."""
+    found = RoundResult()
     try:
-        for refs, insist in ((errand.stop, False), (errand.kill, True)):
+        for refs, insist in ((plan.stop, False), (plan.kill, True)):
             if refs:
                 backend.cancel(refs, insist=insist)
-        if errand.remove:
-            backend.remove_strays(errand.remove)
-        if errand.submit:
-            found.submitted = _submit(backend, errand)
-        asked = [*errand.observe, *found.submitted.accepted]
-        if asked or not errand.submit:
-            found.observed = _with_unborn(errand, backend.observe(asked))
-            found.strays = backend.strays(errand.mark)
+        if plan.remove:
+            backend.remove_strays(plan.remove)
+        if plan.submit:
+            found.submitted = _submit(backend, plan)
+        asked = [*plan.observe, *found.submitted.accepted]
+        if asked or not plan.submit:
+            found.observed = _with_unsubmitted(plan, backend.observe(asked))
+            found.strays = backend.strays(plan.mark)
     except DibsError as error:
         found.trouble = error
     except OSError as error:
@@ -63,44 +63,43 @@ def run_errand(backend: Backend, errand: Errand) -> Findings:
     return found
 
 
-def _submit(backend: Backend, errand: Errand) -> Submitted:
-    """All whose environment can be brought; the others keep nobody waiting."""
+def _submit(backend: Backend, plan: RoundPlan) -> Submitted:
+    """Submit all whose environment can be copied; the others do not delay them."""
     try:
         backend.make_ready()
     except DibsError as error:
-        # A file system that is not mounted: nothing is put in its place, and those that run are looked at as ever.
+        # A file system that is not mounted: nothing is written in its place; running attempts are still observed.
         why_not = f"{error.message}; {error.remedy}" if error.remedy else error.message
-        return Submitted(put_off={one.ref: why_not for one in errand.submit})
+        return Submitted(put_off={one.ref: why_not for one in plan.submit})
     faults: dict[str, str] = {}
-    for target, source in errand.environments.items():
+    for target, source in plan.environments.items():
         try:
-            _bring(source, target)
+            _copy(source, target)
         except OSError as error:
             is_ours = error.filename == source
-            fault = f"{said(error)} ({source})" if is_ours else _cannot_write(error, target, errand)
+            fault = f"{said(error)} ({source})" if is_ours else _cannot_write(error, target, plan)
             faults[target] = f"cannot bring its environment: {fault}"
-    late = {one.ref: why for one in errand.submit if (why := faults.get(one.spec["environment"]))}
-    ready = [one for one in errand.submit if one.ref not in late]
+    late = {one.ref: why for one in plan.submit if (why := faults.get(one.spec["environment"]))}
+    ready = [one for one in plan.submit if one.ref not in late]
     for one in ready:
         _make_folder_for_output(one)
     submitted = backend.submit(ready)
     return replace(submitted, put_off={**submitted.put_off, **late})
 
 
-def _cannot_write(error: OSError, target: str, errand: Errand) -> str:
-    return cannot_write(error, os.path.dirname(target), errand.root_setting)
+def _cannot_write(error: OSError, target: str, plan: RoundPlan) -> str:
+    return cannot_write(error, os.path.dirname(target), plan.root_setting)
 
 
 def _make_folder_for_output(one: Submission) -> None:
-    """Of `-o`. Here and not on the loop: it may be on a network that does not answer. Its own start tells of a
-    folder that is missing."""
+    """Of `-o`. Not on the loop: its file system may not answer. Without the folder the start fails and says so."""
     with contextlib.suppress(OSError):
         if (where := os.path.dirname(one.spec["stdout"])) != one.ref.folder:
             os.makedirs(where, exist_ok=True)
 
 
-def _bring(source: str, target: str) -> None:
-    """Captured environments lie in the queue's folder; the nodes may see another one only."""
+def _copy(source: str, target: str) -> None:
+    """Copy a captured environment from the queue's folder to one that the nodes see."""
     if os.path.exists(target):
         return
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
@@ -109,24 +108,24 @@ def _bring(source: str, target: str) -> None:
 
 
 def remove(paths: Sequence[str]) -> None:
-    """What is there of these files."""
+    """Remove these files where they exist."""
     for path in paths:
         with contextlib.suppress(OSError):
             os.unlink(path)
 
 
-def _with_unborn(errand: Errand, observed: Mapping[AttemptRef, Observed]) -> dict[AttemptRef, Observed]:
-    """Who is to end and has not even a folder was never handed over: there is nothing to wait for."""
-    unborn = Observed(phase=Phase.LOST, never_started=True)
-    ending = {*errand.stop, *errand.kill}
+def _with_unsubmitted(plan: RoundPlan, observed: Mapping[AttemptRef, Observed]) -> dict[AttemptRef, Observed]:
+    """An attempt that is to end and has no folder was never submitted: there is nothing to wait for."""
+    unsubmitted = Observed(phase=Phase.LOST, never_started=True)
+    ending = {*plan.stop, *plan.kill}
     return {
-        ref: unborn if ref in ending and seen.phase is Phase.QUEUED and _has_no_folder(ref) else seen
+        ref: unsubmitted if ref in ending and seen.phase is Phase.QUEUED and _has_no_folder(ref) else seen
         for ref, seen in observed.items()
     }
 
 
 def _has_no_folder(ref: AttemptRef) -> bool:
-    """Not `lexists`: where a file system is away nobody can tell."""
+    """Not `lexists`, which is False where a file system does not answer."""
     try:
         os.lstat(ref.folder)
     except FileNotFoundError:

@@ -1,8 +1,7 @@
-"""Attempts that other systems run: handed over, looked after, settled.
+"""Attempts that other systems run.
 
-What another system is asked may take seconds, so it is asked on a thread beside the loop: one round every few
-seconds, with everything there is to say and to hear. Whatever a round finds is recorded in the next turn; what a
-crash loses of it, the next round finds again.
+An answer of another system may take seconds, so each has a thread: one round every few seconds, with all orders
+and questions. The result of a round is recorded in the next turn; if a crash loses it, the next round repeats it.
 """
 
 import time
@@ -13,11 +12,16 @@ from functools import partial
 from dibs.backends.protocol import AttemptRef, Identity, Observed, Phase
 from dibs.engine.launch.place import Place
 from dibs.engine.launch.results import Results
-from dibs.engine.remote.asking import Aside, Asides, Asking
-from dibs.engine.remote.contact import Contact, Elsewhere, RemoteStanding
-from dibs.engine.remote.homes import Homes
-from dibs.engine.remote.round import Findings, remove, run_errand
-from dibs.engine.remote.strays import is_over, sentence
+from dibs.engine.remote.queries import RemoteQueries, SystemThreads
+from dibs.engine.remote.round import RoundResult, remove, run_round
+from dibs.engine.remote.state import (
+    RemoteFolders,
+    RemoteStanding,
+    RemoteState,
+    RemoteSystem,
+    is_stray_over,
+    strays_sentence,
+)
 from dibs.engine.turn.facts import EndFound, Finding, NeverRan, RemoteRunFound
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.errors import StoreUnusable
@@ -27,15 +31,16 @@ from dibs.model.reasons import Reason
 from dibs.model.units import show_duration
 from dibs.policy.outcomes import outcome_of
 from dibs.store.store import Store
+from dibs.worker_thread import WorkerThread
 
 _GATHER = 0.2  # seconds until the next round after something new: an array comes in many pieces
-_HURRY = 0.05  # seconds until the next round where the last one did not get through
+_HURRY = 0.05  # seconds until the next round where the last one left attempts without an answer
 _FAR = 60 * 86400.0  # seconds
 _AVOIDED = (Cause.LOST, Cause.GPU_FAULT, Cause.START_ERROR)  # after these the next attempt goes elsewhere
 
 
 class RemoteSystems:
-    """Everything that runs elsewhere. The engine's state has the attempts; here is how they are doing."""
+    """Everything that runs on other systems. The engine's state has the attempts; here is what the systems say."""
 
     def __init__(
         self,
@@ -43,9 +48,9 @@ class RemoteSystems:
         store: Store,
         results: Results,
         place: Place,
-        places: Mapping[str, Elsewhere],
+        systems: Mapping[str, RemoteSystem],
         mark: str,
-        make_aside: Callable[[], Aside],
+        start_thread: Callable[[str], WorkerThread],
         ask_for_turn: Callable[[], None],
         reach: Callable[[str], None],
         clock: Callable[[], float] = time.time,
@@ -54,40 +59,40 @@ class RemoteSystems:
         self._results = results
         self._place = place
         self._mark = mark
-        self._contacts = {name: Contact(elsewhere, mark) for name, elsewhere in places.items()}
-        self._asides = Asides(make_aside)
-        self.asking = Asking(places, self._asides, clock)
+        self._states = {name: RemoteState(system, mark) for name, system in systems.items()}
+        self._threads = SystemThreads(start_thread)
+        self.queries = RemoteQueries(systems, self._threads, clock)
         self._reach = reach
         self._clock = clock
         self._ask_for_turn = ask_for_turn
         self._news: list[Event] = []
 
-    # -- what the engine asks --------------------------------------------------------------------------
+    # -- for the engine ------------------------------------------------------------------------------
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that somebody has set up or uses."""
-        return tuple(name for name, one in self._contacts.items() if one.elsewhere.is_wanted or one.was_used)
+        """Those that are set up or used."""
+        return tuple(name for name, one in self._states.items() if one.system.is_wanted or one.was_used)
 
     def knows(self, name: str) -> bool:
-        return name in self._contacts
+        return name in self._states
 
     @property
     def most(self) -> dict[str, int]:
         """How many attempts each of them may have at once."""
-        return {name: one.elsewhere.most for name, one in self._contacts.items()}
+        return {name: one.system.most for name, one in self._states.items()}
 
     @property
     def next_round(self) -> float | None:
         """When the next of them is to be asked."""
-        ready = [one for one in self._contacts.values() if not one.is_asking]
+        ready = [one for one in self._states.values() if not one.is_asking]
         return min((one.next_round for one in ready if one.next_round is not None), default=None)
 
     def shift(self, seconds: float) -> None:
         """The clock was set by so many seconds."""
-        for contact in self._contacts.values():
-            if contact.next_round is not None:
-                contact.next_round += seconds
+        for state in self._states.values():
+            if state.next_round is not None:
+                state.next_round += seconds
 
     def take_news(self) -> list[Event]:
         """What there is to announce since the last time."""
@@ -95,13 +100,13 @@ class RemoteSystems:
         return news
 
     def attempt_folder(self, on: str, job: JobId, number: int) -> str:
-        return self._contacts[on].elsewhere.place.attempt_folder(job, number)
+        return self._states[on].system.place.attempt_folder(job, number)
 
     @property
-    def homes(self) -> Homes:
+    def folders(self) -> RemoteFolders:
         """Where their folders are, beside the engine's own."""
-        all_of_them = [one.elsewhere for one in self._contacts.values()]
-        return Homes(
+        all_of_them = [one.system for one in self._states.values()]
+        return RemoteFolders(
             here=self._place,
             now=tuple(one.place for one in all_of_them if one.place.root != self._place.root),
             earlier=tuple(place for one in all_of_them for place in one.earlier),
@@ -109,30 +114,30 @@ class RemoteSystems:
         )
 
     def forget_environments(self, keys: Sequence[str]) -> None:
-        """No job needs these any more: remove the copies that others see.
+        """No job needs these any more: remove the copies on other systems.
 
-        After the rounds that have begun, and before any that needs one of them anew and finds that it is gone.
+        In the systems' threads: after rounds that have begun, before any that copies one of them again.
         """
-        for name, contact in self._contacts.items():
-            place = contact.elsewhere.place
+        for name, state in self._states.items():
+            place = state.system.place
             if keys and place.root != self._place.root:
                 paths = [place.environment_path(key) for key in keys]
-                self._asides.of(name)(partial(remove, paths), lambda _: None)
+                self._threads.submit(name, partial(remove, paths), lambda _: None)
 
     def come_back(self, attempts: Iterable[OpenAttempt]) -> None:
-        """Take up the attempts of an earlier engine. Whether they were handed over, the first round finds out.
+        """Take over the attempts of an earlier engine. The first round finds out whether they were submitted.
 
-        That engine may also have ended something over there that is back by now.
+        That engine may also have ended attempts that their system has brought back since.
         """
         for one in attempts:
             self._take(one)
-        for name, contact in self._contacts.items():
+        for name, state in self._states.items():
             if self._store.listing.was_used(name):
-                contact.strays.look_out()
-                self._ask_within(contact, _GATHER)
+                state.strays.look_out()
+                self._ask_within(state, _GATHER)
 
     def hand_over(self, begun: Sequence[OpenAttempt]) -> None:
-        """The intent is recorded: have these run."""
+        """These are recorded: submit them with the next round."""
         for one in begun:
             try:
                 self._results.begin(one.job, one.attempt)
@@ -144,79 +149,79 @@ class RemoteSystems:
         """`stop` or `kill`; repeated with each round until they have ended."""
         for key in keys:
             one = remote.get(key)
-            contact = None if one is None else self._contacts.get(one.attempt.backend)
-            if contact is not None and key in contact.refs:
-                contact.end(key, self._clock(), insists=word == "kill")
-                self._ask_within(contact, _GATHER)
+            state = None if one is None else self._states.get(one.attempt.backend)
+            if state is not None and key in state.refs:
+                state.end(key, self._clock(), insists=word == "kill")
+                self._ask_within(state, _GATHER)
 
     def ring(self, remote: Mapping[Key, OpenAttempt], now: float) -> None:
         """Begin the rounds that are due."""
-        for name, contact in self._contacts.items():
-            if contact.is_due(now):
-                self._begin_round(name, contact, remote, now)
+        for name, state in self._states.items():
+            if state.is_due(now):
+                self._begin_round(name, state, remote, now)
 
     def findings(self, remote: Mapping[Key, OpenAttempt], now: float) -> list[Finding]:
         """What the last rounds found out about these attempts. It is kept until it is recorded."""
         reader = _Reader(self._results, remote, now)
-        for contact in self._contacts.values():
-            for found in contact.findings:
-                reader.read(contact, found)
+        for state in self._states.values():
+            for found in state.results:
+                reader.read(state, found)
         return reader.findings
 
     def recorded(self, findings: Sequence[Finding], now: float) -> None:
         """What the last rounds found is in the store."""
-        for name, contact in self._contacts.items():
+        for name, state in self._states.items():
             for finding in findings:
-                if isinstance(finding, (EndFound, NeverRan)) and finding.key in contact.refs:
-                    contact.drop(finding.key)
-            rounds, contact.findings = contact.findings, []
+                if isinstance(finding, (EndFound, NeverRan)) and finding.key in state.refs:
+                    state.drop(finding.key)
+            rounds, state.results = state.results, []
             for found in rounds:
                 if found.strays is not None:
-                    self._take_out(name, contact, found.strays, now)
+                    self._remove_strays(name, state, found.strays, now)
 
     def waiting(self, job: Job) -> tuple[Reason, float | None]:
         """Why a job that was handed over does not run yet, and when it may."""
-        contact = self._contacts.get(job.request.on)
+        state = self._states.get(job.request.on)
         key = (job.id, job.attempts)
-        if contact is None or key not in contact.refs:
+        if state is None or key not in state.refs:
             return Reason("backend", f"waits at {job.request.on}, which this daemon does not know"), None
-        title = contact.elsewhere.title
-        seen = contact.seen.get(key)
-        if key in contact.stopping:
-            asked = f", as was asked for {self._since(contact.asked_at[key])} ago: " if contact.trouble else ""
-            return Reason("backend", f"is being taken back from {title}{asked}{contact.whole_trouble}"), None
-        if contact.trouble:
-            return Reason("backend", f"waits: {contact.whole_trouble}"), None
-        if key in contact.put_off:
-            return Reason("backend", f"waits: {contact.put_off[key]}"), None
+        title = state.system.title
+        seen = state.seen.get(key)
+        if key in state.stopping:
+            asked = f", as was asked for {self._since(state.asked_at[key])} ago: " if state.trouble else ""
+            return Reason("backend", f"is being taken back from {title}{asked}{state.whole_trouble}"), None
+        if state.trouble:
+            return Reason("backend", f"waits: {state.whole_trouble}"), None
+        if key in state.put_off:
+            return Reason("backend", f"waits: {state.put_off[key]}"), None
         if seen is None or not seen.reason:
             return Reason("backend", f"is being handed to {title}"), None
-        # Without time limits others may run for ever, as far as anybody over there knows: that is no answer.
+        # Without time limits the jobs before it may run for ever, as far as the system knows: that is no answer.
         start = seen.expected_start
         if start is not None and start - self._clock() > _FAR:
             start = None
         return Reason("backend", f"waits at {title}: {seen.reason}", until=start), start
 
     def remark(self, job: Job) -> Reason | None:
-        """What there is to say of one that runs there: that it does not come on, or that nobody can be asked."""
-        contact = self._contacts.get(job.request.on)
-        if contact is None:
+        """Why an attempt that runs there makes no progress, or that its system does not answer."""
+        state = self._states.get(job.request.on)
+        if state is None:
             return None
         key = (job.id, job.attempts)
-        seen = contact.seen.get(key)
-        if contact.trouble and key in contact.stopping:
-            asked = f"its end was asked for {self._since(contact.asked_at[key])} ago"
-            return Reason("backend", f"{asked}: {contact.whole_trouble}")
-        said = contact.trouble or ("" if seen is None else seen.reason)
+        seen = state.seen.get(key)
+        if state.trouble and key in state.stopping:
+            asked = f"its end was asked for {self._since(state.asked_at[key])} ago"
+            return Reason("backend", f"{asked}: {state.whole_trouble}")
+        said = state.trouble or ("" if seen is None else seen.reason)
         return Reason("backend", said) if said else None
 
     def trouble(self, name: str) -> str:
-        """Why nobody over there can be asked now; empty where somebody can."""
-        contact = self._contacts.get(name)
-        return "" if contact is None else contact.trouble
+        """Why it cannot be asked now; empty where it can."""
+        state = self._states.get(name)
+        return "" if state is None else state.trouble
 
     def standings(self) -> list[RemoteStanding]:
-        """How those answer that have attempts of ours; nobody asks the others."""
+        """How those answer that have attempts of ours; the others are not asked."""
         return [
             RemoteStanding(
                 name=name,
@@ -225,42 +230,42 @@ class RemoteSystems:
                 remedy=one.remedy,
                 silent_since=one.silent_since,
             )
-            for name, one in self._contacts.items()
+            for name, one in self._states.items()
             if one.refs
         ]
 
     def number_there(self, attempt: Attempt) -> str:
-        """What people over there call one that is not over; empty where it has not been seen there."""
-        contact = self._contacts.get(attempt.backend)
-        seen = None if contact is None else contact.seen.get(attempt.key)
+        """The other system's number of an attempt that is not over; empty where it has not been seen there."""
+        state = self._states.get(attempt.backend)
+        seen = None if state is None else state.seen.get(attempt.key)
         return "" if seen is None else seen.number
 
     def close(self) -> None:
         """Leave. What was handed over goes on."""
-        self._asides.stop()
+        self._threads.stop()
 
     # -- rounds ----------------------------------------------------------------------------------------
 
     def _take(self, one: OpenAttempt) -> None:
-        contact = self._contacts.get(one.attempt.backend)
-        if contact is None:
+        state = self._states.get(one.attempt.backend)
+        if state is None:
             sentence = f"job {one.job.label} was handed to {one.attempt.backend}, which this daemon does not know"
             self._news.append(Trouble(sentence))
             return
-        contact.take(one)
-        self._ask_within(contact, _GATHER)
+        state.take(one)
+        self._ask_within(state, _GATHER)
 
-    def _ask_within(self, contact: Contact, seconds: float) -> None:
+    def _ask_within(self, state: RemoteState, seconds: float) -> None:
         due = self._clock() + seconds
-        contact.next_round = due if contact.next_round is None else min(contact.next_round, due)
+        state.next_round = due if state.next_round is None else min(state.next_round, due)
 
-    def _begin_round(self, name: str, contact: Contact, remote: Mapping[Key, OpenAttempt], now: float) -> None:
-        contact.next_round = None
-        if not contact.is_needed:
+    def _begin_round(self, name: str, state: RemoteState, remote: Mapping[Key, OpenAttempt], now: float) -> None:
+        state.next_round = None
+        if not state.is_needed:
             return
-        contact.next_round = now + contact.pause  # whatever is in the way of this one
+        state.next_round = now + state.pause  # if this one cannot be begun
         try:
-            errand = contact.errand(
+            plan = state.plan_round(
                 remote,
                 lambda one: self._results.streams(one.job, one.attempt.folder),
                 self._avoided,
@@ -269,39 +274,39 @@ class RemoteSystems:
         except StoreUnusable as error:
             self._news.append(Trouble(error.message))
             return
-        backend = contact.elsewhere.backend
-        if errand.submit:
+        backend = state.system.backend
+        if plan.submit:
             self._reach("before-submit")
-        contact.is_asking = self._asides.of(name)(
-            lambda: run_errand(backend, errand), lambda found: self._came(contact, found)
+        state.is_asking = self._threads.submit(
+            name, lambda: run_round(backend, plan), lambda found: self._finish_round(state, found)
         )
-        if contact.is_asking:  # otherwise there can be no thread now
-            contact.next_round = None
-            contact.strays.due = []
+        if state.is_asking:  # otherwise no thread can be started now
+            state.next_round = None
+            state.strays.due = []
 
-    def _came(self, contact: Contact, found: Findings) -> None:
-        contact.is_asking = False
-        had_trouble = contact.trouble
-        contact.heard(found, self._clock())
-        is_news = contact.trouble != had_trouble
-        if contact.trouble and is_news:
-            self._news.append(Trouble(contact.trouble))
+    def _finish_round(self, state: RemoteState, found: RoundResult) -> None:
+        state.is_asking = False
+        had_trouble = state.trouble
+        state.take_in(found, self._clock())
+        is_news = state.trouble != had_trouble
+        if state.trouble and is_news:
+            self._news.append(Trouble(state.trouble))
         if found.submitted.accepted:
             self._reach("after-submit")
-        if found.bug is not None and not contact.refs:
-            contact.strays.stop_looking()
+        if found.bug is not None and not state.refs:
+            state.strays.stop_looking()
             is_news = True
-        if contact.is_needed:
-            self._ask_within(contact, _HURRY if contact.must_hurry else contact.pause)
+        if state.is_needed:
+            self._ask_within(state, _HURRY if state.must_hurry else state.pause)
         self._ask_for_turn()
-        if found.bug is not None and is_news:  # a daemon in which bugs fall again and again would end
+        if found.bug is not None and is_news:  # once: a daemon that meets bug after bug ends
             raise found.bug
 
     def _since(self, moment: float) -> str:
         return show_duration(self._clock() - moment)
 
     def _avoided(self, one: OpenAttempt) -> tuple[str, ...]:
-        """The node on which the attempt before failed, where that was the node's fault perhaps."""
+        """The node on which the attempt before failed, where the node may be the reason."""
         if one.attempt.number == 1:
             return ()
         for row in self._store.listing.attempts(one.job.id):
@@ -311,12 +316,12 @@ class RemoteSystems:
 
     # -- recording -------------------------------------------------------------------------------------
 
-    def _take_out(self, name: str, contact: Contact, seen: Sequence[Identity], now: float) -> None:
-        """Have those of them ended that are over here."""
-        chosen = contact.strays.consider(seen, partial(is_over, self._store.listing, name, self._mark), now)
+    def _remove_strays(self, name: str, state: RemoteState, seen: Sequence[Identity], now: float) -> None:
+        """Have those of them removed that are over here."""
+        chosen = state.strays.consider(seen, partial(is_stray_over, self._store.listing, name, self._mark), now)
         if chosen:
-            self._news.append(Trouble(sentence(contact.elsewhere.title, self._mark, chosen)))
-            self._ask_within(contact, _GATHER)
+            self._news.append(Trouble(strays_sentence(state.system.title, self._mark, chosen)))
+            self._ask_within(state, _GATHER)
 
 
 class _Reader:
@@ -328,21 +333,21 @@ class _Reader:
         self._remote = dict(remote)  # without those of which the end is found
         self._now = now
 
-    def read(self, contact: Contact, found: Findings) -> None:
-        keys = {ref: key for key, ref in contact.refs.items()}
+    def read(self, state: RemoteState, found: RoundResult) -> None:
+        keys = {ref: key for key, ref in state.refs.items()}
         for ref, error in found.submitted.refused.items():
             if (one := self._one(keys, ref)) is not None:
                 message = f"{error.message}; {error.remedy}" if error.remedy else error.message
-                self._end(contact, one, Outcome(cause=Cause.REFUSED, message=message))
+                self._end(state, one, Outcome(cause=Cause.REFUSED, message=message))
         for ref, seen in found.observed.items():
             if (one := self._one(keys, ref)) is not None:
-                contact.seen[one.attempt.key] = seen
-                self._see(contact, one, seen)
+                state.seen[one.attempt.key] = seen
+                self._see(state, one, seen)
 
     def _one(self, keys: Mapping[AttemptRef, Key], ref: AttemptRef) -> OpenAttempt | None:
         return self._remote.get(keys[ref]) if ref in keys else None
 
-    def _see(self, contact: Contact, one: OpenAttempt, seen: Observed) -> None:
+    def _see(self, state: RemoteState, one: OpenAttempt, seen: Observed) -> None:
         if seen.phase is Phase.RUNNING:
             self._runs(one, seen, self._now)
         elif seen.phase is Phase.ENDED:
@@ -352,17 +357,17 @@ class _Reader:
                 outcome = replace(outcome, cause=seen.cause, message=seen.reason or outcome.message)
             if record.get("code") is not None or record.get("signal") is not None:
                 self._runs(one, seen, self._now - (outcome.seconds or 0.0))
-            self._end(contact, one, outcome)
+            self._end(state, one, outcome)
         elif seen.phase is Phase.LOST and seen.never_started:
             del self._remote[one.attempt.key]
             self.findings.append(NeverRan(one.attempt.key))
         elif seen.phase is Phase.LOST:
             if seen.node:
                 self._runs(one, seen, self._now)
-            self._end(contact, one, Outcome(cause=seen.cause or Cause.LOST, message=seen.reason))
+            self._end(state, one, Outcome(cause=seen.cause or Cause.LOST, message=seen.reason))
 
     def _runs(self, one: OpenAttempt, seen: Observed, began: float) -> None:
-        """It was started over there; said once, and again where more is known of it."""
+        """It was started over there: recorded once, and again where more is known."""
         attempt = one.attempt
         is_new = one.job.state is not State.RUNNING
         node, gpus = seen.node or attempt.node, seen.gpus or attempt.node_gpus
@@ -374,8 +379,8 @@ class _Reader:
         self._remote[attempt.key] = replace(one, job=replace(one.job, state=State.RUNNING), attempt=attempt)
         self.findings.append(RemoteRunFound(attempt, *self._results.streams(one.job, attempt.folder)))
 
-    def _end(self, contact: Contact, one: OpenAttempt, outcome: Outcome) -> None:
-        if outcome.cause is Cause.KILLED and one.attempt.key in contact.stopping:
-            outcome = replace(outcome, cause=Cause.STOPPED, message="")  # we asked for it, by whatever way
+    def _end(self, state: RemoteState, one: OpenAttempt, outcome: Outcome) -> None:
+        if outcome.cause is Cause.KILLED and one.attempt.key in state.stopping:
+            outcome = replace(outcome, cause=Cause.STOPPED, message="")  # dibs asked for it
         del self._remote[one.attempt.key]
         self.findings.append(EndFound(one.attempt.key, outcome))

@@ -16,13 +16,13 @@ from dibs.engine.sweeps.actions import ActionResult, act, check_removable, remov
 from dibs.engine.sweeps.context import Search, SweepContext, SweepRecords
 from dibs.engine.sweeps.new_trials import reopened
 from dibs.engine.sweeps.run import SweepRun
-from dibs.engine.worker_thread import WorkerThread
 from dibs.errors import BadInput, Conflict, DibsError, StoreUnusable
 from dibs.model.jobs import JobId, Request
 from dibs.model.sweeps import Sweep, SweepId, SweepState, TrialState
 from dibs.store.sweeps import SweepTable
 from dibs.sweeps.adviser import adviser_problem, importance_of
 from dibs.sweeps.spec import spec_object
+from dibs.worker_thread import run_in_thread
 
 _SHOWN = 5  # commands of a dry run
 _LOOKED_AT = 20_000  # points that are searched for them
@@ -97,7 +97,6 @@ class SweepManager:
         )
         self._runs: dict[SweepId, SweepRun] = {}
         self._tasks: dict[SweepId, asyncio.Task[None]] = {}
-        self._thread: WorkerThread | None = None
         self._retried: set[JobId] = set()
         self._searches: dict[SweepId, tuple[Mapping[str, Any], Search]] = {}  # parsed specs
         self._importance = ImportanceCache(self._table)
@@ -239,8 +238,6 @@ class SweepManager:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._thread is not None:
-            self._thread.stop()
 
     def _ensure_task(self, sweep: SweepId) -> None:
         if sweep in self._tasks:
@@ -310,19 +307,10 @@ class SweepManager:
             self._ensure_task(sweep.id)
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        """Do the work in a thread. A thread that hangs is abandoned, and the next work gets a new one."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
-        if self._thread is None:
-            self._thread = WorkerThread(loop)
-        if not self._thread(work, lambda found: None if answer.done() else answer.set_result(found)):
-            return work()  # no thread can be started now
         try:
-            return await asyncio.wait_for(answer, _PATIENCE)
-        except TimeoutError:
-            self._thread.stop()
-            self._thread = None
-            raise
+            return await run_in_thread(work, _PATIENCE, "sweep-files")
+        except MemoryError:
+            return work()  # no thread can be started now
 
 
 _MOST_TRIALS = 2_000  # the latest ones: more take longer and change little

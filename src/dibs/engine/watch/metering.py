@@ -17,6 +17,7 @@ from dibs.model.jobs import Attempt
 from dibs.model.usage import Usage
 from dibs.store.codec import decode_usage, encode_usage
 from dibs.supervise.census import Tree
+from dibs.worker_thread import Submit
 
 SERIES_FILE = "usage.json"  # in the attempt's folder
 MOST_POINTS = 512
@@ -36,9 +37,6 @@ _LONGEST_PAUSE = 120.0  # seconds between two samples; a longer gap is not count
 _POWER_LASTS = 2.0  # seconds before the first and after the last sample for which its power is assumed
 _COUNTER_MIN, _COUNTER_MAX = 0.5, 2.0  # a counter that differs by more than these factors from our sum is ignored
 _WATT_HOUR = 3600.0  # joules
-
-# Does work in a thread and calls back on the loop; False where no thread can be started now.
-Aside = Callable[[Callable[[], Any], Callable[[Any], Any]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +358,7 @@ class Measured:
     shim: int
     folder: str
     written_at: float
-    aside: Aside  # the thread that writes its file
+    submit: Submit  # to the thread that writes its file
     is_steady: bool = False
 
     @property
@@ -379,7 +377,7 @@ class Measured:
 
     def write(self, now: float) -> None:
         self.written_at = now
-        self.aside(self.writing(now), lambda _: None)
+        self.submit(self.writing(now), lambda _: None)
 
 
 class Meters:

@@ -1,12 +1,12 @@
 """Whether a process belongs to a dibs job of any engine."""
 
 import re
-import threading
 import time
 from typing import Any
 
 from dibs.gpus.processes import attempt_folder_of, dibs_job_of
 from dibs.supervise.folder import record_of
+from dibs.worker_thread import wait_in_thread
 
 _ELSEWHERE = re.compile(r"/q[0-9a-f]{8}/attempts/")  # of attempts on other systems
 _PATIENCE = 0.5  # seconds; the caller may be the daemon's event loop
@@ -33,17 +33,14 @@ def _record_in_time(folder: str) -> dict[str, Any] | None:
     """The record of an attempt that another system runs on this machine; empty if its disk does not answer."""
     if time.monotonic() < _silent.get(folder, 0.0):
         return {}
-    found: list[dict[str, Any] | None] = []
-    thread = threading.Thread(target=lambda: found.append(record_of(folder)), name="dibs-record", daemon=True)
     try:
-        thread.start()
-    except RuntimeError:
-        return {}  # there can be no thread now
-    thread.join(_PATIENCE)
-    if found:
-        _silent.pop(folder, None)
-        return found[0]
-    if len(_silent) >= _MOST_SILENT:
-        _silent.clear()
-    _silent[folder] = time.monotonic() + _SILENT_FOR
-    return {}
+        record = wait_in_thread(lambda: record_of(folder), _PATIENCE, "record")
+    except MemoryError:
+        return {}  # no thread can be started now
+    except TimeoutError:
+        if len(_silent) >= _MOST_SILENT:
+            _silent.clear()
+        _silent[folder] = time.monotonic() + _SILENT_FOR
+        return {}
+    _silent.pop(folder, None)
+    return record

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dibs.engine.turn.state import Key, OpenAttempt
-from dibs.engine.watch.metering import Aside, CardEnergy, Measured, Meter, Sample, StoredSeries, read_series
+from dibs.engine.watch.metering import CardEnergy, Measured, Meter, Sample, StoredSeries, read_series
 from dibs.model.claims import Claim
 from dibs.model.gpus import CardState, GpuReading, Reading, declared_key
 from dibs.supervise.census import Census, Seen, shim_of
+from dibs.worker_thread import Submit
 
 if TYPE_CHECKING:
     from dibs.engine.engine import Engine
@@ -25,9 +26,9 @@ class Sampler:
     is measured: no job depends on it.
     """
 
-    def __init__(self, engine: "Engine", aside: Aside, ticks: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, engine: "Engine", submit: Submit, ticks: Callable[[], float] = time.monotonic) -> None:
         self._engine = engine
-        self._aside = aside
+        self._submit = submit
         self._ticks = ticks
         self._census = Census()  # used in the thread only
         self._attribution = Attribution()
@@ -57,7 +58,7 @@ class Sampler:
         shims = [measured.shim for _, measured in self._meters.items()]
         self._looked_at = now
         self._is_looking = True
-        if not self._aside(lambda: self._look(new, shims), lambda found: self._take_in(reading, now, found)):
+        if not self._submit(lambda: self._look(new, shims), lambda found: self._take_in(reading, now, found)):
             self._is_looking = False
 
     def _look(self, new: Sequence[OpenAttempt], shims: Sequence[int]) -> "_Look | None":
@@ -112,7 +113,7 @@ class Sampler:
     def _watch(self, one: OpenAttempt, shim: int, kept: StoredSeries | None, now: float) -> Measured:
         age = max(0.0, self._engine.clock() - one.attempt.opened_at)
         meter = Meter(now - age, now, is_resumed=not one.is_ours, kept=kept)
-        return Measured(meter, shim, one.attempt.folder, now, self._aside)
+        return Measured(meter, shim, one.attempt.folder, now, self._submit)
 
     def _count_energy(self, reading: Reading, now: float, cards: Mapping[Key, Sequence[str]]) -> None:
         for seen in reading.gpus:

@@ -1,0 +1,64 @@
+"""Work in threads that are abandoned when they hang."""
+
+import asyncio
+import threading
+
+import pytest
+
+from dibs.worker_thread import WorkerThread, run_in_thread, wait_in_thread
+
+
+def _fail() -> None:
+    raise ValueError("this work fails")
+
+
+def _no_thread(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_result_and_an_error_reach_the_caller():
+    assert wait_in_thread(lambda: 7, 10, "test") == asyncio.run(run_in_thread(lambda: 7, 10, "test")) == 7
+    with pytest.raises(ValueError, match="this work fails"):
+        wait_in_thread(_fail, 10, "test")
+    with pytest.raises(ValueError, match="this work fails"):
+        asyncio.run(run_in_thread(_fail, 10, "test"))
+
+
+def test_work_that_hangs_is_abandoned():
+    go_on = threading.Event()
+
+    with pytest.raises(TimeoutError):
+        wait_in_thread(go_on.wait, 0.01, "test")
+    with pytest.raises(TimeoutError):
+        asyncio.run(run_in_thread(go_on.wait, 0.01, "test"))
+    go_on.set()
+
+
+def test_where_no_thread_can_be_started_that_is_a_lack_of_memory(monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", _no_thread)
+
+    assert not WorkerThread(lambda callback, value: None, "test").submit(lambda: 1, lambda one: None)
+    with pytest.raises(MemoryError):
+        wait_in_thread(lambda: 1, 10, "test")
+    with pytest.raises(MemoryError):
+        asyncio.run(run_in_thread(lambda: 1, 10, "test"))
+
+
+def test_a_worker_does_one_after_the_other_and_raises_errors_where_results_are_wanted():
+    raised: list[dict] = []
+    found: list[int] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: raised.append(context))
+        worker = WorkerThread(loop.call_soon_threadsafe, "test")
+        last = loop.create_future()
+        for work, done in ((lambda: 1, found.append), (_fail, found.append), (lambda: 2, last.set_result)):
+            assert worker.submit(work, done)
+        found.append(await last)
+        worker.stop()
+
+    asyncio.run(scenario())
+
+    assert found == [1, 2]
+    assert [type(one["exception"]) for one in raised] == [ValueError]
