@@ -1,5 +1,7 @@
 """The seed tools from outside: lines for bash, as they stand in their documents."""
 
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,10 @@ class Shell:
         world.environ["SHELL"] = "/bin/bash"
 
     def __call__(self, line: str, **more: Any) -> Finished:
-        """Run a line to its end."""
+        """Run a line to its end. One that needs no shell is forked, which is faster."""
+        words = shlex.split(line)
+        if words[0] in ("simple_gpu_scheduler", "hog", "schedule") and not re.search(r"[|&;<>()$`*?\n~{]", line):
+            return self.world.dibs(*words[1:], program=(f"{_BIN}/{words[0]}",), **more)
         return self.world.dibs("-c", line, program=("bash",), **more)
 
     def start(self, line: str, **more: Any) -> Running:

@@ -31,7 +31,11 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 _BIN = os.path.dirname(sys.executable)
-_SCRIPT = (f"{_BIN}/dibs",)
+# The console scripts, and the modules whose `main` they call.
+_SCRIPTS = {
+    f"{_BIN}/dibs": "dibs.cli.main",
+    **{f"{_BIN}/{name}": f"dibs.compat.{name}" for name in ("simple_gpu_scheduler", "hog", "schedule")},
+}
 _MODULE = (sys.executable, "-P", "-m", "dibs")
 _ADVISER = (sys.executable, "-P", "-m", "dibs.sweeps.adviser_process")
 DIBS_MAIN, ADVISER_MAIN = "dibs.cli.main", "dibs.sweeps.adviser_process"  # the modules whose `main` a fork calls
@@ -91,7 +95,7 @@ class Forks:
         size = sum(len(os.fsencode(word)) + 1 for word in (*words, *environment, *environment.values()))
         return (
             (program := _Program.of(words)) is not None
-            and program.main == self._main
+            and program.server == self._main
             and options.keys() <= _POPEN_OPTIONS
             and size < _MOST_BYTES
             and _at_the_start(environment) == self._at_the_start
@@ -224,19 +228,20 @@ _LEFT_OUT = ("dibs.__main__", "dibs.cluster.there", "dibs.supervise.warm", "dibs
 class _Program:
     """One of the ways in which something of dibs is started."""
 
-    main: str
+    server: str  # the module whose server has imported it
+    main: str  # the module whose `main` it calls
     argv: Sequence[str]
     shown: Sequence[str]  # by `ps`
     path: Sequence[str]  # before the rest of `sys.path`
 
     @classmethod
     def of(cls, words: Sequence[str]) -> "_Program | None":
-        if tuple(words[:1]) == _SCRIPT:
-            return cls(DIBS_MAIN, words, (sys.executable, *words), (_BIN,))
+        if main := _SCRIPTS.get(words[0]):
+            return cls(DIBS_MAIN, main, words, (sys.executable, *words), (_BIN,))
         if tuple(words[:4]) == _MODULE:
-            return cls(DIBS_MAIN, (_file_of("dibs.__main__"), *words[4:]), words, ())
+            return cls(DIBS_MAIN, DIBS_MAIN, (_file_of("dibs.__main__"), *words[4:]), words, ())
         if tuple(words) == _ADVISER:
-            return cls(ADVISER_MAIN, (_file_of(ADVISER_MAIN),), words, ())
+            return cls(ADVISER_MAIN, ADVISER_MAIN, (_file_of(ADVISER_MAIN),), words, ())
         return None
 
 
@@ -384,6 +389,6 @@ if __name__ == "__main__":
         wanted = _serve(listener, int(sys.argv[2]))
     if wanted is not None and (program := _Program.of(wanted.words)) is not None:
         _become(wanted, program)
-        if program.main == DIBS_MAIN:  # a command may start a daemon
+        if program.server == DIBS_MAIN:  # a command may start a daemon
             importlib.import_module("dibs.client.starting").subprocess = forks  # type: ignore[attr-defined]
         importlib.import_module(program.main).main()

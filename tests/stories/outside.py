@@ -212,7 +212,7 @@ class World:
         program: Sequence[str] | None = None,
         **popen: Any,
     ) -> Running:
-        """Start dibs and come back at once: forked from the server, or `program`, executed."""
+        """Start dibs, or `program`, and come back at once."""
         number = len(self._running)
         out, err = (self.folder.parent / f"{stream}.{number}" for stream in ("stdout", "stderr"))
         environ = {name: value for name, value in (self.environ | dict(env or {})).items() if value is not None}
@@ -316,12 +316,12 @@ def fill(disk: Path) -> Path:
 def _start(
     program: Sequence[str] | None, arguments: Sequence[str], options: dict[str, Any]
 ) -> "subprocess.Popen[bytes] | ForkedProcess":
-    """A named program is executed; so is dibs for another user, and dibs where DIBS_TESTS_EXECUTE is set."""
-    if program is None and "user" in options:
-        program = for_other_users()
-    if program is None and not MUST_EXECUTE:
-        return our_fork_server().forks.Popen([DIBS, *arguments], **options)
-    return subprocess.Popen([*(program or (DIBS,)), *arguments], **options)
+    """Forked where it is a command of ours for this user and DIBS_TESTS_EXECUTE is not set, else executed."""
+    if program is None:
+        program = for_other_users() if "user" in options else (DIBS,)
+    if MUST_EXECUTE:
+        return subprocess.Popen([*program, *arguments], **options)
+    return our_fork_server().forks.Popen([*program, *arguments], **options)
 
 
 def fork_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
