@@ -289,6 +289,7 @@ def test_every_setting_is_in_the_reference() -> None:
 
 
 def test_every_key_of_a_job_and_every_address_is_in_the_page_of_the_api() -> None:
+    from dibs.daemon.routes.status import Status
     from dibs.daemon.schemas import requests, responses
 
     page = (DOCS / "api.md").read_text()
@@ -299,7 +300,7 @@ def test_every_key_of_a_job_and_every_address_is_in_the_page_of_the_api() -> Non
     for address in addresses:
         assert address.replace("{number}", "17") in page, address
     for shape in (
-        *(responses.WholeJob, responses.AttemptObject, responses.Status, responses.ReasonObject),
+        *(responses.WholeJob, responses.AttemptObject, Status, responses.ReasonObject),
         requests.NewJob,
     ):
         assert [key for key in shape.__annotations__ if f"`{key}`" not in page and f'"{key}"' not in page] == []

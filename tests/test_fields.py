@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dibs.client.requests import NOTHING, difference
-from dibs.daemon.schemas.parsing import apply
+from dibs.daemon.schemas.requests import apply
 from dibs.inputs.wishes import LISTED, WORDS, read_field
 from dibs.model import fields as table
 from dibs.model.field_values import request_json

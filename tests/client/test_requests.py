@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.client.requests import NOTHING, difference
-from dibs.daemon.schemas.parsing import requests_of
+from dibs.daemon.schemas.requests import requests_of
 from dibs.model.fields import BY_KEY
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
 

@@ -13,10 +13,10 @@ from typing import Any
 from daemon.house import House
 from daemon.listening import Reply, said
 from dibs.daemon.http.errors import VersionHeader
-from dibs.daemon.http.limits import RequestLimits
+from dibs.daemon.http.server import RequestLimits
 from dibs.daemon.web.guard import SecurityHeaders, TokenGuard, host_check
+from dibs.daemon.web.listener import WebServer
 from dibs.daemon.web.page_files import PageFiles
-from dibs.daemon.web.server import WebServer
 from dibs.daemon.web.tokens import Permission, TokenStore
 from stories.outside import PATIENCE
 

@@ -6,7 +6,6 @@ import os
 import pytest
 
 from dibs.daemon.cleaning import Cleaner
-from dibs.daemon.events import EventFeed
 from dibs.engine.launch.browse import BrowsableFolders
 from dibs.model.jobs import OVER, JobId
 from engine.away_world import AwayWorld
@@ -28,7 +27,7 @@ def a_cleaner(world):
         engine=world.engine,
         queue=world.queue,
         results=BrowsableFolders(""),
-        feed=EventFeed(world.store),
+        wake=lambda: None,
         keep_logs=None,
     )
 

@@ -254,7 +254,7 @@ def test_with_few_descriptors_a_flood_of_callers_leaves_room_for_the_jobs(world:
 def test_the_log_is_bounded(tmp_path):
     code = (
         "import sys\n"
-        "from dibs.daemon.daemon_log import log, open_log\n"
+        "from dibs.daemon.service import log, open_log\n"
         "open_log(sys.argv[1], also_on_stderr=False)\n"
         "for number in range(40_000): log.info('line %d of many \\udcff %s', number, 'x' * 80)\n"
     )

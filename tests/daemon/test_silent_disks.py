@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from dibs.backends.protocol import AttemptRef, Submission
-from dibs.daemon import attempt_records, cleaning
-from dibs.daemon.attempt_records import AttemptRecords
+from dibs.daemon import attempts, cleaning
+from dibs.daemon.attempts import AttemptRecords
 from dibs.daemon.cleaning import Cleaner
-from dibs.daemon.events import EventFeed
 from dibs.daemon.logs import output
 from dibs.daemon.logs.output import was_removed
 from dibs.daemon.routes.logs import line_routes, log_routes
@@ -45,7 +44,7 @@ def readers() -> list[threading.Thread]:
 
 
 def test_records_that_hang_are_left_out_and_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(attempt_records, "_READ_WITHIN", 0.2)
+    monkeypatch.setattr(attempts, "_READ_WITHIN", 0.2)
     here, hangs, well = (an_attempt(tmp_path / str(n), n, backend="slurm" if n > 1 else "") for n in (1, 2, 3))
     for one in (here, well):
         Path(one.folder, "record").write_bytes(records.encode({"v": 1, "state": "ended", "cpu": 2.5}))
@@ -74,8 +73,8 @@ def test_records_that_hang_are_left_out_and_asked_for_once(tmp_path: Path, monke
 
 
 def test_however_many_jobs_hang_only_some_threads_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(attempt_records, "_READ_WITHIN", 0.05)
-    monkeypatch.setattr(attempt_records, "_MOST_HANGING", 3)
+    monkeypatch.setattr(attempts, "_READ_WITHIN", 0.05)
+    monkeypatch.setattr(attempts, "_MOST_HANGING", 3)
     all_of_them = [an_attempt(tmp_path / str(job), job=job) for job in range(1, 7)]
     for one in all_of_them:
         os.mkfifo(f"{one.folder}/record")
@@ -117,7 +116,7 @@ def cleaner_of(world: AwayWorld, keep_logs: int | None = None) -> Cleaner:
         engine=world.engine,
         queue=world.queue,
         results=BrowsableFolders(""),
-        feed=EventFeed(world.store),
+        wake=lambda: None,
         keep_logs=keep_logs,
     )
 

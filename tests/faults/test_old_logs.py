@@ -10,7 +10,6 @@ import pytest
 
 from daemon.house import House
 from dibs.daemon.cleaning import Cleaner
-from dibs.daemon.events import EventFeed
 from dibs.daemon.logs.output import was_removed
 from dibs.engine.launch.browse import BrowsableFolders
 from dibs.errors import BadInput
@@ -54,7 +53,7 @@ class Logs:
             engine=self.world.engine,
             queue=self.world.queue,
             results=BrowsableFolders(""),
-            feed=EventFeed(self.world.store),
+            wake=lambda: None,
             keep_logs=self.limit,
         )
         return asyncio.run(cleaner.remove_old_output())

@@ -19,7 +19,8 @@ from daemon.http.test_server import an_app, rss
 from daemon.listening import Reply, call, said
 from daemon.outdoors import Street, open_page, standing
 from dibs.daemon.http import server as http_server
-from dibs.daemon.web import guard, server
+from dibs.daemon.web import guard
+from dibs.daemon.web import listener as web_listener
 from dibs.daemon.web.tokens import Permission, TokenStore
 from stories.outside import World, wait_until
 
@@ -421,7 +422,7 @@ def test_a_code_that_does_not_come_is_waited_for_even_less(app, tmp_path, monkey
 
 
 def test_those_without_a_token_give_way_to_one_who_comes_later(app, tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(web_listener, "_MOST_CONNECTIONS", 8)
     with standing(app, tmp_path) as (street, _), street.connect() as page:
         page.sendall(street.head("GET", "/v1/endless") + b"\r\n")
         assert page.recv(100).startswith(b"HTTP/1.1 200")

@@ -9,19 +9,17 @@ from starlette.types import ASGIApp
 from dibs import __version__
 from dibs.daemon.app_state import AppState
 from dibs.daemon.http.errors import JSON, VersionHeader, described_routes, encode, handle_errors
-from dibs.daemon.http.limits import RequestLimits
+from dibs.daemon.http.server import RequestLimits
 from dibs.daemon.routes.actions import action_routes
 from dibs.daemon.routes.events import event_routes
 from dibs.daemon.routes.gpus import GpuTable, gpu_routes
-from dibs.daemon.routes.jobs import jobs_routes
+from dibs.daemon.routes.jobs import jobs_routes, usage_routes
 from dibs.daemon.routes.logs import line_routes, log_routes
 from dibs.daemon.routes.metrics import metrics_routes
 from dibs.daemon.routes.nodes import node_routes
-from dibs.daemon.routes.status import status_routes
+from dibs.daemon.routes.status import status_routes, web_routes
 from dibs.daemon.routes.sweeps import sweep_routes
 from dibs.daemon.routes.timeline import timeline_routes
-from dibs.daemon.routes.usage import usage_routes
-from dibs.daemon.routes.web import web_routes
 
 
 def make_app(state: AppState) -> FastAPI:

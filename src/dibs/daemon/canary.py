@@ -6,6 +6,7 @@ it.
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -16,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import IO
 
-from dibs.daemon.daemon_log import log
 from dibs.engine.engine import Engine
 from dibs.engine.watch.health import CardTestResult, Health
 from dibs.errors import DibsError
 from dibs.leases.leases import Lease, Leases
 from dibs.model.claims import Claim, gpu_environment
+
+log = logging.getLogger(__name__)
 
 _DEADLINE = 60.0  # seconds that a test may take
 _KILL_WITHIN = 5.0  # seconds in which a killed test should end; one that hangs in the driver cannot be killed

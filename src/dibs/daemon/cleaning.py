@@ -6,6 +6,7 @@ removed in a thread.
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -13,8 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from dibs.daemon.daemon_log import log
-from dibs.daemon.events import EventFeed
 from dibs.daemon.logs.output import StoredOutput, measure, remove_output
 from dibs.engine.engine import Engine
 from dibs.engine.launch.browse import BrowsableFolders
@@ -24,6 +23,8 @@ from dibs.engine.remote.round import remove
 from dibs.errors import NoSuchJob
 from dibs.model.jobs import Attempt, Job, JobId, State
 from dibs.worker_thread import run_in_thread
+
+log = logging.getLogger(__name__)
 
 _ANSWER_WITHIN = 5.0  # seconds
 _REMOVE_WITHIN = 600.0  # seconds for the folders of some thousand jobs
@@ -41,7 +42,7 @@ class Cleaner:
     engine: Engine
     queue: Queue
     results: BrowsableFolders
-    feed: EventFeed
+    wake: Callable[[], None]  # called when jobs were forgotten
     keep_logs: int | None  # bytes of all output together; None: all of it is kept
 
     async def forget_jobs(self, before: float, states: Sequence[State], project: str | None) -> int:
@@ -51,7 +52,7 @@ class Cleaner:
         while (cleaned := self.queue.clean(before, states, project)).jobs:
             jobs = cleaned.jobs
             removed += len(jobs)
-            self.feed.wake()
+            self.wake()
             self.move_to_trash(jobs)
             with contextlib.suppress(TimeoutError):
                 await run_in_thread(lambda jobs=jobs: self._remove_files(jobs), _REMOVE_WITHIN, "cleaner")  # type: ignore[misc]

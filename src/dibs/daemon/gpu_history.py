@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from dibs.daemon.schemas.serializers import moment
+from dibs.daemon.schemas.responses import moment
 from dibs.model.gpus import CardState, GpuReading, Reading
 
 LONGEST = 3600  # seconds

@@ -3,13 +3,15 @@
 import asyncio
 import ctypes
 import gc
+import logging
 import mmap
 from collections.abc import Callable
 
 from pydantic import BaseModel
 
-from dibs.daemon.daemon_log import log
 from dibs.store.store import Store
+
+log = logging.getLogger(__name__)
 
 _CHECK_EVERY = 2.0  # seconds
 _QUIET = 8  # turns and requests in that time that still count as quiet: long jobs cause a turn every second

@@ -3,12 +3,14 @@
 import asyncio
 import fcntl
 import gc
+import logging
 import os
 import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from logging.handlers import RotatingFileHandler
 from typing import Any
 
 from fastapi import FastAPI
@@ -16,11 +18,9 @@ from fastapi import FastAPI
 from dibs import __version__, paths
 from dibs.build import build_queue
 from dibs.daemon.app import make_app, with_limits
-from dibs.daemon.app_state import AppState
+from dibs.daemon.app_state import AppState, EventCounters, EventFeed
 from dibs.daemon.canary import CanaryTests
 from dibs.daemon.cleaning import Cleaner
-from dibs.daemon.daemon_log import log, open_log
-from dibs.daemon.events import EventCounters, EventFeed
 from dibs.daemon.gpu_history import GpuHistoryBuffer
 from dibs.daemon.http.server import SHORTAGES, Server, UnixSocket
 from dibs.daemon.job_views import JobViews
@@ -33,11 +33,14 @@ from dibs.model.events import Ended, Event, Refused, Trouble
 from dibs.model.jobs import OVER
 from dibs.settings import Settings, load_settings
 
+log = logging.getLogger(__name__)
+
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MOST_BUGS = 3  # within the time below; after that the daemon ends
 _BUGS_WITHIN = 10.0  # seconds
 _AFTER_BUG = 1.0  # seconds until the next turn
 _CLEAN_EVERY = 3600.0  # seconds
+_LARGEST_LOG = 1024**2  # bytes of daemon.log; one older file is kept
 _LOCK_WAIT = 0.5  # seconds; a client that checks for a daemon holds the lock for a moment
 
 
@@ -104,7 +107,7 @@ class Service:
             engine=self._parts.engine,
             queue=self._parts.queue,
             results=self._parts.results,
-            feed=self._feed,
+            wake=self._feed.wake,
             keep_logs=settings.keep_logs,
         )
         self._app = self._make_app(user)
@@ -327,3 +330,34 @@ def _take_lock(queue: str) -> int:
     os.ftruncate(lock, 0)
     os.pwrite(lock, b"%d\n" % os.getpid(), 0)
     return lock
+
+
+def open_log(path: str, *, also_on_stderr: bool) -> None:
+    """Write log messages to this file from now on: a line for each notable event, and the tracebacks of bugs."""
+    handlers: list[logging.Handler] = [
+        _PrivateFile(path, maxBytes=_LARGEST_LOG, backupCount=1, encoding="utf-8", delay=True)
+    ]
+    if also_on_stderr:
+        handlers.append(logging.StreamHandler(sys.stderr))
+    form = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    form.converter = time.gmtime
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    for handler in handlers:
+        handler.setFormatter(form)
+        root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("dibs").setLevel(logging.INFO)
+    # A bad request has been answered; it does not belong in this log.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    logging.raiseExceptions = False  # a full disk must not fill stderr with complaints about it
+
+
+class _PrivateFile(RotatingFileHandler):
+    """Escapes text that is not UTF-8, and makes the file unreadable for other users."""
+
+    def _open(self):  # type: ignore[no-untyped-def]
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(self.baseFilename, flags, 0o600)
+        return open(fd, "a", encoding="utf-8", errors="backslashreplace")

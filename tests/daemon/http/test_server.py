@@ -20,8 +20,7 @@ from daemon.listening import Reply, ask, call, connect, listening, said
 from dibs import __version__, paths
 from dibs.daemon.http import server
 from dibs.daemon.http.errors import JsonResponse, VersionHeader, handle_errors
-from dibs.daemon.http.limits import BODY, BODY_OF_JOBS, RequestLimits
-from dibs.daemon.http.server import UnixSocket, most_connections
+from dibs.daemon.http.server import BODY, BODY_OF_JOBS, RequestLimits, UnixSocket, most_connections
 from stories.outside import NOBODY, PATIENCE, needs_root, wait_until
 
 GET = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n"
@@ -303,7 +302,7 @@ def test_a_thousand_idle_connections_keep_nobody_waiting(tmp_path):
         "from daemon.http.test_server import an_app\n"
         "from daemon.listening import listening\n"
         "from dibs.daemon.http.errors import VersionHeader\n"
-        "from dibs.daemon.http.limits import RequestLimits\n"
+        "from dibs.daemon.http.server import RequestLimits\n"
         "with listening(VersionHeader(RequestLimits(an_app())), Path(sys.argv[1])):\n"
         "    print('up', flush=True); sys.stdin.read()\n"
     )

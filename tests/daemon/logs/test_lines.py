@@ -11,10 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.house import House
-from dibs.daemon.logs import index
-from dibs.daemon.logs.index import Cut, LogFile, LogIndex, read_cut
-from dibs.daemon.logs.search import SearchText, search
-from dibs.daemon.logs.text import LONGEST, fold, read_lines, text_of
+from dibs.daemon.logs import lines as log_lines
+from dibs.daemon.logs.lines import (
+    LONGEST,
+    Cut,
+    LogFile,
+    LogIndex,
+    SearchText,
+    fold,
+    read_cut,
+    read_lines,
+    search,
+    text_of,
+)
 from dibs.daemon.routes.logs import _lines
 from stories.outside import wait_until
 
@@ -65,9 +74,9 @@ def test_lines_are_those_of_the_file(tmp_path_factory, content: bytes, block, ma
     if not expected[-1]:
         expected.pop()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "BLOCK", block)
-        patch.setattr(index, "_MOST_MARKS", marks)
-        patch.setattr("dibs.daemon.logs.text._CHUNK", block)
+        patch.setattr(log_lines, "BLOCK", block)
+        patch.setattr(log_lines, "_MOST_MARKS", marks)
+        patch.setattr(log_lines, "_CHUNK", block)
         patch.setattr(LogFile.blocks, "__defaults__", (block,))
         found = _lines(LogIndex(), str(path), first, count)
         last = _lines(LogIndex(), str(path), -max(1, count), 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from daemon.house import House, Stream
 from daemon.listening import connect, said
-from dibs.daemon.events import EventFeed
+from dibs.daemon.app_state import EventFeed
 from dibs.daemon.routes.events import EventStream
 from dibs.store.store import Store
 from stories.outside import wait_until

@@ -115,7 +115,7 @@ export interface paths {
         };
         /**
          * Gpus
-         * @description Every GPU of this machine, and who holds what of it.
+         * @description Every GPU of this machine, with its leases and processes.
          */
         get: operations["gpus_v1_gpus_get"];
         put?: never;
@@ -953,7 +953,7 @@ export interface components {
         };
         /**
          * BackendStanding
-         * @description Another system that has jobs of ours.
+         * @description Another system that has jobs of this queue.
          */
         BackendStanding: {
             /** Attempts */
@@ -969,7 +969,7 @@ export interface components {
         };
         /**
          * Change
-         * @description What is to be different about a job that has not started, and where it is to stand.
+         * @description Changes to a job that has not started: its fields, and its place in the queue.
          */
         Change: {
             /** After */
@@ -1163,7 +1163,7 @@ export interface components {
         };
         /**
          * Forget
-         * @description Which lessons are to be forgotten; without a shape all.
+         * @description Which measured needs to forget: those of one shape, or all.
          */
         Forget: {
             /** Shape */
@@ -1295,7 +1295,7 @@ export interface components {
         };
         /**
          * JobObject
-         * @description A job as everybody sees it.
+         * @description A job.
          */
         JobObject: {
             /** After */
@@ -1435,7 +1435,7 @@ export interface components {
         };
         /**
          * LessonObject
-         * @description What jobs of one shape were seen to need on cards of one model.
+         * @description The measured needs of jobs of one shape on GPUs of one model.
          */
         LessonObject: {
             /** Booked Vram Bytes */
@@ -1461,7 +1461,7 @@ export interface components {
         };
         /**
          * LogLines
-         * @description Output as people read it: progress bars folded, long lines cut, holes named.
+         * @description Output for display: progress bars folded, long lines cut, holes marked.
          */
         LogLines: {
             /** Attempt */
@@ -1540,7 +1540,7 @@ export interface components {
         };
         /**
          * NewJob
-         * @description What somebody asks for. Everything but the command has a default.
+         * @description A new job. Every key but the command has a default.
          */
         NewJob: {
             /** After */
@@ -1626,7 +1626,7 @@ export interface components {
         };
         /**
          * NewJobs
-         * @description Jobs that are accepted together, or not at all. The same key again gets the same numbers.
+         * @description Jobs that are accepted together, or not at all. The same key again returns the same numbers.
          */
         NewJobs: {
             /** Code */
@@ -1647,7 +1647,7 @@ export interface components {
         };
         /**
          * NewSweepBody
-         * @description A search over parameters. Its jobs are like the defaults; the same key again gets the same number.
+         * @description A search over parameters. Its jobs have the defaults. The same key again returns the same number.
          */
         NewSweepBody: {
             /** Code */
@@ -1729,12 +1729,12 @@ export interface components {
         };
         /**
          * Nothing
-         * @description There is nothing to be said.
+         * @description An empty object.
          */
         Nothing: Record<string, never>;
         /**
          * OpenPage
-         * @description Where the page is to be, and what its reader may do. Another address than this machine's own needs TLS.
+         * @description Where the page listens, and whether it is read-only. An address that other machines can reach needs TLS.
          */
         OpenPage: {
             /** Certificate */
@@ -1837,7 +1837,7 @@ export interface components {
         };
         /**
          * SeriesObject
-         * @description One number in each list for each step; of bytes the most, of the others the mean.
+         * @description Each list has one number for each step: the maximum of bytes, the mean of the others.
          */
         SeriesObject: {
             /** At Seconds */
@@ -2085,7 +2085,7 @@ export interface components {
         };
         /**
          * UsageObject
-         * @description What an attempt used. What nobody could tell is null.
+         * @description The resources that an attempt used. Unknown values are null.
          */
         UsageObject: {
             /** Astray */

@@ -11,8 +11,8 @@ from dibs.daemon.app_state import AppState
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
 from dibs.daemon.routes.jobs import Number, portions
 from dibs.daemon.schemas import requests, responses
-from dibs.daemon.schemas.parsing import apply
-from dibs.daemon.schemas.serializers import lesson_objects
+from dibs.daemon.schemas.requests import apply
+from dibs.daemon.schemas.responses import lesson_objects
 from dibs.engine.queue.queue import Changed
 from dibs.errors import BadInput, NoSuchJob
 from dibs.inputs.again import check_checkpoint

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
-from dibs.daemon.events import EventFeed
+from dibs.daemon.app_state import EventFeed
 from dibs.daemon.http.errors import encode, errors
 from dibs.daemon.http.server import most_connections
-from dibs.daemon.schemas.serializers import moment
+from dibs.daemon.schemas.responses import moment
 from dibs.errors import DibsError
 from dibs.store.eventlog import EventLog, EventRow
 

@@ -10,9 +10,9 @@ from typing_extensions import TypedDict  # pydantic reads the one in typing from
 from dibs.daemon.app_state import AppState
 from dibs.daemon.gpu_history import LONGEST, STEP, GpuHistoryBuffer
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
-from dibs.daemon.schemas import requests, responses
+from dibs.daemon.schemas import requests
 from dibs.daemon.schemas.requests import Moment
-from dibs.daemon.schemas.serializers import moment
+from dibs.daemon.schemas.responses import moment
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
 from dibs.engine.watch.health import Health
@@ -29,6 +29,10 @@ _POOL_WITHIN = 15.0  # seconds; longer than the deadline of the driver itself
 _READ_WITHIN = 2.0  # seconds for a fresh reading; then the last one is shown
 
 GpuState = Literal["free", "held", "busy", "drained", "quarantined", "stale", "lost", "missing", "silent"]
+
+
+class ChangedGpus(TypedDict):
+    changed: list[str]
 
 
 class HolderObject(TypedDict):
@@ -94,7 +98,7 @@ def gpu_routes(app: AppState, table: "GpuTable", history: GpuHistoryBuffer) -> A
 
     @routes.get("/v1/gpus", responses={200: {"model": Gpus}, **errors(503)})
     async def gpus() -> Response:
-        """Every GPU of this machine, and who holds what of it."""
+        """Every GPU of this machine, with its leases and processes."""
         reading = await app.driver.look(_READ_WITHIN)
         pool = app.store.queue.setting("pool") or app.settings.gpus  # as it was asked for: `auto`, `0,1`
         return JsonResponse({"gpus": table.objects(reading), "pool": pool})
@@ -104,7 +108,7 @@ def gpu_routes(app: AppState, table: "GpuTable", history: GpuHistoryBuffer) -> A
         """The recent readings of every GPU, in steps of a few seconds."""
         return JsonResponse(history.last(seconds, time.time()))
 
-    @routes.post("/v1/gpus/act", responses={200: {"model": responses.ChangedGpus}, **errors(404, 409, 413, 503)})
+    @routes.post("/v1/gpus/act", responses={200: {"model": ChangedGpus}, **errors(404, 409, 413, 503)})
     async def act(body: Annotated[requests.GpuAct, Body()]) -> Response:
         """Drain or undrain GPUs, add them to the pool or remove them. Running jobs are not affected."""
         gpus = list(dict.fromkeys(body["gpus"]))

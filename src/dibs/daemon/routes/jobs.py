@@ -1,7 +1,7 @@
-"""Routes that add jobs and show them."""
+"""Routes that add jobs and show them, with the resources that they used."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -10,14 +10,12 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from dibs.daemon.app_state import AppState
-from dibs.daemon.attempt_records import AttemptRecords
+from dibs.daemon.attempts import AttemptRecords, find_attempt
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, encode, errors
-from dibs.daemon.routes.parameters import environment_and_defaults, numbers, ranges
+from dibs.daemon.logs.output import read_output
 from dibs.daemon.schemas import responses
-from dibs.daemon.schemas.parsing import moment as read_moment
-from dibs.daemon.schemas.parsing import requests_of
-from dibs.daemon.schemas.requests import Check, NewJobs
-from dibs.daemon.schemas.serializers import (
+from dibs.daemon.schemas.requests import Check, NewJobs, numbers, ranges, read_moment, read_states, requests_of
+from dibs.daemon.schemas.responses import (
     attempt_object,
     counts_object,
     lesson_objects,
@@ -25,13 +23,17 @@ from dibs.daemon.schemas.serializers import (
     new_job_object,
     past_object,
     reason_object,
+    usage_object,
 )
+from dibs.engine.driver import Driver
+from dibs.engine.engine import Engine
 from dibs.engine.queue.queue import AddCall
+from dibs.engine.watch.metering import Series, read_series
 from dibs.errors import BadInput
 from dibs.model.jobs import OVER, JobId, State
-from dibs.policy.advice import failure_advice
+from dibs.policy.advice import failure_advice, usage_advice
 from dibs.store.listing import ORDERS, Filter
-from dibs.store.rows import JobRow
+from dibs.store.rows import AttemptRow, JobRow
 
 MOST_WAITED = 10_000  # jobs in one call of `wait`
 _PAGE = 500
@@ -64,7 +66,7 @@ class JobQuery(BaseModel):
 
     def filter(self) -> Filter:
         return Filter(
-            states=_states(self.state),
+            states=read_states(self.state, State),
             project=self.project,
             name=self.name,
             tag=self.tag,
@@ -101,7 +103,7 @@ def jobs_routes(app: AppState) -> APIRouter:
     )
     async def add(body: Annotated[NewJobs, Body()]) -> Response:
         """Add jobs. They are durable when the numbers are returned."""
-        environment, defaults = environment_and_defaults(app, body)
+        environment, defaults = app.environment_and_defaults(body)
         requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
         # A repeated request gets the response of the first one, even if another system would now refuse the jobs.
         is_known = app.queue.is_known(body["key"], requests)
@@ -121,7 +123,7 @@ def jobs_routes(app: AppState) -> APIRouter:
     @routes.post("/v1/jobs/check", responses={200: {"model": responses.Prospects}, **errors(404, 409, 413, 503)})
     async def check(body: Annotated[Check, Body()]) -> Response:
         """Where and when jobs would start. Nothing is stored."""
-        environment, defaults = environment_and_defaults(app, body)
+        environment, defaults = app.environment_and_defaults(body)
         requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
         prospects = app.queue.check(requests)
         await app.remote.queries.check(requests)
@@ -340,10 +342,51 @@ async def _nothing() -> AsyncIterator[bytes]:
     yield b""
 
 
-def _states(text: str) -> tuple[State, ...]:
-    try:
-        return tuple(State(word.strip()) for word in text.split(",") if word.strip())
-    except ValueError:
-        raise BadInput(
-            f"there is no such state in {text[:60]!r}", remedy=f"states are {', '.join(State)}"
-        ) from None
+def usage_routes(engine: Engine, driver: Driver) -> APIRouter:
+    routes = APIRouter(route_class=StrictRoute)
+    listing = engine.store.listing
+
+    @routes.get("/v1/jobs/{number}/usage", responses={200: {"model": responses.UsageReport}, **errors(404, 503)})
+    async def usage(number: Number, attempt: AttemptNumber = None) -> Response:
+        """What an attempt used of its GPUs and of the machine, over time, and advice."""
+        job = listing.row(JobId(number)).job
+        which = find_attempt(listing, job.id, attempt)
+        used = None if which is None else engine.meters.usage_of(which.attempt.key) or which.usage
+        found = None if which is None or used is None else await _series(engine, which)
+        machine = engine.behaviour.machine
+        return JsonResponse(
+            {
+                "job": job.id,
+                "attempt": which.attempt.number if which else None,
+                "usage": usage_object(used),
+                "series": found.columns() if found else None,
+                "advice": []
+                if used is None
+                else usage_advice(
+                    used,
+                    job.request.wishes,
+                    cpus=machine.cpus,
+                    memory=machine.memory,
+                    astray=_numbers(driver, used.astray),
+                ),
+            }
+        )
+
+    return routes
+
+
+async def _series(engine: Engine, row: AttemptRow) -> Series | None:
+    """The series that is being measured, or the one in the attempt's folder."""
+    if (live := engine.meters.series_of(row.attempt.key)) is not None:
+        return live
+    folder = row.attempt.folder
+    kept = await read_output(folder, lambda: read_series(folder))
+    return kept.series if kept else None
+
+
+def _numbers(driver: Driver, keys: Sequence[str]) -> list[str]:
+    """The numbers of GPUs; their keys, if the driver does not show them any more."""
+    watcher = driver.watcher
+    shown = watcher.latest.gpus if watcher is not None and watcher.latest is not None else ()
+    numbers = {seen.gpu.key: seen.gpu.number for seen in shown}
+    return [numbers.get(key, key) for key in keys]

@@ -8,16 +8,15 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
+from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
 
+from dibs.daemon.attempts import find_attempt
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
-from dibs.daemon.logs.index import LogFile, LogIndex
+from dibs.daemon.logs.lines import MOST as MOST_TEXT
+from dibs.daemon.logs.lines import LogFile, LogIndex, SearchResult, SearchText, read_lines, search
 from dibs.daemon.logs.output import EMPTY, AttemptOutput, Piece, read, read_output
-from dibs.daemon.logs.search import SearchResult, SearchText, search
-from dibs.daemon.logs.text import MOST as MOST_TEXT
-from dibs.daemon.logs.text import read_lines
 from dibs.daemon.routes.jobs import AttemptNumber, Number
-from dibs.daemon.routes.parameters import find_attempt
-from dibs.daemon.schemas import responses
+from dibs.daemon.schemas.requests import StateName
 from dibs.engine.launch.browse import BrowsableFolders
 from dibs.model.jobs import JobId
 from dibs.store.listing import Listing
@@ -33,6 +32,32 @@ _INTEGER = {"required": True, "schema": {"type": "integer"}}
 _TEXT = {"required": True, "schema": {"type": "string"}}
 
 Stream = Literal["stdout", "stderr"]
+
+
+class LogLines(TypedDict):
+    """Output for display: progress bars folded, long lines cut, holes marked."""
+
+    job: int
+    attempt: int  # 0: it has had none
+    state: StateName
+    first: int | None  # the number of the first line here, from 0; null while the lines are being counted
+    lines: list[str]
+    total: int | None  # lines; null while they are being counted: ask again
+    is_complete: bool  # all lines are here that were asked for, as far as there are that many
+    is_open: bool  # the last line has no newline yet: more of it may come
+    size: int  # bytes of the file
+    cut: str  # `FIRST-END`: bytes that were cut out of its middle
+
+
+class LogMatch(TypedDict):
+    line: int  # its number, from 0
+    text: str  # around the match, without colours
+
+
+class LogMatches(TypedDict):
+    matches: list[LogMatch]
+    next: int | None  # the line from which to go on; null: that was all
+    is_over: bool  # the file was looked through to its end
 
 
 def log_routes(listing: Listing, results: BrowsableFolders) -> APIRouter:
@@ -121,9 +146,7 @@ def line_routes(listing: Listing, results: BrowsableFolders) -> APIRouter:
     index = LogIndex()
     at_once, searching = asyncio.Semaphore(8), asyncio.Semaphore(2)
 
-    @routes.get(
-        "/v1/jobs/{number}/log/lines", responses={200: {"model": responses.LogLines}, **errors(404, 410, 503)}
-    )
+    @routes.get("/v1/jobs/{number}/log/lines", responses={200: {"model": LogLines}, **errors(404, 410, 503)})
     async def lines(
         number: Number,
         stream: Annotated[Stream, Query()] = "stdout",
@@ -139,9 +162,7 @@ def line_routes(listing: Listing, results: BrowsableFolders) -> APIRouter:
             found = await read_output(output.path, lambda: _checked_lines(index, output, first, count))
         return JsonResponse({"job": output.job, "attempt": output.attempt, "state": str(output.state), **found})
 
-    @routes.get(
-        "/v1/jobs/{number}/log/search", responses={200: {"model": responses.LogMatches}, **errors(404, 410, 503)}
-    )
+    @routes.get("/v1/jobs/{number}/log/search", responses={200: {"model": LogMatches}, **errors(404, 410, 503)})
     async def looked_for(
         number: Number,
         q: Annotated[

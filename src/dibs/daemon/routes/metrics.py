@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from dibs import __version__
 from dibs.backends.nodes import counts as count_nodes
 from dibs.backends.protocol import Node
-from dibs.daemon.events import EventCounters
+from dibs.daemon.app_state import EventCounters
 from dibs.daemon.http.errors import errors
 from dibs.daemon.routes.gpus import GpuState, GpuTable
 from dibs.daemon.routes.nodes import known_nodes

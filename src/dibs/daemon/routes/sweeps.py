@@ -1,5 +1,6 @@
 """Routes that start, change and show sweeps, and the JSON that they return."""
 
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Response
@@ -7,20 +8,46 @@ from typing_extensions import TypedDict  # pydantic reads the one in typing from
 
 from dibs.daemon.app_state import AppState
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
-from dibs.daemon.routes.parameters import environment_and_defaults
 from dibs.daemon.schemas import requests
-from dibs.daemon.schemas.parsing import requests_of
-from dibs.daemon.schemas.requests import Moment
-from dibs.daemon.schemas.serializers import sweep_object, trial_object
-from dibs.engine.sweeps.manager import NewSweep
+from dibs.daemon.schemas.requests import Moment, read_states, requests_of
+from dibs.daemon.schemas.responses import moment
+from dibs.engine.sweeps.context import trial_told
+from dibs.engine.sweeps.manager import NewSweep, SweepSummary
 from dibs.errors import BadInput
-from dibs.model.sweeps import Sweep, SweepId, SweepState, TrialState
+from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
 
 SweepNumber = Annotated[int, Path(ge=1, le=2**53, description="the sweep's number")]
 
 _MOST_SWEEPS = 100
 _MOST_TRIALS = 1000
 _OF_ONE_JOB = ("command", "words", "shell", "array", "once")
+
+
+def sweep_object(
+    sweep: Sweep, user: str, about: SweepSummary, counts: Mapping[TrialState, int], best: Iterable[Trial]
+) -> dict[str, Any]:
+    return {
+        "id": sweep.id,
+        "name": sweep.name,
+        "project": sweep.request.project,
+        "user": user,
+        "state": str(sweep.state),
+        "why": sweep.why,
+        "spec": dict(sweep.spec),
+        "metrics": [{"name": name, "goal": goal} for name, goal in about.metrics],
+        "size": about.size,
+        "parallel": about.parallel,
+        "counts": {str(state): counts.get(state, 0) for state in TrialState},
+        "best": [trial_object(trial) for trial in best],
+        "queued_at": moment(sweep.queued_at),
+        "ended_at": moment(sweep.ended_at),
+        "journal": about.journal,
+    }
+
+
+def trial_object(trial: Trial) -> dict[str, Any]:
+    told = trial_told(trial)
+    return {**told, "ended_at": moment(told["ended_at"])}
 
 
 class MetricObject(TypedDict):
@@ -154,7 +181,7 @@ def sweep_routes(app: AppState) -> APIRouter:
         cursor: Annotated[int | None, Query(ge=1, le=2**53, description="those below this number")] = None,
     ) -> Response:
         """Sweeps, the newest first."""
-        found = table.page(_states(state, SweepState), below=cursor, limit=limit + 1)
+        found = table.page(read_states(state, SweepState), below=cursor, limit=limit + 1)
         is_last = len(found) <= limit
         shown = found[:limit]
         return JsonResponse(
@@ -183,7 +210,7 @@ def sweep_routes(app: AppState) -> APIRouter:
     ) -> Response:
         """Trials in their order, or the best first."""
         sweep = table.sweep(SweepId(number))
-        found = table.trials(sweep.id, order, _states(state, TrialState), cursor, limit)
+        found = table.trials(sweep.id, order, read_states(state, TrialState), cursor, limit)
         return JsonResponse({"trials": [trial_object(one) for one in found.trials], "cursor": found.cursor})
 
     @routes.get("/v1/sweeps/{number}/importance", responses={200: {"model": ImportanceBody}, **errors(404, 503)})
@@ -219,7 +246,7 @@ def sweep_routes(app: AppState) -> APIRouter:
 
 
 def _new(app: AppState, body: requests.NewSweepBody | requests.CheckSweep) -> NewSweep:
-    environment, defaults = environment_and_defaults(app, body)
+    environment, defaults = app.environment_and_defaults(body)
     if wrong := [key for key in _OF_ONE_JOB if key in defaults]:
         raise BadInput(f"`{wrong[0]}` cannot be the same for every trial of a sweep", remedy="leave it out")
     (request,) = requests_of([{"command": "true"}], defaults, environment, app.settings.default_backend)
@@ -236,12 +263,3 @@ def _whole(app: AppState, sweep: Sweep) -> dict[str, Any]:
     table = app.store.sweeps
     about = app.sweeping.about(sweep)
     return sweep_object(sweep, app.user, about, table.counts(sweep.id), table.best(sweep.id))
-
-
-def _states(text: str, kind: Any) -> tuple[Any, ...]:
-    try:
-        return tuple(kind(word.strip()) for word in text.split(",") if word.strip())
-    except ValueError:
-        raise BadInput(
-            f"there is no such state in {text[:60]!r}", remedy=f"states are {', '.join(kind)}"
-        ) from None

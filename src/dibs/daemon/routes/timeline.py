@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
+from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
 
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
-from dibs.daemon.schemas import responses
-from dibs.daemon.schemas.parsing import moment as read_moment
-from dibs.daemon.schemas.serializers import moment
+from dibs.daemon.schemas.requests import Moment, StateName, read_moment
+from dibs.daemon.schemas.responses import moment
 from dibs.errors import BadInput
 from dibs.model.jobs import OVER, State
 from dibs.store.spans import EndedSpan, Span, Spans
@@ -22,10 +22,34 @@ _AT_ONCE = 500  # jobs looked at before other tasks run
 _MOST_LOOKED_AT = 100_000  # jobs that may have run in the period; only their rows say whether they did
 
 
+class SpanObject(TypedDict):
+    """One attempt, as a bar on a time line."""
+
+    job: int
+    attempt: int
+    name: str
+    project: str
+    user: str
+    gpus: list[int]
+    node: str  # the machine, where another system ran it
+    node_gpus: str  # its cards there: `0,1`
+    started_at: Moment
+    ended_at: Moment | None
+    state: StateName
+    cause: str | None
+
+
+class Timeline(TypedDict):
+    since_at: Moment | None
+    until_at: Moment | None
+    attempts: list[SpanObject]
+    is_partial: bool  # there were more: the oldest are left out
+
+
 def timeline_routes(spans: Spans, user: str) -> APIRouter:
     routes = APIRouter(route_class=StrictRoute)
 
-    @routes.get("/v1/timeline", responses={200: {"model": responses.Timeline}, **errors(503)})
+    @routes.get("/v1/timeline", responses={200: {"model": Timeline}, **errors(503)})
     async def timeline(
         since: Annotated[
             str, Query(max_length=60, description="RFC 3339, or seconds since the epoch; a day before `until`")

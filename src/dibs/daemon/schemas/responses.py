@@ -1,12 +1,23 @@
-"""What comes back from the API. `serializers.py` makes it; here it is described, and a test holds it to that."""
+"""The JSON that the API returns: its description, and the functions that make it. A test compares the two."""
 
+import math
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
 
 from dibs.daemon.schemas.requests import Moment, StateName
 from dibs.model import fields
+from dibs.model.field_values import request_json
 from dibs.model.fields import Kind
+from dibs.model.jobs import Outcome, Request, State
+from dibs.model.reasons import Reason
+from dibs.model.sweeps import trial_of
+from dibs.model.units import format_moment
+from dibs.model.usage import Usage
+from dibs.policy.fitting import is_packed, show_lesson, with_margin
+from dibs.store.lessons import LessonRow
+from dibs.store.rows import AttemptRow, JobRow
 
 Counts = dict[StateName, int]
 
@@ -47,11 +58,11 @@ class SweepTrial(TypedDict):
 
 
 class UsageObject(TypedDict):
-    """What an attempt used. What nobody could tell is null."""
+    """The resources that an attempt used. Unknown values are null."""
 
     seconds: float  # over which it was measured
     peak_vram_bytes: int | None  # on one card
-    vram_total_bytes: int | None  # that this card has
+    vram_total_bytes: int | None  # of this card
     mean_load_percent: float | None
     energy_watt_hours: float | None
     peak_mem_bytes: int | None
@@ -62,7 +73,7 @@ class UsageObject(TypedDict):
 
 
 def _shown(field: fields.Field) -> Any:
-    """What is shown under the key of a field."""
+    """The type of a field's value in a response."""
     kind = _KINDS.get(field.kind, str)
     return kind | None if field.default is None or field.kind is Kind.SHAPE else kind
 
@@ -82,7 +93,7 @@ _KINDS: dict[Kind, Any] = {  # all others are text
     Kind.ARRAY: ArrayObject,
     **dict.fromkeys((Kind.GPU_IDS, Kind.NAMES, Kind.MODULES, Kind.CAUSES), list[str]),
 }
-NOT_SHOWN = ("hold", "umask")  # the state says the first, and the second is for the start alone
+NOT_SHOWN = ("hold", "umask")  # `state` shows the first; the second is needed only when a job starts
 if TYPE_CHECKING:
 
     class _Asked(TypedDict):
@@ -94,7 +105,7 @@ else:
 
 
 class JobObject(_Asked):
-    """A job as everybody sees it."""
+    """A job."""
 
     id: int
     user: str
@@ -118,7 +129,7 @@ class JobObject(_Asked):
     why_held: str
     folder: str
     usage: UsageObject | None  # of its last attempt
-    sweep: SweepTrial | None  # null: it is no trial of a sweep
+    sweep: SweepTrial | None  # null: it is not a trial of a sweep
 
 
 class ReasonObject(TypedDict):
@@ -153,7 +164,7 @@ class AttemptObject(TypedDict):
 
 
 class SeriesObject(TypedDict):
-    """One number in each list for each step; of bytes the most, of the others the mean."""
+    """Each list has one number for each step: the maximum of bytes, the mean of the others."""
 
     step_seconds: float
     at_seconds: list[float]  # after the attempt's start
@@ -167,13 +178,13 @@ class SeriesObject(TypedDict):
 class UsageReport(TypedDict):
     job: int
     attempt: int | None  # null: it has had none
-    usage: UsageObject | None  # null: nobody looked
+    usage: UsageObject | None  # null: nothing was measured
     series: SeriesObject | None
     advice: list[str]
 
 
 class LessonObject(TypedDict):
-    """What jobs of one shape were seen to need on cards of one model."""
+    """The measured needs of jobs of one shape on GPUs of one model."""
 
     shape: str
     gpu: str  # the card's name
@@ -203,45 +214,11 @@ class WholeJob(JobObject):
     stderr: str
 
 
-class BackendStanding(TypedDict):
-    """Another system that has jobs of ours."""
-
-    name: str
-    attempts: int  # that it has
-    trouble: str  # why nobody there can be asked; empty: somebody can
-    remedy: str
-    silent_since_at: Moment | None
-
-
-class WarmProcess(TypedDict):
-    """A process from which jobs with `warm` are forked."""
-
-    modules: list[str]
-    pid: int | None  # null: it imports them
-
-
-class Status(TypedDict):
-    version: str
-    api: int
-    pid: int
-    started_at: Moment
-    user: str
-    state_folder: str
-    paused: bool
-    paused_projects: list[str]
-    counts: Counts
-    gpus: str
-    driver: str
-    default_backend: str  # where jobs run that do not say so: `local` or `slurm`
-    backends: list[BackendStanding]
-    warm: list[WarmProcess]
-
-
 class AddedBody(TypedDict):
     first: int
     last: int
     is_new: bool
-    notes: list[str]  # what may hold them up, one sentence each
+    notes: list[str]  # what may delay them, one sentence each
 
 
 class ProspectObject(TypedDict):
@@ -258,8 +235,8 @@ class Prospects(TypedDict):
 class JobPage(TypedDict):
     jobs: list[JobObject]
     cursor: str | None
-    total: int | None  # of all pages; null where nobody has counted: ask with `offset`
-    is_partial: bool  # there are too many to be sorted: the oldest are left out
+    total: int | None  # of all pages; null: not counted; they are counted if `offset` is given
+    is_partial: bool  # there are too many to sort: the oldest are left out
     counts: Counts
 
 
@@ -297,71 +274,6 @@ class ChangedFlag(TypedDict):
     changed: bool
 
 
-class ChangedGpus(TypedDict):
-    changed: list[str]
-
-
-class LogLines(TypedDict):
-    """Output as people read it: progress bars folded, long lines cut, holes named."""
-
-    job: int
-    attempt: int  # 0: it has had none
-    state: StateName
-    first: int | None  # the number of the first line here, from 0; null while the lines are being counted
-    lines: list[str]
-    total: int | None  # lines; null while they are being counted: ask again
-    is_complete: bool  # all lines are here that were asked for, as far as there are that many
-    is_open: bool  # the last line has no newline yet: more of it may come
-    size: int  # bytes of the file
-    cut: str  # `FIRST-END`: bytes that were cut out of its middle
-
-
-class LogMatch(TypedDict):
-    line: int  # its number, from 0
-    text: str  # what stands around it, without colours
-
-
-class LogMatches(TypedDict):
-    matches: list[LogMatch]
-    next: int | None  # the line from which to go on; null: that was all
-    is_over: bool  # the file was looked through to its end
-
-
-class SpanObject(TypedDict):
-    """One attempt, as a bar on a time line."""
-
-    job: int
-    attempt: int
-    name: str
-    project: str
-    user: str
-    gpus: list[int]
-    node: str  # the machine, where another system ran it
-    node_gpus: str  # its cards there: `0,1`
-    started_at: Moment
-    ended_at: Moment | None
-    state: StateName
-    cause: str | None
-
-
-class Timeline(TypedDict):
-    since_at: Moment | None
-    until_at: Moment | None
-    attempts: list[SpanObject]
-    is_partial: bool  # there were more: the oldest are left out
-
-
-class ProjectObject(TypedDict):
-    name: str
-    paused: bool
-    why: str
-    counts: Counts
-
-
-class Projects(TypedDict):
-    projects: list[ProjectObject]
-
-
 class Removed(TypedDict):
     removed: int
 
@@ -370,7 +282,178 @@ class StoppingBody(TypedDict):
     stopping: bool
 
 
-class PageEntry(TypedDict):
-    address: str
-    code: str
-    expires_at: Moment
+def moment(seconds: float | None) -> str | None:
+    """RFC 3339 in UTC, to the millisecond."""
+    if seconds is None or not math.isfinite(seconds):
+        return None
+    try:
+        return format_moment(seconds, "milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def job_object(row: JobRow, user: str, usage: Usage | None = None) -> dict[str, Any]:
+    """A job as the API shows it. `usage` is that of the running attempt."""
+    job = row.job
+    return {
+        "id": job.id,
+        "user": user,
+        "state": str(job.state),
+        **wishes_object(job.request),
+        "shape": job.request.wishes.shape,
+        "array": _array(job.request),
+        "attempts": job.attempts,
+        "gpus": list(row.gpus),
+        "gpu_numbers": list(row.gpu_numbers),
+        "node": row.node,
+        "node_gpus": row.node_gpus,
+        "queued_at": moment(row.queued_at),
+        "started_at": moment(row.started_at),
+        "ended_at": moment(row.ended_at),
+        **_outcome_object(row.outcome),
+        "why_held": job.why_held,
+        "folder": row.folder,
+        "usage": usage_object(usage or row.usage),
+        "sweep": sweep_of(job.request),
+    }
+
+
+def sweep_of(request: Request) -> dict[str, int] | None:
+    """Which trial of which sweep a job is."""
+    found = trial_of(request.once)
+    return None if found is None else {"id": found[0], "trial": found[1]}
+
+
+def wishes_object(request: Request) -> dict[str, Any]:
+    """The fields that a job was added with."""
+    wanted = request_json(request)
+    for key in NOT_SHOWN:
+        del wanted[key]
+    return {
+        "command": request.command.shown,
+        "words": list(request.command.words),
+        **wanted,
+        "begin_at": moment(request.begin),
+    }
+
+
+def new_job_object(request: Request) -> dict[str, Any]:
+    """A request with the keys with which it can be added again."""
+    wanted = wishes_object(request)
+    if trial_of(request.once) is not None:
+        wanted["once"] = ""  # added again, it is not a trial
+    if request.umask is not None:
+        wanted["umask"] = request.umask
+    if request.array is None:
+        del wanted["array"]
+    return wanted
+
+
+def past_object(row: JobRow) -> dict[str, Any]:
+    """When a job that is over was added and how long it ran, so that `dibs simulate` can read an export."""
+    if not row.job.state.is_over:
+        return {}
+    array = row.job.request.array
+    return {
+        "queued_at": moment(row.queued_at),
+        "started_at": moment(row.started_at),
+        "seconds": row.outcome.seconds if row.outcome else None,
+        "array_id": None if array is None else array.array,
+    }
+
+
+def attempt_object(
+    row: AttemptRow, record: Mapping[str, Any], usage: Usage | None = None, backend_job: str = ""
+) -> dict[str, Any]:
+    """`record` is what its shim wrote; empty where the folder was used again or removed, or cannot be read."""
+    attempt = row.attempt
+    return {
+        "number": attempt.number,
+        "gpus": [claim.index for claim in attempt.claims],
+        "gpu_numbers": [claim.number for claim in attempt.claims],
+        "share": next((str(claim.share) for claim in attempt.claims), None),
+        "vram_bytes": max((claim.vram for claim in attempt.claims), default=0) or None,
+        "started_at": moment(attempt.opened_at),
+        "ended_at": moment(row.ended_at),
+        **_outcome_object(row.outcome),
+        "folder": attempt.folder,
+        "boot_id": attempt.boot_id,
+        "backend": attempt.backend,
+        "backend_job": backend_job or str(record.get("number") or "") if attempt.backend else "",
+        "node": attempt.node,
+        "node_gpus": attempt.node_gpus,
+        # The pid on another machine would be taken for one of this machine.
+        "pid": None if attempt.backend else _whole(record.get("pid")),
+        "cpu_seconds": _number(record.get("cpu")),
+        "max_rss_bytes": _whole(record.get("maxrss")),
+        "usage": usage_object(usage or row.usage),
+    }
+
+
+def lesson_objects(rows: Iterable[LessonRow]) -> list[dict[str, Any]]:
+    return [
+        {
+            "shape": row.shape,
+            "gpu": row.gpu,
+            "peak_vram_bytes": row.lesson.peak_vram or None,
+            "booked_vram_bytes": with_margin(row.lesson.peak_vram) if is_packed(row.lesson) else None,
+            "peak_mem_bytes": row.lesson.peak_mem or None,
+            "cpus": row.lesson.cpus,
+            "runs": row.lesson.runs,
+            "needs_card": row.lesson.needs_card,
+            "learned_at": moment(row.at),
+            "sentence": show_lesson(row.lesson, row.gpu),
+        }
+        for row in rows
+    ]
+
+
+def usage_object(usage: Usage | None) -> dict[str, Any] | None:
+    if usage is None:
+        return None
+    return {
+        "seconds": usage.seconds,
+        "peak_vram_bytes": usage.peak_vram,
+        "vram_total_bytes": usage.vram_total,
+        "mean_load_percent": usage.mean_load,
+        "energy_watt_hours": usage.energy,
+        "peak_mem_bytes": usage.peak_mem,
+        "mean_cpus": usage.mean_cpus,
+        "is_steady": usage.is_steady,
+        "was_alone": usage.was_alone,
+        "astray": list(usage.astray),
+    }
+
+
+def reason_object(reason: Reason | None) -> dict[str, Any] | None:
+    if reason is None:
+        return None
+    return {"code": reason.code, "sentence": reason.sentence, "until_at": moment(reason.until)}
+
+
+def counts_object(counts: dict[State, int]) -> dict[str, int]:
+    """Every state, also those that no job is in."""
+    return {str(state): counts.get(state, 0) for state in State}
+
+
+def _outcome_object(outcome: Outcome | None) -> dict[str, Any]:
+    return {
+        "seconds": outcome.seconds if outcome else None,
+        "exit_code": outcome.exit_code if outcome else None,
+        "signal": outcome.signal if outcome else None,
+        "cause": str(outcome.cause) if outcome and outcome.cause else None,
+        "message": outcome.message if outcome else "",
+    }
+
+
+def _array(request: Request) -> dict[str, Any] | None:
+    task = request.array
+    return None if task is None else {"id": task.array, "task": task.task, "most": task.most}
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

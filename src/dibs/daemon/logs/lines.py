@@ -1,23 +1,37 @@
-"""Where the lines of an output file begin, so that the last of ten million is found without reading the others.
+"""The lines of output files: where they begin, their text for display, and searching them.
 
 Everything here blocks on the disk and is called in a worker thread. The index of a file is immutable, and replaced
 by a longer one: two threads may work on one file without a lock.
 """
 
 import os
+import re
 import stat
 import threading
 import time
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+
+from dibs.model.units import show_size
 
 BLOCK = 64 * 1024  # bytes read at once; at first each block gets a mark
 _MOST_MARKS = 32_768  # of one file: half a megabyte
 _MOST_FILES = 32
+LONGEST = 16 * 1024  # bytes of one line that are shown
+MOST = 1024**2  # bytes of all lines in one response, about
+_CHUNK = 256 * 1024  # bytes read or searched at once
+_TAIL_OF_LINE = 64 * 1024  # bytes at the end of a long line in which its last carriage return is searched
+_MOST_COLOURS = 16
+_COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
+_RESET = re.compile(rb"\x1b\[[0;:]*m")
+# Colours, other sequences that end in a letter, and those that set a window title or a link.
+_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_LONGEST_EXCERPT = 400  # characters that are shown of a line with a match
+_BEFORE = 80  # of these at most, before the match
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +241,152 @@ def read_cut(path: str, size: int) -> Cut:
     except (OSError, ValueError):
         return Cut()
     return Cut(first, end) if 0 <= first < end <= size else Cut()
+
+
+@dataclass(frozen=True, slots=True)
+class LineRange:
+    """Lines, and whether they reach the end of the file."""
+
+    lines: list[str]
+    is_end: bool
+
+
+def read_lines(file: LogFile, start: int, count: int, deadline: float, most: int = MOST) -> LineRange:
+    """The lines from this offset on, at which a line begins."""
+    found: list[str] = []
+    at, size = start, 0
+    while at < file.size and len(found) < count and size < most and time.monotonic() < deadline:
+        chunk = b"" if file.is_in_hole(at) else file.read(at, _CHUNK)
+        is_last = at + len(chunk) >= file.size
+        if b"\n" not in chunk and not is_last:  # a long line, or one with a hole
+            end = file.end_of(at)
+            some, at = [display(file, at, end)], end + 1
+        else:
+            lines = chunk.split(b"\n")
+            rest = lines.pop()  # after the last newline: empty, or the beginning of another line
+            if is_last and rest:
+                lines.append(rest)
+                rest = b""
+            some = [text_of(line) for line in lines[: count - len(found)]]
+            if len(some) < len(lines):
+                return LineRange(found + some, False)
+            at += len(chunk) - len(rest)
+        found += some
+        size += sum(map(len, some))
+    return LineRange(found, at >= file.size)
+
+
+def display(file: LogFile, start: int, end: int) -> str:
+    """The line in these bytes, of any length."""
+    hole = file.cut
+    if start < hole.end and hole.first < end:
+        gone = f"[... {show_size(hole.end - hole.first)} cut]"
+        return display_part(file, start, hole.first) + gone + display_part(file, hole.end, end)
+    return display_part(file, start, end)
+
+
+def display_part(file: LogFile, start: int, end: int) -> str:
+    if end - start <= _TAIL_OF_LINE:
+        return text_of(file.read(start, max(0, end - start)))
+    last = file.read(end - _TAIL_OF_LINE, _TAIL_OF_LINE).rstrip(b"\r")
+    if b"\r" in last:
+        return text_of(last)  # what it was last overwritten with
+    return _decoded(file.read(start, LONGEST), end - start)
+
+
+def text_of(line: bytes) -> str:
+    """A line's bytes, without its newline, as text."""
+    folded = fold(line)
+    return _decoded(folded[:LONGEST], len(folded))
+
+
+def fold(line: bytes) -> bytes:
+    """The part of an overwritten line after its last carriage return, with its colours."""
+    line = line.rstrip(b"\r")
+    before, _, last = line.rpartition(b"\r")
+    return b"".join(_colours(before)) + last if before else last
+
+
+def without_escapes(line: bytes) -> bytes:
+    return _ESCAPE.sub(b"", line) if b"\x1b" in line else line
+
+
+def _colours(text: bytes) -> Sequence[bytes]:
+    """The colours that are still set at the end of the text."""
+    if b"\x1b" not in text:
+        return ()
+    found: list[bytes] = []
+    for colour in _COLOUR.findall(text):
+        if _RESET.fullmatch(colour):
+            found.clear()
+        else:
+            found.append(colour)
+    return found[-_MOST_COLOURS:]
+
+
+def _decoded(content: bytes, length: int) -> str:
+    text = content.decode("utf-8", "replace")
+    return f"{text}[... {length - len(content)} more bytes]" if len(content) < length else text
+
+
+@dataclass(frozen=True, slots=True)
+class LineMatch:
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    matches: list[LineMatch]
+    next: int | None  # the line to go on with; None: the end was reached
+
+
+class SearchText:
+    """The text that is searched for, in any case."""
+
+    def __init__(self, text: str) -> None:
+        self._folded = text.casefold()
+        # Bytes are searched many times faster than text, but only ASCII has upper and lower case there.
+        self._bytes = text.lower().encode() if text.isascii() else None
+
+    def may_be_in(self, chunk: bytes) -> bool:
+        plain = without_escapes(chunk)
+        if self._bytes is not None:
+            return self._bytes in plain.lower()
+        return self._folded in plain.decode("utf-8", "replace").casefold()
+
+    def excerpt(self, line: bytes) -> str | None:
+        """The line around the text; None if the line, as it is displayed, does not contain it."""
+        text = without_escapes(fold(line)).decode("utf-8", "replace")
+        place = text.casefold().find(self._folded)
+        if place < 0:
+            return None
+        begin = max(0, min(place - _BEFORE, len(text) - _LONGEST_EXCERPT))
+        return text[begin : begin + _LONGEST_EXCERPT]
+
+
+def search(file: LogFile, wanted: SearchText, first: int, limit: int, deadline: float) -> SearchResult:
+    """The lines from `first` on that contain the text. At least one chunk is searched, even after the deadline."""
+    file.count(deadline, first)
+    start = file.start_of(first)
+    if start is None:
+        return SearchResult([], None if file.is_counted else first)
+    matches: list[LineMatch] = []
+    line, kept = first, b""  # kept: the beginning of a line that goes on in the next chunk
+    for at, chunk in file.blocks(start, _CHUNK):
+        text = kept + chunk
+        is_last = at + len(chunk) >= file.size
+        lines = text.split(b"\n")
+        kept = b"" if is_last else lines.pop()
+        if wanted.may_be_in(text):
+            for place, one in enumerate(lines):
+                if (excerpt := wanted.excerpt(one)) is not None:
+                    matches.append(LineMatch(line + place, excerpt))
+                    if len(matches) == limit:
+                        return SearchResult(matches, line + place + 1)
+        line += len(lines)
+        if len(kept) > _CHUNK:
+            kept = kept[-_CHUNK:]  # a line without an end: keep its newest part
+        if not is_last and time.monotonic() >= deadline:
+            return SearchResult(matches, max(line, first + 1))  # the rest of a line that takes too long is skipped
+    return SearchResult(matches, None)

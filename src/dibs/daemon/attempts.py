@@ -1,11 +1,14 @@
-"""The records that shims wrote beside the exit codes of attempts, read for display."""
+"""Finding an attempt of a job, and reading the records that shims wrote about attempts."""
 
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dibs.errors import BadInput
 from dibs.model.jobs import Attempt, JobId
+from dibs.store.listing import Listing
+from dibs.store.rows import AttemptRow
 from dibs.supervise.folder import record_of
 from dibs.worker_thread import run_in_thread
 
@@ -13,6 +16,14 @@ _READ_WITHIN = 3.0  # seconds; then the job is shown without them
 _MOST_HANGING = 16  # threads that wait for a file system which does not answer
 
 Records = Mapping[int, Mapping[str, Any]]  # by the attempt's number; empty if there is no record or it is unknown
+
+
+def find_attempt(listing: Listing, job: JobId, number: int | None) -> AttemptRow | None:
+    """An attempt of a job, the last one if no number is given; None if the job has had no attempt."""
+    found = {one.attempt.number: one for one in listing.attempts(job)}
+    if number is not None and number not in found:
+        raise BadInput(f"job {job} has no attempt {number}", remedy=f"it has had {len(found)}")
+    return found.get(number or max(found, default=0))
 
 
 class AttemptRecords:
