@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dibs.errors import DibsError
+from dibs.leases.files import user_name
 from dibs.leases.folder import lease_folder
 from dibs.leases.leases import Leases
-from dibs.leases.who import user_name
 
 if TYPE_CHECKING:
     from dibs.backends.protocol import Backend

@@ -12,7 +12,7 @@ import pytest
 
 from dibs.cli.gpus import gpu_as_json
 from dibs.engine.watch.survey import GpuUse, survey
-from dibs.leases.records import Holder
+from dibs.leases.claim_files import Holder
 from dibs.model.gpus import Gpu, GpuReading, Reading
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
+from dibs.leases.claim_files import MOST_SLOTS
 from dibs.leases.files import LeaseRefused, open_safely
-from dibs.leases.listing import MOST_SLOTS
 from leases.claims import NOON, a_claim, some_leases, take, took
 from leases.processes import STRANGER, needs_root
 

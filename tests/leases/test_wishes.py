@@ -23,7 +23,7 @@ def test_an_older_wish_goes_first(folder):
     assert found.holders == ()
     assert [waiter.job for waiter in found.waiting] == ["early"]
     took(early, since=NOON).close()
-    early.unwish()
+    early.end_wishes()
     took(late, since=NOON + 1).close()
 
 

@@ -24,8 +24,8 @@ import pytest
 from dibs.client import starting
 from dibs.client.client import Client, connect
 from dibs.client.starting import lock_is_held
+from dibs.leases.claim_files import Holder
 from dibs.leases.leases import Leases
-from dibs.leases.records import Holder
 from stories.fork_server import ForkedProcess, ForkServer
 
 DIBS = str(Path(sys.executable).parent / "dibs")

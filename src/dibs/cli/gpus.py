@@ -21,7 +21,7 @@ from dibs.engine.watch.survey import TROUBLES, GpuUse, Standing, pid_of, standin
 from dibs.errors import BadInput, DibsError, NotAllowed
 from dibs.foreground.gpus import end_job, find_gpu, survey_gpus
 from dibs.inputs.checks import check_text
-from dibs.leases.records import Holder
+from dibs.leases.claim_files import Holder
 from dibs.model.places import LOCAL, PLACES
 from dibs.model.pool import is_gpu_id
 from dibs.model.units import show_size

@@ -1,15 +1,14 @@
-"""Which folder the leases of this machine live in."""
+"""Finds the folder for the leases of this machine."""
 
 import os
 import stat
 from collections.abc import Mapping, Sequence
 
-from dibs.leases.files import LeaseRefused
-from dibs.leases.who import user_name
+from dibs.leases.files import LeaseRefused, user_name
 from dibs.paths import MOUNTS, network_file_system
 
 ADMIN_FOLDER = "/var/lib/dibs/leases"
-# /dev/shm is not among them: it is cleaned when a user logs out, and with it the locks of their jobs.
+# Not /dev/shm: a user's files there are removed at logout, and with them the locks of their jobs.
 SHARED_FOLDERS = ("/run/lock", "/var/lock", "/var/tmp", "/tmp")
 
 
@@ -22,8 +21,8 @@ def lease_folder(
 ) -> str:
     """The folder that all users of this machine agree on, or the one that `DIBS_LEASES` names.
 
-    Whoever uses another folder does not see our claims, so a bad choice is refused and never replaced by
-    the next best one.
+    Programs with another folder do not see our claims, so a bad choice is refused and never replaced by another
+    folder.
     """
     if chosen := environ.get("DIBS_LEASES"):
         chosen = os.path.abspath(chosen)
@@ -43,7 +42,7 @@ def lease_folder(
 
 
 def _make(folder: str) -> None:
-    """Make the folder and its parents for us alone, whatever the umask."""
+    """Create the folder and its parents for this user only, whatever the umask."""
     if os.path.lexists(folder):
         return
     _make(os.path.dirname(folder))
@@ -60,7 +59,7 @@ def _make(folder: str) -> None:
 
 
 def _check(folder: str, mounts: str) -> None:
-    """Refuse a folder in which others could remove our locks, or where locks mean nothing."""
+    """Refuse a folder in which others could remove our locks, or where locks do not work."""
     try:
         seen = os.stat(folder)
     except OSError as error:
@@ -81,7 +80,7 @@ def _check(folder: str, mounts: str) -> None:
         )
     if seen.st_mode & stat.S_IWOTH and not seen.st_mode & stat.S_ISVTX:
         raise LeaseRefused(
-            f"cannot use {folder} for leases: everybody may remove files in it (it belongs to {owner})",
+            f"cannot use {folder} for leases: every user may remove files in it (it belongs to {owner})",
             remedy=f"`chmod 1777 {folder}` to share it, `chmod 700 {folder}` to keep it",
         )
     if kind := network_file_system(folder, mounts):
@@ -92,7 +91,7 @@ def _check(folder: str, mounts: str) -> None:
 
 
 def _is_shared(folder: str) -> bool:
-    """Whether everybody may write here, and nobody but root may remove what others wrote."""
+    """Whether all users may write here, and only root may remove files of others."""
     try:
         seen = os.stat(folder)
     except OSError:

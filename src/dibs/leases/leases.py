@@ -1,7 +1,7 @@
 """Claims on GPU shares as other processes and users see them: locked files.
 
-A claim is alive while its file is locked, so a dead holder's claim frees itself. Files are reused and never
-deleted: whoever still holds a deleted file would not be seen, and the card would be booked twice.
+A claim is alive while its file is locked, so the claim of a dead holder ends by itself. Files are reused and never
+deleted: the holder of a deleted file would not be seen, and its card would be booked twice.
 """
 
 import contextlib
@@ -12,16 +12,28 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-from dibs.leases.guards import Guards, close_all
-from dibs.leases.listing import Entry, Files, LeaseListing, check_key
-from dibs.leases.records import Holder, encode, named
-from dibs.leases.slots import Alive, Survey, new_slot, no_slot, rewrite, survey, write
-from dibs.leases.who import file_key, lockers, owner_of
+from dibs.leases.claim_files import (
+    Alive,
+    Entry,
+    Files,
+    Holder,
+    LeaseListing,
+    Survey,
+    check_key,
+    encode,
+    new_slot,
+    no_slot,
+    rewrite,
+    survey,
+    with_user_name,
+    write,
+)
+from dibs.leases.files import Guards, close_all, file_key, lockers, owner_of
 from dibs.model.claims import Claim
 
-FRESH = 10.0  # seconds; a wish that was not renewed for longer belongs to a stopped waiter
-PATIENCE = 2.0  # seconds; a guard is held for microseconds, so whoever has it for longer is stuck or hostile
-GLANCE = 0.1  # seconds that somebody who only looks waits for a guard
+FRESH = 10.0  # seconds; the waiter of a wish that was not renewed for longer has stopped
+GUARD_DEADLINE = 2.0  # seconds; a guard is held for microseconds, so a longer holder is stuck or hostile
+LISTING_DEADLINE = 0.1  # seconds to wait for a guard that is only needed for a listing
 
 
 class Lease:
@@ -31,7 +43,7 @@ class Lease:
         self.fds = fds
 
     def close(self) -> None:
-        """Give up our copies. The locks live on in the child that was handed them, or end here.
+        """Close our descriptors. A child that inherited them keeps the locks; without one the locks end here.
 
         Never LOCK_UN: it would free the child's lock too.
         """
@@ -41,14 +53,14 @@ class Lease:
 
 @dataclass(frozen=True, kw_only=True)
 class Busy:
-    """Who stands in the way of a claim."""
+    """Why a claim cannot be taken: its holders, earlier waiters, or a guard that is locked."""
 
     holders: tuple[Holder, ...] = ()
-    waiting: tuple[Holder, ...] = ()  # those who have waited for longer
-    guarded_by: str = ""  # "process 12 of eve keeps ... locked", when we could not even look
+    waiting: tuple[Holder, ...] = ()  # that have waited for longer
+    guarded_by: str = ""  # "process 12 of eve keeps ... locked", if the files could not be read
 
     def on(self, gpu: str) -> "Busy":
-        """Who of them stands in the way on this card."""
+        """The part that concerns this GPU."""
         return replace(
             self,
             holders=tuple(holder for holder in self.holders if holder.gpu == gpu),
@@ -59,7 +71,7 @@ class Busy:
 class Leases:
     """The claims and wishes of one process in the lease folder. One thread uses it at a time."""
 
-    def __init__(self, folder: str, *, uid: int, user: str, patience: float = PATIENCE) -> None:
+    def __init__(self, folder: str, *, uid: int, user: str, patience: float = GUARD_DEADLINE) -> None:
         self._folder = folder
         self._uid = uid
         self._user = user
@@ -68,10 +80,10 @@ class Leases:
         self._wishes: dict[str, _Wish] = {}  # by GPU
 
     def take(self, claims: Sequence[Claim], *, job: str, folder: str, since: float) -> Lease | Busy:
-        """Lock a share of each GPU, all or none, or tell who is in the way.
+        """Lock a share of each GPU, all or none, or return why not.
 
-        Live claims and the wishes of those who wait since before `since` go first; our own wishes do not
-        count. Memory is written down for others to see; whether it suffices is the policy's business.
+        Live claims and wishes from before `since` go first; our own wishes do not count. Memory is recorded for
+        other programs; whether it suffices is decided by the policy.
         """
         wanted: dict[str, list[Claim]] = {}
         for claim in claims:
@@ -87,7 +99,7 @@ class Leases:
             for gpu, ours in wanted.items():
                 look = looks[gpu] = self._look(files, "claim", gpu, wanted=len(ours))
                 holders = [alive.holder for alive in look.alive]
-                earlier = [wish for wish in self._others_wishes(files, gpu) if wish.since < since]
+                earlier = [wish for wish in self._foreign_wishes(files, gpu) if wish.since < since]
                 taken = sum((other.share for other in (*holders, *earlier)), Fraction())
                 if taken + sum(claim.share for claim in ours) > 1:
                     busy.append((holders, earlier))
@@ -96,16 +108,16 @@ class Leases:
             if not busy:
                 return self._write(claims, looks, job=job, folder=folder)
         finally:
-            # What _write has given to the lease is no longer in the looks.
+            # Descriptors that _write gave to the lease are no longer in the looks.
             close_all(fd for look in looks.values() for fd in look.free)
             close_all(guards)
         return Busy(
-            holders=tuple(named(holder) for holders, _ in busy for holder in holders),
-            waiting=tuple(named(wish) for _, earlier in busy for wish in earlier),
+            holders=tuple(with_user_name(holder) for holders, _ in busy for holder in holders),
+            waiting=tuple(with_user_name(wish) for _, earlier in busy for wish in earlier),
         )
 
     def waited_for(self, claims: Sequence[Claim], *, since: float) -> Busy | None:
-        """Who has waited for one of these cards since before `since`. A lease is handed on only if none has."""
+        """The waiters for one of these GPUs from before `since`, or None; then a lease may be handed on."""
         files = self._listing.files()
         for claim in claims:
             if not self._renewed_wishes(files, claim.gpu):
@@ -114,23 +126,23 @@ class Leases:
             if isinstance(guards, str):
                 return Busy(guarded_by=guards)
             try:
-                earlier = [wish for wish in self._others_wishes(files, claim.gpu) if wish.since < since]
+                earlier = [wish for wish in self._foreign_wishes(files, claim.gpu) if wish.since < since]
             finally:
                 close_all(guards)
             if earlier:
-                return Busy(waiting=tuple(map(named, earlier)))
+                return Busy(waiting=tuple(map(with_user_name, earlier)))
         return None
 
-    def inscribe(self, lease: Lease, claims: Sequence[Claim], *, job: str, folder: str) -> None:
-        """Give a lease that we still hold to another job of ours. Its locks were never free in between."""
+    def hand_over(self, lease: Lease, claims: Sequence[Claim], *, job: str, folder: str) -> None:
+        """Give a lease that we still hold to another job of ours, without unlocking it in between."""
         now = time.time()
         for fd, claim in zip(lease.fds, claims, strict=True):
             write(self._folder, fd, self._record(claim, job=job, folder=folder, since=now))
 
     def lower(self, claims: Sequence[Claim], *, folder: str) -> bool:
-        """Write down that the attempt in this folder holds less than it took; False where a guard is kept from us.
+        """Record that the attempt in this folder holds less than it took; False if a guard cannot be had.
 
-        Whoever has its locks need not be asked: what stands in the file is for those who look.
+        The process that has the locks is not involved: the content of the file is for its readers.
         """
         for claim in claims:
             check_key(claim.gpu)
@@ -148,8 +160,8 @@ class Leases:
     def wish(self, claims: Sequence[Claim], *, job: str, since: float) -> None:
         """Leave a locked wish for each of these GPUs, or renew it; earlier wishes for others end.
 
-        Renew it well within FRESH seconds: who stopped renewing blocks nobody. A GPU whose guard cannot be
-        had gets no wish: nobody can look at it now anyway.
+        Renew it well within FRESH seconds: an old wish does not count. A GPU whose guard cannot be had gets no
+        wish: its files cannot be read now anyway.
         """
         shares: dict[str, Claim] = {}
         for claim in claims:
@@ -168,27 +180,26 @@ class Leases:
                     wish.record = record
                 os.utime(wish.fd)
 
-    def unwish(self) -> None:
-        """Wait for nothing any more."""
+    def end_wishes(self) -> None:
         close_all(wish.fd for wish in self._wishes.values())
         self._wishes.clear()
 
     def holders(self) -> list[Holder]:
-        """Everyone's live claims."""
-        return self._everyone("claim")
+        """The live claims of all users."""
+        return self._all_of_kind("claim")
 
     def waiting(self) -> list[Holder]:
-        """Everyone's live wishes, ours too."""
-        return self._everyone("wish")
+        """The live wishes of all users, with ours."""
+        return self._all_of_kind("wish")
 
     def close(self) -> None:
-        """End the wishes. Leases that were handed out have a life of their own."""
-        self.unwish()
+        """End the wishes. Leases are closed on their own."""
+        self.end_wishes()
 
     def _look(self, files: Files, kind: str, gpu: str, *, wanted: int = 0) -> Survey:
         return survey(self._folder, gpu, files.get((kind, gpu), ()), uid=self._uid, wanted=wanted)
 
-    def _others_wishes(self, files: Files, gpu: str) -> list[Holder]:
+    def _foreign_wishes(self, files: Files, gpu: str) -> list[Holder]:
         ours = self._wishes.get(gpu)
         inode = os.fstat(ours.fd).st_ino if ours else 0
         renewed = self._renewed_wishes(files, gpu)
@@ -196,7 +207,7 @@ class Leases:
         return [wish.holder for wish in found if wish.seen.st_ino != inode and _is_fresh(wish.seen)]
 
     def _renewed_wishes(self, files: Files, gpu: str) -> list[Entry]:
-        """Wish files that somebody may still stand behind. Most were left by those who got what they wanted."""
+        """Wish files that may be alive. Most were left by waiters that have got their GPU."""
         found = []
         for entry in files.get(("wish", gpu), ()):
             with contextlib.suppress(OSError):
@@ -205,7 +216,7 @@ class Leases:
         return found
 
     def _has_slots(self, files: Files, look: Survey, wanted: int) -> bool:
-        """Make the files that are missing. False when our own live claims fill all that we may have."""
+        """Create the missing files. False when our own live claims use all that one user may have."""
         while len(look.free) < wanted:
             fd = self._new_slot(files, "claim", look.gpu)
             if fd is None:
@@ -234,7 +245,7 @@ class Leases:
         return encode(claim, user=self._user, uid=self._uid, pid=os.getpid(), job=job, folder=folder, since=since)
 
     def _less(self, claim: Claim, folder: str, holder: Holder) -> bytes | None:
-        """The record of a holder that needs no more than this claim; None for another's, or where it is so."""
+        """The record with this claim, for a holder in this folder; None for another one, or without a change."""
         if not folder or holder.folder != folder or (holder.share, holder.vram) == (claim.share, claim.vram):
             return None
         return encode(
@@ -258,24 +269,24 @@ class Leases:
         finally:
             close_all(guards)
 
-    def _everyone(self, kind: str) -> list[Holder]:
+    def _all_of_kind(self, kind: str) -> list[Holder]:
         files = self._listing.files()
         found: list[Alive] = []
         for of_kind, gpu in sorted(files):
             if of_kind == kind:
-                # Without the guard a look may disturb somebody else's; better than not to see who holds it.
-                guards = self._guards.hold([gpu], patience=GLANCE)
+                # Without the guard this may disturb another process's look; that is better than missing a holder.
+                guards = self._guards.hold([gpu], patience=LISTING_DEADLINE)
                 try:
                     found += self._look(files, kind, gpu).alive
                 finally:
                     close_all(() if isinstance(guards, str) else guards)
         found = [alive for alive in found if kind == "claim" or _is_fresh(alive.seen)]
-        # Asking the kernel for its locks takes milliseconds: not for nothing.
-        return list(_as_the_kernel_sees(found)) if found else []
+        # Reading the kernel's locks takes milliseconds.
+        return list(_with_lockers(found)) if found else []
 
 
 class _Wish:
-    """A locked wish file of ours, and what we wrote into it last."""
+    """A locked wish file of ours, and its last record."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -287,14 +298,14 @@ def _both(one: Claim, other: Claim) -> Claim:
 
 
 def _is_fresh(wish: os.stat_result) -> bool:
-    return abs(time.time() - wish.st_mtime) < FRESH  # a clock set back is no reason to wait for ever
+    return abs(time.time() - wish.st_mtime) < FRESH  # abs: the clock may have been set back
 
 
-def _as_the_kernel_sees(found: Iterable[Alive]) -> Iterable[Holder]:
-    """The holders, with the process that really has the lock where the kernel tells.
+def _with_lockers(found: Iterable[Alive]) -> Iterable[Holder]:
+    """The holders, with the process that has the lock, where the kernel reports it.
 
-    It is another one than the record says when the holder is in a container, and when somebody locked a
-    file that only its owner should; then the claim is theirs, and not the owner's job.
+    It differs from the record when the holder is in a container, and when another user has locked the file; then
+    the claim is that user's, and not the job of the file's owner.
     """
     pids = lockers()
     for alive in found:
@@ -305,4 +316,4 @@ def _as_the_kernel_sees(found: Iterable[Alive]) -> Iterable[Holder]:
             holder = replace(holder, pid=pid)
             if uid != holder.uid:
                 holder = replace(holder, uid=uid, user="", job="", folder="")
-        yield named(holder)
+        yield with_user_name(holder)

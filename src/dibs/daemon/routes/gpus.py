@@ -18,8 +18,8 @@ from dibs.engine.engine import Engine
 from dibs.engine.watch.health import Health
 from dibs.engine.watch.survey import GpuUse, Standing, pid_of, standing, survey, unseen
 from dibs.errors import BadInput
+from dibs.leases.claim_files import Holder
 from dibs.leases.leases import Leases
-from dibs.leases.records import Holder
 from dibs.model.gpus import GpuProcess, Reading
 from dibs.model.pool import Card
 from dibs.model.records import Mark

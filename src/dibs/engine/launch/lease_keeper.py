@@ -103,7 +103,7 @@ class LeaseKeeper:
             if (source := self._handed_on.get(key)) is not None:
                 kept = self._kept[key] = spare.pop(source)
                 try:
-                    self._leases.inscribe(kept.lease, kept.claims, job=one.job.label, folder=one.attempt.folder)
+                    self._leases.hand_over(kept.lease, kept.claims, job=one.job.label, folder=one.attempt.folder)
                 except LeaseRefused as error:
                     failed[key] = error.message
             elif key in self._taken:
@@ -185,7 +185,7 @@ class LeaseKeeper:
     def stop_waiting(self) -> None:
         if self._wished_since is not None:
             self._wished_since = None
-            self._leases.unwish()
+            self._leases.end_wishes()
 
     def close(self) -> None:
         """Give up our copies; the locks live on with the shims and their commands."""

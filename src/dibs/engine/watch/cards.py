@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from dibs.engine.turn.facts import CardBoard, CardFacts, SeenProcess, TakenByOthers
 from dibs.engine.watch.sharing_rules import DEFAULT_SHARING_RULES, SharingRules
 from dibs.gpus.processes import foreign_processes
+from dibs.leases.claim_files import Holder
 from dibs.leases.leases import Busy
-from dibs.leases.records import Holder
 from dibs.model.claims import Claim
 from dibs.model.gpus import CardState, GpuReading, Links, Reading
 from dibs.model.jobs import Wishes

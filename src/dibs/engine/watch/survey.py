@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dibs.leases.records import Holder
+from dibs.leases.claim_files import Holder
 from dibs.model.units import show_gpu
 
 if TYPE_CHECKING:

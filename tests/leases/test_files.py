@@ -2,9 +2,9 @@
 
 import os
 
-from dibs.leases import guards
-from dibs.leases.guards import Guards, close_all
-from dibs.leases.listing import Entry, LeaseListing
+from dibs.leases import files
+from dibs.leases.claim_files import Entry, LeaseListing
+from dibs.leases.files import Guards, close_all
 
 
 def make(folder, *names):
@@ -66,15 +66,15 @@ def test_a_file_made_long_after_the_last_change_is_seen(folder):
 
 def test_a_guard_that_is_replaced_while_we_lock_it_is_locked_anew(folder, monkeypatch):
     path = f"{folder}/dibs-guard-index-0"
-    really_lock = guards.lock
+    really_lock = files.lock
 
     def lock_too_late(opened):
-        monkeypatch.setattr(guards, "lock", really_lock)
+        monkeypatch.setattr(files, "lock", really_lock)
         os.unlink(path)
         make(folder, "dibs-guard-index-0")
         return really_lock(opened)
 
-    monkeypatch.setattr(guards, "lock", lock_too_late)
+    monkeypatch.setattr(files, "lock", lock_too_late)
 
     held = Guards(folder, patience=1.0).hold(["index-0"])
 

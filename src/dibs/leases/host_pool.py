@@ -17,18 +17,18 @@ _LONGEST = 65536  # bytes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostPool:
-    """How many GPUs the host has for us, and which of them nobody should use."""
+    """How many GPUs the host has, and which of them are not to be used."""
 
     count: int
     unavailable: tuple[int, ...] = ()
-    at: float = 0.0  # when somebody said so, seconds since the epoch
+    at: float = 0.0  # when it was set, seconds since the epoch
 
 
 def read_host_pool(folder: str) -> HostPool | None:
-    """The pool that was set last, by anybody; None where nobody has.
+    """The pool that was set last, by any user; None if none was.
 
-    Last by the time at which the file appeared, which the kernel writes: the file itself could claim to be
-    from the year 9999 and would stay in force for ever.
+    Last by the time of the file, which the kernel writes: a time in its content could be in the year 9999 and
+    would stay in force for ever.
     """
     found = []
     for name in os.listdir(folder):
@@ -50,7 +50,7 @@ def write_host_pool(folder: str, pool: HostPool) -> None:
 
 
 def _read(path: str, *, owner: int) -> tuple[int, HostPool] | None:
-    """When it appeared, and what it says; None for a file that is planted, broken or not ours to read."""
+    """When it was written, and the pool; None for a file that is planted, broken or not readable."""
     try:
         opened = os.open(path, os.O_RDONLY | SAFE)
     except OSError:

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from dibs.leases.files import LeaseRefused
-from dibs.leases.host import HostPool, read_host_pool, write_host_pool
+from dibs.leases.host_pool import HostPool, read_host_pool, write_host_pool
 from leases.processes import STRANGER, needs_root, start
 
 
