@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote_to_bytes, urlsplit
 from dibs import __version__
 
 OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
-ALL = ("queued", "held", "submitted", "running", "suspended", *OVER)
+ALL = ("queued", "held", "submitted", "running", *OVER)
 
 
 def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:

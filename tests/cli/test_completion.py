@@ -88,7 +88,7 @@ def test_states_are_completed(daemon, shell):
 def test_the_last_of_several_states_is_completed(daemon, shell):
     found = pressing_tab(shell, "dibs", "ls", "--state", "failed,su")
 
-    assert set(found) == {"failed,suspended", "failed,succeeded", "failed,submitted"}
+    assert set(found) == {"failed,succeeded", "failed,submitted"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -66,7 +66,7 @@ class Job:
 
     @property
     def state(self) -> str:
-        """queued, held, submitted, running, suspended, succeeded, failed, cancelled, timed_out or lost; now."""
+        """queued, held, submitted, running, succeeded, failed, cancelled, timed_out or lost; now."""
         return str(self.refresh().about["state"])
 
     @property

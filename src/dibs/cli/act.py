@@ -50,7 +50,7 @@ Examples:
 @_JSON
 def kill(references: Sequence[str], signal: int | None, project: str | None, as_json: bool) -> int:
     """End jobs: those that wait never start, those that run are asked to end and killed after their grace."""
-    chosen = {"state": ["queued", "held", "submitted", "running", "suspended"], "project": project}
+    chosen = {"state": ["queued", "held", "submitted", "running"], "project": project}
     from dibs.cli.words import signal_name
 
     done = "ending" if signal is None else f"sent {signal_name(signal)} to"

@@ -11,7 +11,7 @@ import click
 from dibs.cli.filters import filter_options, query_of
 from dibs.cli.options import count
 from dibs.cli.references import REF
-from dibs.cli.words import OVER, RUNNING, WAITING
+from dibs.cli.words import OVER, WAITING
 from dibs.errors import BadInput
 from dibs.model.ranges import show_ranges
 
@@ -28,7 +28,7 @@ _LEAVE = (5, 3, 2, 4)  # on a narrow terminal: the command first, then GPUs, nam
 
 # The parts of the table, from top to bottom: what is asked for, and in which order.
 _PARTS = {
-    "running": ((RUNNING, "newest"),),
+    "running": ((("running",), "newest"),),
     "waiting": ((("submitted",), "oldest"), (("queued",), "turn"), (("held",), "newest")),
     "over": ((OVER, "ended"),),
 }

@@ -40,14 +40,14 @@ def why(references: Sequence[str], as_json: bool) -> int:
 def sentence(job: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
     """`job 17 waits for 2 GPUs: ...`; of a job that does not wait, what it does instead."""
     from dibs.cli.output import one_line
-    from dibs.cli.words import OVER, RUNNING, called, explanation, how_it_ended, seconds_so_far
+    from dibs.cli.words import OVER, called, explanation, how_it_ended, seconds_so_far
     from dibs.model.units import show_duration
 
     who = f"job {called(job)}"
     if job["state"] in OVER:
         how, told = how_it_ended(job), one_line(explanation(job), 500)
         return f"{who} does not wait: it {how}{f': {told}' if told and told not in how else ''}"
-    if job["state"] in RUNNING:
+    if job["state"] == "running":
         runs = f"{who} does not wait: it runs{_where(job)} for {show_duration(seconds_so_far(job))}"
         reason = answer.get("reason")  # of one that runs elsewhere and does not come on
         return f"{runs}; {one_line(reason['sentence'], 1000)}" if reason else runs

@@ -10,17 +10,15 @@ from dibs.cli.times import moment
 Job = Mapping[str, Any]
 
 WAITING = ("queued", "submitted", "held")
-RUNNING = ("running", "suspended")
 # Of the others the log itself says more than we could.
 _EXPLAINED = (
     *("start error", "dependency", "lost", "killed", "gpu-fault"),
     *("import-error", "syntax-error", "port-in-use", "disk-full"),
 )
 OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
-STATES = (*WAITING, *RUNNING, *OVER)
+STATES = (*WAITING, "running", *OVER)
 COLOURS = {
     "running": "green",
-    "suspended": "yellow",
     "held": "yellow",
     "failed": "red",
     "timed_out": "red",
@@ -107,7 +105,7 @@ def seconds_so_far(job: Job, now: float | None = None) -> float | None:
     """How long it ran, runs or waits. A clock that was set back makes no negative times."""
     if job.get("seconds") is not None and job["state"] in OVER:
         return float(job["seconds"])
-    since = moment(job.get("started_at") if job["state"] in RUNNING else job.get("queued_at"))
+    since = moment(job.get("started_at") if job["state"] == "running" else job.get("queued_at"))
     if since is None or job["state"] in OVER:
         return None
     return max(0.0, (time.time() if now is None else now) - since)

@@ -20,7 +20,6 @@ class State(StrEnum):
     HELD = "held"
     SUBMITTED = "submitted"  # handed to another system, where it waits
     RUNNING = "running"
-    SUSPENDED = "suspended"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"

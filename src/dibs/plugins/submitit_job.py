@@ -18,7 +18,6 @@ _STATES = {
     "held": "PENDING",
     "submitted": "PENDING",
     "running": "RUNNING",
-    "suspended": "RUNNING",
     "succeeded": "COMPLETED",
     "failed": "FAILED",
     "cancelled": "CANCELLED",

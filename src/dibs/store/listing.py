@@ -208,7 +208,7 @@ class Listing:
         """The jobs that run on machines of another system."""
         rows = self._ask(
             "select id, name, node, node_gpus from jobs join attempts on job = id and number = attempts"
-            " where state in ('running', 'suspended') and backend = ? order by id",
+            " where state = 'running' and backend = ? order by id",
             (backend,),
         )
         return [AwayRow(*row) for row in rows]

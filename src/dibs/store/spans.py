@@ -49,7 +49,7 @@ class Spans:
         """Of jobs that run now, earlier attempts too."""
         rows = self._ask(
             f"select {_SPAN} from jobs join attempts as a on a.job = jobs.id"
-            f" where jobs.state in ('running', 'suspended') and {_OVERLAPS}",
+            f" where jobs.state = 'running' and {_OVERLAPS}",
             (until, until, since),
         )
         return [_span(row) for row in rows]

@@ -846,7 +846,7 @@ export interface components {
             /** Project */
             project?: string;
             /** State */
-            state?: ("queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
+            state?: ("queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
             /** Tag */
             tag?: string;
             /** Text */
@@ -1129,7 +1129,7 @@ export interface components {
             /** Project */
             project?: string;
             /** State */
-            state?: ("queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
+            state?: ("queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
         };
         /** DependencyObject */
         DependencyObject: {
@@ -1391,7 +1391,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
             sweep: components["schemas"]["SweepTrial"] | null;
             /** Tags */
             tags: string[];
@@ -1484,7 +1484,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
             /** Total */
             total: number | null;
         };
@@ -1887,7 +1887,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
             /** User */
             user: string;
         };
@@ -2246,7 +2246,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
             /** Stderr */
             stderr: string;
             /** Stdout */
@@ -2283,7 +2283,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "queued" | "held" | "submitted" | "running" | "suspended" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
         };
     };
     responses: never;

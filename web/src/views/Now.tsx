@@ -9,7 +9,6 @@ import { JobLines } from "./now/JobLines";
 import { Nodes } from "./now/Nodes";
 import { QueueSwitch } from "./now/QueueSwitch";
 
-const RUNNING = "running,suspended";
 const WAITING = "queued,submitted,held";
 const BAD = "failed,timed_out,lost";
 const SHOWN = 8;
@@ -27,7 +26,7 @@ export function Now() {
   });
   const list = (state: string, order: string, limit = SHOWN) =>
     useLive((signal) => get<JobPage>("v1/jobs", { state, order, limit }, signal), [], { concerns: isAboutJobs });
-  const running = list(RUNNING, "newest", HOLDERS);
+  const running = list("running", "newest", HOLDERS);
   const queued = list("queued", "turn");
   const submitted = list("submitted", "newest"); // they wait elsewhere
   const held = list("held", "newest"); // they have no turn
@@ -60,10 +59,10 @@ export function Now() {
       <div class="now-lists">
         <JobLines
           title="Running"
-          total={many("running", "suspended")}
+          total={many("running")}
           page={running.data.value}
           most={SHOWN}
-          filter={RUNNING}
+          filter="running"
           empty="Nothing runs."
         />
         <JobLines

@@ -67,7 +67,6 @@ StateName = Literal[
     "held",
     "submitted",
     "running",
-    "suspended",
     "succeeded",
     "failed",
     "cancelled",

@@ -78,7 +78,7 @@ def _stop(context: SweepContext, sweep: Sweep, keeps_running: bool) -> ActionRes
             context.records.changed(
                 replace(sweep, state=SweepState.STOPPED, why="", ended_at=change.now), change.now
             )
-    begun = (State.SUBMITTED, State.RUNNING, State.SUSPENDED) if not keeps_running else ()
+    begun = (State.SUBMITTED, State.RUNNING) if not keeps_running else ()
     if jobs := jobs_in(context, sweep.id, State.QUEUED, State.HELD, *begun):
         context.queue.kill(jobs, why=_STOPPED)
     return ActionResult(changed or bool(jobs), len(jobs))

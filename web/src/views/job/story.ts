@@ -58,7 +58,7 @@ export function story(job: WholeJob, now: number): string {
   if (!isOver(job.state)) {
     const where = placeInWords(job);
     const on = where ? ` on ${where}` : " without a GPU";
-    return `${job.state === "suspended" ? "Suspended" : "Runs"}${on} for ${duration(secondsSoFar(job, now))}`;
+    return `Runs${on} for ${duration(secondsSoFar(job, now))}`;
   }
   const how = job.state === "failed" || job.state === "cancelled" ? ending(job) : "";
   const took = job.seconds === null ? "" : ` after ${duration(job.seconds)}`;

@@ -19,7 +19,7 @@ interface Projects {
 
 const GROUPS = [
   { label: "All", state: "" },
-  { label: "Running", state: "running,suspended" },
+  { label: "Running", state: "running" },
   { label: "Waiting", state: "queued,submitted,held" },
   { label: "Succeeded", state: "succeeded" },
   { label: "Failed", state: "failed,timed_out,lost" },

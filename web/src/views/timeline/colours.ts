@@ -10,7 +10,6 @@ export interface Colour {
 
 const STATES: { colour: Colour; states: string[] }[] = [
   { colour: { word: "running", variable: "--busy" }, states: ["running"] },
-  { colour: { word: "suspended", variable: "--warn" }, states: ["suspended"] },
   { colour: { word: "succeeded", variable: "--good" }, states: ["succeeded"] },
   { colour: { word: "failed", variable: "--bad" }, states: ["failed", "timed_out", "lost"] },
   { colour: { word: "cancelled", variable: "--faint" }, states: ["cancelled"] },
