@@ -45,23 +45,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path.relative_to(tests).parts[0], len(places)))
 
 
-def _alone_at_the_door(factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The page's own port: of the processes that share the tests one at a time has to do with it."""
-    with open(factory.getbasetemp().parent / "door.lock", "w") as file:
+def _only_listener(factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Only one test process at a time uses the default port of the page."""
+    with open(factory.getbasetemp().parent / "page.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 @pytest.fixture(scope="module")
-def at_the_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def one_listener_at_a_time(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """For all tests of a file."""
-    yield from _alone_at_the_door(tmp_path_factory)
+    yield from _only_listener(tmp_path_factory)
 
 
 @pytest.fixture
-def at_the_door_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def one_listener_for_a_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """For a single test of a file that is about other things."""
-    yield from _alone_at_the_door(tmp_path_factory)
+    yield from _only_listener(tmp_path_factory)
 
 
 @pytest.fixture

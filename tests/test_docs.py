@@ -160,7 +160,7 @@ class Bash:
 @pytest.mark.parametrize("block", RUN, ids=lambda block: block.name)
 def test_what_the_pages_tell_you_to_type_works(block: Block, bash: Bash, request: pytest.FixtureRequest) -> None:
     if "dibs web" in block.text:
-        request.getfixturevalue("at_the_door_once")
+        request.getfixturevalue("one_listener_for_a_test")
     if re.search(r"\bcurl\b", block.text) and not shutil.which("curl"):
         pytest.skip("there is no curl here")
     process = bash.start(block.text)

@@ -110,7 +110,7 @@ def test_without_a_daemon_there_is_nothing_to_stop(socket, typed):
 
 
 @pytest.fixture
-def queue(world: World, at_the_door_once: None):
+def queue(world: World, one_listener_for_a_test: None):
     daemon = world.run_daemon()
     yield world
     daemon.process.terminate()

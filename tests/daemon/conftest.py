@@ -1,31 +1,31 @@
-"""A real daemon, with two declared GPUs, in a world of its own."""
+"""A real daemon with two declared GPUs, in its own test world."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import World, make_world
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
+def daemon(world: World) -> Iterator[DaemonProcess]:
     """A daemon that runs."""
-    one = House(world)
+    one = DaemonProcess(world)
     one.start()
     yield one
     one.end()
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """One daemon for a whole file, whose tests change nothing that others rely on."""
     yield from _of_a_file(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Another one, with a paused queue of three jobs: the third follows the second."""
+def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """Another one, with a paused queue of three jobs; the third depends on the second."""
     for one in _of_a_file(tmp_path_factory):
         one.post("/v1/pause", {})
         one.add("true", "true")
@@ -33,9 +33,9 @@ def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         yield one
 
 
-def _of_a_file(factory: pytest.TempPathFactory) -> Iterator[House]:
+def _of_a_file(factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     world = make_world(factory.mktemp("shared"))
-    one = House(world)
+    one = DaemonProcess(world)
     one.start()
     yield one
     one.end()

@@ -1,4 +1,4 @@
-"""A server on a real socket in a thread, and people who talk to it in bytes."""
+"""A server on a real socket in a thread, and functions that send it requests as bytes."""
 
 import asyncio
 import json
@@ -55,14 +55,14 @@ def connect(path: str, seconds: float = PATIENCE) -> socket.socket:
             try:
                 connection.connect(f"/proc/self/fd/{handle}/{name}")
                 break
-            except BlockingIOError:  # so many wait to be let in that the kernel takes no more
+            except BlockingIOError:  # the backlog is full
                 time.sleep(0.01)
     finally:
         os.close(handle)
     return connection
 
 
-def said(connection: socket.socket) -> bytes:
+def read_all(connection: socket.socket) -> bytes:
     """Everything until the other side closes."""
     pieces = []
     while True:
@@ -79,9 +79,9 @@ def said(connection: socket.socket) -> bytes:
 def ask(path: str, request: bytes) -> "Reply":
     """Send bytes as they are and read until the server closes."""
     with connect(path) as connection:
-        with suppress(BrokenPipeError, ConnectionResetError):  # it has answered, and does not want the rest
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has answered before it read the rest
             connection.sendall(request)
-        return Reply(said(connection))
+        return Reply(read_all(connection))
 
 
 def call(path: str, method: str, target: str, body: Any = None, **headers: str) -> "Reply":
@@ -95,7 +95,7 @@ def call(path: str, method: str, target: str, body: Any = None, **headers: str) 
 
 
 class Reply:
-    """An answer, taken apart. `status` is 0 where nothing was said."""
+    """A parsed response. `status` is 0 if there was none."""
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
@@ -114,7 +114,7 @@ class Reply:
 
     @property
     def code(self) -> str:
-        """Of the error, whose shape is checked on the way."""
+        """The code of the error. The shape of the error is checked."""
         error = self.json["error"]
         assert error.keys() == {"code", "message", "remedy"}
         assert all(isinstance(value, str) for value in error.values())

@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from dibs.daemon.gpu_history import LONGEST, STEP, GpuHistoryBuffer
 from dibs.model.gpus import CardState, Gpu, GpuReading, Reading
 from stories.outside import World, wait_until
@@ -111,20 +111,20 @@ def test_the_api_tells_what_the_probe_saw(world: World):
     cards = world.folder.parent / "cards.json"
     card = {"index": 0, "uuid": "GPU-a", "name": "NVIDIA H200", "memory_total": 1000, "memory_used": 10, "load": 5}
     cards.write_text(json.dumps([card]))
-    house = House(world)
-    house.start(DIBS_PROBE=f"fake:{cards}", DIBS_POOL="auto")
+    daemon = DaemonProcess(world)
+    daemon.start(DIBS_PROBE=f"fake:{cards}", DIBS_POOL="auto")
 
-    wait_until(lambda: house.get("/v1/gpus/history")["gpus"], show=lambda: house.log)
-    found = house.get("/v1/gpus/history?seconds=60")
+    wait_until(lambda: daemon.get("/v1/gpus/history")["gpus"], show=lambda: daemon.log)
+    found = daemon.get("/v1/gpus/history?seconds=60")
 
     assert len(found["gpus"][0]["load_percent"]) == 10
     assert found["gpus"][0]["key"] == "GPU-a"
     assert found["gpus"][0]["load_percent"][-1] == 5
     assert found["gpus"][0]["memory_used_bytes"][-1] == 10
     assert found["gpus"][0]["power_watts"][-1] is None
-    assert house.call("GET", "/v1/gpus/history?seconds=3601").status == 400
-    house.end()
+    assert daemon.call("GET", "/v1/gpus/history?seconds=3601").status == 400
+    daemon.end()
 
 
-def test_nothing_is_told_where_nobody_is_asked(shared: House):
+def test_nothing_is_told_where_nobody_is_asked(shared: DaemonProcess):
     assert shared.get("/v1/gpus/history")["gpus"] == []

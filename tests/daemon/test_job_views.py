@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from dibs.daemon import job_views
 from dibs.daemon.job_views import JobViews
 from dibs.model.jobs import Outcome
@@ -18,7 +18,7 @@ WORDS = ["alpha", "beta", "gamma"]
 
 
 @pytest.fixture(scope="module")
-def queue(shared: House) -> House:
+def queue(shared: DaemonProcess) -> DaemonProcess:
     """Thirty jobs that wait: numbers 1 to 30, every third of them alpha."""
     shared.post("/v1/pause", {})
     shared.add(
@@ -36,8 +36,8 @@ def queue(shared: House) -> House:
     return shared
 
 
-def ids(house: House, query: str) -> list[int]:
-    return [job["id"] for job in house.get(f"/v1/jobs?{query}")["jobs"]]
+def ids(daemon: DaemonProcess, query: str) -> list[int]:
+    return [job["id"] for job in daemon.get(f"/v1/jobs?{query}")["jobs"]]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def ids(house: House, query: str) -> list[int]:
         ("ids=3-5,9&offset=1&limit=2", [5, 4]),
     ],
 )
-def test_a_page_begins_anywhere_in_any_order(queue: House, query: str, expected: list[int]):
+def test_a_page_begins_anywhere_in_any_order(queue: DaemonProcess, query: str, expected: list[int]):
     assert ids(queue, query) == expected
 
 
@@ -85,7 +85,7 @@ def test_a_page_begins_anywhere_in_any_order(queue: House, query: str, expected:
         ("user=nobody-of-that-name", 0),
     ],
 )
-def test_the_answer_tells_how_many_there_are(queue: House, query: str, total: int | None):
+def test_the_answer_tells_how_many_there_are(queue: DaemonProcess, query: str, total: int | None):
     page = queue.get(f"/v1/jobs?{query}")
 
     assert (page["total"], page["is_partial"]) == (total, False)
@@ -98,13 +98,13 @@ def test_the_answer_tells_how_many_there_are(queue: House, query: str, total: in
         *("offset=-1", "offset=10000001", "order=sideways", "text=%00", f"text={'a' * 201}"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(queue: House, query: str):
+def test_what_cannot_be_meant_is_refused(queue: DaemonProcess, query: str):
     reply = queue.call("GET", f"/v1/jobs?{query}")
 
     assert (reply.status, reply.code) == (400, "bad-input")
 
 
-def test_text_finds_what_was_added_a_moment_ago(queue: House):
+def test_text_finds_what_was_added_a_moment_ago(queue: DaemonProcess):
     assert ids(queue, "text=brand-new") == []
 
     number = queue.add({"command": "echo brand-new"})
@@ -112,21 +112,21 @@ def test_text_finds_what_was_added_a_moment_ago(queue: House):
     assert ids(queue, "text=brand-new") == [number]
 
 
-def test_an_export_can_be_by_text(queue: House):
+def test_an_export_can_be_by_text(queue: DaemonProcess):
     lines = queue.call("GET", "/v1/export?text=gamma&project=even").body.decode().splitlines()
 
     assert [json.loads(line)["id"] for line in lines] == [2, 8, 14, 20, 26]
 
 
-def test_many_are_changed_by_text(house: House):
-    house.post("/v1/pause", {})
-    house.add(*(f"echo {WORDS[number % 3]}" for number in range(12)))
+def test_many_are_changed_by_text(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    daemon.add(*(f"echo {WORDS[number % 3]}" for number in range(12)))
 
-    changed = house.post("/v1/jobs/act", {"action": "hold", "filter": {"text": "ALPHA"}})
+    changed = daemon.post("/v1/jobs/act", {"action": "hold", "filter": {"text": "ALPHA"}})
 
     assert sorted(changed["changed"]) == [1, 4, 7, 10]
-    assert ids(house, "state=held&order=oldest") == [1, 4, 7, 10]
-    again = house.post("/v1/jobs/act", {"action": "release", "filter": {"text": "alpha", "state": ["held"]}})
+    assert ids(daemon, "state=held&order=oldest") == [1, 4, 7, 10]
+    again = daemon.post("/v1/jobs/act", {"action": "release", "filter": {"text": "alpha", "state": ["held"]}})
     assert sorted(again["changed"]) == [1, 4, 7, 10]
 
 

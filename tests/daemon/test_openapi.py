@@ -15,7 +15,7 @@ from schemathesis import checks
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from daemon.listening import connect
 from dibs.daemon.app import description
 
@@ -52,7 +52,7 @@ class _OverSocket(HTTPAdapter):
 
 
 @pytest.fixture(scope="module")
-def session(shared: House) -> Iterator[requests.Session]:
+def session(shared: DaemonProcess) -> Iterator[requests.Session]:
     shared.post("/v1/pause", {})
     shared.add("true", "true", {"command": "true", "hold": True})
     with requests.Session() as one:
@@ -78,7 +78,7 @@ def test_whatever_is_asked_is_answered_as_described(case: Any, session: requests
     case.call_and_validate(session=session, checks=CHECKED)
 
 
-def test_every_route_is_described_with_its_errors(shared: House):
+def test_every_route_is_described_with_its_errors(shared: DaemonProcess):
     assert shared.get("/openapi.json") == json.loads(json.dumps(DESCRIPTION))
     assert len(DESCRIPTION["paths"]) >= 20
     for path, operations in DESCRIPTION["paths"].items():

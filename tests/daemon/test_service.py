@@ -11,26 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from daemon.listening import connect
 from stories.outside import DIBS, World, wait_until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_daemon_and_leaves_the_jobs_alone(house: House, number, tmp_path: Path):
-    job = house.add(f"{until(tmp_path / 'go')}; exit 5")
-    wait_until(lambda: house.state(job) == "running")
-    assert house.running is not None
+def test_a_signal_ends_the_daemon_and_leaves_the_jobs_alone(daemon: DaemonProcess, number, tmp_path: Path):
+    job = daemon.add(f"{until(tmp_path / 'go')}; exit 5")
+    wait_until(lambda: daemon.state(job) == "running")
+    assert daemon.running is not None
 
-    house.running.signal(number)
-    ended = house.running.wait()
+    daemon.running.signal(number)
+    ended = daemon.running.wait()
 
     assert ended.status == 0
     assert f"the daemon ends: got {number.name}; 1 running job goes on" in ended.stderr
-    assert not os.path.exists(house.socket)
-    house.start()
+    assert not os.path.exists(daemon.socket)
+    daemon.start()
     (tmp_path / "go").touch()
-    (found,) = house.wait(job)
+    (found,) = daemon.wait(job)
     assert (found["state"], found["exit_code"], found["attempts"]) == ("failed", 5, 1)
 
 
@@ -39,84 +39,84 @@ def until(path: Path) -> str:
     return f"until test -e {path}; do sleep 0.05; done"
 
 
-def test_a_daemon_that_was_killed_is_followed_by_one_that_knows_everything(house: House, tmp_path: Path):
-    short = house.add("exit 3", f"{until(tmp_path / 'go')}; exit 4")
+def test_a_daemon_that_was_killed_is_followed_by_one_that_knows_everything(daemon: DaemonProcess, tmp_path: Path):
+    short = daemon.add("exit 3", f"{until(tmp_path / 'go')}; exit 4")
     long = short + 1
-    wait_until(lambda: house.state(long) == "running")
-    house.kill()
-    assert os.path.exists(house.socket)
+    wait_until(lambda: daemon.state(long) == "running")
+    daemon.kill()
+    assert os.path.exists(daemon.socket)
 
-    house.start()
+    daemon.start()
     (tmp_path / "go").touch()
 
-    assert [job["exit_code"] for job in house.wait(short, long)] == [3, 4]
-    assert {job["attempts"] for job in house.get("/v1/jobs")["jobs"]} == {1}
+    assert [job["exit_code"] for job in daemon.wait(short, long)] == [3, 4]
+    assert {job["attempts"] for job in daemon.get("/v1/jobs")["jobs"]} == {1}
 
 
-def test_stop_is_answered_and_then_obeyed(house: House):
-    job = house.add("sleep 60")
-    wait_until(lambda: house.state(job) == "running")
-    assert house.running is not None
+def test_stop_is_answered_and_then_obeyed(daemon: DaemonProcess):
+    job = daemon.add("sleep 60")
+    wait_until(lambda: daemon.state(job) == "running")
+    assert daemon.running is not None
 
-    assert house.post("/v1/stop", {}) == {"stopping": True}
+    assert daemon.post("/v1/stop", {}) == {"stopping": True}
 
-    assert house.running.wait().status == 0
-    assert house.world.holders()
-    house.start()
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [job]})
-    house.wait(job)
-
-
-def test_stop_may_end_the_jobs_as_well(house: House):
-    first = house.add("sleep 60", "sleep 60", "sleep 60")
-    wait_until(lambda: house.state(first + 1) == "running")
-    assert house.running is not None
-
-    house.post("/v1/stop", {"jobs": True})
-
-    assert house.running.wait().status == 0
-    house.world.assert_nothing_is_left()
-    house.start()
-    assert [house.state(first + number) for number in range(2)] == ["cancelled"] * 2
-    house.post("/v1/stop", {"jobs": True})
+    assert daemon.running.wait().status == 0
+    assert daemon.world.holders()
+    daemon.start()
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [job]})
+    daemon.wait(job)
 
 
-def test_a_second_daemon_says_who_is_there_and_goes(house: House):
-    assert house.running is not None
+def test_stop_may_end_the_jobs_as_well(daemon: DaemonProcess):
+    first = daemon.add("sleep 60", "sleep 60", "sleep 60")
+    wait_until(lambda: daemon.state(first + 1) == "running")
+    assert daemon.running is not None
 
-    second = house.world.dibs("daemon", "run")
+    daemon.post("/v1/stop", {"jobs": True})
+
+    assert daemon.running.wait().status == 0
+    daemon.world.assert_nothing_is_left()
+    daemon.start()
+    assert [daemon.state(first + number) for number in range(2)] == ["cancelled"] * 2
+    daemon.post("/v1/stop", {"jobs": True})
+
+
+def test_a_second_daemon_says_who_is_there_and_goes(daemon: DaemonProcess):
+    assert daemon.running is not None
+
+    second = daemon.world.dibs("daemon", "run")
 
     assert second.status != 0
-    assert f"runs already (pid {house.running.pid})" in second.stderr
+    assert f"runs already (pid {daemon.running.pid})" in second.stderr
     assert len(second.stderr.splitlines()) <= 2
-    assert house.get("/v1/status")["pid"] == house.running.pid
+    assert daemon.get("/v1/status")["pid"] == daemon.running.pid
 
 
 def test_of_many_that_begin_at_once_one_stays(world: World):
     many = [world.start("daemon", "run", env={"DIBS_POOL": "0"}) for _ in range(8)]
-    house = House(world)
-    wait_until(lambda: sum(one.process.poll() is None for one in many) == 1 and _listens(house))
+    daemon = DaemonProcess(world)
+    wait_until(lambda: sum(one.process.poll() is None for one in many) == 1 and _listens(daemon))
 
     gone = [one.wait() for one in many if one.process.poll() is not None]
 
     assert all(one.status != 0 for one in gone)
     assert all("runs already" in one.stderr for one in gone)
     (left,) = [one for one in many if one.process.poll() is None]
-    assert house.get("/v1/status")["pid"] == left.pid
+    assert daemon.get("/v1/status")["pid"] == left.pid
     left.process.terminate()
     assert left.wait().status == 0
 
 
-def _listens(house: House) -> bool:
+def _listens(daemon: DaemonProcess) -> bool:
     try:
-        connect(house.socket).close()
+        connect(daemon.socket).close()
     except OSError:
         return False
     return True
 
 
 def test_whoever_starts_it_is_told_when_it_listens(world: World):
-    house = House(world)
+    daemon = DaemonProcess(world)
     reader, writer = os.pipe()
     running = world.start("daemon", "run", env={"DIBS_READY_FD": str(writer)}, pass_fds=(writer,))
     os.close(writer)
@@ -124,7 +124,7 @@ def test_whoever_starts_it_is_told_when_it_listens(world: World):
     said = os.read(reader, 100)
 
     assert said == b"\n"
-    assert _listens(house)
+    assert _listens(daemon)
     assert os.read(reader, 100) == b""  # it is closed, and no job has it either
     os.close(reader)
     running.process.terminate()
@@ -147,25 +147,25 @@ def test_whoever_starts_it_is_told_why_it_cannot_begin(world: World):
 
 @pytest.mark.parametrize("umask", [0o000, 0o077, 0o777])
 def test_nobody_else_can_look_into_what_it_keeps(world: World, umask):
-    house = House(world)
+    daemon = DaemonProcess(world)
     before = os.umask(umask)
     try:
-        house.running = world.start("daemon", "run", umask=umask)
+        daemon.running = world.start("daemon", "run", umask=umask)
     finally:
         os.umask(before)
-    wait_until(lambda: _listens(house), show=lambda: house.running and house.running.stderr)
+    wait_until(lambda: _listens(daemon), show=lambda: daemon.running and daemon.running.stderr)
 
-    modes = {path.name: stat.S_IMODE(path.lstat().st_mode) for path in house.queue.iterdir()}
+    modes = {path.name: stat.S_IMODE(path.lstat().st_mode) for path in daemon.queue.iterdir()}
 
-    house.end()
+    daemon.end()
     assert {mode & 0o077 for mode in modes.values()} == {0}
     assert (modes["socket"], modes["store.db"]) == (0o600, 0o600)
 
 
 def test_an_idle_daemon_is_small_and_does_nothing(world: World):
-    house = House(world)
-    pid = house.start(program=(DIBS,)).pid  # a fork has the memory of its server
-    house.get("/v1/status")
+    daemon = DaemonProcess(world)
+    pid = daemon.start(program=(DIBS,)).pid  # a fork has the memory of its server
+    daemon.get("/v1/status")
     wait_until(lambda: _ticks(pid) == _ticks_after(pid, 0.5))
 
     before = _ticks(pid)
@@ -173,7 +173,7 @@ def test_an_idle_daemon_is_small_and_does_nothing(world: World):
     used = (_ticks(pid) - before) / os.sysconf("SC_CLK_TCK")
 
     rss = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
-    house.end()
+    daemon.end()
     assert used <= 0.01
     assert rss < 80e6
 
@@ -207,48 +207,50 @@ sys.exit(serve(os.environ, detached=False))
 
 
 def test_a_bug_in_a_turn_is_written_down_and_the_next_turn_goes_well(world: World):
-    house = House(world)
-    house.running = world.start(program=[sys.executable, "-c", BUGGY, "1"])
-    wait_until(lambda: _listens(house), show=lambda: house.running and house.running.stderr)
+    daemon = DaemonProcess(world)
+    daemon.running = world.start(program=[sys.executable, "-c", BUGGY, "1"])
+    wait_until(lambda: _listens(daemon), show=lambda: daemon.running and daemon.running.stderr)
 
-    jobs = house.wait(house.add("true"))
+    jobs = daemon.wait(daemon.add("true"))
 
     assert jobs[0]["state"] == "succeeded"
-    assert house.log.count("ZeroDivisionError: a planted bug") == 1
-    house.end()
+    assert daemon.log.count("ZeroDivisionError: a planted bug") == 1
+    daemon.end()
 
 
 def test_a_bug_that_comes_again_and_again_ends_the_daemon(world: World):
-    house = House(world)
-    house.running = world.start(program=[sys.executable, "-c", BUGGY, "1000"])
-    wait_until(lambda: _listens(house), show=lambda: house.running and house.running.stderr)
-    number = house.add("true")
+    daemon = DaemonProcess(world)
+    daemon.running = world.start(program=[sys.executable, "-c", BUGGY, "1000"])
+    wait_until(lambda: _listens(daemon), show=lambda: daemon.running and daemon.running.stderr)
+    number = daemon.add("true")
 
-    ended = house.running.wait()
+    ended = daemon.running.wait()
 
     assert ended.status == 1
     assert "3 unexpected errors within 10 seconds" in ended.stderr
-    house.start()
-    assert house.wait(number)[0]["state"] == "succeeded"
-    house.end()
+    daemon.start()
+    assert daemon.wait(number)[0]["state"] == "succeeded"
+    daemon.end()
 
 
 # -- few descriptors, one log ------------------------------------------------------------------------------
 
 
 def test_with_few_descriptors_a_flood_of_callers_leaves_room_for_the_jobs(world: World):
-    house = House(world)
-    house.running = world.start(program=["bash", "-c", f"ulimit -n 256; exec {sys.executable} -m dibs daemon run"])
-    wait_until(lambda: _listens(house), show=lambda: house.running and house.running.stderr)
-    flood = [connect(house.socket) for _ in range(400)]
+    daemon = DaemonProcess(world)
+    daemon.running = world.start(
+        program=["bash", "-c", f"ulimit -n 256; exec {sys.executable} -m dibs daemon run"]
+    )
+    wait_until(lambda: _listens(daemon), show=lambda: daemon.running and daemon.running.stderr)
+    flood = [connect(daemon.socket) for _ in range(400)]
 
-    jobs = house.wait(house.add("true"))
+    jobs = daemon.wait(daemon.add("true"))
 
     for one in flood:
         one.close()
     assert jobs[0]["state"] == "succeeded"
-    assert "out of system resource" not in house.log
-    house.end()
+    assert "out of system resource" not in daemon.log
+    daemon.end()
 
 
 def test_the_log_is_bounded(tmp_path):

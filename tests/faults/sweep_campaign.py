@@ -5,7 +5,7 @@ from typing import Any
 
 import optuna
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from daemon.sweeping import LONG, look, trials
 
 SAMPLES = 14
@@ -26,17 +26,17 @@ STEPS = (
 PRUNED = {"pruner": "halving", "parallel": 8, "seed": 1, "wishes": {"num_gpus": 0, "grace_seconds": 1}}
 
 
-def dies(house: House) -> None:
+def dies(daemon: DaemonProcess) -> None:
     """Wait for the daemon to reach the point at which it kills itself."""
-    assert house.running is not None
-    assert house.running.process.wait(LONG) == -9, house.running.stderr
+    assert daemon.running is not None
+    assert daemon.running.process.wait(LONG) == -9, daemon.running.stderr
 
 
-def complaints(house: House, sweep: int, wanted: int) -> list[str]:
+def complaints(daemon: DaemonProcess, sweep: int, wanted: int) -> list[str]:
     """What is not as it should be, now that the sweep is over."""
-    found = trials(house, sweep)
-    started = Counter(house.world.ledger.started())
-    study = study_of(house, sweep)
+    found = trials(daemon, sweep)
+    started = Counter(daemon.world.ledger.started())
+    study = study_of(daemon, sweep)
     told = [trial for trial in study.trials if trial.state.name != "RUNNING"]
     said = []
     if [trial["number"] for trial in found] != [*range(1, wanted + 1)]:
@@ -49,8 +49,8 @@ def complaints(house: House, sweep: int, wanted: int) -> list[str]:
         said.append(f"{started.total()} were started")
     if len({trial["job"] for trial in found}) != wanted:
         said.append(f"jobs are {[trial['job'] for trial in found]}")
-    if sum(house.get("/v1/jobs")["counts"].values()) != wanted:
-        said.append(f"there are {house.get('/v1/jobs')['counts']} jobs")
+    if sum(daemon.get("/v1/jobs")["counts"].values()) != wanted:
+        said.append(f"there are {daemon.get('/v1/jobs')['counts']} jobs")
     if len(study.trials) != wanted or len(told) != wanted:
         said.append(f"the study has {[(trial.number, trial.state.name) for trial in study.trials]}")
     if {tuple(sorted(trial.user_attrs["point"].items())) for trial in study.trials} != {
@@ -69,6 +69,6 @@ def is_its_own(trial: Any) -> bool:
     return bool(abs(trial["values"][0] - ((x - 2) ** 2 + (y + 1) ** 2)) < 0.01)
 
 
-def study_of(house: House, sweep: int) -> optuna.Study:
-    backend = optuna.storages.journal.JournalFileBackend(look(house, sweep)["journal"])
+def study_of(daemon: DaemonProcess, sweep: int) -> optuna.Study:
+    backend = optuna.storages.journal.JournalFileBackend(look(daemon, sweep)["journal"])
     return optuna.load_study(study_name=f"sweep-{sweep}", storage=optuna.storages.JournalStorage(backend))

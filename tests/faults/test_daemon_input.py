@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from daemon.listening import connect
 from faults.test_daemon_names import OBEYED
 from stories.outside import Finished, World, make_world, wait_until
@@ -123,12 +123,14 @@ def test_one_argument_may_be_as_long_as_linux_takes_and_no_longer(queue: World) 
 
 
 def test_more_environment_than_a_program_can_be_given_is_refused(queue: World) -> None:
-    house = House(queue)
+    daemon = DaemonProcess(queue)
     before = _count(queue)
 
-    much = house.try_to_add({"command": "true", "env": {f"V{number}": "x" * 100_000 for number in range(70)}})
-    long = house.try_to_add({"command": "true", "env": {"V": "x" * 131_072}})
-    ours = house.try_to_add({"command": "true"}, environment={f"V{number}": "x" * 100_000 for number in range(70)})
+    much = daemon.try_to_add({"command": "true", "env": {f"V{number}": "x" * 100_000 for number in range(70)}})
+    long = daemon.try_to_add({"command": "true", "env": {"V": "x" * 131_072}})
+    ours = daemon.try_to_add(
+        {"command": "true"}, environment={f"V{number}": "x" * 100_000 for number in range(70)}
+    )
 
     assert {(reply.status, reply.code) for reply in (much, long, ours)} == {(400, "bad-input")}
     assert "this machine starts at most" in much.json["error"]["message"]
@@ -196,26 +198,26 @@ def test_a_job_that_is_not_there_cannot_be_waited_for(queue: World) -> None:
 
 
 def test_two_jobs_cannot_wait_for_each_other(queue: World) -> None:
-    house = House(queue)
-    first = house.add({"command": "true", "hold": True})
-    second = house.add({"command": "true", "hold": True, "after": [{"job": first}]})
+    daemon = DaemonProcess(queue)
+    first = daemon.add({"command": "true", "hold": True})
+    second = daemon.add({"command": "true", "hold": True, "after": [{"job": first}]})
 
-    circle = house.call("PATCH", f"/v1/jobs/{first}", {"after": [{"job": second}]})
-    itself = house.call("PATCH", f"/v1/jobs/{first}", {"after": [{"job": first}]})
-    forward = house.try_to_add({"command": "a", "after": [{"job": second + 2}]}, {"command": "b"})
+    circle = daemon.call("PATCH", f"/v1/jobs/{first}", {"after": [{"job": second}]})
+    itself = daemon.call("PATCH", f"/v1/jobs/{first}", {"after": [{"job": first}]})
+    forward = daemon.try_to_add({"command": "a", "after": [{"job": second + 2}]}, {"command": "b"})
 
     assert circle.status == 400, circle
     assert itself.status == 400, itself
     assert forward.status in (400, 404), forward
-    assert house.job(first)["after"] == []
+    assert daemon.job(first)["after"] == []
 
 
 def test_a_very_long_chain_is_ended_by_its_first_job_without_falling(world: World) -> None:
     """Longer than Python may call itself."""
     daemon = world.run_daemon()
-    house = House(world)
+    daemon = DaemonProcess(world)
     world.dibs("pause")
-    with connect(house.socket) as connection:
+    with connect(daemon.socket) as connection:
         answers = connection.makefile("rb")
         for number in range(1, 1051):
             after = [{"job": number - 1}] if number > 1 else []
@@ -263,22 +265,22 @@ CHANGING = (
 
 @pytest.mark.parametrize(("method", "target"), CHANGING, ids=lambda text: text.rpartition("/")[2])
 def test_a_body_that_is_no_request_changes_nothing_and_is_no_bug(queue: World, method: str, target: str) -> None:
-    house = House(queue)
-    before, pid = _count(queue), house.get("/v1/status")["pid"]
+    daemon = DaemonProcess(queue)
+    before, pid = _count(queue), daemon.get("/v1/status")["pid"]
 
-    replies = [house.call(method, target, body) for body in BODIES]
+    replies = [daemon.call(method, target, body) for body in BODIES]
 
     for body, reply in zip(BODIES, replies, strict=True):
         assert reply.status in (400, 404), (body[:60], reply)
         assert reply.code in ("bad-input", "no-such-job")
     assert _count(queue) == before
-    assert house.get("/v1/status")["pid"] == pid
-    assert house.get("/v1/status")["paused"]
+    assert daemon.get("/v1/status")["pid"] == pid
+    assert daemon.get("/v1/status")["paused"]
 
 
 def test_words_in_the_place_of_other_words_are_refused_everywhere(queue: World) -> None:
-    house = House(queue)
-    job = house.add({"command": "true", "hold": True})
+    daemon = DaemonProcess(queue)
+    job = daemon.add({"command": "true", "hold": True})
     wrong: list[Any] = [None, True, -1, 1.5, 10**300, "", "x\0y", [], {}, [None], {"a": None}, "\ud800"]
     keys = (
         "num_gpus",
@@ -305,15 +307,17 @@ def test_words_in_the_place_of_other_words_are_refused_everywhere(queue: World) 
     )
 
     replies = [
-        (key, value, house.call("POST", "/v1/jobs/check", {"jobs": [{"command": "true", key: value}]}))
+        (key, value, daemon.call("POST", "/v1/jobs/check", {"jobs": [{"command": "true", key: value}]}))
         for key in keys
         for value in wrong
     ]
-    edits = [(key, value, house.call("PATCH", f"/v1/jobs/{job}", {key: value})) for key in keys for value in wrong]
+    edits = [
+        (key, value, daemon.call("PATCH", f"/v1/jobs/{job}", {key: value})) for key in keys for value in wrong
+    ]
 
     bugs = [(key, value, reply) for key, value, reply in replies + edits if reply.status not in (200, 400, 404)]
     assert bugs == []
-    assert house.job(job)["state"] == "held"
+    assert daemon.job(job)["state"] == "held"
     log = (queue.state / "queue/daemon.log").read_text()
     assert "Traceback" not in log, log[-3000:]
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import World, wait_until
 
 # Everything that a terminal would obey; a line break of our own is none.
@@ -28,7 +28,7 @@ NAMES = (
 def test_no_name_leads_out_of_its_folder_or_commands_a_terminal(world: World) -> None:
     world.run_daemon()
     outside = set(world.folder.parent.iterdir())
-    first = House(world).add(
+    first = DaemonProcess(world).add(
         *({"command": "echo hi", "name": name, "project": name, "tags": [name]} for name in NAMES)
     )
     jobs = list(range(first, first + len(NAMES)))

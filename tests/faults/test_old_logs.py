@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.logs.output import was_removed
 from dibs.engine.launch.browse import BrowsableFolders
@@ -205,45 +205,45 @@ def test_a_setting_that_cannot_be_meant_is_refused(tmp_path: Path, text: str) ->
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
+def daemon(world: World) -> Iterator[DaemonProcess]:
     """A daemon that keeps a mebibyte."""
-    one = House(world)
+    one = DaemonProcess(world)
     one.start(DIBS_KEEP_LOGS="1M")
     yield one
     one.end()
 
 
-def test_asking_for_output_that_was_removed_is_answered_in_one_sentence(house: House) -> None:
-    old = house.add("head -c 900000 /dev/urandom; echo problem >&2; exit 4")
-    house.wait(old)
-    running = house.add("head -c 900000 /dev/urandom; touch wrote; until test -e go; do sleep 0.02; done")
-    stdout = Path(wait_until(lambda: house.job(running)["stdout"]))
+def test_asking_for_output_that_was_removed_is_answered_in_one_sentence(daemon: DaemonProcess) -> None:
+    old = daemon.add("head -c 900000 /dev/urandom; echo problem >&2; exit 4")
+    daemon.wait(old)
+    running = daemon.add("head -c 900000 /dev/urandom; touch wrote; until test -e go; do sleep 0.02; done")
+    stdout = Path(wait_until(lambda: daemon.job(running)["stdout"]))
     wait_until(lambda: stdout.exists() and stdout.stat().st_size == 900_000)
 
-    house.post("/v1/clean", {"older_seconds": 3600})
+    daemon.post("/v1/clean", {"older_seconds": 3600})
 
-    told = house.call("GET", f"/v1/jobs/{old}/log?stream=stderr")
+    told = daemon.call("GET", f"/v1/jobs/{old}/log?stream=stderr")
     assert (told.status, told.code) == (410, "log-gone")
     assert stdout.stat().st_size == 900_000
-    assert house.job(old)["exit_code"] == 4
-    said = house.world.dibs("log", str(old))
+    assert daemon.job(old)["exit_code"] == 4
+    said = daemon.world.dibs("log", str(old))
     assert (said.status, said.stdout) == (1, "")
     assert f"the output of job {old} was removed to make room" in said.stderr.splitlines()[0]
     assert "Traceback" not in said.stderr
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [running]})
-    house.wait(running)
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [running]})
+    daemon.wait(running)
 
 
 def test_a_daemon_that_starts_makes_room_by_itself(world: World) -> None:
-    house = House(world)
-    house.start()
-    for number in (house.add("head -c 900000 /dev/urandom"), house.add("head -c 900000 /dev/urandom; true")):
-        house.wait(number)
-    house.end()
+    daemon = DaemonProcess(world)
+    daemon.start()
+    for number in (daemon.add("head -c 900000 /dev/urandom"), daemon.add("head -c 900000 /dev/urandom; true")):
+        daemon.wait(number)
+    daemon.end()
 
-    house.start(DIBS_KEEP_LOGS="1M")
+    daemon.start(DIBS_KEEP_LOGS="1M")
 
-    wait_until(lambda: "removed the output of 1 old attempt" in house.log, show=lambda: house.log)
-    assert house.call("GET", "/v1/jobs/1/log").status == 410
-    assert house.call("GET", "/v1/jobs/2/log").status == 200
-    house.end()
+    wait_until(lambda: "removed the output of 1 old attempt" in daemon.log, show=lambda: daemon.log)
+    assert daemon.call("GET", "/v1/jobs/1/log").status == 410
+    assert daemon.call("GET", "/v1/jobs/2/log").status == 200
+    daemon.end()

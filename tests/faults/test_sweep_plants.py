@@ -2,7 +2,7 @@
 
 import pytest
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from daemon.sweeping import begin, until
 from faults.sweep_campaign import ADAPTIVE, COMMAND, DENSE, SAMPLES, complaints, dies
 from faults.test_plants import planted
@@ -64,25 +64,25 @@ PLANTS = {
 
 def live_through(world: World, plant: str, *points: str, rebuilds: bool = False) -> list[str]:
     """A sweep over several daemons that die at these points; the last one brings it to its end."""
-    house = House(world)
+    daemon = DaemonProcess(world)
     program = planted(world, PLANTS[plant]) if plant else None
 
     def start(fault: str) -> None:
-        house.running = world.start("daemon", "run", program=program, env={"DIBS_FAULT": fault})
-        wait_until(house._listens, show=lambda: house.running and house.running.stderr)
+        daemon.running = world.start("daemon", "run", program=program, env={"DIBS_FAULT": fault})
+        wait_until(daemon._listens, show=lambda: daemon.running and daemon.running.stderr)
 
     start(points[0])
-    sweep = begin(house, COMMAND, *DENSE, **ADAPTIVE)
-    dies(house)
+    sweep = begin(daemon, COMMAND, *DENSE, **ADAPTIVE)
+    dies(daemon)
     for point in points[1:]:
         start(point)
-        dies(house)
+        dies(daemon)
     if rebuilds:
         assert world.dibs("doctor", "--rebuild", "--yes").status == 0
     start("")
-    until(house, sweep, "finished", "held")
-    found = complaints(house, sweep, SAMPLES)
-    house.end()
+    until(daemon, sweep, "finished", "held")
+    found = complaints(daemon, sweep, SAMPLES)
+    daemon.end()
     return found
 
 

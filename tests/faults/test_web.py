@@ -1,4 +1,4 @@
-"""What hostile pages, neighbours and broken clients send to the door (part H of the faults we stand).
+"""What hostile pages, neighbours and broken clients send to the page's listener (part H of the faults).
 
 A page in the browser of the owner can send what it likes, and read no answer; another user of the machine can
 connect, and has no token. Neither reaches a route.
@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from daemon.http.test_server import an_app, rss
-from daemon.listening import Reply, call, said
-from daemon.outdoors import Street, open_page, standing
+from daemon.listening import Reply, call, read_all
+from daemon.web_client import WebClient, open_page, serving_page
 from dibs.daemon.http import server as http_server
 from dibs.daemon.web import guard
 from dibs.daemon.web import listener as web_listener
 from dibs.daemon.web.tokens import Permission, TokenStore
 from stories.outside import World, wait_until
 
-pytestmark = pytest.mark.usefixtures("at_the_door")
+pytestmark = pytest.mark.usefixtures("one_listener_at_a_time")
 
 
 class Counted:
@@ -45,35 +45,35 @@ def app() -> Counted:
 
 
 @pytest.fixture(scope="module")
-def door(app: Counted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Street, TokenStore]]:
-    root = tmp_path_factory.mktemp("door")
+def page_server(app: Counted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WebClient, TokenStore]]:
+    root = tmp_path_factory.mktemp("page")
     page = root / "page"
     (page / "assets").mkdir(parents=True)
     (page / "index.html").write_text("<!doctype html>")
     (page / "assets" / "index-12345678.js").write_text("1")
-    with standing(app, root / "keys", page=page) as found:
+    with serving_page(app, root / "keys", page=page) as found:
         yield found
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
+def daemon(world: World) -> Iterator[DaemonProcess]:
     """A daemon that runs."""
-    one = House(world)
+    one = DaemonProcess(world)
     one.start()
     yield one
     one.end()
 
 
 @pytest.fixture
-def street(door: tuple[Street, TokenStore], app: Counted) -> Street:
+def web_client(page_server: tuple[WebClient, TokenStore], app: Counted) -> WebClient:
     """Has the right token: whatever is refused is refused for another reason."""
     app.calls = 0
-    return door[0]
+    return page_server[0]
 
 
-def test_the_door_leads_somewhere(street, app):
-    assert street.get("/v1/status").json == {"ok": True}
-    assert street.call("POST", "/v1/pause", {}).status == 200
+def test_a_request_with_a_token_reaches_the_app(web_client, app):
+    assert web_client.get("/v1/status").json == {"ok": True}
+    assert web_client.call("POST", "/v1/pause", {}).status == 200
     assert app.calls == 2
 
 
@@ -108,10 +108,10 @@ EVIL = [
         ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; name="{}"\r\n\r\n\r\n--x--'),
     ],
 )
-def test_another_page_can_change_nothing(street, app, origin, kind, body):
-    origin = origin.replace("SELF", street.name)
+def test_another_page_can_change_nothing(web_client, app, origin, kind, body):
+    origin = origin.replace("SELF", web_client.name)
     for target in ("/v1/pause", "/v1/web/session"):
-        reply = street.call("POST", target, body, Origin=origin, Content_Type=kind)
+        reply = web_client.call("POST", target, body, Origin=origin, Content_Type=kind)
         assert (reply.status, reply.code) == (403, "not-allowed")
 
     assert app.calls == 0
@@ -119,17 +119,17 @@ def test_another_page_can_change_nothing(street, app, origin, kind, body):
 
 @pytest.mark.parametrize("origin", EVIL)
 @pytest.mark.parametrize("more", [{}, {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "x"}])
-def test_another_page_can_listen_to_nothing(street, app, origin, more):
-    origin = origin.replace("SELF", street.name)
-    reply = street.ask(street.head("GET", "/v1/events", Origin=origin, **more) + b"\r\n")
+def test_another_page_can_listen_to_nothing(web_client, app, origin, more):
+    origin = origin.replace("SELF", web_client.name)
+    reply = web_client.ask(web_client.head("GET", "/v1/events", Origin=origin, **more) + b"\r\n")
 
     assert (reply.status, reply.code) == (403, "not-allowed")
     assert not [name for name in reply.headers if name.startswith("access-control")]
     assert app.calls == 0
 
 
-def test_a_preflight_is_answered_with_no_permission(street, app):
-    reply = street.call(
+def test_a_preflight_is_answered_with_no_permission(web_client, app):
+    reply = web_client.call(
         *("OPTIONS", "/v1/pause"),
         Origin="http://evil.example",
         Access_Control_Request_Method="POST",
@@ -144,39 +144,39 @@ def test_a_preflight_is_answered_with_no_permission(street, app):
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "strange", ""])
 @pytest.mark.parametrize("mode", ["cors", "no-cors", "navigate"])
-def test_what_the_browser_calls_foreign_is_refused(street, app, site, mode):
+def test_what_the_browser_calls_foreign_is_refused(web_client, app, site, mode):
     """Another port of localhost is the same site to a browser, and another page all the same."""
     told = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": mode, "Sec_Fetch_Dest": "document"}
 
     for method, target, body in [("GET", "/v1/status", None), ("POST", "/v1/pause", {}), ("POST", "/", {})]:
-        assert street.call(method, target, body, **told).status == 403
+        assert web_client.call(method, target, body, **told).status == 403
 
     assert app.calls == 0
 
 
 @pytest.mark.parametrize("site", ["same-origin", "none"])
-def test_our_own_page_is_let_in(street, site):
-    origin = f"http://{street.name}"
+def test_our_own_page_is_let_in(web_client, site):
+    origin = f"http://{web_client.name}"
 
-    assert street.get("/v1/status", Origin=origin, Sec_Fetch_Site=site).status == 200
-    assert street.call("POST", "/v1/pause", {}, Origin=origin.upper(), Sec_Fetch_Site=site).status == 200
+    assert web_client.get("/v1/status", Origin=origin, Sec_Fetch_Site=site).status == 200
+    assert web_client.call("POST", "/v1/pause", {}, Origin=origin.upper(), Sec_Fetch_Site=site).status == 200
 
 
-def test_a_link_to_the_page_can_be_followed_and_not_framed(street):
+def test_a_link_to_the_page_can_be_followed_and_not_framed(web_client):
     told = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Authorization": None}
 
-    assert street.get("/", Sec_Fetch_Dest="document", **told).status == 200
-    assert street.get("/", Sec_Fetch_Dest="iframe", **told).status == 403
+    assert web_client.get("/", Sec_Fetch_Dest="document", **told).status == 200
+    assert web_client.get("/", Sec_Fetch_Dest="iframe", **told).status == 403
     assert (
-        street.get("/assets/index-12345678.js", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").status
+        web_client.get("/assets/index-12345678.js", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").status
         == 403
     )
 
 
-def test_two_origins_are_one_too_many(street, app):
-    head = street.head("POST", "/v1/pause", Origin=f"http://{street.name}", Content_Length="0")
+def test_two_origins_are_one_too_many(web_client, app):
+    head = web_client.head("POST", "/v1/pause", Origin=f"http://{web_client.name}", Content_Length="0")
 
-    reply = street.ask(head + f"Origin: http://{street.name}\r\n\r\n".encode())
+    reply = web_client.ask(head + f"Origin: http://{web_client.name}\r\n\r\n".encode())
 
     assert reply.status == 403
     assert app.calls == 0
@@ -188,9 +188,9 @@ def test_two_origins_are_one_too_many(street, app):
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:8265", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:65535"]
 )
-def test_our_own_names_are_answered_at_any_port(street, host):
-    assert street.get("/v1/status", Host=host).status == 200
-    assert street.get("/v1/status", Host=host, Origin=f"http://{host}").status == 200
+def test_our_own_names_are_answered_at_any_port(web_client, host):
+    assert web_client.get("/v1/status", Host=host).status == 200
+    assert web_client.get("/v1/status", Host=host, Origin=f"http://{host}").status == 200
 
 
 @pytest.mark.parametrize(
@@ -237,9 +237,9 @@ def test_our_own_names_are_answered_at_any_port(street, host):
         ),
     ],
 )
-def test_another_name_is_sent_away_before_any_route(street, app, host):
+def test_another_name_is_sent_away_before_any_route(web_client, app, host):
     for target in ("/v1/status", "/", "/nothing"):
-        reply = street.get(target, Host=host)
+        reply = web_client.get(target, Host=host)
         assert (reply.status, reply.code) in [(421, "wrong-host"), (400, "bad-input")]
 
     assert app.calls == 0
@@ -248,10 +248,10 @@ def test_another_name_is_sent_away_before_any_route(street, app, host):
 @pytest.mark.parametrize(
     "hosts", [[], ["localhost", "localhost"], ["localhost", "evil.example"], ["evil.example", "localhost"]]
 )
-def test_no_name_and_two_names_are_refused(street, app, hosts):
-    head = street.head("GET", "/v1/status", Host=None)
+def test_no_name_and_two_names_are_refused(web_client, app, hosts):
+    head = web_client.head("GET", "/v1/status", Host=None)
 
-    reply = street.ask(head + "".join(f"Host: {host}\r\n" for host in hosts).encode() + b"\r\n")
+    reply = web_client.ask(head + "".join(f"Host: {host}\r\n" for host in hosts).encode() + b"\r\n")
 
     assert reply.status in (400, 421)
     assert reply.code
@@ -278,14 +278,14 @@ HEAD = "Content-Type: application/json\r\n"
         pytest.param(b"X: \0\r\n\r\n", id="NUL"),
     ],
 )
-def test_an_odd_request_is_refused_and_the_connection_closed(street, app, rest):
+def test_an_odd_request_is_refused_and_the_connection_closed(web_client, app, rest):
     app.calls = 0
 
-    reply = street.ask(street.head("POST", "/v1/pause") + rest)
+    reply = web_client.ask(web_client.head("POST", "/v1/pause") + rest)
 
     assert (reply.status, reply.code) == (400, "bad-input")
     assert is_dressed(reply)
-    assert street.get("/v1/status").status == 200
+    assert web_client.get("/v1/status").status == 200
 
 
 @pytest.mark.parametrize(
@@ -299,19 +299,19 @@ def test_an_odd_request_is_refused_and_the_connection_closed(street, app, rest):
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
     ],
 )
-def test_what_is_no_request_is_refused(street, app, request_bytes):
-    reply = street.ask(request_bytes)
+def test_what_is_no_request_is_refused(web_client, app, request_bytes):
+    reply = web_client.ask(request_bytes)
 
     assert (reply.status, reply.code) == (400, "bad-input")
     assert app.calls == 0
 
 
-def test_a_request_hidden_behind_one_without_a_token_is_not_carried_out(street, app):
+def test_a_request_hidden_behind_one_without_a_token_is_not_carried_out(web_client, app):
     """The body of a refused request is never taken for the next request."""
-    hidden = street.head("POST", "/v1/pause", Content_Length="2") + b"\r\n{}"
-    head = street.head("POST", "/v1/pause", Authorization=None, Content_Length=str(len(hidden)))
+    hidden = web_client.head("POST", "/v1/pause", Content_Length="2") + b"\r\n{}"
+    head = web_client.head("POST", "/v1/pause", Authorization=None, Content_Length=str(len(hidden)))
 
-    answers = street.ask(head + b"\r\n" + hidden).raw
+    answers = web_client.ask(head + b"\r\n" + hidden).raw
 
     assert answers.count(b"HTTP/1.1") == 1
     assert answers.startswith(b"HTTP/1.1 401")
@@ -321,17 +321,17 @@ def test_a_request_hidden_behind_one_without_a_token_is_not_carried_out(street, 
 @pytest.mark.parametrize(
     "more", [b"X: " + b"a" * 17_000, b"Authorization: Bearer " + b"a" * 17_000, b"X: " + b"a" * 300_000]
 )
-def test_a_head_that_is_too_large_is_refused(street, more):
-    reply = street.ask(street.head("GET", "/v1/status") + more + b"\r\n\r\n")
+def test_a_head_that_is_too_large_is_refused(web_client, more):
+    reply = web_client.ask(web_client.head("GET", "/v1/status") + more + b"\r\n\r\n")
 
     assert (reply.status, reply.code) == (431, "headers-too-large")
     assert is_dressed(reply)
 
 
-def test_a_body_without_end_is_cut_and_costs_no_memory(street):
+def test_a_body_without_end_is_cut_and_costs_no_memory(web_client):
     before = rss()
-    with street.connect() as connection:
-        connection.sendall(street.head("POST", "/v1/pause", Transfer_Encoding="chunked") + b"\r\n")
+    with web_client.connect() as connection:
+        connection.sendall(web_client.head("POST", "/v1/pause", Transfer_Encoding="chunked") + b"\r\n")
         chunk, sent = b"10000\r\n" + b"x" * 65536 + b"\r\n", 0
         try:
             while sent < 200 * 1024**2:
@@ -339,19 +339,19 @@ def test_a_body_without_end_is_cut_and_costs_no_memory(street):
                 sent += len(chunk)
         except (BrokenPipeError, ConnectionResetError):
             pass
-        reply = Reply(said(connection))
+        reply = Reply(read_all(connection))
 
     assert reply.raw == b"" or (reply.status, reply.code) == (413, "too-large")
     assert sent < 16 * 1024**2
     assert rss() - before < 32 * 1024**2
 
 
-def test_a_bomb_in_a_body_is_not_unpacked(street):
+def test_a_bomb_in_a_body_is_not_unpacked(web_client):
     import gzip
 
     bomb = gzip.compress(bytes(10 * 1024**2))
     for target in ("/v1/pause", "/v1/web/session"):
-        reply = street.call("POST", target, bomb, Content_Encoding="gzip")
+        reply = web_client.call("POST", target, bomb, Content_Encoding="gzip")
         assert reply.status in (200, 400)  # taken as the bytes that it is
         assert reply.status == 400 or reply.json["bytes"] == len(bomb)
 
@@ -372,67 +372,67 @@ def test_a_bomb_in_a_body_is_not_unpacked(street):
         ("application/json", b'{"code": "' + b"x" * 5000 + b'"}'),
     ],
 )
-def test_what_is_no_code_is_refused(street, kind, body):
-    reply = street.call("POST", "/v1/web/session", body, Content_Type=kind, Authorization=None)
+def test_what_is_no_code_is_refused(web_client, kind, body):
+    reply = web_client.call("POST", "/v1/web/session", body, Content_Type=kind, Authorization=None)
 
     assert (reply.status, reply.code) == (400, "bad-input")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
-def test_a_session_is_asked_for_in_one_way(street, method):
-    assert street.call(method, "/v1/web/session", Authorization=None).status == 405
+def test_a_session_is_asked_for_in_one_way(web_client, method):
+    assert web_client.call(method, "/v1/web/session", Authorization=None).status == 405
 
 
 # -- 86: slow ones, and many -------------------------------------------------------------------------------
 
 
-def test_a_head_that_trickles_in_is_not_waited_for(street, monkeypatch):
+def test_a_head_that_trickles_in_is_not_waited_for(web_client, monkeypatch):
     monkeypatch.setattr(http_server, "_HEADER_DEADLINE", 0.3)
-    with street.connect() as connection:
+    with web_client.connect() as connection:
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
-            for byte in street.head("GET", "/v1/status") * 100:
+            for byte in web_client.head("GET", "/v1/status") * 100:
                 connection.send(bytes([byte]))
                 time.sleep(0.01)
-        reply = Reply(said(connection))
+        reply = Reply(read_all(connection))
 
     assert not reply.raw or (reply.status, reply.code) == (408, "too-slow")
 
 
-def test_a_connection_that_says_nothing_is_closed(street, monkeypatch):
+def test_a_connection_that_says_nothing_is_closed(web_client, monkeypatch):
     monkeypatch.setattr(http_server, "_HEADER_DEADLINE", 0.3)
-    with street.connect() as connection:
-        assert said(connection) == b""
+    with web_client.connect() as connection:
+        assert read_all(connection) == b""
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(street):
-    head = street.head("POST", "/v1/pause", Content_Length="100", Content_Type="application/json")
+def test_a_body_that_does_not_come_is_not_waited_for(web_client):
+    head = web_client.head("POST", "/v1/pause", Content_Length="100", Content_Type="application/json")
 
-    reply = street.ask(head + b"\r\n{")
+    reply = web_client.ask(head + b"\r\n{")
 
     assert (reply.status, reply.code) == (408, "too-slow")
 
 
 def test_a_code_that_does_not_come_is_waited_for_even_less(app, tmp_path, monkeypatch):
     monkeypatch.setattr(guard, "_CODE_WITHIN", 0.3)
-    with standing(app, tmp_path, deadline=600.0) as (street, _):
-        head = street.head("POST", "/v1/web/session", Content_Length="100", Content_Type="application/json")
-        reply = street.ask(head + b"\r\n{")
+    with serving_page(app, tmp_path, deadline=600.0) as (web_client, _):
+        head = web_client.head("POST", "/v1/web/session", Content_Length="100", Content_Type="application/json")
+        reply = web_client.ask(head + b"\r\n{")
 
     assert (reply.status, reply.code) == (408, "too-slow")
 
 
 def test_those_without_a_token_give_way_to_one_who_comes_later(app, tmp_path, monkeypatch):
     monkeypatch.setattr(web_listener, "_MOST_CONNECTIONS", 8)
-    with standing(app, tmp_path) as (street, _), street.connect() as page:
-        page.sendall(street.head("GET", "/v1/endless") + b"\r\n")
+    with serving_page(app, tmp_path) as (web_client, _), web_client.connect() as page:
+        page.sendall(web_client.head("GET", "/v1/endless") + b"\r\n")
         assert page.recv(100).startswith(b"HTTP/1.1 200")
         # Each is in the middle of a request, and would be for five seconds.
-        busy = [street.connect() for _ in range(60)]
+        busy = [web_client.connect() for _ in range(60)]
         for one in busy:
-            head = street.head("POST", "/v1/web/session", Content_Length="9", Content_Type="application/json")
+            head = web_client.head("POST", "/v1/web/session", Content_Length="9", Content_Type="application/json")
             one.sendall(head + b"\r\n{")
 
-        assert street.get("/v1/status").status == 200
+        assert web_client.get("/v1/status").status == 200
 
         got = 0
         while got < 32 * 1024**2:  # more than was on its way when the others came
@@ -443,39 +443,39 @@ def test_those_without_a_token_give_way_to_one_who_comes_later(app, tmp_path, mo
             one.close()
 
 
-def test_a_thousand_idle_connections_keep_the_command_line_from_nothing(house: House):
-    street = open_page(house)
-    assert house.running is not None
-    before = len(os.listdir(f"/proc/{house.running.pid}/fd"))
+def test_a_thousand_idle_connections_keep_the_command_line_from_nothing(daemon: DaemonProcess):
+    web_client = open_page(daemon)
+    assert daemon.running is not None
+    before = len(os.listdir(f"/proc/{daemon.running.pid}/fd"))
     idle = []
     try:
         for number in range(1000):
-            connection = street.connect()
+            connection = web_client.connect()
             idle.append(connection)
             if number % 4 == 0:
                 connection.sendall(b"GET /v1/status HTTP/1.1\r\n")  # a head without an end
             if number % 100 == 99:
-                assert call(house.socket, "GET", "/v1/status").status == 200
-                assert street.get("/v1/status").status == 200
-        files = len(os.listdir(f"/proc/{house.running.pid}/fd"))
+                assert call(daemon.socket, "GET", "/v1/status").status == 200
+                assert web_client.get("/v1/status").status == 200
+        files = len(os.listdir(f"/proc/{daemon.running.pid}/fd"))
     finally:
         for connection in idle:
             connection.close()
 
     assert files - before < 128 + 64 + 20
-    assert house.get("/v1/status")
-    assert "Traceback" not in house.log
+    assert daemon.get("/v1/status")
+    assert "Traceback" not in daemon.log
 
 
-def test_where_there_are_no_descriptors_left_the_door_waits_and_comes_back(house: House):
+def test_where_there_are_no_descriptors_left_the_listener_waits_and_comes_back(daemon: DaemonProcess):
     import resource
 
-    street = open_page(house)
-    assert house.running is not None
-    pid = house.running.pid
+    web_client = open_page(daemon)
+    assert daemon.running is not None
+    pid = daemon.running.pid
     _, hard = before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")) + 4, hard))
-    crowd = [street.connect() for _ in range(30)]
+    crowd = [web_client.connect() for _ in range(30)]
     try:
         used = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         time.sleep(0.5)
@@ -487,25 +487,25 @@ def test_where_there_are_no_descriptors_left_the_door_waits_and_comes_back(house
 
     busy = int(later[11]) + int(later[12]) - int(used[11]) - int(used[12])
     assert busy < 30  # hundredths of a second; it does not spin
-    wait_until(lambda: street.get("/v1/status").status == 200)
-    assert house.get("/v1/status")
+    wait_until(lambda: web_client.get("/v1/status").status == 200)
+    assert daemon.get("/v1/status")
 
 
 # -- 87: streams -------------------------------------------------------------------------------------------
 
 
-def test_streams_are_bounded_and_the_socket_has_its_own(house: House):
-    street = open_page(house)
+def test_streams_are_bounded_and_the_socket_has_its_own(daemon: DaemonProcess):
+    web_client = open_page(daemon)
     readers, refused = [], 0
     for _ in range(80):
-        connection = street.connect()
-        connection.sendall(street.head("GET", "/v1/events") + b"\r\n")
+        connection = web_client.connect()
+        connection.sendall(web_client.head("GET", "/v1/events") + b"\r\n")
         status = int(connection.recv(12).split()[1])
         refused += status == 503
         readers.append(connection)
 
     assert refused == 80 - 64
-    assert house.get("/v1/status")
+    assert daemon.get("/v1/status")
     for connection in readers:
         connection.close()
 
@@ -513,31 +513,31 @@ def test_streams_are_bounded_and_the_socket_has_its_own(house: House):
 # -- 89: where the token must not be -----------------------------------------------------------------------
 
 
-def test_the_token_is_in_its_file_and_nowhere_else(house: House):
-    full, reading = open_page(house), open_page(house, read_only=True)
+def test_the_token_is_in_its_file_and_nowhere_else(daemon: DaemonProcess):
+    full, reading = open_page(daemon), open_page(daemon, read_only=True)
     tokens = [full.token.encode(), reading.token.encode()]
-    job = house.add("echo $0; env; sleep 60")
-    for street in (full, reading):
+    job = daemon.add("echo $0; env; sleep 60")
+    for web_client in (full, reading):
         for target in ("/v1/status", f"/v1/jobs/{job}", "/v1/nothing", "/v1/jobs?limit=x", "/metrics", "/"):
-            reply = street.get(target)
+            reply = web_client.get(target)
             assert not [token for token in tokens if token in reply.raw]
-        street.call("POST", "/v1/jobs/act", {"action": "hold", "ids": [99]})
-        street.ask(street.head("GET", "/v1/status", Host="evil.example") + b"\r\n")
-        street.ask(street.head("GET", "/v1/status") + b"X: 1\nbroken\r\n\r\n")
-        street.get("/v1/status", Authorization=f"Bearer {street.token}x")
-    assert full.token not in house.post("/v1/web", {}).values()
-    wait_until(lambda: house.state(job) == "running")
+        web_client.call("POST", "/v1/jobs/act", {"action": "hold", "ids": [99]})
+        web_client.ask(web_client.head("GET", "/v1/status", Host="evil.example") + b"\r\n")
+        web_client.ask(web_client.head("GET", "/v1/status") + b"X: 1\nbroken\r\n\r\n")
+        web_client.get("/v1/status", Authorization=f"Bearer {web_client.token}x")
+    assert full.token not in daemon.post("/v1/web", {}).values()
+    wait_until(lambda: daemon.state(job) == "running")
     lines = b"".join(_read(Path(f"/proc/{name}/cmdline")) for name in os.listdir("/proc") if name.isdigit())
     listed = subprocess.run(["ps", "axeww"], capture_output=True, check=True).stdout
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [job]})
-    house.wait(job)
-    house.end()
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [job]})
+    daemon.wait(job)
+    daemon.end()
 
-    files = [path for path in house.world.folder.parent.rglob("*") if path.is_file() and path.name != "web-token"]
+    files = [path for path in daemon.world.folder.parent.rglob("*") if path.is_file() and path.name != "web-token"]
     assert len(files) > 5
     for place, content in [("ps", listed), ("cmdline", lines), *((path, path.read_bytes()) for path in files)]:
         assert not [token for token in tokens if token in content], place
-    assert tokens[0] in _read(house.queue / "web-token")
+    assert tokens[0] in _read(daemon.queue / "web-token")
 
 
 def _read(path: Path) -> bytes:
@@ -566,21 +566,21 @@ def _read(path: Path) -> bytes:
         ),
     ],
 )
-def test_whatever_is_not_the_token_is_none(street, app, said):
-    said = said and said.replace("TOKEN", street.token)
+def test_whatever_is_not_the_token_is_none(web_client, app, said):
+    said = said and said.replace("TOKEN", web_client.token)
 
-    reply = street.ask(street.head("GET", "/v1/status", Authorization=said) + b"\r\n")
+    reply = web_client.ask(web_client.head("GET", "/v1/status", Authorization=said) + b"\r\n")
 
     assert (reply.status, reply.code) == (401, "not-signed-in")
     assert reply.headers["connection"] == "close"  # the next guess costs a new one
     assert app.calls == 0
 
 
-def test_two_tokens_are_none(street, app):
-    head = street.head("GET", "/v1/status")
+def test_two_tokens_are_none(web_client, app):
+    head = web_client.head("GET", "/v1/status")
 
-    for second in (street.token, "x"):
-        assert street.ask(head + f"Authorization: Bearer {second}\r\n\r\n".encode()).status == 401
+    for second in (web_client.token, "x"):
+        assert web_client.ask(head + f"Authorization: Bearer {second}\r\n\r\n".encode()).status == 401
 
     assert app.calls == 0
 
@@ -588,10 +588,13 @@ def test_two_tokens_are_none(street, app):
 @pytest.mark.parametrize(
     "target", ["/v1/status?token=TOKEN", "/v1/status?access_token=TOKEN", "/v1/status#TOKEN", "/v1/TOKEN"]
 )
-def test_a_token_in_an_address_is_not_looked_for(street, app, target):
-    reply = street.ask(
-        street.head(
-            "GET", target.replace("TOKEN", street.token), Authorization=None, Cookie=f"token={street.token}"
+def test_a_token_in_an_address_is_not_looked_for(web_client, app, target):
+    reply = web_client.ask(
+        web_client.head(
+            "GET",
+            target.replace("TOKEN", web_client.token),
+            Authorization=None,
+            Cookie=f"token={web_client.token}",
         )
         + b"Connection: close\r\n\r\n"
     )
@@ -601,20 +604,20 @@ def test_a_token_in_an_address_is_not_looked_for(street, app, target):
 
 
 def test_a_wrong_guess_takes_its_time_and_delays_no_other_client(app, tmp_path):
-    with standing(app, tmp_path, hold=60.0) as (street, keys):
+    with serving_page(app, tmp_path, hold=60.0) as (web_client, keys):
         code = keys.new_code(Permission.ALL).text
-        guesses = [street.connect() for _ in range(3)]
+        guesses = [web_client.connect() for _ in range(3)]
         for guess in guesses[:2]:
-            guess.sendall(street.head("GET", "/v1/status", Authorization="Bearer wrong") + b"\r\n")
+            guess.sendall(web_client.head("GET", "/v1/status", Authorization="Bearer wrong") + b"\r\n")
         body = b'{"code": "wrong"}'
-        head = street.head(
+        head = web_client.head(
             "POST", "/v1/web/session", Content_Type="application/json", Content_Length=str(len(body))
         )
         guesses[2].sendall(head + b"\r\n" + body)
 
-        assert street.get("/v1/status").status == 200
-        assert street.get("/v1/status", Authorization=None).status == 401
-        assert street.sign_in(code).status == 200
+        assert web_client.get("/v1/status").status == 200
+        assert web_client.get("/v1/status", Authorization=None).status == 401
+        assert web_client.sign_in(code).status == 200
 
         for guess in guesses:
             guess.settimeout(0.2)
@@ -623,14 +626,14 @@ def test_a_wrong_guess_takes_its_time_and_delays_no_other_client(app, tmp_path):
             guess.close()
 
 
-def test_ten_wrong_codes_void_the_right_one(door, street):
-    _, keys = door
+def test_ten_wrong_codes_void_the_right_one(page_server, web_client):
+    _, keys = page_server
     code = keys.new_code(Permission.ALL).text
 
-    replies = [street.call("POST", "/v1/web/session", {"code": f"wrong {number}"}) for number in range(10)]
+    replies = [web_client.call("POST", "/v1/web/session", {"code": f"wrong {number}"}) for number in range(10)]
 
     assert {(reply.status, reply.code) for reply in replies} == {(401, "wrong-code")}
-    assert street.call("POST", "/v1/web/session", {"code": code}).status == 401
+    assert web_client.call("POST", "/v1/web/session", {"code": code}).status == 401
 
 
 # -- 91, 93: paths and headers -----------------------------------------------------------------------------
@@ -656,11 +659,11 @@ def test_ten_wrong_codes_void_the_right_one(door, street):
         ),
     ],
 )
-def test_no_path_leads_out(street, path):
-    reply = street.get(path)
+def test_no_path_leads_out(web_client, path):
+    reply = web_client.get(path)
 
     assert (reply.status, reply.code) == (404, "not-found")
-    assert street.token not in reply.body.decode()
+    assert web_client.token not in reply.body.decode()
 
 
 @pytest.mark.parametrize(
@@ -674,9 +677,9 @@ def test_no_path_leads_out(street, path):
         ("GET", "/v1/web"),
     ],
 )
-def test_every_answer_tells_browsers_what_not_to_do(street, method, target):
-    told = [street.call(method, target), street.call(method, target, Host="evil.example")]
-    told += [street.call(method, target, Authorization=None), street.call(method, target, Origin="null")]
+def test_every_answer_tells_browsers_what_not_to_do(web_client, method, target):
+    told = [web_client.call(method, target), web_client.call(method, target, Host="evil.example")]
+    told += [web_client.call(method, target, Authorization=None), web_client.call(method, target, Origin="null")]
 
     for reply in told:
         assert is_dressed(reply), reply
@@ -701,14 +704,14 @@ def is_dressed(reply: Reply) -> bool:
     ) == ("nosniff", "no-referrer", "DENY", "same-origin", "same-origin")
 
 
-def test_one_page_open_for_long_leaves_no_connection_behind(street):
+def test_one_page_open_for_long_leaves_no_connection_behind(web_client):
     """A page asks again and again on one connection."""
-    with street.connect() as connection:
+    with web_client.connect() as connection:
         for _ in range(3):
-            connection.sendall(street.head("GET", "/v1/status") + b"\r\n")
+            connection.sendall(web_client.head("GET", "/v1/status") + b"\r\n")
             answer = b""
             while not answer.endswith(b"}"):
                 answer += connection.recv(65536)
             assert answer.startswith(b"HTTP/1.1 200")
         connection.shutdown(socket.SHUT_WR)
-        assert said(connection) == b""
+        assert read_all(connection) == b""

@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
-from daemon.house import House
-from daemon.outdoors import open_page
+from daemon.daemon_process import DaemonProcess
+from daemon.web_client import open_page
 
 PATIENCE = 60_000  # milliseconds; only a failing test waits for so long
 PLACE = {"width": 1280, "height": 800}
@@ -31,13 +31,13 @@ def _is_free(port: int) -> bool:
 # Of its own for each daemon, and below those that the kernel hands out: one that begins anew finds its own again.
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _ports = (port for port in range(20_000 + 500 * _worker, 20_500 + 500 * _worker) if _is_free(port))
-_taken: WeakKeyDictionary[House, int] = WeakKeyDictionary()
+_taken: WeakKeyDictionary[DaemonProcess, int] = WeakKeyDictionary()
 
 
-def _port_of(house: House) -> int:
-    if house not in _taken:
-        _taken[house] = next(_ports)
-    return _taken[house]
+def _port_of(daemon: DaemonProcess) -> int:
+    if daemon not in _taken:
+        _taken[daemon] = next(_ports)
+    return _taken[daemon]
 
 
 class Watch:
@@ -75,13 +75,13 @@ class Watch:
 class Site:
     """The page of a daemon: where it is, and the token that lets a browser in."""
 
-    def __init__(self, house: House, **wishes: Any) -> None:
-        street = open_page(house, **{"port": _port_of(house), **wishes})
-        self.house = house
-        self.address = f"http://{street.name}/"
-        answer = street.get("/v1/status")
+    def __init__(self, daemon: DaemonProcess, **wishes: Any) -> None:
+        web_client = open_page(daemon, **{"port": _port_of(daemon), **wishes})
+        self.daemon = daemon
+        self.address = f"http://{web_client.name}/"
+        answer = web_client.get("/v1/status")
         self.session = {
-            "token": street.token,
+            "token": web_client.token,
             "read_only": bool(wishes.get("read_only")),
             "user": answer.json["user"],
             "version": answer.json["version"],

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import make_world
 from web.browsing import REBOUND, Site, Watch, visit
 from web.building import MODULES, install_tools
@@ -37,10 +37,10 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A page shows that a job failed; whoever reads the report wants to know why it did."""
     report = yield
-    house = item.funcargs.get("house")
-    if report.when == "call" and report.failed and isinstance(house, House):
+    daemon = item.funcargs.get("daemon")
+    if report.when == "call" and report.failed and isinstance(daemon, DaemonProcess):
         with suppress(Exception):  # the daemon itself may be what is missing
-            report.sections += [("a job that failed", one) for one in house.failures()]
+            report.sections += [("a job that failed", one) for one in daemon.failures()]
     return report
 
 
@@ -74,10 +74,10 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, cards: Path) -> Iterator[House]:
+def daemon(tmp_path_factory: pytest.TempPathFactory, cards: Path) -> Iterator[DaemonProcess]:
     """A daemon with these cards, for all tests of a file."""
-    world = make_world(tmp_path_factory.mktemp("house"))
-    one = House(world)
+    world = make_world(tmp_path_factory.mktemp("daemon"))
+    one = DaemonProcess(world)
     del world.environ["DIBS_POOL"]
     world.environ["DIBS_PROBE"] = f"fake:{cards}"
     one.start()
@@ -87,8 +87,8 @@ def house(tmp_path_factory: pytest.TempPathFactory, cards: Path) -> Iterator[Hou
 
 
 @pytest.fixture(scope="module")
-def site(house: House) -> Site:
-    return Site(house)
+def site(daemon: DaemonProcess) -> Site:
+    return Site(daemon)
 
 
 @pytest.fixture

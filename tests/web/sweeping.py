@@ -3,7 +3,7 @@
 from itertools import count
 from typing import Any
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 
 _keys = count()
@@ -15,7 +15,7 @@ BOWL = (
 )
 
 
-def begin(house: House, command: str, *parameters: dict[str, Any], name: str = "", **spec: Any) -> int:
+def begin(daemon: DaemonProcess, command: str, *parameters: dict[str, Any], name: str = "", **spec: Any) -> int:
     """A sweep of jobs without a GPU, and its number."""
     body = {
         "key": f"sweep {next(_keys)}",
@@ -23,7 +23,7 @@ def begin(house: House, command: str, *parameters: dict[str, Any], name: str = "
         "defaults": {"num_gpus": 0},
         "spec": {"command": command, "parameters": list(parameters), "name": name, **spec},
     }
-    return int(house.post("/v1/sweeps", body)["id"])
+    return int(daemon.post("/v1/sweeps", body)["id"])
 
 
 def values(name: str, *texts: str | None) -> dict[str, Any]:
@@ -34,13 +34,15 @@ def span(name: str, low: float, high: float, scale: str = "linear") -> dict[str,
     return {"name": name, "low": low, "high": high, "scale": scale}
 
 
-def sweep(house: House, number: int) -> Any:
-    return house.get(f"/v1/sweeps/{number}")
+def sweep(daemon: DaemonProcess, number: int) -> Any:
+    return daemon.get(f"/v1/sweeps/{number}")
 
 
-def finish(house: House, number: int) -> Any:
+def finish(daemon: DaemonProcess, number: int) -> Any:
     """The sweep, once it is over."""
-    wait_until(lambda: sweep(house, number)["state"] != "running", show=lambda: sweep(house, number), seconds=120)
-    found = sweep(house, number)
+    wait_until(
+        lambda: sweep(daemon, number)["state"] != "running", show=lambda: sweep(daemon, number), seconds=120
+    )
+    found = sweep(daemon, number)
     assert found["state"] == "finished", found
     return found

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 from web.browsing import Site, Watch, go
 
@@ -13,15 +13,15 @@ PRINTED = r"\033]0;owned\007\033]8;;javascript:alert(3)\007link\033]8;;\007 " + 
 
 
 @pytest.fixture(scope="module")
-def hostile(house: House) -> int:
+def hostile(daemon: DaemonProcess) -> int:
     """A job that has failed, and another like it that runs and waits."""
     wishes = {"name": IMAGE, "project": SCRIPT, "tags": [IMAGE], "env": {"EVIL": IMAGE}}
     print_it = f"printf '{PRINTED}\\n'; printf '{PRINTED}\\n' >&2"
-    number = house.add({"command": f"{print_it}; echo 'RuntimeError: {IMAGE}' >&2; exit 1", **wishes})
-    house.wait(number)
-    running = house.add({"command": f"{print_it}; sleep 600 # {SCRIPT}", **wishes})
-    house.add({"command": "true", "num_gpus": 4, "after": [{"job": running, "kind": "any"}], **wishes})
-    wait_until(lambda: house.state(running) == "running")
+    number = daemon.add({"command": f"{print_it}; echo 'RuntimeError: {IMAGE}' >&2; exit 1", **wishes})
+    daemon.wait(number)
+    running = daemon.add({"command": f"{print_it}; sleep 600 # {SCRIPT}", **wishes})
+    daemon.add({"command": "true", "num_gpus": 4, "after": [{"job": running, "kind": "any"}], **wishes})
+    wait_until(lambda: daemon.state(running) == "running")
     return number
 
 

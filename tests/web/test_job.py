@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 from web.browsing import Site, Watch, go, visit
 
 
 @pytest.fixture
-def running(house: House) -> int:
+def running(daemon: DaemonProcess) -> int:
     """A job with a child and a grandchild, all of which run."""
-    number = house.add({"command": "(sleep 611; true) & sleep 612; true", "name": "tree", "grace_seconds": 0.5})
-    wait_until(lambda: len(tree_of(house, number)) >= 4, show=lambda: tree_of(house, number))
+    number = daemon.add({"command": "(sleep 611; true) & sleep 612; true", "name": "tree", "grace_seconds": 0.5})
+    wait_until(lambda: len(tree_of(daemon, number)) >= 4, show=lambda: tree_of(daemon, number))
     return number
 
 
-def tree_of(house: House, number: int) -> list[int]:
+def tree_of(daemon: DaemonProcess, number: int) -> list[int]:
     """The processes of a job: those that carry its number in their environment."""
     mark = f"DIBS_JOB_ID={number}\0".encode()
-    state = f"DIBS_STATE={house.world.state}".encode("utf-8", "surrogateescape")
+    state = f"DIBS_STATE={daemon.world.state}".encode("utf-8", "surrogateescape")
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -32,29 +32,31 @@ def tree_of(house: House, number: int) -> list[int]:
                 environ = Path(f"/proc/{name}/environ").read_bytes()
             except OSError:
                 continue
-            if mark in environ and (state in environ or os.fsencode(house.world.ledger.path) in environ):
+            if mark in environ and (state in environ or os.fsencode(daemon.world.ledger.path) in environ):
                 found.append(int(name))
     return found
 
 
-def test_kill_asks_first_and_ends_the_whole_process_tree(page: Page, site: Site, house: House, running: int):
+def test_kill_asks_first_and_ends_the_whole_process_tree(
+    page: Page, site: Site, daemon: DaemonProcess, running: int
+):
     go(page, site, f"job/{running}")
-    tree = tree_of(house, running)
+    tree = tree_of(daemon, running)
     expect(page.locator(".job-story")).to_contain_text("Runs on GPU")
 
     page.get_by_role("button", name="Kill", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
-    assert tree_of(house, running) == tree
+    assert tree_of(daemon, running) == tree
     page.get_by_role("button", name="Kill", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name=f"Kill job {running}").click()
 
     expect(page.locator("h1 + .badge")).to_have_text("cancelled")
-    wait_until(lambda: not tree_of(house, running), show=lambda: tree_of(house, running))
+    wait_until(lambda: not tree_of(daemon, running), show=lambda: tree_of(daemon, running))
 
 
-def test_the_command_is_copied(site: Site, browser: Browser, house: House):
-    number = house.add({"command": "echo 'a  b'; true", "name": "copied"})
+def test_the_command_is_copied(site: Site, browser: Browser, daemon: DaemonProcess):
+    number = daemon.add({"command": "echo 'a  b'; true", "name": "copied"})
     with visit(site, browser, permissions=["clipboard-read", "clipboard-write"]) as (page, _):
         go(page, site, f"job/{number}")
 
@@ -64,8 +66,8 @@ def test_the_command_is_copied(site: Site, browser: Browser, house: House):
         assert page.evaluate("() => navigator.clipboard.readText()") == "echo 'a  b'; true"
 
 
-def test_a_waiting_job_tells_its_reason_is_held_released_and_edited(page: Page, site: Site, house: House):
-    number = house.add({"command": "true", "name": "wide", "num_gpus": 4})
+def test_a_waiting_job_tells_its_reason_is_held_released_and_edited(page: Page, site: Site, daemon: DaemonProcess):
+    number = daemon.add({"command": "true", "name": "wide", "num_gpus": 4})
     go(page, site, f"job/{number}")
     expect(page.locator(".job-story")).to_contain_text("waits for 4 GPUs")
 
@@ -80,13 +82,13 @@ def test_a_waiting_job_tells_its_reason_is_held_released_and_edited(page: Page, 
     page.get_by_role("button", name="Release").click()
 
     expect(page.locator("h1 + .badge")).to_have_text("succeeded")
-    assert house.job(number)["num_gpus"] == 1
+    assert daemon.job(number)["num_gpus"] == 1
 
 
-def test_a_failed_job_tells_its_cause_and_is_tried_again(page: Page, site: Site, house: House):
-    marker = house.world.folder.parent / "second-time"
-    number = house.add({"command": f"test -e {marker} || exit 7", "name": "fragile"})
-    house.wait(number)
+def test_a_failed_job_tells_its_cause_and_is_tried_again(page: Page, site: Site, daemon: DaemonProcess):
+    marker = daemon.world.folder.parent / "second-time"
+    number = daemon.add({"command": f"test -e {marker} || exit 7", "name": "fragile"})
+    daemon.wait(number)
     go(page, site, f"job/{number}")
     expect(page.locator(".job-story")).to_contain_text("Failed (exit 7)")
 
@@ -100,11 +102,11 @@ def test_a_failed_job_tells_its_cause_and_is_tried_again(page: Page, site: Site,
     expect(attempts.last).to_contain_text("succeeded")
 
 
-def test_a_job_is_edited_and_submitted_again(page: Page, site: Site, house: House):
-    folder = str(house.world.folder)  # its name is no UTF-8, and has a line break
+def test_a_job_is_edited_and_submitted_again(page: Page, site: Site, daemon: DaemonProcess):
+    folder = str(daemon.world.folder)  # its name is no UTF-8, and has a line break
     wishes = {"name": "again", "project": "vision", "priority": 3, "workdir": folder}
-    number = house.add({"command": "echo before", **wishes})
-    house.wait(number)
+    number = daemon.add({"command": "echo before", **wishes})
+    daemon.wait(number)
     go(page, site, f"job/{number}")
 
     page.get_by_role("button", name="Edit and resubmit").click()
@@ -116,30 +118,30 @@ def test_a_job_is_edited_and_submitted_again(page: Page, site: Site, house: Hous
     page.locator(".submit-added a").click()
 
     expect(page.get_by_label("command", exact=True)).to_have_text("echo after")
-    new = house.job(number + 1)
+    new = daemon.job(number + 1)
     assert {name: new[name] for name in wishes} == wishes
 
 
-def test_the_course_of_load_and_memory_is_drawn(page: Page, site: Site, house: House):
-    number = house.add({"command": "sleep 600", "name": "measured"})
+def test_the_course_of_load_and_memory_is_drawn(page: Page, site: Site, daemon: DaemonProcess):
+    number = daemon.add({"command": "sleep 600", "name": "measured"})
     go(page, site, f"job/{number}")
 
     used = page.get_by_role("region", name="what it used")
     expect(used.locator("canvas").first).to_be_visible()
     expect(used.locator(".card")).not_to_be_empty()
 
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
 
 
-def test_the_environment_and_the_code_are_shown(page: Page, site: Site, house: House, tmp_path: Path):
+def test_the_environment_and_the_code_are_shown(page: Page, site: Site, daemon: DaemonProcess, tmp_path: Path):
     git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "train.py").write_text("lr = 1\n")
     subprocess.run([*git, "add", "train.py"], check=True)
     subprocess.run([*git, "commit", "-qm", "first"], check=True)
     (tmp_path / "train.py").write_text("lr = 2\n")
-    before = house.world.add("--env", "LR=1", "--", "true")
-    added = house.world.add("-J", "coded", "--env", "LR=2", "--", "true", cwd=tmp_path)
+    before = daemon.world.add("--env", "LR=1", "--", "true")
+    added = daemon.world.add("-J", "coded", "--env", "LR=2", "--", "true", cwd=tmp_path)
     go(page, site, f"job/{added}/code")
 
     expect(page.locator(".diff-removed")).to_have_text("-lr = 1\n")

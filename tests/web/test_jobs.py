@@ -6,36 +6,36 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 from web.browsing import Site, go
 
 
 @pytest.fixture(scope="module")
-def ended(house: House) -> dict[str, int]:
+def ended(daemon: DaemonProcess) -> dict[str, int]:
     """Jobs that are over, by name."""
-    first = house.add(
+    first = daemon.add(
         {"command": "true", "name": "alpha", "project": "vision"},
         {"command": "echo hello", "name": "beta", "project": "language"},
         {"command": "exit 1", "name": "gamma", "project": "vision"},
     )
-    house.wait(first, first + 1, first + 2)
+    daemon.wait(first, first + 1, first + 2)
     return {"alpha": first, "beta": first + 1, "gamma": first + 2}
 
 
 @pytest.fixture
-def waiting(house: House) -> Iterator[list[int]]:
+def waiting(daemon: DaemonProcess) -> Iterator[list[int]]:
     """Three jobs that wait, for as long as a test lasts."""
-    house.post("/v1/pause", {})
-    first = house.add(*({"command": "true", "name": f"wait-{number}"} for number in range(3)))
+    daemon.post("/v1/pause", {})
+    first = daemon.add(*({"command": "true", "name": f"wait-{number}"} for number in range(3)))
     yield [first, first + 1, first + 2]
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [first, first + 1, first + 2]})
-    house.post("/v1/unpause", {})
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [first, first + 1, first + 2]})
+    daemon.post("/v1/unpause", {})
 
 
 @pytest.fixture
-def states(house: House, waiting: list[int]) -> Callable[[], list[str]]:
-    return lambda: [house.state(number) for number in waiting]
+def states(daemon: DaemonProcess, waiting: list[int]) -> Callable[[], list[str]]:
+    return lambda: [daemon.state(number) for number in waiting]
 
 
 def rows(page: Page) -> Locator:
@@ -98,7 +98,7 @@ def test_jobs_are_sorted(page: Page, site: Site, ended: dict[str, int]):
 
 
 def test_many_are_held_released_prioritised_and_killed_at_once(
-    page: Page, site: Site, house: House, waiting: list[int], states: Callable[[], list[str]]
+    page: Page, site: Site, daemon: DaemonProcess, waiting: list[int], states: Callable[[], list[str]]
 ):
     first, second, third = waiting
     go(page, site, "jobs?state=queued,held")
@@ -118,7 +118,7 @@ def test_many_are_held_released_prioritised_and_killed_at_once(
     choose(page, third)
     toolbar.get_by_label("Priority").fill("7")
     toolbar.get_by_role("button", name="Set").click()
-    wait_until(lambda: house.job(third)["priority"] == 7)
+    wait_until(lambda: daemon.job(third)["priority"] == 7)
     page.get_by_label("order").select_option("in their turn")
     wait_until(lambda: shown(page) == [str(third), str(first), str(second)], show=lambda: shown(page))
 
@@ -133,21 +133,23 @@ def test_many_are_held_released_prioritised_and_killed_at_once(
 
 
 def test_failed_jobs_are_tried_again_and_what_cannot_be_is_said(
-    page: Page, site: Site, house: House, ended: dict[str, int]
+    page: Page, site: Site, daemon: DaemonProcess, ended: dict[str, int]
 ):
     go(page, site, "jobs")
     choose(page, ended["gamma"])
 
     page.get_by_role("toolbar").get_by_role("button", name="Retry").click()
     expect(page.get_by_text(f"Job {ended['gamma']} queued again.")).to_be_visible()
-    wait_until(lambda: house.job(ended["gamma"])["attempts"] == 2)
+    wait_until(lambda: daemon.job(ended["gamma"])["attempts"] == 2)
     choose(page, ended["alpha"])
     page.get_by_role("toolbar").get_by_role("button", name="Hold").click()
 
     expect(page.locator(".toast-error")).to_contain_text(re.compile("over|ended|succeeded"))
 
 
-def test_a_job_is_dragged_to_another_place_in_the_queue(page: Page, site: Site, house: House, waiting: list[int]):
+def test_a_job_is_dragged_to_another_place_in_the_queue(
+    page: Page, site: Site, daemon: DaemonProcess, waiting: list[int]
+):
     first, second, third = waiting
     go(page, site, "jobs?state=queued&order=turn")
     expect(rows(page)).to_have_count(3)
@@ -158,19 +160,19 @@ def test_a_job_is_dragged_to_another_place_in_the_queue(page: Page, site: Site, 
         lambda: shown(page) == [str(third), str(first), str(second)],
         show=lambda: shown(page),
     )
-    turn = [job["id"] for job in house.get("/v1/jobs?state=queued&order=turn")["jobs"]]
+    turn = [job["id"] for job in daemon.get("/v1/jobs?state=queued&order=turn")["jobs"]]
     assert turn == [third, first, second]
 
 
-def test_a_new_job_appears_without_a_reload(page: Page, site: Site, house: House):
+def test_a_new_job_appears_without_a_reload(page: Page, site: Site, daemon: DaemonProcess):
     go(page, site, "jobs?text=newcomer")
     expect(page.get_by_text("No job is like that.")).to_be_visible()
 
-    number = house.add({"command": "true", "name": "newcomer"})
+    number = daemon.add({"command": "true", "name": "newcomer"})
 
     expect(rows(page)).to_contain_text("newcomer")
     expect(rows(page)).to_contain_text("succeeded")
-    house.wait(number)
+    daemon.wait(number)
 
 
 def test_the_keyboard_moves_chooses_searches_and_opens(page: Page, site: Site, ended: dict[str, int]):

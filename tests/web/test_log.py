@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 from web.browsing import Site, Watch, go
 
@@ -30,18 +30,18 @@ def is_at_end(page: Page) -> bool:
 
 
 @pytest.fixture(scope="module")
-def long(house: House) -> int:
+def long(daemon: DaemonProcess) -> int:
     """A job that wrote a hundred thousand lines, each a minute of work apart from the last."""
     script = 'BEGIN { for (i = 1; i <= 100000; i++) print "step " i (i % 30000 ? "" : " needle") }'
-    number = house.add({"command": f"awk '{script}'", "name": "long"})
-    house.wait(number)
+    number = daemon.add({"command": f"awk '{script}'", "name": "long"})
+    daemon.wait(number)
     return number
 
 
-def test_a_log_grows_and_is_followed_until_somebody_scrolls_up(page: Page, site: Site, house: House):
-    more = house.world.folder.parent / "more"
+def test_a_log_grows_and_is_followed_until_somebody_scrolls_up(page: Page, site: Site, daemon: DaemonProcess):
+    more = daemon.world.folder.parent / "more"
     more.write_text("".join(f"first {number}\n" for number in range(1, 201)))
-    number = house.add({"command": f"exec tail -n +1 -f {more}", "name": "live"})
+    number = daemon.add({"command": f"exec tail -n +1 -f {more}", "name": "live"})
     go(page, site, f"job/{number}/log")
     expect(line(page, 200)).to_have_text("first 200")
 
@@ -61,13 +61,13 @@ def test_a_log_grows_and_is_followed_until_somebody_scrolls_up(page: Page, site:
     expect(line(page, 400)).to_be_in_viewport()
     _append(more, 401, 450)
     expect(line(page, 450)).to_be_in_viewport()
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
 
 
-def test_colours_are_classes_and_progress_bars_are_folded(page: Page, site: Site, house: House):
+def test_colours_are_classes_and_progress_bars_are_folded(page: Page, site: Site, daemon: DaemonProcess):
     said = r"\033[1;31mred\033[0m plain\n0%%\r50%%\r100%%\nlast \033]0;title\007word\n"
-    number = house.add({"command": f"printf '{said}'", "name": "coloured"})
-    house.wait(number)
+    number = daemon.add({"command": f"printf '{said}'", "name": "coloured"})
+    daemon.wait(number)
 
     go(page, site, f"job/{number}/log")
 
@@ -128,13 +128,13 @@ def test_the_raw_file_is_downloaded(page: Page, site: Site, long: int, tmp_path:
 
 
 def test_the_end_of_a_very_large_log_is_there_before_its_lines_are_counted(
-    page: Page, site: Site, house: House, watch: Watch
+    page: Page, site: Site, daemon: DaemonProcess, watch: Watch
 ):
     watch.forgive("503")  # a busy machine takes its time for a gigabyte, and the page asks again
     # A hole of gigabytes without a line break, as a job leaves it that truncates and seeks.
     command = f"echo beginning; truncate -s {SPARSE} /dev/stdout; printf '\\nthe end\\n' >> /proc/self/fd/1"
-    number = house.add({"command": command, "name": "large"})
-    house.wait(number)
+    number = daemon.add({"command": command, "name": "large"})
+    daemon.wait(number)
 
     go(page, site, f"job/{number}/log")
 
@@ -144,9 +144,9 @@ def test_the_end_of_a_very_large_log_is_there_before_its_lines_are_counted(
     expect(page.get_by_role("heading", name="Now")).to_be_visible()
 
 
-def test_errors_are_shown_where_a_job_writes_nothing_else(page: Page, site: Site, house: House):
-    number = house.add({"command": "echo wrong >&2; exit 1", "name": "errors"})
-    house.wait(number)
+def test_errors_are_shown_where_a_job_writes_nothing_else(page: Page, site: Site, daemon: DaemonProcess):
+    number = daemon.add({"command": "echo wrong >&2; exit 1", "name": "errors"})
+    daemon.wait(number)
 
     go(page, site, f"job/{number}")
 

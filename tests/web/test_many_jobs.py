@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 from web.browsing import Site, go
 
@@ -17,18 +17,18 @@ RAN = 500
 
 
 @pytest.fixture(scope="module")
-def site(house: House) -> Site:
+def site(daemon: DaemonProcess) -> Site:
     """A daemon after very many jobs: some have run, the rest are copies of them in its store."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
     from fill import multiply
 
-    first = house.add(*({"command": f"true {number}", "num_gpus": 0} for number in range(RAN)))
-    wait_until(lambda: house.get("/v1/status")["counts"]["succeeded"] == RAN, seconds=120)
+    first = daemon.add(*({"command": f"true {number}", "num_gpus": 0} for number in range(RAN)))
+    wait_until(lambda: daemon.get("/v1/status")["counts"]["succeeded"] == RAN, seconds=120)
     assert first == 1
-    house.end()
-    multiply(str(house.queue / "store.db"), RAN, JOBS // RAN)
-    house.start()
-    return Site(house)
+    daemon.end()
+    multiply(str(daemon.queue / "store.db"), RAN, JOBS // RAN)
+    daemon.start()
+    return Site(daemon)
 
 
 def test_the_first_rows_come_soon_and_the_end_is_reached(page: Page, site: Site):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from web.browsing import Site, go
 from web.sweeping import LOSS, begin, finish, span, values
 
@@ -23,13 +23,13 @@ MEDIAN = """() => { cancelAnimationFrame(window.timer); frames.sort((a, b) => a 
 
 
 @pytest.fixture(scope="module")
-def number(house: House) -> int:
+def number(daemon: DaemonProcess) -> int:
     """Some of its trials have run; the rest are written into the store of a daemon that is away."""
     space = (span("x", 0, 1), values("kind", "a", "b", "c", "d"))
-    sweep = begin(house, COMMAND, *space, metrics=LOSS, method="random", samples=RAN, seed=1)
-    finish(house, sweep)
-    house.end()
-    db = sqlite3.connect(house.queue / "store.db")
+    sweep = begin(daemon, COMMAND, *space, metrics=LOSS, method="random", samples=RAN, seed=1)
+    finish(daemon, sweep)
+    daemon.end()
+    db = sqlite3.connect(daemon.queue / "store.db")
     for trial in range(RAN + 1, TRIALS + 1):
         x, kind = trial / TRIALS, "abcd"[trial % 4]
         db.execute(
@@ -40,13 +40,13 @@ def number(house: House) -> int:
     db.execute("update sweeps set spec = json_set(spec, '$.samples', ?)", (TRIALS,))
     db.commit()
     db.close()
-    house.start()
+    daemon.start()
     return sweep
 
 
 @pytest.fixture(scope="module")
-def site(house: House, number: int) -> Site:
-    return Site(house)
+def site(daemon: DaemonProcess, number: int) -> Site:
+    return Site(daemon)
 
 
 def axis(page: Page, place: int) -> Any:
@@ -93,12 +93,12 @@ def test_the_end_of_the_leaderboard_is_reached(page: Page, site: Site, number: i
     expect(page.locator(".sweep-rows .sweep-row").last.get_by_role("cell").nth(2)).to_have_text("1")
 
 
-def test_new_trials_come_into_it(page: Page, site: Site, house: House, number: int):
+def test_new_trials_come_into_it(page: Page, site: Site, daemon: DaemonProcess, number: int):
     go(page, site, f"sweeps/{number}")
     expect(page.locator(".sweep-board h2 .faint")).to_have_text("5,000 trials")
 
     page.evaluate(FRAMES)
-    house.post(f"/v1/sweeps/{number}/act", {"action": "resume", "samples": TRIALS + 20})
+    daemon.post(f"/v1/sweeps/{number}/act", {"action": "resume", "samples": TRIALS + 20})
 
     expect(page.locator(".sweep-board h2 .faint")).to_have_text("5,020 trials")
     expect(page.locator(".sweep-facts")).to_contain_text("5,020 of 5,020")

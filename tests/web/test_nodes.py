@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from backends.fake_sinfo import failing_sinfo, fake_sinfo, node
 from backends.private_slurm import PrivateSlurm
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import make_world, wait_until
 from web.browsing import NARROW, Site, fits, go, serious, visit
 
@@ -19,11 +19,11 @@ LONG = "gpu-node-with-a-name-that-is-longer-than-a-narrow-screen-is-wide.cluster
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm) -> Iterator[House]:
+def daemon(tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm) -> Iterator[DaemonProcess]:
     """A daemon with two GPUs of its own, and a real Slurm with three nodes."""
-    world = make_world(tmp_path_factory.mktemp("house"))
+    world = make_world(tmp_path_factory.mktemp("daemon"))
     world.environ |= {"SLURM_CONF": slurm.environment["SLURM_CONF"], "DIBS_SLURM_EVERY": "0.3s"}
-    one = House(world)
+    one = DaemonProcess(world)
     one.start()
     yield one
     one.end()
@@ -31,7 +31,7 @@ def house(tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm) -> Iter
 
 
 @pytest.fixture(scope="module")
-def jobs(house: House) -> Iterator[dict[str, Any]]:
+def jobs(daemon: DaemonProcess) -> Iterator[dict[str, Any]]:
     """One that has both cards of the first node, and one that waits for them."""
     wish = {
         "command": "sleep 600",
@@ -40,14 +40,14 @@ def jobs(house: House) -> Iterator[dict[str, Any]]:
         "num_gpus": 2,
         "on_options": {"partition": "gpu", "nodelist": "n1"},
     }
-    running = house.add({**wish, "name": "baseline"})
-    wait_until(lambda: house.job(running)["node_gpus"] == "0,1", show=lambda: house.job(running))
-    waiting = house.add({**wish, "name": "behind it"})
+    running = daemon.add({**wish, "name": "baseline"})
+    wait_until(lambda: daemon.job(running)["node_gpus"] == "0,1", show=lambda: daemon.job(running))
+    waiting = daemon.add({**wish, "name": "behind it"})
     seen = f"/v1/jobs/{waiting}/why"
-    wait_until(lambda: "other jobs" in house.get(seen)["reason"]["sentence"], show=lambda: house.get(seen))
+    wait_until(lambda: "other jobs" in daemon.get(seen)["reason"]["sentence"], show=lambda: daemon.get(seen))
     yield {"running": running, "waiting": waiting}
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [running, waiting]})
-    house.wait(running, waiting)
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [running, waiting]})
+    daemon.wait(running, waiting)
 
 
 def tile(page: Page, name: str) -> Locator:
@@ -94,9 +94,9 @@ def test_the_table_says_on_which_node_and_cards(page: Page, site: Site, jobs: di
 
 
 def test_a_jobs_page_says_where_it_runs_and_why_it_waits(
-    page: Page, site: Site, house: House, jobs: dict[str, Any]
+    page: Page, site: Site, daemon: DaemonProcess, jobs: dict[str, Any]
 ):
-    number = house.job(jobs["running"])["attempts_list"][-1]["backend_job"]
+    number = daemon.job(jobs["running"])["attempts_list"][-1]["backend_job"]
     go(page, site, f"job/{jobs['running']}")
     expect(page.locator(".job-story")).to_contain_text("Runs on node n1, GPU 0, 1 for")
     facts = page.get_by_role("region", name="facts")
@@ -135,10 +135,12 @@ def test_why_a_node_is_out_is_said_and_only_said(
     expect(tile(page, "n3").locator("header .badge")).to_have_text("free")
 
 
-def test_the_form_asks_where_and_in_which_partition(page: Page, site: Site, house: House, jobs: dict[str, Any]):
+def test_the_form_asks_where_and_in_which_partition(
+    page: Page, site: Site, daemon: DaemonProcess, jobs: dict[str, Any]
+):
     go(page, site, "submit")
     form = page.get_by_role("form", name="new jobs")
-    form.get_by_label("Folder").fill(str(house.world.folder.parent))
+    form.get_by_label("Folder").fill(str(daemon.world.folder.parent))
     form.get_by_label("Commands").fill("true")
     expect(form.get_by_label("Where").locator("option")).to_have_text(
         ["as usual (this machine)", "this machine", "Slurm"]
@@ -152,12 +154,14 @@ def test_the_form_asks_where_and_in_which_partition(page: Page, site: Site, hous
 
     expect(form.locator(".submit-added")).to_contain_text("Added")
     number = int(form.locator(".submit-added a").inner_text().split()[1])
-    added = house.job(number)
+    added = daemon.job(number)
     assert (added["on"], added["on_options"]) == ("slurm", {"partition": "gpu"})
-    house.wait(number)
+    daemon.wait(number)
 
 
-def test_a_job_asked_for_again_goes_where_it_was(page: Page, site: Site, house: House, jobs: dict[str, Any]):
+def test_a_job_asked_for_again_goes_where_it_was(
+    page: Page, site: Site, daemon: DaemonProcess, jobs: dict[str, Any]
+):
     go(page, site, f"job/{jobs['running']}")
     page.get_by_role("button", name="Edit and resubmit").click()
     form = page.get_by_role("form", name="new jobs")
@@ -165,15 +169,15 @@ def test_a_job_asked_for_again_goes_where_it_was(page: Page, site: Site, house: 
     expect(form.get_by_label("Partition")).to_have_value("gpu")
     form.get_by_label("GPUs", exact=True).fill("0")
     form.get_by_label("Time limit").fill("1m")  # so that Slurm lets it pass the one that waits
-    form.get_by_label("Folder").fill(str(house.world.folder.parent))
+    form.get_by_label("Folder").fill(str(daemon.world.folder.parent))
     form.get_by_label("Commands").fill("true")
 
     form.get_by_role("button", name="Add", exact=True).click()
 
     expect(form.locator(".submit-added")).to_contain_text("Added")
     number = int(form.locator(".submit-added a").inner_text().split()[1])
-    assert house.job(number)["on_options"] == {"partition": "gpu", "nodelist": "n1"}
-    house.wait(number)
+    assert daemon.job(number)["on_options"] == {"partition": "gpu", "nodelist": "n1"}
+    daemon.wait(number)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -195,7 +199,7 @@ def test_it_can_be_read_by_everybody(
 def elsewhere(tmp_path: Path, browser: Browser) -> Iterator[Any]:
     """Opens the page of a daemon whose `sinfo` is the one in this folder."""
     world = make_world(tmp_path)
-    one = House(world)
+    one = DaemonProcess(world)
 
     def open_site(path: str) -> Site:
         one.start(PATH=f"{path}{os.pathsep}{os.environ['PATH']}", SLURM_CONF="", DIBS_BACKEND="slurm")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from web.browsing import Site, go, gpu
 
 
@@ -51,7 +51,7 @@ def test_the_tiles_follow_the_cards(page: Page, site: Site, cards: Path):
     expect(gpu(page, 1)).to_contain_text("83 °C")
 
 
-def test_a_card_is_drained_and_used_again_from_its_tile(page: Page, site: Site, house: House):
+def test_a_card_is_drained_and_used_again_from_its_tile(page: Page, site: Site, daemon: DaemonProcess):
     go(page, site, "now")
     tile = gpu(page, 2)
 
@@ -60,22 +60,22 @@ def test_a_card_is_drained_and_used_again_from_its_tile(page: Page, site: Site, 
     page.get_by_role("button", name="Drain it").click()
     expect(tile.locator("header .badge")).to_have_text("drained")
     expect(tile).to_contain_text("loud fan")
-    drained = [card["number"] for card in house.get("/v1/gpus")["gpus"] if card["state"] == "drained"]
+    drained = [card["number"] for card in daemon.get("/v1/gpus")["gpus"] if card["state"] == "drained"]
     tile.get_by_role("button", name="Use it again").click()
     expect(tile.get_by_role("button", name="Drain")).to_be_visible()
 
     assert drained == ["2"]
-    assert [card["state"] for card in house.get("/v1/gpus")["gpus"] if card["number"] == "2"] == ["free"]
+    assert [card["state"] for card in daemon.get("/v1/gpus")["gpus"] if card["number"] == "2"] == ["free"]
 
 
-def test_jobs_come_run_wait_with_a_reason_and_fail_without_a_reload(page: Page, site: Site, house: House):
+def test_jobs_come_run_wait_with_a_reason_and_fail_without_a_reload(page: Page, site: Site, daemon: DaemonProcess):
     go(page, site, "now")
     expect(page.get_by_role("heading", name="Nothing has been added yet")).to_be_visible()
 
-    first = house.add({"command": "sleep 600", "name": "baseline"})
-    bad = house.add({"command": "exit 3", "name": "typo"})
-    house.wait(bad)
-    wide = house.add({"command": "true", "name": "too wide", "num_gpus": 3})
+    first = daemon.add({"command": "sleep 600", "name": "baseline"})
+    bad = daemon.add({"command": "exit 3", "name": "typo"})
+    daemon.wait(bad)
+    wide = daemon.add({"command": "true", "name": "too wide", "num_gpus": 3})
 
     expect(page.get_by_role("region", name="Running")).to_contain_text("baseline")
     holder = page.get_by_role("article").get_by_role("link", name="job baseline")
@@ -83,13 +83,13 @@ def test_jobs_come_run_wait_with_a_reason_and_fail_without_a_reload(page: Page, 
     waiting = page.get_by_role("region", name="Waiting")
     expect(waiting).to_contain_text("too wide")
     expect(waiting.locator(".job-note")).to_contain_text("3 GPUs")
-    later = house.add({"command": "true", "name": "later", "hold": True})
+    later = daemon.add({"command": "true", "name": "later", "hold": True})
     expect(waiting.get_by_role("link", name="later")).to_contain_text("held")
     failed = page.get_by_role("region", name="Failed")
     expect(failed).to_contain_text("typo")
     expect(failed).to_contain_text("exit 3")
 
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [first, wide, later]})
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [first, wide, later]})
 
     expect(page.get_by_role("region", name="Running")).to_contain_text("Nothing runs.")
     expect(waiting).to_contain_text("Nothing waits.")
@@ -97,16 +97,16 @@ def test_jobs_come_run_wait_with_a_reason_and_fail_without_a_reload(page: Page, 
     expect(page).to_have_url(site.at(f"job/{bad}"))
 
 
-def test_the_queue_is_paused_and_goes_on(page: Page, site: Site, house: House):
+def test_the_queue_is_paused_and_goes_on(page: Page, site: Site, daemon: DaemonProcess):
     go(page, site, "now")
 
     page.get_by_role("button", name="Pause the queue").click()
     expect(page.get_by_text("the queue is paused", exact=True)).to_be_visible()
-    was_paused = house.get("/v1/status")["paused"]
+    was_paused = daemon.get("/v1/status")["paused"]
     page.get_by_role("button", name="Go on").click()
     expect(page.get_by_role("button", name="Pause the queue")).to_be_visible()
 
-    assert (was_paused, house.get("/v1/status")["paused"]) == (True, False)
+    assert (was_paused, daemon.get("/v1/status")["paused"]) == (True, False)
 
 
 def _write(cards: Path, world: object) -> None:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 from web.browsing import REBOUND, Site
 
@@ -23,11 +23,11 @@ def evil(site: Site, browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture(scope="module")
-def running(house: House) -> Iterator[int]:
-    number = house.add("sleep 600")
-    wait_until(lambda: house.state(number) == "running")
+def running(daemon: DaemonProcess) -> Iterator[int]:
+    number = daemon.add("sleep 600")
+    wait_until(lambda: daemon.state(number) == "running")
     yield number
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
 
 
 def test_it_cannot_read(evil: BrowserContext, site: Site):
@@ -40,7 +40,7 @@ def test_it_cannot_read(evil: BrowserContext, site: Site):
 
 
 @pytest.mark.parametrize("mode", ["no-cors", "cors"])
-def test_it_cannot_act(mode: str, evil: BrowserContext, site: Site, house: House, running: int):
+def test_it_cannot_act(mode: str, evil: BrowserContext, site: Site, daemon: DaemonProcess, running: int):
     page = evil.new_page()
     page.goto(ELSEWHERE)
 
@@ -50,7 +50,7 @@ def test_it_cannot_act(mode: str, evil: BrowserContext, site: Site, house: House
         [f"{site.address}v1/jobs/act", mode, running],
     )
 
-    assert house.state(running) == "running"
+    assert daemon.state(running) == "running"
 
 
 def test_it_cannot_frame_the_page(evil: BrowserContext, site: Site):

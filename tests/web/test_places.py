@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 from web.browsing import NARROW, Site, fits, go, serious, visit
 from web.proxy import below
@@ -28,16 +28,16 @@ LONG = "a-name-that-is-much-longer-than-a-narrow-screen-is-wide-and-has-no-place
 
 
 @pytest.fixture(scope="module")
-def jobs(house: House) -> Iterator[tuple[int, int]]:
+def jobs(daemon: DaemonProcess) -> Iterator[tuple[int, int]]:
     """One that runs, and one that has failed; others wait."""
-    failed = house.add({"command": "echo wrong >&2; exit 3", "name": LONG, "project": LONG})
-    house.wait(failed)
+    failed = daemon.add({"command": "echo wrong >&2; exit 3", "name": LONG, "project": LONG})
+    daemon.wait(failed)
     command = rf"for i in $(seq 50); do printf '\033[3{{1,2,3,4,5,6}}m%s {LONG} {LONG}\n' $i; done; sleep 600"
-    running = house.add({"command": command, "name": "baseline", "project": "vision", "env": {"LONG": LONG * 3}})
-    house.add(*({"command": "true", "name": f"wait-{number}", "num_gpus": 4} for number in range(12)))
-    wait_until(lambda: house.state(running) == "running")
+    running = daemon.add({"command": command, "name": "baseline", "project": "vision", "env": {"LONG": LONG * 3}})
+    daemon.add(*({"command": "true", "name": f"wait-{number}", "num_gpus": 4} for number in range(12)))
+    wait_until(lambda: daemon.state(running) == "running")
     yield running, failed
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [running]})
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [running]})
 
 
 def settle(page: Page) -> None:
@@ -71,7 +71,9 @@ def test_axe_finds_nothing_serious(
         assert serious(page, axe) == []
 
 
-def test_the_page_works_below_a_path_prefix(site: Site, browser: Browser, house: House, jobs: tuple[int, int]):
+def test_the_page_works_below_a_path_prefix(
+    site: Site, browser: Browser, daemon: DaemonProcess, jobs: tuple[int, int]
+):
     with (
         below("/some/prefix", site.address) as address,
         visit(site, browser, address=address) as (page, _),
@@ -86,7 +88,7 @@ def test_the_page_works_below_a_path_prefix(site: Site, browser: Browser, house:
         page.goto(f"{address}#/job/{jobs[0]}")
         expect(page.locator(".log-scroll")).to_contain_text(LONG)
 
-        number = house.add({"command": "true", "name": "seen through it"})
+        number = daemon.add({"command": "true", "name": "seen through it"})
         page.goto(f"{address}#/jobs?text=through")
         expect(page.locator(".job-rows")).to_contain_text("seen through it")
         page.get_by_role("checkbox", name=f"choose job {number}").check()

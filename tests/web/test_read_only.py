@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 from web.browsing import Site, go, visit
 
@@ -13,16 +13,16 @@ ACTS = "Kill|Retry|Hold|Release|Edit|Edit and resubmit|Drain|Use it again|Pause 
 
 
 @pytest.fixture(scope="module")
-def site(house: House) -> Site:
-    return Site(house, read_only=True)
+def site(daemon: DaemonProcess) -> Site:
+    return Site(daemon, read_only=True)
 
 
 @pytest.fixture(scope="module")
-def running(house: House) -> Iterator[int]:
-    number = house.add({"command": "echo hello; sleep 600", "name": "looked at"})
-    wait_until(lambda: house.state(number) == "running")
+def running(daemon: DaemonProcess) -> Iterator[int]:
+    number = daemon.add({"command": "echo hello; sleep 600", "name": "looked at"})
+    wait_until(lambda: daemon.state(number) == "running")
     yield number
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
 
 
 @pytest.mark.parametrize("path", ["now", "jobs", "job/{0}", "job/{0}/log", "timeline", "submit"])
@@ -43,7 +43,9 @@ def test_what_runs_is_seen_all_the_same(page: Page, site: Site, running: int):
     expect(page.locator(".log-scroll")).to_contain_text("hello")
 
 
-def test_the_daemon_refuses_what_the_page_does_not_offer(site: Site, browser: Browser, house: House, running: int):
+def test_the_daemon_refuses_what_the_page_does_not_offer(
+    site: Site, browser: Browser, daemon: DaemonProcess, running: int
+):
     with visit(site, browser) as (page, watch):
         watch.forgive("403")
         go(page, site, "now")
@@ -56,4 +58,4 @@ def test_the_daemon_refuses_what_the_page_does_not_offer(site: Site, browser: Br
         )
 
         assert status == 403
-        assert house.state(running) == "running"
+        assert daemon.state(running) == "running"

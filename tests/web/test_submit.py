@@ -3,21 +3,21 @@
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 from web.browsing import Site, Watch, go
 
 
 @pytest.fixture
-def form(page: Page, site: Site, house: House) -> Locator:
+def form(page: Page, site: Site, daemon: DaemonProcess) -> Locator:
     """The form, with a folder in it."""
     go(page, site, "submit")
     form = page.get_by_role("form", name="new jobs")
-    form.get_by_label("Folder").fill(str(house.world.folder.parent))
+    form.get_by_label("Folder").fill(str(daemon.world.folder.parent))
     return form
 
 
-def test_several_lines_are_several_jobs(page: Page, form: Locator, house: House):
+def test_several_lines_are_several_jobs(page: Page, form: Locator, daemon: DaemonProcess):
     form.get_by_label("Name", exact=True).fill("sweep")
     form.get_by_label("Output file").fill("out-%j.txt")
     form.get_by_label("Commands").fill("echo one\n# not this\necho two\necho three")
@@ -30,17 +30,17 @@ def test_several_lines_are_several_jobs(page: Page, form: Locator, house: House)
     links = form.locator(".submit-added a")
     expect(links).to_have_count(3)
     numbers = [int(text.split()[1]) for text in links.all_inner_texts()]
-    jobs = [house.job(number) for number in numbers]
+    jobs = [daemon.job(number) for number in numbers]
     assert [job["command"] for job in jobs] == ["echo one", "echo two", "echo three"]
     assert {(job["name"], job["priority"]) for job in jobs} == {("sweep", 5)}
-    house.wait(*numbers)
-    written = house.world.folder.parent / f"out-{numbers[1]}.txt"
+    daemon.wait(*numbers)
+    written = daemon.world.folder.parent / f"out-{numbers[1]}.txt"
     wait_until(written.exists)
     assert written.read_text() == "two\n"
 
 
-def test_a_dry_run_says_where_and_when_and_adds_nothing(page: Page, form: Locator, house: House):
-    before = house.get("/v1/jobs")["total"]
+def test_a_dry_run_says_where_and_when_and_adds_nothing(page: Page, form: Locator, daemon: DaemonProcess):
+    before = daemon.get("/v1/jobs")["total"]
     form.get_by_label("Commands").fill("true\ntrue")
 
     form.get_by_role("button", name="Dry run").click()
@@ -52,7 +52,7 @@ def test_a_dry_run_says_where_and_when_and_adds_nothing(page: Page, form: Locato
     form.get_by_role("button", name="Dry run").click()
     expect(prospects).to_contain_text("4 GPUs")
 
-    assert house.get("/v1/jobs")["total"] == before
+    assert daemon.get("/v1/jobs")["total"] == before
 
 
 def test_what_cannot_be_read_is_said_at_its_field(page: Page, form: Locator):
@@ -85,7 +85,7 @@ def test_nothing_to_add_is_said(form: Locator):
     expect(form.get_by_role("alert")).not_to_be_empty()
 
 
-def test_a_whole_script_is_one_job(page: Page, form: Locator, house: House):
+def test_a_whole_script_is_one_job(page: Page, form: Locator, daemon: DaemonProcess):
     form.get_by_label("Commands").fill("a=1\necho $a")
     form.get_by_label("The whole text is one job").check()
 
@@ -96,8 +96,10 @@ def test_a_whole_script_is_one_job(page: Page, form: Locator, house: House):
     expect(page.locator(".log-scroll")).to_contain_text("1")
 
 
-def test_a_folder_that_comes_late_does_not_come_between_what_is_typed(page: Page, site: Site, house: House):
-    like = house.add({"command": "true", "workdir": str(house.world.folder.parent)})
+def test_a_folder_that_comes_late_does_not_come_between_what_is_typed(
+    page: Page, site: Site, daemon: DaemonProcess
+):
+    like = daemon.add({"command": "true", "workdir": str(daemon.world.folder.parent)})
     held: list[Route] = []
     page.route("**/v1/jobs?limit=100", lambda route: held.append(route))
     go(page, site, "submit")
@@ -113,20 +115,20 @@ def test_a_folder_that_comes_late_does_not_come_between_what_is_typed(page: Page
     expect(folder).to_have_value("/tmp")
     folder.clear()
     folder.blur()
-    expect(folder).to_have_value(str(house.world.folder.parent))
+    expect(folder).to_have_value(str(daemon.world.folder.parent))
 
 
-def test_the_environment_and_the_folder_are_those_of_an_earlier_job(page: Page, site: Site, house: House):
-    like = house.add({"command": "true", "name": "pattern", "workdir": str(house.world.folder.parent)})
-    house.wait(like)
+def test_the_environment_and_the_folder_are_those_of_an_earlier_job(page: Page, site: Site, daemon: DaemonProcess):
+    like = daemon.add({"command": "true", "name": "pattern", "workdir": str(daemon.world.folder.parent)})
+    daemon.wait(like)
     go(page, site, "submit")
     form = page.get_by_role("form", name="new jobs")
     form.get_by_label("Environment").select_option(str(like))
     form.get_by_label("Commands").fill("echo ledger=$LEDGER; pwd")
-    expect(form.get_by_label("Folder")).to_have_value(str(house.world.folder.parent))
+    expect(form.get_by_label("Folder")).to_have_value(str(daemon.world.folder.parent))
 
     form.get_by_role("button", name="Add", exact=True).click()
 
     form.locator(".submit-added a").click()
-    expect(page.locator(".log-scroll")).to_contain_text(f"ledger={house.world.ledger.path}")
-    expect(page.locator(".log-scroll")).to_contain_text(str(house.world.folder.parent))
+    expect(page.locator(".log-scroll")).to_contain_text(f"ledger={daemon.world.ledger.path}")
+    expect(page.locator(".log-scroll")).to_contain_text(str(daemon.world.folder.parent))

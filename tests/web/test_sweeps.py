@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 from web.browsing import PLACE, Site, fits, go, serious, visit
 from web.sweeping import BOWL, LOSS, begin, finish, span, sweep, values
@@ -38,11 +38,11 @@ def drag(page: Page, axis: int, begin: float, end: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def bowl(house: House) -> int:
+def bowl(daemon: DaemonProcess) -> int:
     """A grid of nine points, whose best one is known."""
     rates, layers = values("lr", "0.001", "0.01", "0.1"), values("layers", "1", "2", "4")
-    number = begin(house, BOWL, rates, layers, name="bowl", metrics=LOSS)
-    finish(house, number)
+    number = begin(daemon, BOWL, rates, layers, name="bowl", metrics=LOSS)
+    finish(daemon, number)
     return number
 
 
@@ -66,9 +66,9 @@ def test_the_list_shows_state_progress_and_the_best(page: Page, site: Site, bowl
 
 
 def test_the_best_trial_comes_first_and_its_command_is_there_to_copy(
-    page: Page, site: Site, bowl: int, house: House
+    page: Page, site: Site, bowl: int, daemon: DaemonProcess
 ):
-    best = sweep(house, bowl)["best"][0]
+    best = sweep(daemon, bowl)["best"][0]
 
     go(page, site, f"sweeps/{bowl}")
 
@@ -94,8 +94,10 @@ def test_rows_are_sorted_by_any_column_and_the_address_says_so(page: Page, site:
     expect(lr).to_have_attribute("aria-sort", "descending")
 
 
-def test_a_row_leads_to_the_job_and_the_job_back_to_the_sweep(page: Page, site: Site, bowl: int, house: House):
-    best = sweep(house, bowl)["best"][0]
+def test_a_row_leads_to_the_job_and_the_job_back_to_the_sweep(
+    page: Page, site: Site, bowl: int, daemon: DaemonProcess
+):
+    best = sweep(daemon, bowl)["best"][0]
     go(page, site, f"sweeps/{bowl}")
 
     rows(page).first.get_by_role("cell").nth(3).click()
@@ -166,9 +168,9 @@ def test_the_same_is_chosen_by_typing(page: Page, site: Site, bowl: int):
     expect(page.get_by_text("No trial stands in all of these brushes.")).to_be_visible()
 
 
-def test_trials_appear_as_they_end_without_a_reload(page: Page, site: Site, house: House, tmp_path: Path):
+def test_trials_appear_as_they_end_without_a_reload(page: Page, site: Site, daemon: DaemonProcess, tmp_path: Path):
     command = f'until [ -e {tmp_path}/{{x}} ]; do sleep 0.05; done; echo loss={{x}} >> "$DIBS_METRICS"'
-    number = begin(house, command, values("x", "1", "2", "3"), metrics=LOSS, parallel=3)
+    number = begin(daemon, command, values("x", "1", "2", "3"), metrics=LOSS, parallel=3)
     go(page, site, f"sweeps/{number}")
     expect(rows(page)).to_have_count(3)
     expect(page.get_by_text("No trial has reported loss yet.")).to_be_visible()
@@ -187,8 +189,8 @@ def test_trials_appear_as_they_end_without_a_reload(page: Page, site: Site, hous
     assert page.evaluate("window.isTheSamePage")
 
 
-def test_a_sweep_is_held_released_stopped_and_resumed(page: Page, site: Site, house: House):
-    number = begin(house, "sleep 600 {x}", values("x", "1", "2"), metrics=LOSS, parallel=1)
+def test_a_sweep_is_held_released_stopped_and_resumed(page: Page, site: Site, daemon: DaemonProcess):
+    number = begin(daemon, "sleep 600 {x}", values("x", "1", "2"), metrics=LOSS, parallel=1)
     go(page, site, f"sweeps/{number}")
     badge = page.locator("h1 + .badge")
     expect(badge).to_have_text("running")
@@ -200,16 +202,16 @@ def test_a_sweep_is_held_released_stopped_and_resumed(page: Page, site: Site, ho
     page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name=f"Stop sweep {number}").click()
     expect(badge).to_have_text("stopped")
-    assert sweep(house, number)["state"] == "stopped"
+    assert sweep(daemon, number)["state"] == "stopped"
     page.get_by_role("button", name="Resume").click()
 
     expect(badge).to_have_text("running")
-    house.post(f"/v1/sweeps/{number}/act", {"action": "stop"})
+    daemon.post(f"/v1/sweeps/{number}/act", {"action": "stop"})
 
 
-def test_what_has_failed_is_tried_again(page: Page, site: Site, house: House, tmp_path: Path):
-    number = begin(house, f'cat {tmp_path}/late >> "$DIBS_METRICS" # {{x}}', values("x", "1", "2"), metrics=LOSS)
-    wait_until(lambda: sweep(house, number)["counts"]["failed"] == 2, show=lambda: sweep(house, number))
+def test_what_has_failed_is_tried_again(page: Page, site: Site, daemon: DaemonProcess, tmp_path: Path):
+    number = begin(daemon, f'cat {tmp_path}/late >> "$DIBS_METRICS" # {{x}}', values("x", "1", "2"), metrics=LOSS)
+    wait_until(lambda: sweep(daemon, number)["counts"]["failed"] == 2, show=lambda: sweep(daemon, number))
     go(page, site, f"sweeps/{number}")
     expect(rows(page).get_by_text("failed")).to_have_count(2)
 
@@ -220,11 +222,11 @@ def test_what_has_failed_is_tried_again(page: Page, site: Site, house: House, tm
     expect(page.get_by_role("button", name="Retry failed")).to_have_count(0)
 
 
-def test_a_finished_search_goes_on_with_more_samples(page: Page, site: Site, house: House):
+def test_a_finished_search_goes_on_with_more_samples(page: Page, site: Site, daemon: DaemonProcess):
     number = begin(
-        house, BOWL.replace("{layers}", "1"), span("lr", 1e-4, 1, "log"), method="random", samples=3, metrics=LOSS
+        daemon, BOWL.replace("{layers}", "1"), span("lr", 1e-4, 1, "log"), method="random", samples=3, metrics=LOSS
     )
-    finish(house, number)
+    finish(daemon, number)
     go(page, site, f"sweeps/{number}")
 
     page.get_by_role("button", name="More samples").click()
@@ -235,12 +237,12 @@ def test_a_finished_search_goes_on_with_more_samples(page: Page, site: Site, hou
     expect(rows(page)).to_have_count(5)
 
 
-def test_an_adaptive_search_shows_which_parameter_matters(page: Page, site: Site, house: House):
+def test_an_adaptive_search_shows_which_parameter_matters(page: Page, site: Site, daemon: DaemonProcess):
     where = {"lr": span("lr", 1e-4, 1, "log"), "layers": span("layers", 1, 8) | {"integer": True}}
     number = begin(
-        house, BOWL, *where.values(), method="adaptive", samples=12, seed=3, metrics=LOSS, name="search"
+        daemon, BOWL, *where.values(), method="adaptive", samples=12, seed=3, metrics=LOSS, name="search"
     )
-    finish(house, number)
+    finish(daemon, number)
     go(page, site, f"sweeps/{number}")
 
     bars = page.get_by_role("region", name="importance")
@@ -250,9 +252,11 @@ def test_an_adaptive_search_shows_which_parameter_matters(page: Page, site: Site
     expect(rows(page)).to_have_count(12)
 
 
-def test_without_a_metric_there_are_the_trials_by_number_and_no_charts(page: Page, site: Site, house: House):
-    number = begin(house, "true {x}", values("x", "b", "a", None))
-    finish(house, number)
+def test_without_a_metric_there_are_the_trials_by_number_and_no_charts(
+    page: Page, site: Site, daemon: DaemonProcess
+):
+    number = begin(daemon, "true {x}", values("x", "b", "a", None))
+    finish(daemon, number)
     go(page, site, f"sweeps/{number}")
 
     expect(page.get_by_text("No metric was named")).to_be_visible()
@@ -262,11 +266,11 @@ def test_without_a_metric_there_are_the_trials_by_number_and_no_charts(page: Pag
     expect(rows(page).nth(2)).to_contain_text("none")
 
 
-def test_of_two_metrics_the_front_is_marked(page: Page, site: Site, house: House):
+def test_of_two_metrics_the_front_is_marked(page: Page, site: Site, daemon: DaemonProcess):
     both = [*LOSS, {"name": "size", "goal": "min"}]
     command = 'echo loss={x} size=$((10 - {x} + {y})) >> "$DIBS_METRICS"'
-    number = begin(house, command, values("x", "1", "2", "3"), values("y", "0", "5"), metrics=both)
-    front = {one["number"] for one in finish(house, number)["best"]}
+    number = begin(daemon, command, values("x", "1", "2", "3"), values("y", "0", "5"), metrics=both)
+    front = {one["number"] for one in finish(daemon, number)["best"]}
     assert len(front) == 3
     go(page, site, f"sweeps/{number}")
 
@@ -279,10 +283,10 @@ def test_of_two_metrics_the_front_is_marked(page: Page, site: Site, house: House
     expect(scatter.get_by_role("img", name="size against x")).to_be_visible()
 
 
-def test_a_parameter_that_is_not_there_stands_below_its_axis(page: Page, site: Site, house: House):
+def test_a_parameter_that_is_not_there_stands_below_its_axis(page: Page, site: Site, daemon: DaemonProcess):
     command = 'tell() { echo "loss=$#"; }; tell a {x} >> "$DIBS_METRICS"'
-    number = begin(house, command, values("x", "1", "2", None), metrics=LOSS)
-    finish(house, number)
+    number = begin(daemon, command, values("x", "1", "2", None), metrics=LOSS)
+    finish(daemon, number)
     go(page, site, f"sweeps/{number}")
     expect(page.locator(".sweep-axis").first).to_contain_text("none")
 
@@ -292,7 +296,7 @@ def test_a_parameter_that_is_not_there_stands_below_its_axis(page: Page, site: S
     expect(total(page)).to_have_text("2 trials of 3")
 
 
-def test_a_point_of_a_chart_leads_to_its_job(page: Page, site: Site, bowl: int, house: House):
+def test_a_point_of_a_chart_leads_to_its_job(page: Page, site: Site, bowl: int, daemon: DaemonProcess):
     go(page, site, f"sweeps/{bowl}")
     plot = page.get_by_role("img", name=re.compile("^loss by the number"))
     plot.scroll_into_view_if_needed()
@@ -316,16 +320,16 @@ def test_a_point_of_a_chart_leads_to_its_job(page: Page, site: Site, bowl: int, 
     expect(page).to_have_url(re.compile(r"#/job/\d+"))
 
 
-def test_who_may_only_look_is_offered_no_act(browser: Browser, house: House, bowl: int):
-    site = Site(house, read_only=True)
-    number = begin(house, "sleep 600 {x}", values("x", "1"), metrics=LOSS)
+def test_who_may_only_look_is_offered_no_act(browser: Browser, daemon: DaemonProcess, bowl: int):
+    site = Site(daemon, read_only=True)
+    number = begin(daemon, "sleep 600 {x}", values("x", "1"), metrics=LOSS)
     with visit(site, browser) as (page, _):
         go(page, site, f"sweeps/{number}")
         expect(rows(page)).to_have_count(1)
 
         for name in ("Hold", "Release", "Stop", "Resume", "Retry failed", "More samples"):
             expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
-    house.post(f"/v1/sweeps/{number}/act", {"action": "stop"})
+    daemon.post(f"/v1/sweeps/{number}/act", {"action": "stop"})
 
 
 @pytest.mark.parametrize("path", ["sweeps", "sweeps/{0}"])

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 from web.browsing import Site, go
 
 
 @pytest.fixture(scope="module")
-def busy(house: House) -> Iterator[dict[str, int]]:
+def busy(daemon: DaemonProcess) -> Iterator[dict[str, int]]:
     """A job that runs and one that has failed."""
-    failed = house.add({"command": "sleep 0.3; exit 1", "name": "short", "project": "language"})
-    house.wait(failed)
-    running = house.add({"command": "sleep 600", "name": "baseline", "project": "vision"})
-    wait_until(lambda: house.state(running) == "running")
+    failed = daemon.add({"command": "sleep 0.3; exit 1", "name": "short", "project": "language"})
+    daemon.wait(failed)
+    running = daemon.add({"command": "sleep 600", "name": "baseline", "project": "vision"})
+    wait_until(lambda: daemon.state(running) == "running")
     yield {"failed": failed, "running": running}
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [running]})
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [running]})
 
 
 def test_every_card_has_a_row_and_the_words_tell_what_is_drawn(page: Page, site: Site, busy: dict[str, int]):
@@ -95,12 +95,14 @@ def test_the_keyboard_goes_from_bar_to_bar(page: Page, site: Site, busy: dict[st
     expect(page).to_have_url(re.compile(r"#/job/\d+"))
 
 
-def test_a_job_that_starts_appears_without_a_reload(page: Page, site: Site, house: House, busy: dict[str, int]):
+def test_a_job_that_starts_appears_without_a_reload(
+    page: Page, site: Site, daemon: DaemonProcess, busy: dict[str, int]
+):
     go(page, site, "timeline?hours=1&by=project")
     page.get_by_text("The same in words").click()
     expect(page.get_by_role("table")).to_contain_text("vision")
 
-    number = house.add({"command": "true", "project": "newcomers"})
+    number = daemon.add({"command": "true", "project": "newcomers"})
 
     expect(page.get_by_role("table")).to_contain_text("newcomers")
-    house.wait(number)
+    daemon.wait(number)

@@ -16,7 +16,7 @@ import pytest
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
-from daemon.listening import Reply, ask, call, connect, listening, said
+from daemon.listening import Reply, ask, call, connect, listening, read_all
 from dibs import __version__, paths
 from dibs.daemon.http import server
 from dibs.daemon.http.errors import JsonResponse, VersionHeader, handle_errors
@@ -59,7 +59,7 @@ def an_app() -> FastAPI:
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[str]:
+def socket_path(tmp_path: Path) -> Iterator[str]:
     with listening(VersionHeader(RequestLimits(an_app(), deadline=0.5)), tmp_path / "d" / "socket") as path:
         yield path
 
@@ -72,8 +72,8 @@ def rss() -> int:
 # -- one shape ---------------------------------------------------------------------------------------------
 
 
-def test_every_answer_names_the_version(door):
-    good, bad = call(door, "GET", "/v1/status"), call(door, "GET", "/nothing")
+def test_every_answer_names_the_version(socket_path):
+    good, bad = call(socket_path, "GET", "/v1/status"), call(socket_path, "GET", "/nothing")
 
     assert (good.status, bad.status) == (200, 404)
     assert good.headers["dibs-version"] == bad.headers["dibs-version"] == __version__
@@ -90,17 +90,17 @@ def test_every_answer_names_the_version(door):
         ("GET", "/v1/bug", 500, "bug"),
     ],
 )
-def test_whatever_goes_wrong_the_error_has_one_shape(door, method, target, status, code):
-    reply = call(door, method, target)
+def test_whatever_goes_wrong_the_error_has_one_shape(socket_path, method, target, status, code):
+    reply = call(socket_path, method, target)
 
     assert (reply.status, reply.code) == (status, code)
     assert reply.headers["content-type"] == "application/json"
 
 
-def test_a_bug_in_one_call_leaves_the_next_one_alone(door):
-    first = call(door, "GET", "/v1/bug")
+def test_a_bug_in_one_call_leaves_the_next_one_alone(socket_path):
+    first = call(socket_path, "GET", "/v1/bug")
 
-    second = call(door, "GET", "/v1/status")
+    second = call(socket_path, "GET", "/v1/status")
 
     assert (first.status, second.status) == (500, 200)
 
@@ -109,21 +109,21 @@ def test_a_bug_in_one_call_leaves_the_next_one_alone(door):
 
 
 @pytest.mark.parametrize("host", ["localhost", "dibs", "LOCALHOST"])
-def test_our_own_names_are_answered(door, host):
-    assert call(door, "GET", "/v1/status", host=host).status == 200
+def test_our_own_names_are_answered(socket_path, host):
+    assert call(socket_path, "GET", "/v1/status", host=host).status == 200
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1", "localhost:80", "[::1]", "", "0.0.0.0"]
 )
-def test_another_host_is_sent_away_before_any_route(door, host):
-    reply = call(door, "GET", "/v1/status", host=host)
+def test_another_host_is_sent_away_before_any_route(socket_path, host):
+    reply = call(socket_path, "GET", "/v1/status", host=host)
 
     assert (reply.status, reply.code) == (421, "wrong-host")
 
 
-def test_two_hosts_are_none(door):
-    reply = ask(door, GET + b"Host: localhost\r\n\r\n")
+def test_two_hosts_are_none(socket_path):
+    reply = ask(socket_path, GET + b"Host: localhost\r\n\r\n")
 
     assert reply.status in (400, 421)
     assert reply.code
@@ -157,17 +157,17 @@ POST = b"POST /v1/pause HTTP/1.1\r\nHost: localhost\r\nContent-Type: application
         pytest.param(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", id="CONNECT"),
     ],
 )
-def test_an_odd_request_is_refused_and_the_connection_closed(door, request_bytes):
-    reply = ask(door, request_bytes)
+def test_an_odd_request_is_refused_and_the_connection_closed(socket_path, request_bytes):
+    reply = ask(socket_path, request_bytes)
 
     assert (reply.status, reply.code) == (400, "bad-input")
-    assert call(door, "GET", "/v1/status").status == 200
+    assert call(socket_path, "GET", "/v1/status").status == 200
 
 
-def test_a_second_request_behind_the_first_is_looked_at_as_well(door):
-    with connect(door) as connection:
+def test_a_second_request_behind_the_first_is_looked_at_as_well(socket_path):
+    with connect(socket_path) as connection:
         connection.sendall(GET + b"\r\n" + GET.replace(b"\r\n", b"\n") + b"\n")
-        answers = said(connection)
+        answers = read_all(connection)
 
     assert answers.count(b"HTTP/1.1 200") == 1
     assert answers.count(b"HTTP/1.1 400") == 1
@@ -185,24 +185,24 @@ def test_a_second_request_behind_the_first_is_looked_at_as_well(door):
         pytest.param(GET + b"X: " + b"a" * 300_000, id="a header without an end"),
     ],
 )
-def test_a_head_that_is_too_large_is_refused(door, request_bytes):
-    reply = ask(door, request_bytes)
+def test_a_head_that_is_too_large_is_refused(socket_path, request_bytes):
+    reply = ask(socket_path, request_bytes)
 
     assert (reply.status, reply.code) == (431, "headers-too-large")
 
 
 @pytest.mark.parametrize(("target", "most"), [("/v1/pause", BODY), ("/v1/jobs", BODY_OF_JOBS)])
-def test_a_body_may_be_so_large_and_no_larger(door, target, most):
-    fits = call(door, "POST", target, b"x" * most)
-    too_large = call(door, "POST", target, b"x" * (most + 1))
+def test_a_body_may_be_so_large_and_no_larger(socket_path, target, most):
+    fits = call(socket_path, "POST", target, b"x" * most)
+    too_large = call(socket_path, "POST", target, b"x" * (most + 1))
 
     assert (fits.status, fits.json) == (200, {"bytes": most})
     assert (too_large.status, too_large.code) == (413, "too-large")
 
 
-def test_a_body_in_chunks_without_end_is_cut_and_costs_no_memory(door):
+def test_a_body_in_chunks_without_end_is_cut_and_costs_no_memory(socket_path):
     before = rss()
-    with connect(door) as connection:
+    with connect(socket_path) as connection:
         connection.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n")
         sent = 0
         chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
@@ -212,18 +212,18 @@ def test_a_body_in_chunks_without_end_is_cut_and_costs_no_memory(door):
                 sent += len(chunk)
         except (BrokenPipeError, ConnectionResetError):
             pass
-        reply = Reply(said(connection))
+        reply = Reply(read_all(connection))
 
     assert (reply.status, reply.code) == (413, "too-large")
     assert sent < 16 * 1024**2
     assert rss() - before < 32 * 1024**2
 
 
-def test_a_body_that_is_announced_too_large_is_refused_before_it_is_sent(door):
-    with connect(door) as connection:
+def test_a_body_that_is_announced_too_large_is_refused_before_it_is_sent(socket_path):
+    with connect(socket_path) as connection:
         connection.sendall(POST + b"Content-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n")
 
-        reply = Reply(said(connection))
+        reply = Reply(read_all(connection))
 
     assert (reply.status, reply.code) == (413, "too-large")
 
@@ -237,22 +237,22 @@ def impatient(monkeypatch):
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_head_that_trickles_in_is_not_waited_for(door):
-    with connect(door) as connection:
+def test_a_head_that_trickles_in_is_not_waited_for(socket_path):
+    with connect(socket_path) as connection:
         began = time.monotonic()
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             for byte in GET * 100:
                 connection.send(bytes([byte]))
                 time.sleep(0.01)
         took = time.monotonic() - began
-        reply = Reply(said(connection))
+        reply = Reply(read_all(connection))
 
     assert (reply.status, reply.code) == (408, "too-slow")
     assert took < 30
 
 
-def test_a_body_that_trickles_in_is_not_waited_for(door):
-    with connect(door) as connection:
+def test_a_body_that_trickles_in_is_not_waited_for(socket_path):
+    with connect(socket_path) as connection:
         connection.sendall(POST + b"Content-Length: 10000\r\n\r\n")
         began = time.monotonic()
         try:
@@ -261,28 +261,28 @@ def test_a_body_that_trickles_in_is_not_waited_for(door):
                 time.sleep(0.01)
         except (BrokenPipeError, ConnectionResetError):
             pass
-        reply = Reply(said(connection))
+        reply = Reply(read_all(connection))
 
     assert (reply.status, reply.code) == (408, "too-slow")
     assert time.monotonic() - began < 20
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_connection_that_says_nothing_is_closed(door):
-    with connect(door) as connection:
-        assert said(connection) == b""
+def test_a_connection_that_says_nothing_is_closed(socket_path):
+    with connect(socket_path) as connection:
+        assert read_all(connection) == b""
 
 
-def test_a_reader_who_does_not_read_is_dropped(door, monkeypatch):
+def test_a_reader_who_does_not_read_is_dropped(socket_path, monkeypatch):
     monkeypatch.setattr(server, "_STALL", 0.3)
     before = rss()
-    with connect(door) as connection:
+    with connect(socket_path) as connection:
         connection.sendall(b"GET /v1/endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
         poll = wait_until(lambda: _is_dropped(connection))
 
     assert poll
     assert rss() - before < 32 * 1024**2
-    assert call(door, "GET", "/v1/status").status == 200
+    assert call(socket_path, "GET", "/v1/status").status == 200
 
 
 def _is_dropped(connection: socket.socket) -> bool:
@@ -350,21 +350,21 @@ def test_when_everybody_is_being_served_one_more_is_told_so(tmp_path, monkeypatc
             connection.recv(10)
 
         with connect(path) as late:
-            reply = Reply(said(late))
+            reply = Reply(read_all(late))
 
         for connection in busy:
             connection.close()
     assert (reply.status, reply.code) == (503, "too-busy")
 
 
-def test_two_calls_may_share_a_connection(door):
-    with connect(door) as connection:
+def test_two_calls_may_share_a_connection(socket_path):
+    with connect(socket_path) as connection:
         connection.sendall(GET + b"\r\n")
         first = b""
         while not first.endswith(b"}"):
             first += connection.recv(65536)
         connection.sendall(GET + b"Connection: close\r\n\r\n")
-        second = said(connection)
+        second = read_all(connection)
 
     assert first.startswith(b"HTTP/1.1 200")
     assert second.startswith(b"HTTP/1.1 200")
@@ -374,9 +374,9 @@ def test_two_calls_may_share_a_connection(door):
 
 
 @needs_root
-def test_another_user_is_turned_away_even_where_the_socket_is_open(door):
-    os.chmod(door, 0o777)
-    for folder in (Path(door).parent, *Path(door).parent.parents):
+def test_another_user_is_turned_away_even_where_the_socket_is_open(socket_path):
+    os.chmod(socket_path, 0o777)
+    for folder in (Path(socket_path).parent, *Path(socket_path).parent.parents):
         if folder != Path("/"):
             os.chmod(folder, os.stat(folder).st_mode | 0o055)
     code = (
@@ -389,7 +389,7 @@ def test_another_user_is_turned_away_even_where_the_socket_is_open(door):
     )
 
     done = subprocess.run(
-        ["/usr/bin/python3", "-c", code, door],
+        ["/usr/bin/python3", "-c", code, socket_path],
         user=NOBODY,
         group=NOBODY,
         extra_groups=[],
@@ -457,14 +457,14 @@ def test_a_socket_that_nobody_listens_at_is_replaced(tmp_path):
     assert reply.status == 200
 
 
-def test_a_socket_that_somebody_listens_at_is_not_taken_over(door):
-    address = UnixSocket(door)
+def test_a_socket_that_somebody_listens_at_is_not_taken_over(socket_path):
+    address = UnixSocket(socket_path)
 
     with pytest.raises(paths.FolderRefused, match="another state folder"):
         address.bind()
 
     address.remove()
-    assert call(door, "GET", "/v1/status").status == 200
+    assert call(socket_path, "GET", "/v1/status").status == 200
 
 
 def test_the_server_ends_at_once_though_somebody_has_not_finished(tmp_path):

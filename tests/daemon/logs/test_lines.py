@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from dibs.daemon.logs import lines as log_lines
 from dibs.daemon.logs.lines import (
     LONGEST,
@@ -311,17 +311,17 @@ def test_a_hole_that_cannot_be_is_none(tmp_path: Path):
 # -- over the API ----------------------------------------------------------------------------------------
 
 
-def test_a_job_is_followed_by_lines(house: House, tmp_path: Path):
+def test_a_job_is_followed_by_lines(daemon: DaemonProcess, tmp_path: Path):
     go = tmp_path / "go"
     waits = f"until [ -e '{go}' ]; do sleep 0.05; done"
-    number = house.add(f"echo one; echo two; printf thr; {waits}; echo ee; exit 3")
+    number = daemon.add(f"echo one; echo two; printf thr; {waits}; echo ee; exit 3")
     address = f"/v1/jobs/{number}/log/lines"
-    wait_until(lambda: house.get(address)["lines"] == ["one", "two", "thr"], show=lambda: house.get(address))
-    live = house.get(f"{address}?first=-1")
+    wait_until(lambda: daemon.get(address)["lines"] == ["one", "two", "thr"], show=lambda: daemon.get(address))
+    live = daemon.get(f"{address}?first=-1")
     go.touch()
-    house.wait(number)
+    daemon.wait(number)
 
-    over = house.get(f"{address}?first=1&count=5")
+    over = daemon.get(f"{address}?first=1&count=5")
 
     assert (live["first"], live["lines"], live["is_open"], live["state"]) == (2, ["thr"], True, "running")
     assert over == {
@@ -338,14 +338,14 @@ def test_a_job_is_followed_by_lines(house: House, tmp_path: Path):
     }
 
 
-def test_output_is_searched_and_kept_over_the_api(house: House):
-    (job,) = house.wait(house.add("seq 1 2000; echo Ünd; echo oops >&2"))
+def test_output_is_searched_and_kept_over_the_api(daemon: DaemonProcess):
+    (job,) = daemon.wait(daemon.add("seq 1 2000; echo Ünd; echo oops >&2"))
     number = job["id"]
 
-    found = house.get(f"/v1/jobs/{number}/log/search?q=99&first=500&limit=3")
-    rest = house.get(f"/v1/jobs/{number}/log/search?q={quote('ÜND')}")
-    raw = house.call("GET", f"/v1/jobs/{number}/log/raw")
-    errors = house.call("GET", f"/v1/jobs/{number}/log/raw?stream=stderr")
+    found = daemon.get(f"/v1/jobs/{number}/log/search?q=99&first=500&limit=3")
+    rest = daemon.get(f"/v1/jobs/{number}/log/search?q={quote('ÜND')}")
+    raw = daemon.call("GET", f"/v1/jobs/{number}/log/raw")
+    errors = daemon.call("GET", f"/v1/jobs/{number}/log/raw?stream=stderr")
 
     assert [match["line"] for match in found["matches"]] == [598, 698, 798]
     assert (found["next"], found["is_over"]) == (799, False)
@@ -356,8 +356,8 @@ def test_output_is_searched_and_kept_over_the_api(house: House):
     assert errors.body == b"oops\n"
 
 
-def test_a_download_names_what_was_cut_instead_of_sending_it(house: House):
-    (job,) = house.wait(house.add("echo head; seq 1 1000"))
+def test_a_download_names_what_was_cut_instead_of_sending_it(daemon: DaemonProcess):
+    (job,) = daemon.wait(daemon.add("echo head; seq 1 1000"))
     path = Path(job["folder"], "stdout")
     tail = path.read_bytes()[-100:]
     with path.open("r+b") as file:
@@ -367,28 +367,28 @@ def test_a_download_names_what_was_cut_instead_of_sending_it(house: House):
         file.write(tail)
     Path(job["folder"], "stdout.cut").write_text(f"5 {2**40}\n")
 
-    raw = house.call("GET", f"/v1/jobs/{job['id']}/log/raw")
+    raw = daemon.call("GET", f"/v1/jobs/{job['id']}/log/raw")
 
     assert raw.body == b"head\n[... %d bytes cut]\n" % (2**40 - 5) + tail
 
 
-def test_a_job_that_has_not_started_has_no_lines(house: House):
-    number = house.add({"command": "true", "hold": True})
+def test_a_job_that_has_not_started_has_no_lines(daemon: DaemonProcess):
+    number = daemon.add({"command": "true", "hold": True})
 
-    assert house.get(f"/v1/jobs/{number}/log/lines?first=-10")["lines"] == []
-    assert house.get(f"/v1/jobs/{number}/log/search?q=x")["is_over"]
-    assert house.call("GET", f"/v1/jobs/{number}/log/raw").body == b""
+    assert daemon.get(f"/v1/jobs/{number}/log/lines?first=-10")["lines"] == []
+    assert daemon.get(f"/v1/jobs/{number}/log/search?q=x")["is_over"]
+    assert daemon.call("GET", f"/v1/jobs/{number}/log/raw").body == b""
     for path in ("lines", "search?q=x&", "raw"):
         separator = "" if path.endswith("&") else "?"
-        assert house.call("GET", f"/v1/jobs/{number}/log/{path}{separator}attempt=1").status == 400
-        assert house.call("GET", f"/v1/jobs/999/log/{path}").status == 404
+        assert daemon.call("GET", f"/v1/jobs/{number}/log/{path}{separator}attempt=1").status == 400
+        assert daemon.call("GET", f"/v1/jobs/999/log/{path}").status == 404
 
 
-def test_output_that_was_removed_is_said_to_be_gone(house: House):
-    (job,) = house.wait(house.add("echo x"))
+def test_output_that_was_removed_is_said_to_be_gone(daemon: DaemonProcess):
+    (job,) = daemon.wait(daemon.add("echo x"))
     os.unlink(f"{job['folder']}/stdout")
     Path(job["folder"], "output-removed").touch()
 
     for path in ("lines", "search?q=x", "raw"):
-        reply = house.call("GET", f"/v1/jobs/{job['id']}/log/{path}")
+        reply = daemon.call("GET", f"/v1/jobs/{job['id']}/log/{path}")
         assert (reply.status, reply.code) == (410, "log-gone")

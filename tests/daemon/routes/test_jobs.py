@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from daemon.listening import ask
 from dibs.model.field_values import request_json
 from dibs.model.fields import BY_KEY
@@ -17,48 +17,48 @@ from field_samples import everything
 from stories.outside import PATIENCE, wait_until
 
 
-def test_a_job_is_added_run_and_told_about(house: House):
-    number = house.add({"command": "echo out; echo err >&2; exit 3", "name": "it", "project": "p", "tags": ["t"]})
+def test_a_job_is_added_run_and_told_about(daemon: DaemonProcess):
+    number = daemon.add({"command": "echo out; echo err >&2; exit 3", "name": "it", "project": "p", "tags": ["t"]})
 
-    (job,) = house.wait(number)
+    (job,) = daemon.wait(number)
 
     assert (job["id"], job["state"], job["exit_code"], job["cause"]) == (number, "failed", 3, "exit code")
     assert (job["name"], job["project"], job["tags"], job["num_gpus"]) == ("it", "p", ["t"], 1)
     assert job["gpus"] in ([0], [1])
     assert job["queued_at"] <= job["started_at"] <= job["ended_at"]
     assert job["queued_at"].endswith("Z")
-    whole = house.job(number)
+    whole = daemon.job(number)
     assert [one["number"] for one in whole["attempts_list"]] == [1]
     assert whole["attempts_list"][0]["pid"] > 0
     assert whole["stdout"].startswith(whole["folder"])
-    assert house.get(f"/v1/jobs/{number}/environment")["environment"]["PATH"] == "/usr/bin:/bin"
+    assert daemon.get(f"/v1/jobs/{number}/environment")["environment"]["PATH"] == "/usr/bin:/bin"
 
 
-def test_a_job_that_failed_comes_with_what_helps(house: House):
-    number = house.add({"words": [sys.executable, "-c", "import no_such_module"]})
+def test_a_job_that_failed_comes_with_what_helps(daemon: DaemonProcess):
+    number = daemon.add({"words": [sys.executable, "-c", "import no_such_module"]})
 
-    house.wait(number)
+    daemon.wait(number)
 
-    whole = house.job(number)
+    whole = daemon.job(number)
     assert whole["cause"] == "import-error"
     assert whole["explanation"].startswith("No module named 'no_such_module': is the environment active")
 
 
-def test_the_same_key_gets_the_same_numbers(house: House):
+def test_the_same_key_gets_the_same_numbers(daemon: DaemonProcess):
     body = {"key": "once upon a time", "jobs": [{"command": "true"}, {"command": "true"}]}
 
-    first, second = (house.call("POST", "/v1/jobs", body) for _ in range(2))
+    first, second = (daemon.call("POST", "/v1/jobs", body) for _ in range(2))
 
     assert (first.status, second.status) == (201, 200)
     assert first.json == {"first": 1, "last": 2, "is_new": True, "notes": []}
     assert second.json == {"first": 1, "last": 2, "is_new": False, "notes": []}
-    assert len(house.get("/v1/jobs")["jobs"]) == 2
+    assert len(daemon.get("/v1/jobs")["jobs"]) == 2
 
 
-def test_each_job_is_its_own_keys_on_top_of_the_defaults(house: House):
-    house.post("/v1/pause", {})
+def test_each_job_is_its_own_keys_on_top_of_the_defaults(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
 
-    first = house.add(
+    first = daemon.add(
         {"command": "a"},
         {"command": "b", "num_gpus": 0, "env": {"B": "1"}},
         {"words": ["c", "d e"]},
@@ -66,7 +66,7 @@ def test_each_job_is_its_own_keys_on_top_of_the_defaults(house: House):
         defaults={"name": "n", "num_gpus": 2, "env": {"A": "1"}, "shell": "zsh", "time_limit_seconds": 60},
     )
 
-    one, two, three, four = (house.job(first + number) for number in range(4))
+    one, two, three, four = (daemon.job(first + number) for number in range(4))
     assert (one["words"], one["num_gpus"], one["env"]) == (["zsh", "-c", "a"], 2, {"A": "1"})
     assert (two["words"], two["num_gpus"], two["env"]) == (["zsh", "-c", "b"], 0, {"B": "1"})
     assert (three["words"], three["command"], three["num_gpus"]) == (["c", "d e"], "c 'd e'", 2)
@@ -74,9 +74,9 @@ def test_each_job_is_its_own_keys_on_top_of_the_defaults(house: House):
     assert {job["time_limit_seconds"] for job in (one, two, three, four)} == {60.0}
 
 
-def test_whatever_can_be_asked_for_comes_back(house: House):
-    house.post("/v1/pause", {})
-    other = house.add("true")
+def test_whatever_can_be_asked_for_comes_back(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    other = daemon.add("true")
     wanted = {
         "command": "true",
         "name": "n",
@@ -107,18 +107,18 @@ def test_whatever_can_be_asked_for_comes_back(house: House):
         "warm": ["torch", "a.b"],
     }
 
-    number = house.add(wanted | {"hold": True, "umask": 0o27, "array": {"task": 4, "most": 2}})
+    number = daemon.add(wanted | {"hold": True, "umask": 0o27, "array": {"task": 4, "most": 2}})
 
-    job = house.job(number)
+    job = daemon.job(number)
     assert {key: job[key] for key in wanted} == wanted
     assert (job["state"], job["array"]) == ("held", {"id": number, "task": 4, "most": 2})
 
 
-def test_once_gives_the_job_that_is_there(house: House):
-    house.post("/v1/pause", {})
-    first = house.add({"command": "true", "once": "k"})
+def test_once_gives_the_job_that_is_there(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    first = daemon.add({"command": "true", "once": "k"})
 
-    again = house.try_to_add({"command": "false", "once": "k"})
+    again = daemon.try_to_add({"command": "false", "once": "k"})
 
     assert (again.status, again.json) == (200, {"first": first, "last": first, "is_new": False, "notes": []})
 
@@ -126,17 +126,17 @@ def test_once_gives_the_job_that_is_there(house: House):
 # -- bytes -------------------------------------------------------------------------------------------------
 
 
-def test_text_that_is_no_utf8_comes_back_as_it_went(house: House):
+def test_text_that_is_no_utf8_comes_back_as_it_went(daemon: DaemonProcess):
     odd = "caf\udce9 \udcff\U0001f600"
 
-    number = house.add({"command": f"printf '%s' '{odd}'; printf %s \"$ODD\"", "name": odd, "env": {"ODD": odd}})
+    number = daemon.add({"command": f"printf '%s' '{odd}'; printf %s \"$ODD\"", "name": odd, "env": {"ODD": odd}})
 
-    (job,) = house.wait(number)
+    (job,) = daemon.wait(number)
     assert (job["name"], job["env"]["ODD"], job["state"]) == (odd, odd, "succeeded")
-    assert house.call("GET", f"/v1/jobs/{number}/log").body == (odd * 2).encode("utf-8", "surrogateescape")
+    assert daemon.call("GET", f"/v1/jobs/{number}/log").body == (odd * 2).encode("utf-8", "surrogateescape")
 
 
-def test_sql_in_every_text_is_only_text(shared: House):
+def test_sql_in_every_text_is_only_text(shared: DaemonProcess):
     sql = "'; drop table jobs; --"
     shared.post("/v1/pause", {"project": sql})
 
@@ -200,7 +200,7 @@ NUMBERS = [-1, 1.5, 10**300, True, "1", None, [], {}]
         pytest.param({"command": "x", "checkpoint": {"signal": 65, "seconds": 1}}, id="no signal"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_and_nothing_is_stored(shared: House, job):
+def test_what_cannot_be_meant_is_refused_and_nothing_is_stored(shared: DaemonProcess, job):
     before = shared.get("/v1/status")["counts"]
 
     reply = shared.try_to_add({"command": "true"}, job)
@@ -234,7 +234,7 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_stored(shared: House, jo
         pytest.param(json.dumps({"key": "k", "jobs": [{"command": "x"}] * 5001}).encode(), id="too many"),
     ],
 )
-def test_json_that_can_be_read_in_two_ways_is_refused(shared: House, body):
+def test_json_that_can_be_read_in_two_ways_is_refused(shared: DaemonProcess, body):
     before = shared.get("/v1/status")["counts"]
 
     reply = shared.call("POST", "/v1/jobs", body)
@@ -243,7 +243,7 @@ def test_json_that_can_be_read_in_two_ways_is_refused(shared: House, body):
     assert shared.get("/v1/status")["counts"] == before
 
 
-def test_a_body_that_does_not_say_that_it_is_json_is_refused(shared: House):
+def test_a_body_that_does_not_say_that_it_is_json_is_refused(shared: DaemonProcess):
     body = json.dumps({"key": "k", "jobs": [{"command": "x"}]}).encode()
     request = (
         f"POST /v1/jobs HTTP/1.1\r\nHost: dibs\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
@@ -255,7 +255,7 @@ def test_a_body_that_does_not_say_that_it_is_json_is_refused(shared: House):
     assert (reply.status, reply.code) == (400, "bad-input")
 
 
-def test_the_refusal_names_the_job_that_is_meant(shared: House):
+def test_the_refusal_names_the_job_that_is_meant(shared: DaemonProcess):
     reply = shared.try_to_add({"command": "true"}, {"command": " "})
 
     assert reply.json["error"]["message"] == "job 2 of this call: the command is empty"
@@ -264,13 +264,13 @@ def test_the_refusal_names_the_job_that_is_meant(shared: House):
 # -- lists -------------------------------------------------------------------------------------------------
 
 
-def test_a_list_is_read_page_by_page(house: House):
-    house.post("/v1/pause", {})
-    house.add(*["true"] * 5, defaults={"name": "n"})
+def test_a_list_is_read_page_by_page(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    daemon.add(*["true"] * 5, defaults={"name": "n"})
 
     found, cursor = [], ""
     while True:
-        page = house.get(f"/v1/jobs?limit=2{cursor}")
+        page = daemon.get(f"/v1/jobs?limit=2{cursor}")
         found += [job["id"] for job in page["jobs"]]
         if page["cursor"] is None:
             break
@@ -278,12 +278,12 @@ def test_a_list_is_read_page_by_page(house: House):
 
     assert found == [5, 4, 3, 2, 1]
     assert page["counts"]["queued"] == 5
-    assert [job["id"] for job in house.get("/v1/jobs?order=oldest&ids=2-3,5")["jobs"]] == [2, 3, 5]
-    assert [job["id"] for job in house.get("/v1/jobs?order=turn&limit=1")["jobs"]] == [1]
-    assert house.get("/v1/jobs?state=running,failed")["jobs"] == []
-    assert house.get("/v1/jobs?user=somebody-else")["jobs"] == []
-    assert len(house.get("/v1/jobs?since=2020-01-01T00:00:00Z")["jobs"]) == 5
-    assert house.get(f"/v1/jobs?since={time.time() + 100:.0f}")["jobs"] == []
+    assert [job["id"] for job in daemon.get("/v1/jobs?order=oldest&ids=2-3,5")["jobs"]] == [2, 3, 5]
+    assert [job["id"] for job in daemon.get("/v1/jobs?order=turn&limit=1")["jobs"]] == [1]
+    assert daemon.get("/v1/jobs?state=running,failed")["jobs"] == []
+    assert daemon.get("/v1/jobs?user=somebody-else")["jobs"] == []
+    assert len(daemon.get("/v1/jobs?since=2020-01-01T00:00:00Z")["jobs"]) == 5
+    assert daemon.get(f"/v1/jobs?since={time.time() + 100:.0f}")["jobs"] == []
 
 
 @pytest.mark.parametrize(
@@ -304,21 +304,21 @@ def test_a_list_is_read_page_by_page(house: House):
         "colour=red",
     ],
 )
-def test_a_question_that_cannot_be_meant_is_refused(shared: House, query):
+def test_a_question_that_cannot_be_meant_is_refused(shared: DaemonProcess, query):
     reply = shared.call("GET", f"/v1/jobs?{query}")
 
     assert (reply.status, reply.code) == (400, "bad-input")
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", "99999999999999999999", "%2e%2e", "1%00"])
-def test_what_is_no_number_of_a_job_is_refused(shared: House, number):
+def test_what_is_no_number_of_a_job_is_refused(shared: DaemonProcess, number):
     replies = [shared.call("GET", f"/v1/jobs/{number}{rest}") for rest in ("", "/log", "/why", "/environment")]
 
     assert {reply.status for reply in replies} <= {400, 404}
     assert all(reply.code for reply in replies)
 
 
-def test_a_job_that_is_not_there_is_said_to_be_missing(shared: House):
+def test_a_job_that_is_not_there_is_said_to_be_missing(shared: DaemonProcess):
     replies = [shared.call("GET", f"/v1/jobs/99999{rest}") for rest in ("", "/log", "/why", "/environment")]
     replies += [shared.call("GET", "/v1/find?ref=nobody"), shared.call("GET", "/v1/jobs/wait?ids=99999")]
     replies += [shared.call("PATCH", "/v1/jobs/99999", {"priority": 1})]
@@ -327,50 +327,50 @@ def test_a_job_that_is_not_there_is_said_to_be_missing(shared: House):
     assert {(reply.status, reply.code) for reply in replies} == {(404, "no-such-job")}
 
 
-def test_what_is_exported_can_be_added_again(house: House):
-    house.post("/v1/pause", {})
-    house.add({"command": "true", "name": "n", "num_gpus": 0, "env": {"A": "b"}}, {"words": ["a", "b c"]})
+def test_what_is_exported_can_be_added_again(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    daemon.add({"command": "true", "name": "n", "num_gpus": 0, "env": {"A": "b"}}, {"words": ["a", "b c"]})
 
-    lines = [json.loads(line) for line in house.call("GET", "/v1/export").body.splitlines()]
+    lines = [json.loads(line) for line in daemon.call("GET", "/v1/export").body.splitlines()]
 
     assert [(line["id"], line["state"]) for line in lines] == [(1, "queued"), (2, "queued")]
     for line in lines:
         wanted = {key: value for key, value in line.items() if key not in ("id", "state")}
-        again = house.job(house.add(wanted))
+        again = daemon.job(daemon.add(wanted))
         assert {key: again[key] for key in wanted} == wanted
 
 
 # -- waiting -----------------------------------------------------------------------------------------------
 
 
-def test_who_waits_is_told_as_soon_as_the_last_one_is_over(house: House):
-    number = house.add("true", "sleep 0.3")
+def test_who_waits_is_told_as_soon_as_the_last_one_is_over(daemon: DaemonProcess):
+    number = daemon.add("true", "sleep 0.3")
 
     began = time.monotonic()
-    jobs = house.wait(number, number + 1)
+    jobs = daemon.wait(number, number + 1)
 
     assert [job["state"] for job in jobs] == ["succeeded", "succeeded"]
     assert time.monotonic() - began < PATIENCE / 4  # and not when nobody would wait any longer
 
 
-def test_who_waits_is_told_who_is_not_over_yet(house: House):
-    number = house.add("true", "sleep 60")
-    house.wait(number)
+def test_who_waits_is_told_who_is_not_over_yet(daemon: DaemonProcess):
+    number = daemon.add("true", "sleep 60")
+    daemon.wait(number)
 
-    found = house.get(f"/v1/jobs/wait?ids={number}-{number + 1}&timeout_seconds=0.1")
+    found = daemon.get(f"/v1/jobs/wait?ids={number}-{number + 1}&timeout_seconds=0.1")
 
     assert [job["id"] for job in found["jobs"]] == [number]
     assert found["waiting"] == [number + 1]
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [number + 1]})
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number + 1]})
 
 
-def test_who_waits_hears_of_a_job_that_is_cancelled_while_it_waits(house: House):
-    house.post("/v1/pause", {})
-    number = house.add("true")
+def test_who_waits_hears_of_a_job_that_is_cancelled_while_it_waits(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    number = daemon.add("true")
     answers = []
-    waiting = threading.Thread(target=lambda: answers.append(house.wait(number)))
+    waiting = threading.Thread(target=lambda: answers.append(daemon.wait(number)))
     waiting.start()
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
     waiting.join(PATIENCE)
 
     assert [job["state"] for job in answers[0]] == ["cancelled"]
@@ -379,13 +379,13 @@ def test_who_waits_hears_of_a_job_that_is_cancelled_while_it_waits(house: House)
 # -- the log -----------------------------------------------------------------------------------------------
 
 
-def test_a_log_is_read_from_anywhere(house: House):
-    number = house.add("seq 1 1000; echo oops >&2")
-    house.wait(number)
+def test_a_log_is_read_from_anywhere(daemon: DaemonProcess):
+    number = daemon.add("seq 1 1000; echo oops >&2")
+    daemon.wait(number)
     whole = "".join(f"{n}\n" for n in range(1, 1001)).encode()
 
     def read(query: str = ""):
-        return house.call("GET", f"/v1/jobs/{number}/log{query}")
+        return daemon.call("GET", f"/v1/jobs/{number}/log{query}")
 
     assert read().body == whole
     assert read("?stream=stderr").body == b"oops\n"
@@ -403,22 +403,22 @@ def test_a_log_is_read_from_anywhere(house: House):
     assert read("?stream=/etc/passwd").status == 400
 
 
-def test_a_job_that_has_not_begun_has_an_empty_log(house: House):
-    house.post("/v1/pause", {})
-    number = house.add("true")
+def test_a_job_that_has_not_begun_has_an_empty_log(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    number = daemon.add("true")
 
-    reply = house.call("GET", f"/v1/jobs/{number}/log")
+    reply = daemon.call("GET", f"/v1/jobs/{number}/log")
 
     assert (reply.status, reply.body, reply.headers["dibs-attempt"]) == (200, b"", "0")
 
 
 @pytest.mark.parametrize("trick", ["mkfifo", "ln -s /dev/zero", "mkdir"])
-def test_what_a_job_puts_in_the_place_of_its_log_hangs_nobody(house: House, trick):
-    number = house.add(f'out=$(readlink /proc/self/fd/1); rm "$out"; {trick} "$out"; exit 1')
-    house.wait(number)
+def test_what_a_job_puts_in_the_place_of_its_log_hangs_nobody(daemon: DaemonProcess, trick):
+    number = daemon.add(f'out=$(readlink /proc/self/fd/1); rm "$out"; {trick} "$out"; exit 1')
+    daemon.wait(number)
 
     began = time.monotonic()
-    reply = house.call("GET", f"/v1/jobs/{number}/log")
+    reply = daemon.call("GET", f"/v1/jobs/{number}/log")
 
     assert (reply.status, reply.body) == (200, b"")
     assert time.monotonic() - began < PATIENCE / 2
@@ -427,33 +427,33 @@ def test_what_a_job_puts_in_the_place_of_its_log_hangs_nobody(house: House, tric
 # -- changing ----------------------------------------------------------------------------------------------
 
 
-def test_jobs_are_held_released_killed_and_tried_again(house: House):
-    house.post("/v1/pause", {})
-    number = house.add("true", "true")
+def test_jobs_are_held_released_killed_and_tried_again(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    number = daemon.add("true", "true")
 
-    held = house.post("/v1/jobs/act", {"action": "hold", "ids": [number]})
-    again = house.post("/v1/jobs/act", {"action": "hold", "ids": [number]})
+    held = daemon.post("/v1/jobs/act", {"action": "hold", "ids": [number]})
+    again = daemon.post("/v1/jobs/act", {"action": "hold", "ids": [number]})
     assert held == {"changed": [number], "unchanged": []}
     assert again["changed"] == []
     assert again["unchanged"][0]["id"] == number
-    assert house.state(number) == "held"
+    assert daemon.state(number) == "held"
 
-    assert house.post("/v1/jobs/act", {"action": "release", "filter": {}})["changed"] == [number]
-    killed = house.post("/v1/jobs/act", {"action": "kill", "filter": {"state": ["queued"]}})
+    assert daemon.post("/v1/jobs/act", {"action": "release", "filter": {}})["changed"] == [number]
+    killed = daemon.post("/v1/jobs/act", {"action": "kill", "filter": {"state": ["queued"]}})
     assert sorted(killed["changed"]) == [number, number + 1]
-    assert house.state(number) == "cancelled"
-    assert house.post("/v1/jobs/act", {"action": "retry", "filter": {}})["changed"] == [number, number + 1]
-    house.post("/v1/unpause", {})
-    assert {job["state"] for job in house.wait(number, number + 1)} == {"succeeded"}
+    assert daemon.state(number) == "cancelled"
+    assert daemon.post("/v1/jobs/act", {"action": "retry", "filter": {}})["changed"] == [number, number + 1]
+    daemon.post("/v1/unpause", {})
+    assert {job["state"] for job in daemon.wait(number, number + 1)} == {"succeeded"}
 
 
-def test_a_signal_reaches_the_job(house: House):
-    number = house.add("trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done")
-    wait_until(lambda: house.call("GET", f"/v1/jobs/{number}/log").body == b"ready\n")
+def test_a_signal_reaches_the_job(daemon: DaemonProcess):
+    number = daemon.add("trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done")
+    wait_until(lambda: daemon.call("GET", f"/v1/jobs/{number}/log").body == b"ready\n")
 
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [number], "signal": 10})
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number], "signal": 10})
 
-    (job,) = house.wait(number)
+    (job,) = daemon.wait(number)
     assert job["exit_code"] == 7
 
 
@@ -470,51 +470,51 @@ def test_a_signal_reaches_the_job(house: House):
         {"action": "kill", "ids": [True]},
     ],
 )
-def test_an_act_that_cannot_be_meant_is_refused(shared: House, body):
+def test_an_act_that_cannot_be_meant_is_refused(shared: DaemonProcess, body):
     reply = shared.call("POST", "/v1/jobs/act", body)
 
     assert (reply.status, reply.code) == (400, "bad-input")
 
 
-def test_a_job_is_changed_before_it_starts_and_not_after(house: House):
-    house.post("/v1/pause", {})
-    number = house.add("false", "true")
+def test_a_job_is_changed_before_it_starts_and_not_after(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    number = daemon.add("false", "true")
 
-    changed = house.call(
+    changed = daemon.call(
         "PATCH", f"/v1/jobs/{number}", {"command": "echo new", "priority": 3, "time_limit_seconds": 9}
     )
-    moved = house.call("PATCH", f"/v1/jobs/{number + 1}", {"top": True})
+    moved = daemon.call("PATCH", f"/v1/jobs/{number + 1}", {"top": True})
 
     assert (changed.status, changed.json["command"], changed.json["priority"]) == (200, "echo new", 3)
     assert changed.json["time_limit_seconds"] == 9
     assert moved.status == 200
-    assert [job["id"] for job in house.get("/v1/jobs?order=turn")["jobs"]] == [number + 1, number]
-    house.post("/v1/unpause", {})
-    house.wait(number, number + 1)
-    late = house.call("PATCH", f"/v1/jobs/{number}", {"priority": 1})
+    assert [job["id"] for job in daemon.get("/v1/jobs?order=turn")["jobs"]] == [number + 1, number]
+    daemon.post("/v1/unpause", {})
+    daemon.wait(number, number + 1)
+    late = daemon.call("PATCH", f"/v1/jobs/{number}", {"priority": 1})
     assert (late.status, late.code) == (409, "conflict")
 
 
-def test_whatever_can_be_asked_for_can_be_changed_and_is_there_after_a_rebuild(house: House):
-    house.post("/v1/pause", {})
-    house.add("true")
-    number = house.add("true")
+def test_whatever_can_be_asked_for_can_be_changed_and_is_there_after_a_rebuild(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    daemon.add("true")
+    number = daemon.add("true")
     elsewhere = {"on": "", "on_options": {}}  # this machine: Slurm takes neither GPUs by number nor `warm`
     wishes = {key: value for key, value in request_json(everything()).items() if not BY_KEY[key].is_fixed}
     wanted = wishes | elsewhere | {"num_gpus": 1, "gpu_type": "", "begin_at": "2040-01-01T00:00:00.000Z"}
 
-    changed = house.call("PATCH", f"/v1/jobs/{number}", wanted)
+    changed = daemon.call("PATCH", f"/v1/jobs/{number}", wanted)
 
     del wanted["umask"]
     assert changed.status == 200, changed.json
     assert {key: changed.json[key] for key in wanted} == wanted
-    house.end()
-    (house.queue / "store.db").unlink()
+    daemon.end()
+    (daemon.queue / "store.db").unlink()
     for log in ("-wal", "-shm"):
-        (house.queue / f"store.db{log}").unlink(missing_ok=True)
-    assert house.world.dibs("doctor", "--rebuild", "--yes").status == 0
-    house.start()
-    assert {key: house.job(number)[key] for key in wanted} == wanted
+        (daemon.queue / f"store.db{log}").unlink(missing_ok=True)
+    assert daemon.world.dibs("doctor", "--rebuild", "--yes").status == 0
+    daemon.start()
+    assert {key: daemon.job(number)[key] for key in wanted} == wanted
 
 
 @pytest.mark.parametrize(
@@ -538,7 +538,7 @@ def test_whatever_can_be_asked_for_can_be_changed_and_is_there_after_a_rebuild(h
         {"state": "succeeded"},
     ],
 )
-def test_a_change_that_cannot_be_meant_changes_nothing(paused: House, change):
+def test_a_change_that_cannot_be_meant_changes_nothing(paused: DaemonProcess, change):
     before = paused.job(2)
 
     reply = paused.call("PATCH", "/v1/jobs/2", change)
@@ -548,49 +548,49 @@ def test_a_change_that_cannot_be_meant_changes_nothing(paused: House, change):
     assert paused.job(2) == before
 
 
-def test_a_chain_of_jobs_runs_in_order_and_ends_where_one_fails(house: House):
-    house.post("/v1/pause", {})
-    numbers = [house.add("exit 1")]
+def test_a_chain_of_jobs_runs_in_order_and_ends_where_one_fails(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    numbers = [daemon.add("exit 1")]
     for _ in range(3):
-        numbers.append(house.add({"command": "true", "after": [{"job": numbers[-1]}]}))
+        numbers.append(daemon.add({"command": "true", "after": [{"job": numbers[-1]}]}))
 
-    house.post("/v1/unpause", {})
+    daemon.post("/v1/unpause", {})
 
-    jobs = house.wait(*numbers)
+    jobs = daemon.wait(*numbers)
 
     assert jobs[0]["state"] == "failed"
     assert {(job["cause"], job["attempts"]) for job in jobs[1:]} == {("dependency", 0)}
 
 
-def test_why_a_job_waits_is_one_sentence_everywhere(house: House):
-    house.post("/v1/pause", {})
-    number = house.add("true")
+def test_why_a_job_waits_is_one_sentence_everywhere(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    number = daemon.add("true")
 
-    why = house.get(f"/v1/jobs/{number}/why")
+    why = daemon.get(f"/v1/jobs/{number}/why")
 
     assert why["state"] == "queued"
     assert "paused" in why["reason"]["sentence"]
-    assert house.job(number)["reason"] == why["reason"]
+    assert daemon.job(number)["reason"] == why["reason"]
 
 
-def test_what_would_become_of_a_job_is_told_and_nothing_is_stored(house: House):
-    fine = house.post("/v1/jobs/check", {"jobs": [{"command": "true"}]})
-    never = house.call("POST", "/v1/jobs/check", {"jobs": [{"command": "true", "num_gpus": 5}]})
+def test_what_would_become_of_a_job_is_told_and_nothing_is_stored(daemon: DaemonProcess):
+    fine = daemon.post("/v1/jobs/check", {"jobs": [{"command": "true"}]})
+    never = daemon.call("POST", "/v1/jobs/check", {"jobs": [{"command": "true", "num_gpus": 5}]})
 
     assert len(fine["prospects"]) == 1
     assert (never.status, never.code) == (400, "bad-input")
-    assert house.get("/v1/jobs")["jobs"] == []
+    assert daemon.get("/v1/jobs")["jobs"] == []
 
 
-def test_old_jobs_are_forgotten_with_their_folders(house: House):
-    number = house.add("echo hi", "sleep 60")
-    folder = house.wait(number)[0]["folder"]
+def test_old_jobs_are_forgotten_with_their_folders(daemon: DaemonProcess):
+    number = daemon.add("echo hi", "sleep 60")
+    folder = daemon.wait(number)[0]["folder"]
 
-    removed = house.post("/v1/clean", {})
+    removed = daemon.post("/v1/clean", {})
 
     assert removed == {"removed": 1}
-    assert house.call("GET", f"/v1/jobs/{number}").status == 404
-    wait_until(lambda: house.state(number + 1) == "running")
+    assert daemon.call("GET", f"/v1/jobs/{number}").status == 404
+    wait_until(lambda: daemon.state(number + 1) == "running")
     wait_until(lambda: not Path(folder).exists())
-    assert house.call("POST", "/v1/clean", {"state": ["running"]}).status == 400
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [number + 1]})
+    assert daemon.call("POST", "/v1/clean", {"state": ["running"]}).status == 400
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number + 1]})

@@ -9,33 +9,33 @@ import pytest
 
 from backends.fake_sinfo import BIG, failing_sinfo, fake_sinfo
 from backends.private_slurm import PrivateSlurm
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import World, make_world, wait_until
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm) -> Iterator[House]:
+def there(tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm) -> Iterator[DaemonProcess]:
     """A daemon whose jobs may run on a real Slurm with three nodes."""
     world = make_world(tmp_path_factory.mktemp("there"))
     world.environ |= {"SLURM_CONF": slurm.environment["SLURM_CONF"], "DIBS_SLURM_EVERY": "0.3s"}
-    house = House(world)
-    house.start()
-    yield house
-    house.end()
+    daemon = DaemonProcess(world)
+    daemon.start()
+    yield daemon
+    daemon.end()
     world.clean_up()
 
 
-def nodes(house: House) -> dict[str, dict[str, object]]:
-    [backend] = house.get("/v1/nodes?on=slurm")["backends"]
+def nodes(daemon: DaemonProcess) -> dict[str, dict[str, object]]:
+    [backend] = daemon.get("/v1/nodes?on=slurm")["backends"]
     return {node["name"]: node for node in backend["nodes"]}
 
 
-def test_nobody_sees_a_cluster_that_nobody_uses(shared: House):
+def test_nobody_sees_a_cluster_that_nobody_uses(shared: DaemonProcess):
     assert shared.get("/v1/nodes") == {"backends": []}
     assert "dibs_nodes" not in shared.call("GET", "/metrics").body.decode()
 
 
-def test_a_node_tells_which_jobs_of_ours_run_there(there: House, slurm: PrivateSlurm):
+def test_a_node_tells_which_jobs_of_ours_run_there(there: DaemonProcess, slurm: PrivateSlurm):
     job = there.add({"command": "sleep 600", "name": "train", "on": "slurm", "num_gpus": 2})
     wait_until(lambda: there.state(job) == "running", show=lambda: there.job(job))
     waits = there.add({"command": "true", "on": "slurm", "on_options": {"nodelist": there.job(job)["node"]}})
@@ -69,7 +69,7 @@ def test_a_node_tells_which_jobs_of_ours_run_there(there: House, slurm: PrivateS
     assert [span["job"] for span in there.get("/v1/timeline")["attempts"]] == [job]
 
 
-def test_a_backend_that_nobody_knows_is_not_found(there: House):
+def test_a_backend_that_nobody_knows_is_not_found(there: DaemonProcess):
     reply = there.call("GET", "/v1/nodes?on=ray")
 
     assert (reply.status, reply.code) == (404, "no-backend")
@@ -77,51 +77,51 @@ def test_a_backend_that_nobody_knows_is_not_found(there: House):
 
 
 def test_a_cluster_that_is_not_set_up_is_not_found(world: World):
-    house = House(world)
-    house.start(SLURM_CONF="/nowhere/slurm.conf", DIBS_BACKEND="slurm")
+    daemon = DaemonProcess(world)
+    daemon.start(SLURM_CONF="/nowhere/slurm.conf", DIBS_BACKEND="slurm")
 
-    reply = house.call("GET", "/v1/nodes?on=slurm")
-    [backend] = house.get("/v1/nodes")["backends"]
+    reply = daemon.call("GET", "/v1/nodes?on=slurm")
+    [backend] = daemon.get("/v1/nodes")["backends"]
 
     assert (reply.status, reply.code) == (404, "no-backend")
     assert "cannot use Slurm" in reply.json["error"]["message"]
     assert (backend["trouble"], backend["nodes"]) == (reply.json["error"]["message"], [])
-    house.end()
+    daemon.end()
 
 
 def test_a_cluster_that_does_not_answer_is_an_error_only_to_who_asks_for_it(world: World):
     says = "Unable to contact slurm controller (connect failure)"
     path = failing_sinfo(world.folder.parent / "bin", says)
-    house = House(world)
-    house.start(PATH=f"{path}{os.pathsep}{os.environ['PATH']}", SLURM_CONF="", DIBS_BACKEND="slurm")
+    daemon = DaemonProcess(world)
+    daemon.start(PATH=f"{path}{os.pathsep}{os.environ['PATH']}", SLURM_CONF="", DIBS_BACKEND="slurm")
 
-    reply = house.call("GET", "/v1/nodes?on=slurm")
-    [backend] = house.get("/v1/nodes")["backends"]
-    numbers = house.call("GET", "/metrics")
+    reply = daemon.call("GET", "/v1/nodes?on=slurm")
+    [backend] = daemon.get("/v1/nodes")["backends"]
+    numbers = daemon.call("GET", "/metrics")
 
     assert (reply.status, reply.code) == (503, "backend-silent")
     assert says in reply.json["error"]["message"]
     assert says in backend["trouble"] and backend["remedy"]
     assert numbers.status == 200 and b"dibs_nodes" not in numbers.body
-    house.end()
+    daemon.end()
 
 
 def test_a_slow_cluster_holds_nobody_else_up(world: World):
     path = fake_sinfo(world.folder.parent / "bin", [BIG])
     (world.folder.parent / "bin" / "sinfo").write_text("#!/bin/sh\nexec sleep 600\n")
-    house = House(world)
-    house.start(PATH=f"{path}{os.pathsep}{os.environ['PATH']}", SLURM_CONF="", DIBS_BACKEND="slurm")
+    daemon = DaemonProcess(world)
+    daemon.start(PATH=f"{path}{os.pathsep}{os.environ['PATH']}", SLURM_CONF="", DIBS_BACKEND="slurm")
     answered = threading.Event()
 
     def ask() -> None:
         with contextlib.suppress(Exception):  # the daemon ends before it answers
-            house.call("GET", "/v1/nodes")
+            daemon.call("GET", "/v1/nodes")
         answered.set()
 
     threading.Thread(target=ask, daemon=True).start()
-    house.wait(house.add({"command": "true", "on": "local"}))
-    numbers = house.call("GET", "/metrics")
+    daemon.wait(daemon.add({"command": "true", "on": "local"}))
+    numbers = daemon.call("GET", "/metrics")
 
     assert (numbers.status, b"dibs_nodes" in numbers.body) == (200, False)
     assert not answered.wait(1)  # it is still being asked
-    house.end()
+    daemon.end()

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from backends.private_slurm import PrivateSlurm
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from stories.outside import World, make_world, wait_until
 
 TOLD = {"partition": "gpu", "mail-user": "ann@example.org"}
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm) -> Iterator[House]:
+def shared(tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm) -> Iterator[DaemonProcess]:
     """A daemon that knows a Slurm."""
     world = make_world(tmp_path_factory.mktemp("shared"))
-    one = House(world)
+    one = DaemonProcess(world)
     one.start(SLURM_CONF=slurm.environment["SLURM_CONF"])
     yield one
     one.end()
@@ -30,7 +30,7 @@ def held(**more: object) -> dict[str, object]:
     return {"command": "true", "hold": True, **more}
 
 
-def test_a_job_tells_where_it_runs_and_what_slurm_is_told(shared: House):
+def test_a_job_tells_where_it_runs_and_what_slurm_is_told(shared: DaemonProcess):
     there = shared.add(held(on="slurm", on_options=TOLD))
     here = shared.add(held(on="local"))
     unsaid = shared.add(held())
@@ -41,7 +41,7 @@ def test_a_job_tells_where_it_runs_and_what_slurm_is_told(shared: House):
     assert shared.get("/v1/status")["default_backend"] == "local"
 
 
-def test_one_job_of_a_call_may_run_elsewhere_than_the_others(shared: House):
+def test_one_job_of_a_call_may_run_elsewhere_than_the_others(shared: DaemonProcess):
     first = shared.add(
         held(), held(on="local"), held(on_options={"nodelist": "n1"}), defaults={"on": "slurm", "on_options": TOLD}
     )
@@ -66,7 +66,7 @@ def test_one_job_of_a_call_may_run_elsewhere_than_the_others(shared: House):
         ({"on": "slurm", "on_options": {"wckey": "x"}}, "cannot tell Slurm about 'wckey'"),
     ],
 )
-def test_what_makes_no_sense_there_is_refused_by_all_doors(shared: House, wanted, sentence):
+def test_what_makes_no_sense_there_is_refused_by_all_doors(shared: DaemonProcess, wanted, sentence):
     job = shared.add(held())
     key = {
         "key": f"sweep {sentence}",
@@ -86,14 +86,14 @@ def test_what_makes_no_sense_there_is_refused_by_all_doors(shared: House, wanted
         assert refusal.json["error"]["remedy"]
 
 
-def test_an_unknown_place_is_refused(shared: House):
+def test_an_unknown_place_is_refused(shared: DaemonProcess):
     refusal = shared.try_to_add(held(on="elsewhere"))
 
     assert refusal.status == 400
     assert "local" in refusal.json["error"]["message"] and "slurm" in refusal.json["error"]["message"]
 
 
-def test_a_job_may_be_sent_elsewhere_before_it_starts(shared: House):
+def test_a_job_may_be_sent_elsewhere_before_it_starts(shared: DaemonProcess):
     job = shared.add(held())
 
     there = shared.call("PATCH", f"/v1/jobs/{job}", {"on": "slurm", "on_options": TOLD}).json
@@ -106,19 +106,21 @@ def test_a_job_may_be_sent_elsewhere_before_it_starts(shared: House):
 def test_what_says_nothing_runs_where_the_setting_says_and_what_does_where_it_says(
     world: World, slurm: PrivateSlurm
 ):
-    house = House(world)
-    house.start(DIBS_BACKEND="slurm", SLURM_CONF=slurm.environment["SLURM_CONF"])
+    daemon = DaemonProcess(world)
+    daemon.start(DIBS_BACKEND="slurm", SLURM_CONF=slurm.environment["SLURM_CONF"])
 
-    unsaid = house.add(held(on_options=TOLD))
-    here, empty = house.add(held(on="local", only=["0"])), house.add(held(on="", bind=True))
+    unsaid = daemon.add(held(on_options=TOLD))
+    here, empty = daemon.add(held(on="local", only=["0"])), daemon.add(held(on="", bind=True))
 
-    assert (house.job(unsaid)["on"], house.job(unsaid)["on_options"]) == ("slurm", TOLD)
-    assert [house.job(number)["on"] for number in (here, empty)] == ["", ""]
-    assert house.get("/v1/status")["default_backend"] == "slurm"
-    house.end()
+    assert (daemon.job(unsaid)["on"], daemon.job(unsaid)["on_options"]) == ("slurm", TOLD)
+    assert [daemon.job(number)["on"] for number in (here, empty)] == ["", ""]
+    assert daemon.get("/v1/status")["default_backend"] == "slurm"
+    daemon.end()
 
 
-def test_an_attempt_over_there_tells_its_node_and_no_pid_of_another_machine(shared: House, slurm: PrivateSlurm):
+def test_an_attempt_over_there_tells_its_node_and_no_pid_of_another_machine(
+    shared: DaemonProcess, slurm: PrivateSlurm
+):
     number = shared.add({"command": "echo hi", "on": "slurm"})
 
     (job,) = shared.wait(number)
@@ -130,7 +132,9 @@ def test_an_attempt_over_there_tells_its_node_and_no_pid_of_another_machine(shar
     assert attempt["pid"] is None
 
 
-def test_an_attempt_tells_its_number_over_there_while_it_runs_and_afterwards(shared: House, slurm: PrivateSlurm):
+def test_an_attempt_tells_its_number_over_there_while_it_runs_and_afterwards(
+    shared: DaemonProcess, slurm: PrivateSlurm
+):
     single = shared.add({"command": "sleep 600", "on": "slurm"})
     task = {"command": "sleep 600", "on": "slurm"}
     first = shared.add({**task, "array": {"task": 0}}, {**task, "array": {"task": 1}})
@@ -162,7 +166,7 @@ def test_an_attempt_tells_its_number_over_there_while_it_runs_and_afterwards(sha
     assert numbers() == told
 
 
-def test_an_export_keeps_the_place(shared: House):
+def test_an_export_keeps_the_place(shared: DaemonProcess):
     there, here = shared.add(held(on="slurm", on_options=TOLD)), shared.add(held())
 
     reply = shared.call("GET", f"/v1/export?ids={there},{here}")
@@ -172,7 +176,7 @@ def test_an_export_keeps_the_place(shared: House):
 
 
 @pytest.fixture
-def changing(world: World, slurm: PrivateSlurm) -> Iterator[tuple[House, Path]]:
+def changing(world: World, slurm: PrivateSlurm) -> Iterator[tuple[DaemonProcess, Path]]:
     """A daemon on a Slurm that takes no such job any more once a file is there."""
     folder = world.folder.parent / "bin"
     folder.mkdir()
@@ -182,15 +186,15 @@ def changing(world: World, slurm: PrivateSlurm) -> Iterator[tuple[House, Path]]:
         "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1\n"
     )
     (folder / "sbatch").chmod(0o755)
-    house = House(world)
+    daemon = DaemonProcess(world)
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    house.start(SLURM_CONF=slurm.environment["SLURM_CONF"], PATH=path)
-    yield house, refuses
-    house.end()
+    daemon.start(SLURM_CONF=slurm.environment["SLURM_CONF"], PATH=path)
+    yield daemon, refuses
+    daemon.end()
 
 
-def test_a_call_that_is_repeated_is_not_refused_later(changing: tuple[House, Path]):
-    house, refuses = changing
+def test_a_call_that_is_repeated_is_not_refused_later(changing: tuple[DaemonProcess, Path]):
+    daemon, refuses = changing
     sweep = {
         "spec": {"command": "x {a}", "parameters": [{"name": "a", "values": ["1"]}]},
         "defaults": {"on": "slurm", "hold": True},
@@ -200,15 +204,15 @@ def test_a_call_that_is_repeated_is_not_refused_later(changing: tuple[House, Pat
         ("/v1/jobs", {"key": "b", "environment": {}, "jobs": [held(on="slurm", once="only")]}),
         ("/v1/sweeps", {"key": "c", **sweep}),
     ]
-    first = [house.call("POST", target, body) for target, body in calls]
+    first = [daemon.call("POST", target, body) for target, body in calls]
     refuses.touch()
-    again = [house.call("POST", target, body) for target, body in calls]
-    another = house.call("POST", "/v1/jobs", {**calls[1][1], "key": "d"})
+    again = [daemon.call("POST", target, body) for target, body in calls]
+    another = daemon.call("POST", "/v1/jobs", {**calls[1][1], "key": "d"})
 
     assert [reply.status for reply in first] == [201, 201, 201], first
     assert [reply.status for reply in [*again, another]] == [200, 200, 200, 200], again
     assert [reply.json.get("first") for reply in again[:2]] == [reply.json["first"] for reply in first[:2]]
-    assert house.try_to_add(held(on="slurm")).status == 409
+    assert daemon.try_to_add(held(on="slurm")).status == 409
 
 
 def test_two_queues_with_one_folder_for_slurm_do_not_take_each_others_jobs_for_theirs(
@@ -218,13 +222,15 @@ def test_two_queues_with_one_folder_for_slurm_do_not_take_each_others_jobs_for_t
     said = []
     for word in ("one", "two"):
         world = make_world(tmp_path_factory.mktemp(word))
-        house = House(world)
-        house.start(SLURM_CONF=slurm.environment["SLURM_CONF"], DIBS_SLURM_ROOT=str(root), DIBS_SLURM_EVERY="0.3s")
-        job = house.add({"command": f"echo {word}", "on": "slurm"})
+        daemon = DaemonProcess(world)
+        daemon.start(
+            SLURM_CONF=slurm.environment["SLURM_CONF"], DIBS_SLURM_ROOT=str(root), DIBS_SLURM_EVERY="0.3s"
+        )
+        job = daemon.add({"command": f"echo {word}", "on": "slurm"})
         assert job == 1
-        assert house.wait(job)[0]["state"] == "succeeded"
-        said.append(house.call("GET", f"/v1/jobs/{job}/log").body)
-        house.end()
+        assert daemon.wait(job)[0]["state"] == "succeeded"
+        said.append(daemon.call("GET", f"/v1/jobs/{job}/log").body)
+        daemon.end()
         world.clean_up()
 
     assert said == [b"one\n", b"two\n"]

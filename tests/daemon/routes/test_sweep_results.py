@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from daemon.sweeping import begin, trials, until, values
 
 
 @pytest.fixture
-def house(shared: House) -> House:
+def daemon(shared: DaemonProcess) -> DaemonProcess:
     """One daemon for all of them: a sweep changes nothing for another."""
     return shared
 
 
-def only_trial(house: House, command: str, **more):
-    sweep = begin(house, command, values("x", 5), rerun=True, **more)
-    until(house, sweep, "finished")
-    (trial,) = trials(house, sweep)
+def only_trial(daemon: DaemonProcess, command: str, **more):
+    sweep = begin(daemon, command, values("x", 5), rerun=True, **more)
+    until(daemon, sweep, "finished")
+    (trial,) = trials(daemon, sweep)
     return trial
 
 
@@ -31,38 +31,38 @@ def only_trial(house: House, command: str, **more):
         'printf "loss={x}" >> "$DIBS_METRICS"',  # without a newline
     ],
 )
-def test_numbers_in_the_metrics_file(house: House, command):
-    trial = only_trial(house, command)
+def test_numbers_in_the_metrics_file(daemon: DaemonProcess, command):
+    trial = only_trial(daemon, command)
 
     assert (trial["state"], trial["values"]) == ("complete", [5.0])
 
 
 @pytest.mark.parametrize("stream", [1, 2])
 @pytest.mark.parametrize("output", ["", "out.txt"])
-def test_numbers_in_the_log(house: House, tmp_path: Path, stream, output):
+def test_numbers_in_the_log(daemon: DaemonProcess, tmp_path: Path, stream, output):
     wishes = {"output": str(tmp_path / output)} if output else {}
     results = {"from": "log", "pattern": r"final loss: (?P<loss>[0-9.]+)"}
 
-    trial = only_trial(house, f"echo 'final loss: {{x}}' >&{stream}", results=results, wishes=wishes)
+    trial = only_trial(daemon, f"echo 'final loss: {{x}}' >&{stream}", results=results, wishes=wishes)
 
     assert (trial["state"], trial["values"]) == ("complete", [5.0])
 
 
-def test_numbers_in_a_file_that_the_trial_leaves(house: House, tmp_path: Path):
+def test_numbers_in_a_file_that_the_trial_leaves(daemon: DaemonProcess, tmp_path: Path):
     results = {"from": "file", "path": "out-%j.json"}
     command = """echo '{"loss": {x}}' > out-$DIBS_JOB_ID.json"""
 
-    trial = only_trial(house, command, results=results, wishes={"workdir": str(tmp_path)})
+    trial = only_trial(daemon, command, results=results, wishes={"workdir": str(tmp_path)})
 
     assert (trial["state"], trial["values"]) == ("complete", [5.0])
 
 
-def test_a_file_that_was_there_before_is_no_result(house: House, tmp_path: Path):
+def test_a_file_that_was_there_before_is_no_result(daemon: DaemonProcess, tmp_path: Path):
     (tmp_path / "out.json").write_text('{"loss": 1}')
     os.utime(tmp_path / "out.json", (1_000_000, 1_000_000))
 
     trial = only_trial(
-        house, "true {x}", results={"from": "file", "path": "out.json"}, wishes={"workdir": str(tmp_path)}
+        daemon, "true {x}", results={"from": "file", "path": "out.json"}, wishes={"workdir": str(tmp_path)}
     )
 
     assert (trial["state"], trial["values"]) == ("failed", None)
@@ -70,17 +70,17 @@ def test_a_file_that_was_there_before_is_no_result(house: House, tmp_path: Path)
 
 
 def test_a_file_that_the_trial_before_left_is_no_result_however_soon_the_next_one_follows(
-    house: House, tmp_path: Path
+    daemon: DaemonProcess, tmp_path: Path
 ):
     results = {"from": "file", "path": "out.json"}
     command = "test {x} = 2 || echo '{\"loss\": {x}}' > out.json"
 
     sweep = begin(
-        house, command, values("x", 1, 2, 3), parallel=1, results=results, wishes={"workdir": str(tmp_path)}
+        daemon, command, values("x", 1, 2, 3), parallel=1, results=results, wishes={"workdir": str(tmp_path)}
     )
 
-    until(house, sweep, "finished")
-    first, second, third = trials(house, sweep)
+    until(daemon, sweep, "finished")
+    first, second, third = trials(daemon, sweep)
     assert (first["values"], third["values"]) == ([1.0], [3.0])
     assert (second["state"], second["values"]) == ("failed", None)
     assert "it is older than the trial" in second["why"]
@@ -97,40 +97,40 @@ def test_a_file_that_the_trial_before_left_is_no_result_however_soon_the_next_on
         ('ln -s /dev/zero "$DIBS_METRICS"; true {x}', "loss was not reported"),
     ],
 )
-def test_a_trial_that_succeeds_without_a_number_has_failed_and_says_why(house: House, command, said):
-    trial = only_trial(house, command)
+def test_a_trial_that_succeeds_without_a_number_has_failed_and_says_why(daemon: DaemonProcess, command, said):
+    trial = only_trial(daemon, command)
 
     assert (trial["state"], trial["values"]) == ("failed", None)
     assert said in trial["why"]
-    assert house.job(trial["job"])["state"] == "succeeded"
+    assert daemon.job(trial["job"])["state"] == "succeeded"
 
 
-def test_a_file_that_is_not_there_is_named(house: House, tmp_path: Path):
+def test_a_file_that_is_not_there_is_named(daemon: DaemonProcess, tmp_path: Path):
     trial = only_trial(
-        house, "true {x}", results={"from": "file", "path": "no.json"}, wishes={"workdir": str(tmp_path)}
+        daemon, "true {x}", results={"from": "file", "path": "no.json"}, wishes={"workdir": str(tmp_path)}
     )
 
     assert f"cannot read {tmp_path}/no.json: No such file or directory" in trial["why"]
 
 
-def test_a_job_that_fails_has_no_values_whatever_it_reported(house: House):
-    trial = only_trial(house, 'echo loss={x} >> "$DIBS_METRICS"; exit 3')
+def test_a_job_that_fails_has_no_values_whatever_it_reported(daemon: DaemonProcess):
+    trial = only_trial(daemon, 'echo loss={x} >> "$DIBS_METRICS"; exit 3')
 
     assert (trial["state"], trial["values"]) == ("failed", None)
     assert trial["why"] == f"job {trial['job']} failed with exit code 3"
 
 
-def test_a_long_metrics_file_counts_with_its_end(house: House):
+def test_a_long_metrics_file_counts_with_its_end(daemon: DaemonProcess):
     command = 'm="$DIBS_METRICS"; yes loss=1 | head -c 80000000 > "$m"; echo >> "$m"; echo loss={x} >> "$m"'
 
-    assert only_trial(house, command)["values"] == [5.0]
+    assert only_trial(daemon, command)["values"] == [5.0]
 
 
-def test_of_several_metrics_each_has_its_value_and_the_best_are_a_front(house: House):
+def test_of_several_metrics_each_has_its_value_and_the_best_are_a_front(daemon: DaemonProcess):
     metrics = [{"name": "loss", "goal": "min"}, {"name": "speed", "goal": "max"}]
     command = 'echo "loss={x} speed=$(( {x} * (6 - {x}) ))" >> "$DIBS_METRICS"'
-    sweep = begin(house, command, {"name": "x", "low": 1, "high": 5, "integer": True}, metrics=metrics)
+    sweep = begin(daemon, command, {"name": "x", "low": 1, "high": 5, "integer": True}, metrics=metrics)
 
-    done = until(house, sweep, "finished")
+    done = until(daemon, sweep, "finished")
 
     assert [best["values"] for best in done["best"]] == [[1.0, 5.0], [2.0, 8.0], [3.0, 9.0]]

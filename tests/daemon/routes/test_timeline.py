@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from daemon.house import House
+from daemon.daemon_process import DaemonProcess
 from dibs.daemon.routes import timeline
 from dibs.daemon.routes.timeline import TimelineSearch
 from dibs.model.jobs import Cause, Outcome
@@ -121,12 +121,12 @@ def test_a_bar_knows_its_cards(store: Store):
     ]
 
 
-def test_the_api_shows_what_ran_today(house: House):
-    (over,) = house.wait(house.add({"command": "exit 4", "name": "n", "project": "p", "only": ["1"]}))
-    running = house.add({"command": "sleep 60", "only": ["0"]})
-    wait_until(lambda: house.state(running) == "running")
+def test_the_api_shows_what_ran_today(daemon: DaemonProcess):
+    (over,) = daemon.wait(daemon.add({"command": "exit 4", "name": "n", "project": "p", "only": ["1"]}))
+    running = daemon.add({"command": "sleep 60", "only": ["0"]})
+    wait_until(lambda: daemon.state(running) == "running")
 
-    found = house.get("/v1/timeline")
+    found = daemon.get("/v1/timeline")
 
     first, second = found["attempts"]
     assert first == {
@@ -145,13 +145,13 @@ def test_the_api_shows_what_ran_today(house: House):
     }
     assert (second["job"], second["ended_at"], second["state"], second["gpus"]) == (running, None, "running", [0])
     assert not found["is_partial"]
-    assert house.get("/v1/timeline?until=2020-01-01T00:00:00Z")["attempts"] == []
-    assert house.get("/v1/timeline?limit=1")["is_partial"]
-    house.post("/v1/jobs/act", {"action": "kill", "ids": [running]})
+    assert daemon.get("/v1/timeline?until=2020-01-01T00:00:00Z")["attempts"] == []
+    assert daemon.get("/v1/timeline?limit=1")["is_partial"]
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [running]})
 
 
 @pytest.mark.parametrize(
     "query", ["since=2020-01-02T00:00:00Z&until=2020-01-01T00:00:00Z", "since=soon", "limit=0"]
 )
-def test_a_time_that_cannot_be_meant_is_refused(shared: House, query: str):
+def test_a_time_that_cannot_be_meant_is_refused(shared: DaemonProcess, query: str):
     assert shared.call("GET", f"/v1/timeline?{query}").status == 400

@@ -1,4 +1,4 @@
-"""The door of a real daemon: opened when asked, with a token, found again after a restart."""
+"""The page's listener of a real daemon: opened on request, with a token, and again after a restart."""
 
 import json
 import os
@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from daemon.house import House
-from daemon.outdoors import Street, a_free_port, open_page
+from daemon.daemon_process import DaemonProcess
+from daemon.web_client import WebClient, a_free_port, open_page
 from dibs import __version__
 from dibs.daemon.web.guard import peer_uid
 from stories.outside import NOBODY, World, needs_root, wait_until
 
-pytestmark = pytest.mark.usefixtures("at_the_door")
+pytestmark = pytest.mark.usefixtures("one_listener_at_a_time")
 
 
 def listening_ports(pid: int) -> set[int]:
@@ -38,52 +38,52 @@ def listening_ports(pid: int) -> set[int]:
     return ports
 
 
-def ports_of(house: House) -> set[int]:
-    assert house.running is not None
-    return listening_ports(house.running.pid)
+def ports_of(daemon: DaemonProcess) -> set[int]:
+    assert daemon.running is not None
+    return listening_ports(daemon.running.pid)
 
 
 # -- opening -----------------------------------------------------------------------------------------------
 
 
-def test_nothing_listens_on_the_network_until_somebody_asks(house: House):
-    assert ports_of(house) == set()
-    assert not (house.queue / "web-token").exists()
+def test_nothing_listens_on_the_network_until_somebody_asks(daemon: DaemonProcess):
+    assert ports_of(daemon) == set()
+    assert not (daemon.queue / "web-token").exists()
 
-    street = open_page(house)
+    web_client = open_page(daemon)
 
-    assert ports_of(house) == {street.port}
-    assert street.get("/v1/status").json["version"] == __version__
-    assert stat.S_IMODE(os.stat(house.queue / "web-token").st_mode) == 0o600
+    assert ports_of(daemon) == {web_client.port}
+    assert web_client.get("/v1/status").json["version"] == __version__
+    assert stat.S_IMODE(os.stat(daemon.queue / "web-token").st_mode) == 0o600
 
 
-def test_a_session_tells_who_one_is(house: House):
-    entry = house.post("/v1/web", {})
-    street = Street(int(entry["address"].rpartition(":")[2].strip("/")))
+def test_a_session_tells_who_one_is(daemon: DaemonProcess):
+    entry = daemon.post("/v1/web", {})
+    web_client = WebClient(int(entry["address"].rpartition(":")[2].strip("/")))
 
-    reply = street.sign_in(entry["code"])
+    reply = web_client.sign_in(entry["code"])
 
     assert reply.json.keys() == {"token", "read_only", "user", "version"}
     assert (reply.json["read_only"], reply.json["version"]) == (False, __version__)
-    assert reply.json["user"] == house.get("/v1/status")["user"]
-    assert reply.json["token"] == (house.queue / "web-token").read_text().strip()
-    assert street.sign_in(entry["code"]).code == "wrong-code"
+    assert reply.json["user"] == daemon.get("/v1/status")["user"]
+    assert reply.json["token"] == (daemon.queue / "web-token").read_text().strip()
+    assert web_client.sign_in(entry["code"]).code == "wrong-code"
 
 
-def test_asking_again_gives_another_code_for_the_same_door(house: House):
-    first, second = house.post("/v1/web", {}), house.post("/v1/web", {"read_only": True})
+def test_asking_again_gives_another_code_for_the_same_door(daemon: DaemonProcess):
+    first, second = daemon.post("/v1/web", {}), daemon.post("/v1/web", {"read_only": True})
 
     assert first["address"] == second["address"]
     assert first["code"] != second["code"]
-    assert len(ports_of(house)) == 1
+    assert len(ports_of(daemon)) == 1
 
 
-def test_where_the_usual_port_is_taken_the_next_free_one_is_used(house: House, tmp_path):
-    street = open_page(house)
+def test_where_the_usual_port_is_taken_the_next_free_one_is_used(daemon: DaemonProcess, tmp_path):
+    web_client = open_page(daemon)
     from stories.outside import make_world
 
     (tmp_path / "other").mkdir()
-    other = House(make_world(tmp_path / "other"))
+    other = DaemonProcess(make_world(tmp_path / "other"))
     other.start()
     try:
         another = open_page(other)
@@ -91,40 +91,40 @@ def test_where_the_usual_port_is_taken_the_next_free_one_is_used(house: House, t
         other.end()
         other.world.clean_up()
 
-    assert 8265 <= street.port < another.port < 8365
+    assert 8265 <= web_client.port < another.port < 8365
 
 
-def test_a_port_that_was_asked_for_and_is_taken_is_told(house: House):
+def test_a_port_that_was_asked_for_and_is_taken_is_told(daemon: DaemonProcess):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        reply = house.call("POST", "/v1/web", {"port": port})
+        reply = daemon.call("POST", "/v1/web", {"port": port})
 
     assert (reply.status, reply.code) == (400, "bad-input")
     assert f"cannot listen at 127.0.0.1:{port}: another program does" in reply.json["error"]["message"]
-    assert ports_of(house) == set()
+    assert ports_of(daemon) == set()
 
 
-def test_a_port_that_cannot_be_had_leaves_the_door_where_it_is(house: House):
-    street = open_page(house)
+def test_a_port_that_cannot_be_had_leaves_the_door_where_it_is(daemon: DaemonProcess):
+    web_client = open_page(daemon)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        house.call("POST", "/v1/web", {"port": taken.getsockname()[1]})
+        daemon.call("POST", "/v1/web", {"port": taken.getsockname()[1]})
 
-    assert street.get("/v1/status").status == 200
+    assert web_client.get("/v1/status").status == 200
 
 
-def test_another_port_moves_the_door(house: House):
-    old, port = open_page(house), a_free_port()
+def test_another_port_moves_the_door(daemon: DaemonProcess):
+    old, port = open_page(daemon), a_free_port()
 
-    new = open_page(house, port=port)
+    new = open_page(daemon, port=port)
 
-    assert ports_of(house) == {port} == {new.port}
+    assert ports_of(daemon) == {port} == {new.port}
     assert new.token == old.token
 
 
-def test_without_tls_the_machines_own_name_is_none_of_its_names(house: House):
-    street = open_page(house)
+def test_without_tls_the_machines_own_name_is_none_of_its_names(daemon: DaemonProcess):
+    web_client = open_page(daemon)
 
-    assert street.get("/v1/status", Host=socket.gethostname()).status == 421
+    assert web_client.get("/v1/status", Host=socket.gethostname()).status == 421
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_without_tls_the_machines_own_name_is_none_of_its_names(house: House):
         {"surprise": 1},
     ],
 )
-def test_what_cannot_be_meant_opens_nothing(shared: House, wish: dict[str, Any]):
+def test_what_cannot_be_meant_opens_nothing(shared: DaemonProcess, wish: dict[str, Any]):
     reply = shared.call("POST", "/v1/web", wish)
 
     assert (reply.status, reply.code) == (400, "bad-input")
@@ -153,7 +153,7 @@ def test_what_cannot_be_meant_opens_nothing(shared: House, wish: dict[str, Any])
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "::ffff:0.0.0.0"])
-def test_the_network_is_refused_without_tls(shared: House, host: str):
+def test_the_network_is_refused_without_tls(shared: DaemonProcess, host: str):
     reply = shared.call("POST", "/v1/web", {"host": host})
 
     assert (reply.status, reply.code) == (400, "bad-input")
@@ -164,63 +164,63 @@ def test_the_network_is_refused_without_tls(shared: House, host: str):
 # -- closing, and coming back ------------------------------------------------------------------------------
 
 
-def test_a_closed_door_lets_nobody_in_and_stays_closed(house: House):
-    street = open_page(house, port=8399)  # beyond those that a daemon takes by itself
-    with street.connect() as reader:
-        reader.sendall(street.head("GET", "/v1/events") + b"\r\n")
+def test_a_closed_door_lets_nobody_in_and_stays_closed(daemon: DaemonProcess):
+    web_client = open_page(daemon, port=8399)  # beyond those that a daemon takes by itself
+    with web_client.connect() as reader:
+        reader.sendall(web_client.head("GET", "/v1/events") + b"\r\n")
         assert reader.recv(100)
 
-        assert house.post("/v1/web/close", {}) == {"changed": True}
+        assert daemon.post("/v1/web/close", {}) == {"changed": True}
 
-        assert ports_of(house) == set()
+        assert ports_of(daemon) == set()
         while reader.recv(65536):  # until it is closed
             pass
     with pytest.raises(ConnectionRefusedError):
-        street.connect()
-    assert house.post("/v1/web/close", {}) == {"changed": False}
-    house.end()
-    house.start()
-    assert ports_of(house) == set()
-    assert "Traceback" not in house.log
+        web_client.connect()
+    assert daemon.post("/v1/web/close", {}) == {"changed": False}
+    daemon.end()
+    daemon.start()
+    assert ports_of(daemon) == set()
+    assert "Traceback" not in daemon.log
 
 
 @pytest.mark.parametrize("how", ["end", "kill"])
-def test_an_open_page_finds_the_next_daemon_and_keeps_its_token(house: House, how: str):
-    street = open_page(house)
+def test_an_open_page_finds_the_next_daemon_and_keeps_its_token(daemon: DaemonProcess, how: str):
+    web_client = open_page(daemon)
 
-    house.kill() if how == "kill" else house.end()
-    house.start()
+    daemon.kill() if how == "kill" else daemon.end()
+    daemon.start()
 
-    wait_until(lambda: ports_of(house) == {street.port})
-    assert street.get("/v1/status").status == 200
-    assert "Traceback" not in house.log
+    wait_until(lambda: ports_of(daemon) == {web_client.port})
+    assert web_client.get("/v1/status").status == 200
+    assert "Traceback" not in daemon.log
 
 
-def test_the_daemon_ends_though_pages_are_listening(house: House):
-    street = open_page(house)
-    readers = [street.connect() for _ in range(5)]
+def test_the_daemon_ends_though_pages_are_listening(daemon: DaemonProcess):
+    web_client = open_page(daemon)
+    readers = [web_client.connect() for _ in range(5)]
     for reader in readers:
-        reader.sendall(street.head("GET", "/v1/events") + b"\r\n")
+        reader.sendall(web_client.head("GET", "/v1/events") + b"\r\n")
         reader.recv(100)
 
-    ended = house.end()
+    ended = daemon.end()
 
     for reader in readers:
         reader.close()
     assert ended is not None and ended.status == 0
-    assert "Traceback" not in house.log
+    assert "Traceback" not in daemon.log
 
 
-def test_where_somebody_else_has_the_port_meanwhile_the_token_is_changed(house: House):
-    street = open_page(house)
-    old = street.token
-    house.end()
-    with socket.create_server(("127.0.0.1", street.port)):
-        house.start()
-        wait_until(lambda: "another program does" in house.log)
-        wait_until(lambda: (house.queue / "web-token").read_text().strip() != old)
+def test_where_somebody_else_has_the_port_meanwhile_the_token_is_changed(daemon: DaemonProcess):
+    web_client = open_page(daemon)
+    old = web_client.token
+    daemon.end()
+    with socket.create_server(("127.0.0.1", web_client.port)):
+        daemon.start()
+        wait_until(lambda: "another program does" in daemon.log)
+        wait_until(lambda: (daemon.queue / "web-token").read_text().strip() != old)
 
-    again = open_page(house)
+    again = open_page(daemon)
 
     assert again.get("/v1/status", Authorization=f"Bearer {old}").status == 401
     assert again.get("/v1/status").status == 200
@@ -229,44 +229,44 @@ def test_where_somebody_else_has_the_port_meanwhile_the_token_is_changed(house: 
 @pytest.mark.parametrize(
     "memory", ["", "{}", "[]", '{"host": 1, "port": null}', "\udcff", '{"host": "0.0.0.0", "port": 1}']
 )
-def test_a_spoilt_memory_keeps_the_daemon_from_nothing(house: House, memory: str):
-    house.end()
-    (house.queue / "web.json").write_bytes(memory.encode("utf-8", "surrogateescape"))
+def test_a_spoilt_memory_keeps_the_daemon_from_nothing(daemon: DaemonProcess, memory: str):
+    daemon.end()
+    (daemon.queue / "web.json").write_bytes(memory.encode("utf-8", "surrogateescape"))
 
-    house.start()
+    daemon.start()
 
-    assert house.get("/v1/status")
-    assert ports_of(house) <= set(range(8265, 8365))
-    assert open_page(house).get("/v1/status").status == 200
+    assert daemon.get("/v1/status")
+    assert ports_of(daemon) <= set(range(8265, 8365))
+    assert open_page(daemon).get("/v1/status").status == 200
 
 
 def test_the_setting_opens_it_at_the_start(world: World):
-    house, port = House(world), a_free_port()
+    daemon, port = DaemonProcess(world), a_free_port()
 
-    house.start(DIBS_WEB=f"127.0.0.1:{port}")
+    daemon.start(DIBS_WEB=f"127.0.0.1:{port}")
 
-    wait_until(lambda: ports_of(house) == {port})
-    assert Street(port).get("/v1/status").status == 401
-    house.end()
+    wait_until(lambda: ports_of(daemon) == {port})
+    assert WebClient(port).get("/v1/status").status == 401
+    daemon.end()
 
 
 def test_the_setting_can_forbid_it(world: World):
-    house = House(world)
-    house.start(DIBS_WEB="never")
+    daemon = DaemonProcess(world)
+    daemon.start(DIBS_WEB="never")
 
-    reply = house.call("POST", "/v1/web", {})
+    reply = daemon.call("POST", "/v1/web", {})
 
     assert (reply.status, reply.code) == (403, "not-allowed")
-    assert ports_of(house) == set()
-    house.end()
+    assert ports_of(daemon) == set()
+    daemon.end()
 
 
 # -- who may do what ---------------------------------------------------------------------------------------
 
 
-def test_a_reader_sees_everything_and_changes_nothing(house: House):
-    reader = open_page(house, read_only=True)
-    job = house.add({"command": "sleep 60", "hold": True})
+def test_a_reader_sees_everything_and_changes_nothing(daemon: DaemonProcess):
+    reader = open_page(daemon, read_only=True)
+    job = daemon.add({"command": "sleep 60", "hold": True})
 
     assert reader.get(f"/v1/jobs/{job}").json["command"] == "sleep 60"
     for method, target, body in [
@@ -279,13 +279,13 @@ def test_a_reader_sees_everything_and_changes_nothing(house: House):
         reply = reader.call(method, target, body)
         assert (reply.status, reply.code) == (403, "not-allowed")
         assert "change nothing" in reply.json["error"]["message"]
-    assert house.state(job) == "held"
-    assert house.get("/v1/status")["paused"] is False
+    assert daemon.state(job) == "held"
+    assert daemon.get("/v1/status")["paused"] is False
 
 
-def test_environments_may_hold_passwords_and_are_not_for_readers(house: House):
-    reader, owner = open_page(house, read_only=True), open_page(house)
-    job = house.add({"command": "true", "hold": True})
+def test_environments_may_hold_passwords_and_are_not_for_readers(daemon: DaemonProcess):
+    reader, owner = open_page(daemon, read_only=True), open_page(daemon)
+    job = daemon.add({"command": "true", "hold": True})
 
     refused = reader.call("GET", f"/v1/jobs/{job}/environment")
 
@@ -293,11 +293,13 @@ def test_environments_may_hold_passwords_and_are_not_for_readers(house: House):
     assert owner.call("GET", f"/v1/jobs/{job}/environment").status == 200
 
 
-def test_a_page_can_do_what_the_command_line_can(house: House):
-    street = open_page(house)
-    job = house.add({"command": "sleep 60", "hold": True})
+def test_a_page_can_do_what_the_command_line_can(daemon: DaemonProcess):
+    web_client = open_page(daemon)
+    job = daemon.add({"command": "sleep 60", "hold": True})
 
-    reply = street.call("POST", "/v1/jobs/act", {"action": "kill", "ids": [job]}, Origin=f"http://{street.name}")
+    reply = web_client.call(
+        "POST", "/v1/jobs/act", {"action": "kill", "ids": [job]}, Origin=f"http://{web_client.name}"
+    )
 
     assert reply.json["changed"] == [job]
 
@@ -305,48 +307,48 @@ def test_a_page_can_do_what_the_command_line_can(house: House):
 @pytest.mark.parametrize(
     "target", ["/v1/stop", "/v1/web", "/v1/web/close", "/v1/web/renew", "/v1/st%6fp", "/v1/web/x"]
 )
-def test_the_door_does_not_lead_to_its_own_lock(house: House, target: str):
-    street = open_page(house)
+def test_the_door_does_not_lead_to_its_own_lock(daemon: DaemonProcess, target: str):
+    web_client = open_page(daemon)
 
     for method in ("POST", "GET"):
-        reply = street.call(method, target, {} if method == "POST" else None)
+        reply = web_client.call(method, target, {} if method == "POST" else None)
         assert (reply.status, reply.code) == (403, "not-allowed")
 
-    assert street.get("/v1/status").status == 200
+    assert web_client.get("/v1/status").status == 200
 
 
 @pytest.mark.parametrize(
     "target", ["/v1/status", "/metrics", "/openapi.json", "/v1/events", "/v1/nothing", "/v1", "/v1/stop"]
 )
-def test_nothing_is_told_without_a_token(shared: House, target: str):
-    street = open_page(shared)
+def test_nothing_is_told_without_a_token(shared: DaemonProcess, target: str):
+    web_client = open_page(shared)
 
-    reply = street.get(target, Authorization=None)
+    reply = web_client.get(target, Authorization=None)
 
     assert (reply.status, reply.code) == (401, "not-signed-in")
     assert reply.headers["www-authenticate"] == "Bearer"
     assert shared.post("/v1/web/close", {})
 
 
-def test_a_new_token_puts_everybody_out(house: House):
-    street = open_page(house)
-    with street.connect() as reader:
-        reader.sendall(street.head("GET", "/v1/events") + b"\r\n")
+def test_a_new_token_puts_everybody_out(daemon: DaemonProcess):
+    web_client = open_page(daemon)
+    with web_client.connect() as reader:
+        reader.sendall(web_client.head("GET", "/v1/events") + b"\r\n")
         assert reader.recv(100)
 
-        house.post("/v1/web/renew", {})
+        daemon.post("/v1/web/renew", {})
 
         with pytest.raises(ConnectionResetError):
             while reader.recv(65536):
                 pass
             raise ConnectionResetError
-    assert street.get("/v1/status").status == 401
-    assert open_page(house).get("/v1/status").status == 200
+    assert web_client.get("/v1/status").status == 401
+    assert open_page(daemon).get("/v1/status").status == 200
 
 
 @needs_root
-def test_another_user_cannot_use_a_code_that_they_saw(house: House):
-    entry = house.post("/v1/web", {})
+def test_another_user_cannot_use_a_code_that_they_saw(daemon: DaemonProcess):
+    entry = daemon.post("/v1/web", {})
     port = int(entry["address"].rpartition(":")[2].strip("/"))
     code = (
         "import sys, urllib.request, urllib.error\n"
@@ -369,7 +371,7 @@ def test_another_user_cannot_use_a_code_that_they_saw(house: House):
 
     assert done.stdout.startswith("403"), done
     assert "another user" in done.stdout
-    assert Street(port).sign_in(entry["code"]).status == 200
+    assert WebClient(port).sign_in(entry["code"]).status == 200
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -403,56 +405,56 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return cert, key
 
 
-def behind_tls(house: House, certificate: tuple[str, str]) -> tuple[Street, str]:
+def behind_tls(daemon: DaemonProcess, certificate: tuple[str, str]) -> tuple[WebClient, str]:
     cert, key = certificate
-    entry = house.post("/v1/web", {"host": "127.0.0.2", "certificate": cert, "key": key})
+    entry = daemon.post("/v1/web", {"host": "127.0.0.2", "certificate": cert, "key": key})
     assert entry["address"].startswith("https://127.0.0.2:")
-    street = Street(int(entry["address"].rpartition(":")[2].strip("/")), host="127.0.0.2")
-    street.tls = ssl.create_default_context(cafile=cert)
-    return street, entry["code"]
+    web_client = WebClient(int(entry["address"].rpartition(":")[2].strip("/")), host="127.0.0.2")
+    web_client.tls = ssl.create_default_context(cafile=cert)
+    return web_client, entry["code"]
 
 
-def test_with_a_certificate_it_speaks_tls_and_still_wants_a_token(house: House, certificate):
-    street, code = behind_tls(house, certificate)
+def test_with_a_certificate_it_speaks_tls_and_still_wants_a_token(daemon: DaemonProcess, certificate):
+    web_client, code = behind_tls(daemon, certificate)
 
-    assert street.get("/v1/status").status == 401
-    assert street.sign_in(code).status == 200
-    assert street.get("/v1/status", Origin=f"https://{street.name}").status == 200
-    assert street.get("/v1/status", Host="evil.example").status == 421
-    assert street.get("/v1/status", Host=socket.gethostname()).status == 200
-    house.end()
-    house.start()
-    wait_until(lambda: ports_of(house) == {street.port})
-    assert street.get("/v1/status").status == 200
+    assert web_client.get("/v1/status").status == 401
+    assert web_client.sign_in(code).status == 200
+    assert web_client.get("/v1/status", Origin=f"https://{web_client.name}").status == 200
+    assert web_client.get("/v1/status", Host="evil.example").status == 421
+    assert web_client.get("/v1/status", Host=socket.gethostname()).status == 200
+    daemon.end()
+    daemon.start()
+    wait_until(lambda: ports_of(daemon) == {web_client.port})
+    assert web_client.get("/v1/status").status == 200
 
 
-def test_those_who_speak_no_tls_are_dropped_and_harm_nobody(house: House, certificate):
-    street, _ = behind_tls(house, certificate)
-    plain = Street(street.port, host="127.0.0.2")
+def test_those_who_speak_no_tls_are_dropped_and_harm_nobody(daemon: DaemonProcess, certificate):
+    web_client, _ = behind_tls(daemon, certificate)
+    plain = WebClient(web_client.port, host="127.0.0.2")
 
     for request in (b"GET / HTTP/1.1\r\nHost: 127.0.0.2\r\n\r\n", b"\x16\x03\x01" + b"\xff" * 500, b"\0" * 100):
         for _ in range(3):
             assert not plain.ask(request).raw.startswith(b"HTTP")
     silent = [plain.connect() for _ in range(200)]  # more than may be in a handshake at one time
 
-    assert house.get("/v1/status")
+    assert daemon.get("/v1/status")
     for connection in silent:
         connection.close()
-    wait_until(lambda: _answers(street))
-    assert "Traceback" not in house.log
-    assert house.running is not None
-    house.running.signal(signal.SIGTERM)
-    assert house.running.wait().status == 0
+    wait_until(lambda: _answers(web_client))
+    assert "Traceback" not in daemon.log
+    assert daemon.running is not None
+    daemon.running.signal(signal.SIGTERM)
+    assert daemon.running.wait().status == 0
 
 
-def _answers(street: Street) -> bool:
+def _answers(web_client: WebClient) -> bool:
     try:
-        return street.get("/v1/status").status == 401
+        return web_client.get("/v1/status").status == 401
     except OSError:
         return False
 
 
-def test_a_key_that_does_not_fit_is_told(shared: House, certificate, tmp_path):
+def test_a_key_that_does_not_fit_is_told(shared: DaemonProcess, certificate, tmp_path):
     cert, key = certificate
     other = str(tmp_path / "key.pem")
     subprocess.run(["openssl", "genrsa", "-out", other, "2048"], capture_output=True, check=True)

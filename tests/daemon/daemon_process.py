@@ -1,4 +1,4 @@
-"""A daemon from outside: started, asked over its socket, killed, started again."""
+"""A daemon as a process: started, called over its socket, killed, started again."""
 
 import json
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from stories.outside import PATIENCE, Finished, Running, World, wait_until
 _keys = count()
 
 
-class House:
-    """The daemon of a world."""
+class DaemonProcess:
+    """The daemon of a test world."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -56,7 +56,7 @@ class House:
         assert self.running is not None
         self.running.kill()
 
-    # -- what people ask -------------------------------------------------------------------------------
+    # -- calls of the API -------------------------------------------------------------------------------
 
     def call(self, method: str, target: str, body: Any = None, **headers: str) -> Reply:
         return call(self.socket, method, target, body, **headers)
@@ -89,7 +89,7 @@ class House:
         return str(self.job(number)["state"])
 
     def failures(self) -> list[str]:
-        """What is known of the jobs that failed, for whoever looks into a test that did."""
+        """All that is known about failed jobs, for the message of a failed test."""
         found = [self.job(one["id"]) for one in self.get("/v1/jobs?state=failed")["jobs"]]
         said = [Path(one["stderr"]).read_text(errors="replace") for one in found]
         return [json.dumps(one, indent=1) + f"\n{words}" for one, words in zip(found, said, strict=True)]
@@ -101,7 +101,7 @@ class House:
 
 
 class Stream:
-    """A reader of events."""
+    """A client of the event stream."""
 
     def __init__(self, path: str, since: int | None = None, last: int | None = None) -> None:
         self._connection = connect(path)
@@ -124,7 +124,7 @@ class Stream:
         return found
 
     def first_comment(self) -> None:
-        """Come back when the server has begun to listen for us."""
+        """Return when the server has started the stream."""
         while not self._file.readline().startswith(b": "):
             pass
 

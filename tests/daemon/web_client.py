@@ -1,4 +1,4 @@
-"""Browsers, and those who pretend to be one: bytes on a TCP connection to the door."""
+"""A client of the page's TCP listener, which sends requests as bytes."""
 
 import asyncio
 import json
@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from daemon.house import House
-from daemon.listening import Reply, said
+from daemon.daemon_process import DaemonProcess
+from daemon.listening import Reply, read_all
 from dibs.daemon.http.errors import VersionHeader
 from dibs.daemon.http.server import RequestLimits
 from dibs.daemon.web.guard import SecurityHeaders, TokenGuard, host_check
@@ -21,8 +21,8 @@ from dibs.daemon.web.tokens import Permission, TokenStore
 from stories.outside import PATIENCE
 
 
-class Street:
-    """In front of a door. `token` is shown where a call does not say otherwise."""
+class WebClient:
+    """Sends requests to the page. `token` is sent unless a call gives another one."""
 
     def __init__(self, port: int, token: str = "", host: str = "127.0.0.1") -> None:
         self.port = port
@@ -32,7 +32,7 @@ class Street:
 
     @property
     def name(self) -> str:
-        """As it stands in the address bar."""
+        """The host and the port, as in the address bar."""
         return f"{self.host}:{self.port}"
 
     def connect(self, seconds: float = PATIENCE) -> socket.socket:
@@ -44,7 +44,7 @@ class Street:
         with self.connect() as connection:
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(request)
-            return Reply(said(connection))
+            return Reply(read_all(connection))
 
     def head(self, method: str, target: str, **headers: str | None) -> bytes:
         """A request's first lines, without the empty one; None leaves a header out."""
@@ -66,28 +66,28 @@ class Street:
         return self.call("GET", target, **headers)
 
     def sign_in(self, code: str) -> Reply:
-        """As the page does it; its token is shown from now on."""
+        """Sign in as the page does; its token is sent from now on."""
         reply = self.call("POST", "/v1/web/session", {"code": code}, Authorization=None)
         if reply.status == 200:
             self.token = str(reply.json["token"])
         return reply
 
 
-def open_page(house: House, **wishes: Any) -> Street:
-    """A street in front of a daemon's door, with a token."""
-    entry = house.post("/v1/web", wishes)
+def open_page(daemon: DaemonProcess, **wishes: Any) -> WebClient:
+    """Open the page of a daemon, and sign in."""
+    entry = daemon.post("/v1/web", wishes)
     host, _, port = entry["address"].split("/")[2].rpartition(":")
-    street = Street(int(port), host=host.strip("[]"))
+    web_client = WebClient(int(port), host=host.strip("[]"))
     if entry["address"].startswith("http:"):
-        assert street.sign_in(entry["code"]).status == 200
-    return street
+        assert web_client.sign_in(entry["code"]).status == 200
+    return web_client
 
 
 @contextmanager
-def standing(
+def serving_page(
     app: Any, folder: Path, *, page: Path | None = None, hold: float = 0.0, deadline: float = 0.5
-) -> Iterator[tuple[Street, TokenStore]]:
-    """A door in front of this app, in a thread, for as long as the block lasts."""
+) -> Iterator[tuple[WebClient, TokenStore]]:
+    """Serve this app to browsers in a thread, until the block ends."""
     folder.mkdir(exist_ok=True)
     keys = TokenStore(str(folder / "web-token"))
     guard = TokenGuard(app, PageFiles(str(page or folder / "none")), keys, "ann", hold=hold)
@@ -97,8 +97,8 @@ def standing(
     is_up = threading.Event()
 
     async def serve() -> None:
-        gate = RequestLimits(guard, deadline=deadline, is_host=host_check(frozenset()))
-        server = WebServer(SecurityHeaders(VersionHeader(gate)), listener, None)
+        limits = RequestLimits(guard, deadline=deadline, is_host=host_check(frozenset()))
+        server = WebServer(SecurityHeaders(VersionHeader(limits)), listener, None)
         begun.append((asyncio.get_running_loop(), server))
         asyncio.get_running_loop().call_later(0.0, is_up.set)
         await server.serve()
@@ -107,12 +107,12 @@ def standing(
     thread.start()
     assert is_up.wait(PATIENCE)
     try:
-        yield Street(listener.getsockname()[1], keys.token(Permission.ALL)), keys
+        yield WebClient(listener.getsockname()[1], keys.token(Permission.ALL)), keys
     finally:
         loop, server = begun[0]
         loop.call_soon_threadsafe(server.end)
         thread.join(PATIENCE)
-        assert not thread.is_alive(), "the door did not close"
+        assert not thread.is_alive(), "the listener did not close"
 
 
 def a_free_port() -> int:
