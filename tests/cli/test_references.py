@@ -1,11 +1,17 @@
-"""How jobs are named."""
+"""How jobs are named, and how the shell completes their names."""
+
+import os
+import shutil
+import subprocess
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.fake_daemon import a_job
-from dibs.cli.references import in_chunks, is_number
+from cli.fake_daemon import a_job, a_sweep
+from dibs.cli.references import complete_jobs, in_chunks, is_number
+from stories.outside import DIBS
 
 
 @given(st.lists(st.integers()), st.integers(1, 9))
@@ -61,3 +67,124 @@ def test_a_name_that_there_is_not_is_one_sentence(daemon, typed, reference):
 def test_what_can_be_no_name_is_refused(daemon, typed, reference):
     assert typed("why", reference).status == 2
     assert daemon.calls == []
+
+
+SHELLS = {
+    # What the shell itself does when TAB is pressed, and one completion a line.
+    "bash": """
+        source <(dibs completion bash)
+        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _dibs_completion dibs
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """,
+    "zsh": """
+        autoload -U compinit; compinit -D -u
+        eval "$(dibs completion zsh)"
+        words=("$@"); CURRENT=$#
+        compadd() { for one in "${(@P)${@[-1]}}"; do print -r -- "$one"; done }
+        _describe() { for one in "${(@P)3}"; do print -r -- "${one%%:*}"; done }
+        _dibs_completion
+    """,
+    "fish": """
+        dibs completion fish | source
+        complete -C (string join ' ' -- $argv) | string split -f1 \\t
+    """,
+}
+
+
+def pressing_tab(shell, *words):
+    if not shutil.which(shell):
+        pytest.skip(f"there is no {shell} here")
+    environ = {**os.environ, "PATH": f"{os.path.dirname(DIBS)}:{os.environ['PATH']}"}
+    script = SHELLS[shell]
+    argv = [shell, *([] if shell == "fish" else ["-f"] if shell == "zsh" else ["--norc"]), "-c", script]
+    argv += [*(["--"] if shell == "fish" else ["-"]), *words]
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""
+    return [line for line in done.stdout.split("\n") if line]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_commands_are_completed(daemon, shell):
+    assert set(pressing_tab(shell, "dibs", "re")) == {"retry", "release"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_options_are_completed(daemon, shell):
+    assert set(pressing_tab(shell, "dibs", "kill", "--s")) == {"--signal"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_jobs_are_completed_by_number_and_name(daemon, shell):
+    daemon.jobs = {17: a_job(17, name="train"), 18: a_job(18), 205: a_job(205, command="a: b\tc\n$(touch BAD)")}
+
+    assert set(pressing_tab(shell, "dibs", "kill", "1")) == {"17", "18"}
+    assert set(pressing_tab(shell, "dibs", "log", "-f", "t")) == {"train"}
+    assert set(pressing_tab(shell, "dibs", "why", "2")) == {"205"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_sweeps_and_what_is_done_to_them_are_completed(daemon, shell):
+    daemon.sweeps = {3: a_sweep(3, name="lr"), 31: a_sweep(31)}
+
+    assert set(pressing_tab(shell, "dibs", "sweep", "re")) == {"results", "release", "resume", "retry-failed"}
+    assert set(pressing_tab(shell, "dibs", "sweep", "--prune-")) == {"--prune-after"}
+    assert set(pressing_tab(shell, "dibs", "sweep", "show", "3")) == {"3", "31"}
+    assert set(pressing_tab(shell, "dibs", "sweep", "stop", "l")) == {"lr"}
+
+
+@pytest.mark.parametrize("verb", ["run", "add", "sweep"])
+def test_behind_an_unfinished_parameter_nothing_is_said(daemon, verb):
+    assert pressing_tab("bash", "dibs", verb, "-p", "") == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_states_are_completed(daemon, shell):
+    assert set(pressing_tab(shell, "dibs", "ls", "--state", "run")) == {"running"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])  # click's script for fish takes a comma for the word's end
+def test_the_last_of_several_states_is_completed(daemon, shell):
+    found = pressing_tab(shell, "dibs", "ls", "--state", "failed,su")
+
+    assert set(found) == {"failed,succeeded", "failed,submitted"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_without_a_daemon_there_is_nothing_to_choose_from_and_none_is_started(socket, shell):
+    assert pressing_tab(shell, "dibs", "kill", "1") == []
+    assert not os.path.exists(socket)
+
+
+def test_a_daemon_that_does_not_answer_is_left_alone_soon(daemon):
+    daemon.slow = 30.0
+    began = time.monotonic()
+
+    assert complete_jobs("") == []
+    assert time.monotonic() - began < 15.0
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "$(rm -rf x)", "a\nb", "\x1b[2J", "a;b", "'", "-rf x", "\u202ea", "\udcff"]
+)
+def test_a_name_that_a_shell_might_obey_is_not_offered(daemon, name):
+    daemon.jobs = {1: a_job(1, name=name)}
+
+    assert [item.value for item in complete_jobs("")] == ["1"]
+
+
+def test_the_description_is_one_harmless_line(daemon):
+    daemon.jobs = {1: a_job(1, command="a:b\tc\n\x1b[2J")}
+
+    assert [item.help for item in complete_jobs("")] == ["queued - a b c\\n\\x1b[2J"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_names_the_command(typed, shell):
+    done = typed("completion", shell)
+
+    assert done.status == 0
+    assert "_DIBS_COMPLETE" in done.stdout
+
+
+def test_an_unknown_shell_is_refused(typed):
+    assert typed("completion", "tcsh").status == 2

@@ -1,21 +1,22 @@
-"""`dibs kill`, `retry`, `hold` and `release`: one act on many jobs."""
+"""`dibs kill`, `retry`, `hold`, `release`, `pause` and `unpause`: what is done to jobs, projects and GPUs."""
 
 import os
+import signal
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from dibs.cli.options import Parsed
-from dibs.cli.references import REF, in_chunks
+from dibs.cli.job_text import signal_name
+from dibs.cli.options import GPU_IDS, Parsed
+from dibs.cli.output import one_line, say, show_json
+from dibs.cli.references import REF, find_jobs, in_chunks
+from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.model.ranges import show_ranges
 
-if TYPE_CHECKING:
-    from dibs.client.client import Client
-
 _AT_ONCE = 5_000  # jobs in one call
-_MOST_SAID = 10  # sentences about jobs that nothing was done to
+_MOST_NAMED_UNCHANGED = 10  # sentences about jobs that nothing was done to
 
 _REFERENCES = click.argument("references", nargs=-1, type=REF, metavar="[REF...]")
 _PROJECT = click.option("-P", "--project", metavar="NAME", help="All jobs of this project that it fits.")
@@ -24,8 +25,6 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print an object: c
 
 def _signal(text: str) -> int:
     """`TERM`, `SIGTERM` or `15`."""
-    import signal
-
     word = text.strip().upper()
     if word.isascii() and word.isdigit() and len(word) <= 3 and 1 <= int(word) <= signal.NSIG - 1:
         return int(word)
@@ -51,7 +50,6 @@ Examples:
 def kill(references: Sequence[str], signal: int | None, project: str | None, as_json: bool) -> int:
     """End jobs: those that wait never start, those that run are asked to end and killed after their grace."""
     chosen = {"state": ["queued", "held", "submitted", "running"], "project": project}
-    from dibs.cli.words import signal_name
 
     done = "ending" if signal is None else f"sent {signal_name(signal)} to"
     return _act("kill", done, references, chosen if project else None, as_json, signal)
@@ -118,9 +116,6 @@ def _act(
     signal: int | None = None,
 ) -> int:
     """Do it, and say to which jobs. 1 where there was something to do it to and it was done to none."""
-    from dibs.cli.output import one_line, say, show_json
-    from dibs.client.client import connect
-
     if bool(references) == bool(chosen):
         other = "--failed" if action == "retry" else "--project NAME"
         raise BadInput(
@@ -133,24 +128,22 @@ def _act(
     else:
         if changed:
             say(f"{done} {_named(changed)}")
-        for one in unchanged[:_MOST_SAID]:
+        for one in unchanged[:_MOST_NAMED_UNCHANGED]:
             say(f"dibs: job {one['id']} was left as it is: {one_line(one['why'], 500)}")
-        if len(unchanged) > _MOST_SAID:
-            say(f"dibs: … and {len(unchanged) - _MOST_SAID} more jobs were left as they are")
+        if len(unchanged) > _MOST_NAMED_UNCHANGED:
+            say(f"dibs: … and {len(unchanged) - _MOST_NAMED_UNCHANGED} more jobs were left as they are")
         if not changed and not unchanged:
             say(f"dibs: there is no job to {action}")
     return 1 if unchanged and not changed else 0
 
 
 def _told(
-    client: "Client",
+    client: Client,
     action: str,
     references: Sequence[str],
     chosen: dict[str, Any] | None,
     signal: int | None,
 ) -> tuple[list[int], list[dict[str, Any]]]:
-    from dibs.cli.references import find_jobs
-
     if chosen is not None:
         answers = [client.act(action, chosen=chosen, signal=signal)]
     else:
@@ -164,3 +157,62 @@ def _named(jobs: Sequence[int]) -> str:
     if len(jobs) == 1:
         return f"job {jobs[0]}"
     return f"{len(jobs)} jobs: {show_ranges(jobs)}" if len(jobs) < 1000 else f"{len(jobs)} jobs"
+
+
+_ONLY_PROJECT = click.option("-P", "--project", metavar="NAME", help="Only this project.")
+_GPU = click.option(
+    "--gpu", "gpus", type=GPU_IDS, metavar="IDS", help="Only these GPUs, as `dibs gpus drain` does."
+)
+_CHANGED = click.option("--json", "as_json", is_flag=True, help="Print an object: whether that changed anything.")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  dibs pause                what runs goes on; nothing more is started
+  dibs pause --project a
+  dibs pause --gpu 1        GPU 1 gets no more jobs
+"""
+)
+@_ONLY_PROJECT
+@_GPU
+@_CHANGED
+def pause(project: str | None, gpus: tuple[str, ...] | None, as_json: bool) -> int:
+    """Start nothing more. What runs goes on, and jobs can still be added."""
+    return _set(True, project, gpus, as_json)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  dibs unpause
+  dibs unpause --project a
+  dibs unpause --gpu 1
+"""
+)
+@_ONLY_PROJECT
+@_GPU
+@_CHANGED
+def unpause(project: str | None, gpus: tuple[str, ...] | None, as_json: bool) -> int:
+    """Undo a pause: of the queue, of a project or of a GPU."""
+    return _set(False, project, gpus, as_json)
+
+
+def _set(paused: bool, project: str | None, gpus: tuple[str, ...] | None, as_json: bool) -> int:
+    if project is not None and gpus is not None:
+        raise BadInput("--project and --gpu were both given", remedy="pause one, then the other")
+    if project is not None and not project:
+        raise BadInput("--project names no project", remedy="leave it out to pause everything")
+    client = connect(os.environ)
+    if gpus is not None:
+        changed = bool(client.act_on_gpus("drain" if paused else "undrain", gpus))
+        what = f"GPU {', '.join(gpus)}"
+    else:
+        changed = client.pause(project or "") if paused else client.unpause(project or "")
+        what = f"project {one_line(project, 60)}" if project else "the queue"
+    if as_json:
+        show_json({"changed": changed})
+        return 0
+    state = "is paused: what runs goes on" if paused else "goes on"
+    say(f"{what} {state}" if changed else f"{what} {'was paused already' if paused else 'was not paused'}")
+    return 0

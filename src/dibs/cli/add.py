@@ -1,20 +1,23 @@
 """`dibs add`: jobs into the queue. It prints their numbers and returns."""
 
+import json
 import os
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dibs.cli import options as shared
 from dibs.cli.commands import TakesCommand, check_parameters, check_words
 from dibs.cli.field_options import dependencies_of, field_options, queue_request_of
+from dibs.cli.gather import Gathering, in_snapshot, snapshot_of
+from dibs.cli.output import one_line, say
+from dibs.client.adding import Batch, Sent, check_wishes, send
+from dibs.client.client import Client, connect
+from dibs.client.requests import NOTHING, difference
+from dibs.inputs.code import describe_code
 from dibs.model.fields import Verb
-
-if TYPE_CHECKING:
-    from dibs.client.adding import Batch, Sent
-    from dibs.client.client import Client
 
 _SHOWN = 20  # jobs of a dry run
 
@@ -71,12 +74,6 @@ class _Add:
         self._now = datetime.now()
 
     def execute(self, command: Sequence[str] | None, params: Any) -> int:
-        from dibs.cli.gather import Gathering, in_snapshot, snapshot_of
-        from dibs.cli.output import say
-        from dibs.client.adding import check_wishes, send
-        from dibs.client.client import connect
-        from dibs.client.requests import NOTHING, difference
-
         options = self._options
         request = queue_request_of(options, Verb.ADD)
         gathering = Gathering(options, request, self._environ)
@@ -106,11 +103,9 @@ class _Add:
         return 0
 
     def _code(self, workdir: str) -> "dict[str, Any] | None":
-        from dibs.inputs.code import describe_code
-
         return describe_code(workdir, self._environ)
 
-    def _warnings(self, batches: "Sequence[Batch]") -> list[str]:
+    def _warnings(self, batches: Sequence[Batch]) -> list[str]:
         count = sum(len(batch.jobs) for batch in batches)
         output = self._options["output"]
         found = []
@@ -122,7 +117,7 @@ class _Add:
                 found.append("--retry-on alone tries nothing again: --retries says how often")
         return found
 
-    def _show_prospects(self, client: "Client", batches: "Sequence[Batch]", defaults: dict[str, Any]) -> int:
+    def _show_prospects(self, client: Client, batches: Sequence[Batch], defaults: dict[str, Any]) -> int:
         jobs = [{**batch.common, **job} for batch in batches for job in batch.jobs]
         if not self._options["as_json"]:
             shown = client.check(jobs[:_SHOWN], defaults=defaults)
@@ -134,12 +129,9 @@ class _Add:
                         click.echo(f"  {sentence}")
                     told.add(sentence)
             if len(jobs) > _SHOWN:
-                from dibs.client.adding import check_wishes
-
                 check_wishes(client, batches, defaults=defaults)
                 click.echo(f"... and {len(jobs) - _SHOWN} more jobs")
             return 0
-        import json
 
         prospects = [
             prospect
@@ -149,17 +141,13 @@ class _Add:
         click.echo(json.dumps({"prospects": prospects}, indent=2))
         return 0
 
-    def _tell(self, sent: "Sent", batches: "Sequence[Batch]") -> None:
+    def _tell(self, sent: Sent, batches: Sequence[Batch]) -> None:
         """The numbers on stdout; on a terminal, the command that is most likely wanted next."""
-        from dibs.cli.output import one_line, say
-
         options = self._options
         first = sent.ranges[0][0]
         for note in sent.notes:
             say(f"dibs: {one_line(note, 500)}")
         if options["as_json"]:
-            import json
-
             told = {"first": first, "last": sent.ranges[-1][1], "count": sent.number}
             click.echo(json.dumps({**told, "jobs": sent.shown, "is_new": sent.is_new, "notes": sent.notes}))
             return
@@ -202,6 +190,6 @@ def _prospect(prospect: dict[str, Any]) -> str:
             if reason.startswith(beginning):
                 return f"{then}{reason.removeprefix(beginning)}"
         return f"would wait: {reason}"
-    from dibs.cli.times import about
+    from dibs.cli.job_text import show_about
 
-    return f"would start about {about(prospect['starts_at'])}{where}: {reason}"
+    return f"would start about {show_about(prospect['starts_at'])}{where}: {reason}"

@@ -5,9 +5,9 @@ import os
 import click
 
 from dibs.cli.filters import STATE
+from dibs.cli.job_text import OVER
 from dibs.cli.options import TIME
 from dibs.cli.output import confirm, one_line, say, show_json
-from dibs.cli.words import OVER
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.model.units import show_duration
@@ -30,7 +30,6 @@ def clean(
     older: float | None, state: tuple[str, ...] | None, project: str | None, yes: bool, as_json: bool
 ) -> int:
     """Forget jobs that are over, with their output. Without options that is all of them."""
-
     wrong = [one for one in state or () if one not in OVER]
     if wrong:
         raise BadInput(f"jobs that are {wrong[0]} are not over", remedy="`dibs kill` ends them")
@@ -47,7 +46,6 @@ def clean(
 
 
 def _agrees(client: Client, older: float | None, states: tuple[str, ...], project: str | None) -> bool:
-
     counts = client.page(project=project, limit=1)["counts"]
     number = sum(counts.get(state, 0) for state in states)
     whose = f" of project {one_line(project, 60)}" if project else ""

@@ -1,16 +1,24 @@
 """`dibs cluster`: a private Slurm of several servers, over ssh, without root."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from dibs.backends.slurm.mark import forget_below, memory_in
 from dibs.cli.options import count
+from dibs.cli.output import one_line, say, show, show_json, table, table_width
+from dibs.client.client import connect
+from dibs.client.starting import lock_is_held
+from dibs.cluster.ending import end_cluster
+from dibs.cluster.known import Cluster, alone, remembered
+from dibs.cluster.leaving import remove_host
+from dibs.cluster.raising import ClusterRefused, Wish, raise_cluster
+from dibs.cluster.ssh import ssh_words
+from dibs.cluster.standing import ClusterStanding, standings
 from dibs.errors import BadInput, Conflict, DibsError
-
-if TYPE_CHECKING:
-    from dibs.cluster.known import Cluster
-    from dibs.cluster.standing import ClusterStanding
+from dibs.paths import queue_folder
+from dibs.settings import load_settings
 
 _EPILOG = """\b
 Examples:
@@ -89,10 +97,6 @@ def up(
     as_json: bool,
 ) -> int:
     """Check the hosts, make a Slurm of them and start it; again, to start what does not run."""
-    from dibs.cluster.known import alone, remembered
-    from dibs.cluster.raising import Wish
-    from dibs.cluster.ssh import ssh_words
-
     options = {
         "--controller": controller,
         "--port": port,
@@ -125,9 +129,6 @@ def up(
 @_JSON
 def add(host: str, as_json: bool) -> int:
     """Join one more host, after the same checks. Running jobs go on."""
-    from dibs.cluster.known import alone
-    from dibs.cluster.raising import Wish
-
     with alone(os.environ):
         previous = _there_is()
         if host in [node.host for node in previous.nodes]:
@@ -142,10 +143,6 @@ def add(host: str, as_json: bool) -> int:
 @_JSON
 def remove(host: str, waits: bool, force: bool, as_json: bool) -> int:
     """Take a host out, and remove what is there of the cluster. Jobs on the others go on."""
-    from dibs.cli.output import say, show_json
-    from dibs.cluster.known import alone
-    from dibs.cluster.leaving import remove_host
-
     with alone(os.environ):
         rest, left = remove_host(
             os.environ,
@@ -168,10 +165,6 @@ def remove(host: str, waits: bool, force: bool, as_json: bool) -> int:
 
 def _not_fetched(node: str) -> list[int]:
     """Jobs of the queue that run on a node as far as it knows: what they wrote may still be there alone."""
-    from dibs.client.client import connect
-    from dibs.client.starting import lock_is_held
-    from dibs.paths import queue_folder
-
     if not lock_is_held(queue_folder(os.environ)):
         return []
     running = connect(os.environ, start=False).jobs(state="running")
@@ -188,11 +181,6 @@ def down(purge: bool, force: bool, as_json: bool) -> int:
     """End the jobs and every process of the cluster on every host."""
     if force and not purge:
         raise BadInput("--force is for --purge", remedy="dibs cluster down --purge --force")
-    from dibs.backends.slurm.mark import forget_below, memory_in
-    from dibs.cli.output import say, show_json
-    from dibs.cluster.ending import end_cluster
-    from dibs.cluster.known import alone
-    from dibs.paths import queue_folder
 
     with alone(os.environ):
         known = _there_is()
@@ -214,15 +202,11 @@ def down(purge: bool, force: bool, as_json: bool) -> int:
     return 1 if errors else 0
 
 
-def _open_on(known: "Cluster", force: bool) -> list[int]:
+def _open_on(known: Cluster, force: bool) -> list[int]:
     """Jobs that the queue has handed to this cluster and has not heard the end of. A daemon is started to tell.
 
     Where another Slurm is named in the settings, only those whose folders lie in this one's.
     """
-    from dibs.client.client import connect
-    from dibs.paths import queue_folder
-    from dibs.settings import load_settings
-
     if not os.path.exists(f"{queue_folder(os.environ)}/store.db"):
         return []
     try:
@@ -242,9 +226,6 @@ def _open_on(known: "Cluster", force: bool) -> list[int]:
 @_JSON
 def status(as_json: bool) -> int:
     """One line for each host: its state, its GPUs, what runs there. Ends with 1 where something is wrong."""
-    from dibs.cli.output import say, show, show_json, table, table_width
-    from dibs.cluster.standing import standings
-
     known = _there_is()
     found = standings(known)
     if as_json:
@@ -259,12 +240,7 @@ def status(as_json: bool) -> int:
     return 1 if any(one.problems for one in found) else 0
 
 
-def _raise(wish: Any, previous: "Cluster | None", as_json: bool) -> int:
-    from dibs.cli.output import one_line, say, show_json
-    from dibs.client.starting import lock_is_held
-    from dibs.cluster.raising import ClusterRefused, raise_cluster
-    from dibs.paths import queue_folder
-
+def _raise(wish: Any, previous: Cluster | None, as_json: bool) -> int:
     try:
         made = raise_cluster(os.environ, wish, previous, (lambda text: None) if as_json else say)
     except ClusterRefused as error:
@@ -292,16 +268,14 @@ def _raise(wish: Any, previous: "Cluster | None", as_json: bool) -> int:
     return 0
 
 
-def _there_is() -> "Cluster":
-    from dibs.cluster.known import remembered
-
+def _there_is() -> Cluster:
     found = remembered(os.environ)
     if found is None:
         raise Conflict("there is no cluster", remedy="dibs cluster up HOST HOST makes one")
     return found
 
 
-def _same_as(previous: "Cluster", hosts: tuple[str, ...], options: list[str]) -> None:
+def _same_as(previous: Cluster, hosts: tuple[str, ...], options: list[str]) -> None:
     """A cluster that there is can be started again as it is, and in no other way."""
     there = [node.host for node in previous.nodes]
     new = [host for host in hosts if host not in there]
@@ -317,7 +291,7 @@ def _same_as(previous: "Cluster", hosts: tuple[str, ...], options: list[str]) ->
         )
 
 
-def _row(one: "ClusterStanding") -> tuple[str, ...]:
+def _row(one: ClusterStanding) -> tuple[str, ...]:
     used = "?" if one.gpus_used is None else str(one.gpus_used)
     return (
         one.host,
@@ -329,7 +303,7 @@ def _row(one: "ClusterStanding") -> tuple[str, ...]:
     )
 
 
-def _standing(one: "ClusterStanding") -> dict[str, Any]:
+def _standing(one: ClusterStanding) -> dict[str, Any]:
     return {
         "host": one.host,
         "node": one.node or None,
@@ -342,7 +316,7 @@ def _standing(one: "ClusterStanding") -> dict[str, Any]:
     }
 
 
-def _as_json(known: "Cluster") -> dict[str, Any]:
+def _as_json(known: Cluster) -> dict[str, Any]:
     return {
         "name": known.name,
         "conf": known.conf,

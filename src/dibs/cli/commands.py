@@ -2,16 +2,21 @@
 
 import os
 import shlex
+import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dibs.cli.field_options import write_options
+from dibs.cli.output import one_line
 from dibs.errors import BadInput
+from dibs.model.jobs import Command, Request
 from dibs.sweeps.params import split_params
 
 if TYPE_CHECKING:
-    from dibs.model.jobs import Request
     from dibs.sweeps.grid import Grid
 
 _FOR_A_SHELL = frozenset(" \t|&;<>()$`\\\"'*?[]#~%\n")
@@ -48,8 +53,6 @@ class TakesCommand(click.Command):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from dibs.cli.field_options import write_options
-
         write_options(self, ctx, formatter)
 
 
@@ -58,9 +61,6 @@ def check_words(options: dict[str, Any], line: Sequence[str], verb: str) -> None
     words = [word for word in options["inputs"] if word != "-"]
     if not words:
         return
-    from itertools import takewhile
-
-    from dibs.cli.output import one_line
 
     numbers = list(takewhile(str.isdigit, words))
     if options.get("gpus") and numbers:
@@ -85,12 +85,8 @@ def check_parameters(options: dict[str, Any], params: object, command: list[str]
         raise BadInput("there is no command behind --", remedy=f"dibs {verb} -- python train.py")
 
 
-def with_command(defaults: "Request", words: Sequence[str], shell: str) -> "Request":
+def with_command(defaults: Request, words: Sequence[str], shell: str) -> Request:
     """Words are executed as they are; a single one with blanks in it is a line for the shell."""
-    from dataclasses import replace
-
-    from dibs.model.jobs import Command
-
     if len(words) == 1 and not os.path.exists(words[0]) and set(words[0]) & _FOR_A_SHELL:
         return replace(defaults, command=Command.line(words[0], shell))
     return replace(defaults, command=Command.exact(words))
@@ -108,14 +104,14 @@ def choose_seed(options: dict[str, Any], warnings: list[str]) -> int | None:
 
 
 def points(
-    defaults: "Request",
+    defaults: Request,
     words: Sequence[str],
     grid: "Grid[str]",
     shell: str,
     *,
     seed: int | None,
     samples: int | None,
-) -> "Iterator[Request]":
+) -> Iterator[Request]:
     """One job for each combination of the parameters; checked now, made as they are wanted."""
     from dibs.sweeps.template import LineTemplate, WordsTemplate
 
@@ -129,8 +125,6 @@ def points(
 
 def is_piped() -> bool:
     """Whether a list may come in on stdin: not from a terminal, nor from /dev/null as under cron."""
-    import stat
-
     try:
         return not stat.S_ISCHR(os.fstat(0).st_mode)
     except OSError:

@@ -1,17 +1,29 @@
 """`dibs config`: what is set, where it is set, and setting it."""
 
+import json
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+import tomllib
+from textwrap import wrap
+from typing import Any
 
 import click
 
+from dibs.cli.output import columns, say, table, table_width
 from dibs.errors import BadInput
 from dibs.files import replace_file
-
-if TYPE_CHECKING:
-    from dibs.settings import FoundSetting, Setting
+from dibs.settings import (
+    FoundSetting,
+    Setting,
+    check_value,
+    find_settings,
+    flat,
+    read_file,
+    read_text,
+    row_of,
+    user_file,
+)
 
 _EPILOG = """\b
 Examples:
@@ -29,13 +41,9 @@ def config(ctx: click.Context, as_json: bool) -> int:
     """Show the settings: /etc/dibs/config.toml, then your own file, then DIBS_* variables; the later wins."""
     if ctx.invoked_subcommand is not None:
         return 0
-    from dibs.cli.output import table_width
-    from dibs.settings import find_settings
 
     found = find_settings(os.environ)
     if as_json:
-        import json
-
         click.echo(json.dumps([_as_json(one) for one in found], indent=2))
         return 0
     for line in _table(found, table_width()):
@@ -43,12 +51,8 @@ def config(ctx: click.Context, as_json: bool) -> int:
     return 0
 
 
-def _table(found: "list[FoundSetting]", width: int) -> list[str]:
+def _table(found: list[FoundSetting], width: int) -> list[str]:
     """A line for each setting; where the sentences do not fit beside the rest, they stand below it."""
-    from textwrap import wrap
-
-    from dibs.cli.output import columns, table
-
     rows = [[one.setting.name, _shown(one.written), one.source] for one in found]
     sentences = [one.setting.sentence for one in found]
     beside = table(
@@ -68,8 +72,6 @@ def _table(found: "list[FoundSetting]", width: int) -> list[str]:
 @click.argument("key")
 def get(key: str) -> int:
     """Print the value of one setting."""
-    from dibs.settings import find_settings, row_of
-
     name = row_of(key).name
     [found] = [one for one in find_settings(os.environ) if one.setting.name == name]
     click.echo(_shown(found.written))
@@ -81,9 +83,6 @@ def get(key: str) -> int:
 @click.argument("value")
 def set_(key: str, value: str) -> int:
     """Write a setting into your own file. An empty VALUE is an empty text."""
-    from dibs.cli.output import say
-    from dibs.settings import check_value, row_of, user_file
-
     row = row_of(key)
     check_value(key, value, f"dibs config set {key}")
     path = user_file(os.environ)
@@ -99,18 +98,12 @@ def set_(key: str, value: str) -> int:
 @config.command()
 def path() -> int:
     """Print the path of your own file."""
-    from dibs.settings import user_file
-
     click.echo(user_file(os.environ))
     return 0
 
 
-def _write(path: str, row: "Setting", value: str) -> None:
+def _write(path: str, row: Setting, value: str) -> None:
     """Change or add one line; every other line, comments too, stays as it is."""
-    import tomllib
-
-    from dibs.settings import flat, read_file, read_text
-
     before = read_file(path)
     lines = read_text(path).splitlines()
     start, end, name = _section(lines, row.name)
@@ -160,18 +153,17 @@ def _cut_comment(line: str) -> tuple[str, str, str]:
     return found[1], found[2], found[3]
 
 
-def _as_toml(row: "Setting", value: str) -> str:
+def _as_toml(row: Setting, value: str) -> str:
     if isinstance(row.value_by_default, bool):
         return "true" if row.read(value) else "false"
     if isinstance(row.value_by_default, int | float) and re.fullmatch(r"[0-9.]+", value):
         return value
-    import json
 
     # A JSON text is a TOML text, except for the escaped halves of rare letters; those are kept as they are.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _as_json(one: "FoundSetting") -> dict[str, Any]:
+def _as_json(one: FoundSetting) -> dict[str, Any]:
     return {
         "name": one.setting.name,
         "value": one.written,

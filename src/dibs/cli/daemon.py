@@ -1,13 +1,24 @@
 """`dibs daemon`: the queue's process, started, stopped and looked at by hand."""
 
+import contextlib
+import json
 import os
+import signal
 import sys
 import time
 from typing import Any
 
 import click
 
+from dibs.cli import systemd
+from dibs.cli.job_text import show_moment
 from dibs.cli.options import count
+from dibs.cli.output import harmless, one_line, say
+from dibs.client.client import connect
+from dibs.client.errors import Broken, NoAnswer, NobodyListens
+from dibs.client.starting import lock_is_held, start_daemon
+from dibs.errors import BadInput, DibsError, NoDaemon
+from dibs.paths import queue_folder
 
 _LOOK_EVERY = 0.05  # seconds
 _LOOK_AT_LOG_EVERY = 0.2  # seconds
@@ -34,8 +45,6 @@ def daemon(context: click.Context, /) -> None:
 @daemon.command()
 def run() -> int:
     """Run the daemon here, in the foreground."""
-    from dibs.errors import DibsError
-
     ready = _ready_fd()
     try:
         from dibs.daemon.memory import load_fastapi
@@ -54,10 +63,6 @@ def run() -> int:
 @daemon.command()
 def start() -> int:
     """Start the daemon, unless it runs already."""
-    from dibs.cli.output import say
-    from dibs.client.client import connect
-    from dibs.client.starting import start_daemon
-
     is_new = start_daemon(os.environ)
     status = connect(os.environ, start=False).status()
     say(f"the daemon {'runs' if is_new else 'runs already'} (pid {status['pid']})")
@@ -68,8 +73,6 @@ def start() -> int:
 @click.option("--jobs", is_flag=True, help="End the running jobs too.")
 def stop(jobs: bool) -> int:
     """Stop the daemon. Running jobs are left alone, and the next daemon takes them over."""
-    from dibs.cli.output import say
-
     if not _stop(jobs):
         say("there is no daemon to stop")
     else:
@@ -80,10 +83,6 @@ def stop(jobs: bool) -> int:
 @daemon.command()
 def restart() -> int:
     """Stop the daemon and start it again, as after an upgrade. Running jobs are left alone."""
-    from dibs.cli.output import say
-    from dibs.client.client import connect
-    from dibs.client.starting import start_daemon
-
     _stop(jobs=False)
     start_daemon(os.environ)
     status = connect(os.environ, start=False).status()
@@ -95,12 +94,8 @@ def restart() -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def status(as_json: bool) -> int:
     """Tell whether the daemon runs, and how the queue stands. Ends with 69 where it does not."""
-    from dibs.client.client import connect
-
     found = connect(os.environ, start=False).status()
     if as_json:
-        import json
-
         click.echo(json.dumps(found, indent=2))
     else:
         click.echo("\n".join(f"{name:<8} {text}" for name, text in _told(found)))
@@ -112,10 +107,6 @@ def status(as_json: bool) -> int:
 @click.option("--lines", type=count(0), default=50, metavar="N", help="So many lines of its end (default 50).")
 def log(follow: bool, lines: int) -> int:
     """Show what the daemon says."""
-    from dibs.cli.output import harmless
-    from dibs.errors import BadInput
-    from dibs.paths import queue_folder
-
     path = f"{queue_folder(os.environ)}/daemon.log"
     try:
         file = open(path, "rb")  # noqa: SIM115  # closed below, after it was followed
@@ -142,9 +133,6 @@ def log(follow: bool, lines: int) -> int:
 @click.option("--system", is_flag=True, help="Print a unit for /etc/systemd/system instead, for an administrator.")
 def install(now: bool, system: bool) -> int:
     """Write a systemd user unit, so that the daemon starts at boot or login."""
-    from dibs.cli import systemd
-    from dibs.cli.output import say
-
     if system:
         click.echo(systemd.system_unit(os.environ), nl=False)
         return 0
@@ -164,9 +152,6 @@ def install(now: bool, system: bool) -> int:
 @daemon.command()
 def uninstall() -> int:
     """Remove the systemd user unit. A daemon that runs goes on."""
-    from dibs.cli import systemd
-    from dibs.cli.output import say
-
     path = systemd.remove(os.environ)
     say(f"removed {path}" if path else "there is no unit to remove")
     return 0
@@ -186,9 +171,6 @@ def _ready_fd() -> int | None:
 
 def _report(ready: int | None, error: Any) -> None:
     """Tell our starter in its words why we end; it alone has somebody to tell."""
-    import contextlib
-    import json
-
     if ready is not None:
         told = {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
         with contextlib.suppress(OSError):
@@ -197,13 +179,6 @@ def _report(ready: int | None, error: Any) -> None:
 
 def _stop(jobs: bool) -> bool:
     """Stop the daemon and wait until its lock is free; False where there is none."""
-    from dibs.cli.output import say
-    from dibs.client.client import connect
-    from dibs.client.errors import Broken, NoAnswer, NobodyListens
-    from dibs.client.starting import lock_is_held
-    from dibs.errors import NoDaemon
-    from dibs.paths import queue_folder
-
     queue = queue_folder(os.environ)
     client = connect(os.environ, start=False)
     try:
@@ -236,11 +211,6 @@ def _stop(jobs: bool) -> bool:
 
 def _terminate(queue: str) -> None:
     """SIGTERM for a daemon that does not answer: the pid in its lock, as long as the lock is held."""
-    import contextlib
-    import signal
-
-    from dibs.client.starting import lock_is_held
-
     with contextlib.suppress(OSError, ValueError):
         with open(f"{queue}/lock") as file:
             pid = int(file.read(20).split()[0])
@@ -254,8 +224,6 @@ def _terminate(queue: str) -> None:
 
 
 def _told(found: dict[str, Any]) -> list[tuple[str, str]]:
-    from dibs.cli.times import show_moment
-
     counts = ", ".join(f"{number} {state}" for state, number in found["counts"].items() if number)
     paused = "paused" if found["paused"] else ""
     if found["paused_projects"]:
@@ -274,9 +242,6 @@ def _told(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _standing(one: dict[str, Any]) -> str:
     """What another system has of ours, and since when it does not answer."""
-    from dibs.cli.output import one_line
-    from dibs.cli.times import show_moment
-
     has = f"has {one['attempts']} job{'' if one['attempts'] == 1 else 's'}"
     if not one["trouble"]:
         return has

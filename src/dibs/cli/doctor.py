@@ -44,7 +44,6 @@ def doctor(as_json: bool, wants_rebuild: bool, yes: bool) -> int:
 
 
 def _show(findings: Any) -> None:
-
     colours = {"ok": "green", "warning": "yellow", "problem": "red"}
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
@@ -55,7 +54,6 @@ def _show(findings: Any) -> None:
 
 
 def _rebuild(as_json: bool, yes: bool) -> int:
-
     queue = paths.queue_folder(os.environ)
     if not os.path.isdir(queue):
         raise BadInput(
@@ -76,6 +74,5 @@ def _rebuild(as_json: bool, yes: bool) -> int:
 
 
 def _in_words(report: RebuildReport) -> str:
-
     old = f"; the old store is {one_line(report.old, 1000)}" if report.old else ""
     return f"restored {report.jobs} jobs and {report.attempts} attempts{old}"

@@ -67,7 +67,6 @@ def check_up(environ: Environ, checks: Iterable[tuple[str, Check]] | None = None
 
 
 def check_settings(environ: Environ) -> list[Finding]:
-
     changed = [one.setting.name for one in find_settings(environ) if one.source != "default"]
     return [
         Finding(OK, f"{', '.join(changed)} set" if changed else "nothing is set, so everything is as it comes")
@@ -108,7 +107,6 @@ def check_state_folder(environ: Environ) -> list[Finding]:
 
 
 def check_disk(environ: Environ) -> list[Finding]:
-
     folder = paths.state_folder(environ)
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
@@ -154,7 +152,6 @@ def check_store(environ: Environ) -> list[Finding]:
 
 
 def check_journal(environ: Environ) -> list[Finding]:
-
     path = _journal_path(environ)
     if not os.path.lexists(path):
         if os.path.lexists(f"{paths.queue_folder(environ)}/store.db"):
@@ -175,7 +172,6 @@ def check_journal(environ: Environ) -> list[Finding]:
 
 
 def check_daemon(environ: Environ) -> list[Finding]:
-
     queue, socket = paths.queue_folder(environ), paths.socket_path(environ)
     is_held = lock_is_held(queue)
     client = Client(socket, patience=_ANSWER_SECONDS)
@@ -199,7 +195,6 @@ def check_daemon(environ: Environ) -> list[Finding]:
 
 
 def check_leases(environ: Environ) -> list[Finding]:
-
     folder = lease_folder(environ)
     seen = os.stat(folder)
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -274,7 +269,6 @@ def check_login(
 
 def check_slurm(environ: Environ) -> list[Finding]:
     """Nothing where there is none. What is wrong with one thing hides no other."""
-
     settings = load_settings(environ)
     is_wanted = is_set_up(environ, settings)
     if not is_wanted and not os.path.isfile(environ.get("SLURM_CONF", _SLURM_CONF)):

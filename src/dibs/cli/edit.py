@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from dibs.cli.commands import with_command
 from dibs.cli.field_options import (
     ALL,
     changes_of,
@@ -15,13 +16,13 @@ from dibs.cli.field_options import (
     merges_of,
     write_options,
 )
-from dibs.cli.references import REF
+from dibs.cli.output import say, show_json
+from dibs.cli.references import REF, find_job, find_jobs
+from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.model.fields import Verb
+from dibs.model.jobs import Command, Request
 from dibs.model.ranges import show_ranges
-
-if TYPE_CHECKING:
-    from dibs.client.client import Client
 
 _EPILOG = """\b
 Examples:
@@ -62,10 +63,6 @@ class _EditCommand(click.Command):
 @click.pass_context
 def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **options: Any) -> int:
     """Change jobs that have not started: their command, wishes and place in the queue."""
-    from dibs.cli.output import say, show_json
-    from dibs.cli.references import find_job, find_jobs
-    from dibs.client.client import connect
-
     changes, merges = changes_of(options), merges_of(options)
     if options["top"]:
         changes["top"] = True
@@ -93,7 +90,7 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
     return 0
 
 
-def _merged(client: "Client", job: int, merges: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any]:
+def _merged(client: Client, job: int, merges: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any]:
     """Variables, and what Slurm is told, go there as a whole: what a job has already stays."""
     if not merges:
         return {}
@@ -110,9 +107,6 @@ def _merged(client: "Client", job: int, merges: Mapping[str, Mapping[str, str | 
 
 def _command(words: Sequence[str]) -> dict[str, Any]:
     """Words are executed as they are; a single one with blanks in it is a line for the shell, as in `add`."""
-    from dibs.cli.commands import with_command
-    from dibs.model.jobs import Command, Request
-
     if not words:
         raise BadInput("there is no command behind --", remedy="dibs edit 17 -- python train.py")
     command = with_command(Request(command=Command((), "")), words, "bash").command

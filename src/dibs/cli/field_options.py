@@ -2,16 +2,20 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dibs.cli.options import parsed
+from dibs.cli.references import find_jobs
+from dibs.client.client import Client
+from dibs.client.requests import NOTHING
 from dibs.errors import BadInput
+from dibs.model.field_values import to_json, with_values
 from dibs.model.fields import BY_KEY, FIELDS, Field, Kind, Verb, fields_of
 
 if TYPE_CHECKING:
-    from dibs.client.client import Client
     from dibs.model.jobs import Dependency, Request
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -54,8 +58,6 @@ class FieldText(click.ParamType):  # type: ignore[type-arg]  # generic only in n
 
 def request_of(options: Mapping[str, Any], verb: Verb, base: "Request") -> "Request":
     """What every job of this call has in common: `base`, with what the options say."""
-    from dibs.model.field_values import with_values
-
     values = _values(options, verb)
     said = list(given(options, verb))
     told = tuple((field.slurm_word, value) for field, value in said if field.kind is Kind.SYSTEM_OPTION)
@@ -74,18 +76,12 @@ def request_of(options: Mapping[str, Any], verb: Verb, base: "Request") -> "Requ
 
 def queue_request_of(options: Mapping[str, Any], verb: Verb) -> "Request":
     """The same for the queue, where the folder and the umask are those of now."""
-    from dataclasses import replace
-
-    from dibs.client.requests import NOTHING
-
     workdir = _here() if options["workdir"] is None else ""
     return request_of(options, verb, replace(NOTHING, workdir=workdir, umask=_umask()))
 
 
 def changes_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """What `dibs edit` is to change, as the keys of the API; variables and Slurm's options are `merges_of`."""
-    from dibs.model.field_values import to_json
-
     values = _values(options, Verb.EDIT)
     if values.get("output"):
         values["output"] = os.path.abspath(values["output"])
@@ -105,12 +101,11 @@ def merges_of(options: Mapping[str, Any]) -> dict[str, dict[str, str | None]]:
     return found
 
 
-def dependencies_of(options: Mapping[str, Any], verb: Verb, client: "Client") -> "list[Dependency] | None":
+def dependencies_of(options: Mapping[str, Any], verb: Verb, client: Client) -> "list[Dependency] | None":
     """The jobs that come first, by their numbers; a name or `@` is asked for. None: nothing was said of them."""
     rows = [(field, texts) for field, texts in given(options, verb) if field.kind is Kind.DEPENDENCIES]
     if not rows:
         return None
-    from dibs.cli.references import find_jobs
     from dibs.model.jobs import After, Dependency, JobId
 
     found: dict[int, Dependency] = {}

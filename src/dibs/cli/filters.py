@@ -1,12 +1,16 @@
 """The options that choose jobs, the same for `ls`, `export` and `clean`."""
 
+import time
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dibs.cli.job_text import OVER, STATES, WAITING
 from dibs.cli.options import Parsed
 from dibs.errors import BadInput
+from dibs.model.units import format_moment, parse_duration
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -15,8 +19,6 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _states(text: str) -> tuple[str, ...]:
-    from dibs.cli.words import OVER, STATES, WAITING
-
     found: list[str] = []
     for word in text.split(","):
         word = word.strip().lower().replace("-", "_")
@@ -32,10 +34,27 @@ def _states(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _since(text: str) -> str:
-    from dibs.cli.times import parse_since
+def parse_since(text: str) -> str:
+    """The moment `2h` ago, or a date or a time of today, as the daemon reads it."""
+    return format_moment(int(_since(text.strip())), "seconds")
 
-    return parse_since(text)
+
+def _since(text: str) -> float:
+    today = datetime.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    days = {"today": today, "yesterday": today - timedelta(days=1)}
+    try:
+        if text in days:
+            return days[text].timestamp()
+        if ":" in text and "-" not in text:  # a time of today, not minutes and seconds
+            clock = datetime.strptime(text, "%H:%M" if text.count(":") == 1 else "%H:%M:%S")
+            return today.replace(hour=clock.hour, minute=clock.minute, second=clock.second).timestamp()
+        if text[:4].isdigit() and "-" in text:
+            return datetime.fromisoformat(text).timestamp()
+        return max(0.0, time.time() - parse_duration(text))
+    except (ValueError, OverflowError, OSError, BadInput):
+        raise BadInput(
+            f"cannot read {text!r} as a moment", remedy="write it like 2h, 14:30, yesterday or 2026-11-15"
+        ) from None
 
 
 def _array(text: str) -> int:
@@ -53,8 +72,6 @@ class _States(Parsed):
     ) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem
 
-        from dibs.cli.words import STATES
-
         before, comma, last = incomplete.rpartition(",")
         words = [word for word in (*STATES, "waiting", "over") if word.startswith(last)]
         return [CompletionItem(f"{before}{comma}{word}") for word in words]
@@ -68,7 +85,9 @@ _OPTIONS = (
     ),
     click.option("-P", "--project", metavar="NAME", help="Only this project."),
     click.option("--user", metavar="NAME", help="Only jobs of this user."),
-    click.option("--since", type=Parsed("moment", _since), metavar="WHEN", help="Only since 2h, 14:30 or a date."),
+    click.option(
+        "--since", type=Parsed("moment", parse_since), metavar="WHEN", help="Only since 2h, 14:30 or a date."
+    ),
     click.option("-J", "--name", metavar="NAME", help="Only jobs of this name."),
     click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
     click.option("--array", type=Parsed("array", _array), metavar="N", help="Only the tasks of this array."),

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.cli.commands import choose_seed, is_piped, points, with_command
 from dibs.client.adding import Batch
+from dibs.client.client import connect
 from dibs.client.requests import difference
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_request, environment_size
+from dibs.model.jobs import Request
+from dibs.paths import make_private, queue_folder, state_folder
 
 if TYPE_CHECKING:
     from dibs.inputs.entry import Entry
     from dibs.inputs.sources import QueueSource
-    from dibs.model.jobs import Request
 
 MOST_JOBS = 1_000_000  # of one call; a pipe without an end must not fill the memory
 
@@ -22,7 +24,7 @@ MOST_JOBS = 1_000_000  # of one call; a pipe without an end must not fill the me
 class Gathering:
     """Reads the inputs of one call, in the order files, command, pipe."""
 
-    def __init__(self, options: Mapping[str, Any], defaults: "Request", environ: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, Any], defaults: Request, environ: Mapping[str, str]) -> None:
         self._options = options
         self._defaults = defaults
         self._size = environment_size(environ)
@@ -159,7 +161,6 @@ def in_snapshot(batches: Sequence[Batch], place_of: Any, root: str) -> list[Batc
 def snapshot_of(workdir: str, environ: Mapping[str, str]) -> Any:
     """A copy of the code as it is now, in the state folder."""
     from dibs.inputs.snapshot import take_snapshot
-    from dibs.paths import make_private, queue_folder, state_folder
 
     make_private(state_folder(environ))
     shelf = f"{make_private(queue_folder(environ))}/code"
@@ -168,7 +169,6 @@ def snapshot_of(workdir: str, environ: Mapping[str, str]) -> Any:
 
 def _default_place() -> str:
     """Where the daemon lets jobs run that do not say so."""
-    from dibs.client.client import connect
     from dibs.model.places import LOCAL
 
     return str(connect(os.environ).status().get("default_backend", LOCAL))

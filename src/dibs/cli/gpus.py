@@ -213,7 +213,6 @@ def _with_the_queues(uses: list[GpuUse]) -> tuple[list[GpuUse], dict[str, dict[s
 
 
 def _gpu_table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-
     rows = []
     for use in uses:
         card = use.seen
@@ -242,7 +241,6 @@ def _gpu_table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]])
 
 def _troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """A sentence for each GPU that nothing is started on until somebody does something."""
-
     for use in uses:
         stands = _standing(use, marks.get(use.key))
         if stands.state in TROUBLES:
@@ -251,14 +249,12 @@ def _troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) 
 
 
 def _standing(use: "GpuUse", mark: Mapping[str, Any] | None) -> "Standing":
-
     if not mark:
         return standing(use)
     return standing(use, mark["state"], mark.get("why") or "", one_line(mark.get("remedy") or "", 300))
 
 
 def _holder_text(holder: "Holder", shows_share: bool) -> str:
-
     share = f"{holder.share} " if shows_share else ""
     job = f"job {holder.job}" if holder.job else "unknown job"
     return f"{share}{holder.user}: {job}, pid {pid_of(holder) or '?'}, since {_clock(holder.since)}"
@@ -302,7 +298,6 @@ def gpu_as_json(use: "GpuUse", mark: Mapping[str, Any] | None = None) -> dict[st
 
 
 def _holder_as_json(holder: "Holder") -> dict[str, Any]:
-
     since = datetime.fromtimestamp(holder.since, UTC).isoformat(timespec="seconds") if holder.since else None
     return {
         "user": holder.user,
@@ -337,7 +332,6 @@ def _nodes(on: str, as_json: bool) -> int:
 
 def _node_table(found: Sequence[Node]) -> list[str]:
     """One line for each node, with why it cannot be used."""
-
     rows = []
     for node in found:
         stands = nodes.standing(node)
@@ -363,7 +357,6 @@ def _node_gpus(node: Node) -> str:
 
 
 def _memory(node: Node) -> str:
-
     return f"{show_size(node.memory_used)}/{show_size(node.memory)}"
 
 

@@ -1,16 +1,31 @@
-"""`dibs info`: everything about a job."""
+"""`dibs info`: everything about a job; `dibs why`: what it waits for."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from dibs.cli.references import REF
+from dibs.cli.job_text import (
+    COLOURS,
+    OVER,
+    WAITING,
+    explanation,
+    gpu_numbers,
+    gpu_place,
+    job_name,
+    outcome_text,
+    short_outcome,
+    show_moment,
+    signal_name,
+    waiting_text,
+    why_sentence,
+)
+from dibs.cli.output import columns, one_line, show, show_json, styled, table, terminal_width
+from dibs.cli.references import REF, find_job, find_jobs
+from dibs.client.client import Client, connect
 from dibs.model.fields import BY_KEY, Field, Kind
-
-if TYPE_CHECKING:
-    from dibs.client.client import Client
+from dibs.model.units import show_duration, show_size
 
 # They differ between any two shells, and no job cares.
 _OF_THE_SHELL = frozenset(("_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "WINDOWID", "SSH_TTY", "GPG_TTY"))
@@ -33,10 +48,6 @@ _MOST_ATTEMPTS = 20  # rows
 @click.option("--json", "as_json", is_flag=True, help="Print an object; with --env it has an environment.")
 def info(reference: str, all_variables: bool, as_json: bool) -> int:
     """Show everything about a job: wishes, attempts, what it used, code, environment, cause, files."""
-    from dibs.cli.output import show, show_json
-    from dibs.cli.references import find_job
-    from dibs.client.client import connect
-
     client = connect(os.environ)
     number = find_job(client, reference)
     job = client.job(number)
@@ -49,10 +60,7 @@ def info(reference: str, all_variables: bool, as_json: bool) -> int:
 
 
 def _facts(job: Mapping[str, Any]) -> Iterator[str]:
-    from dibs.cli.output import one_line, styled
-    from dibs.cli.words import COLOURS, called
-
-    yield styled(f"job {called(job)}", "bold")
+    yield styled(f"job {job_name(job)}", "bold")
     pairs = [pair for pair in [*_state(job), *_wishes(job), *_code(job), *_files(job)] if pair[1]]
     width = max(len(word) for word, _ in pairs)
     for word, text in pairs:
@@ -61,15 +69,11 @@ def _facts(job: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    from dibs.cli.times import show_moment
-    from dibs.cli.why import waits
-    from dibs.cli.words import OVER, WAITING, cards, explanation, how_it_ended
-
     last = job["attempts_list"][-1] if job.get("attempts_list") else {}
-    state = how_it_ended(job) if job["state"] in OVER else job["state"]
+    state = outcome_text(job) if job["state"] in OVER else job["state"]
     yield "state", state
     if job["state"] in WAITING:
-        yield "why", waits(job)
+        yield "why", waiting_text(job)
     yield "message", "" if (told := explanation(job)) in state else told
     yield "cause", job.get("cause") or ""
     yield "command", job["command"]
@@ -82,7 +86,7 @@ def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield name, told
     yield last.get("backend") or "", last.get("backend_job") or ""  # `slurm  4711_3`, for squeue and scontrol
     yield "node", job.get("node", "")
-    yield "GPUs", job["node_gpus"] if job.get("node") else ", ".join(cards(job))
+    yield "GPUs", job["node_gpus"] if job.get("node") else ", ".join(gpu_numbers(job))
     yield "pid", str(last.get("pid") or "") if job["state"] not in OVER else ""
     yield "queued", show_moment(job["queued_at"])
     yield "started", show_moment(job["started_at"]) if job["started_at"] else ""
@@ -121,26 +125,18 @@ def _said(field: Field, value: Any) -> str:
 
 
 def _duration(seconds: float) -> str:
-    from dibs.model.units import show_duration
-
     return show_duration(seconds)
 
 
 def _moment(text: str) -> str:
-    from dibs.cli.times import show_moment
-
     return show_moment(text)
 
 
 def _size(size: int) -> str:
-    from dibs.model.units import show_size
-
     return show_size(size)
 
 
 def _checkpoint(checkpoint: Mapping[str, Any]) -> str:
-    from dibs.cli.words import signal_name
-
     return f"{signal_name(checkpoint['signal'])}, {_duration(checkpoint['seconds'])} before the limit"
 
 
@@ -161,7 +157,6 @@ def _booked(job: Mapping[str, Any]) -> str:
     """What dibs chose for the last attempt of a job that left it to dibs."""
     if not job.get("vram") or not job.get("attempts_list"):
         return ""
-    from dibs.model.units import show_size
 
     last = job["attempts_list"][-1]
     if last.get("vram_bytes"):
@@ -176,8 +171,6 @@ def _share(job: Mapping[str, Any]) -> str:
 
 
 def _vram(job: Mapping[str, Any]) -> str:
-    from dibs.model.units import show_size
-
     size = f"{show_size(job['vram_bytes'])} on each" if job["vram_bytes"] else ""
     if not job.get("vram"):
         return size
@@ -201,17 +194,12 @@ def _files(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _attempts(job: Mapping[str, Any]) -> list[str]:
-    from dibs.cli.output import styled, table, terminal_width
-    from dibs.cli.times import show_moment
-    from dibs.cli.words import place
-    from dibs.model.units import show_duration, show_size
-
     if not job.get("attempts_list"):
         return []
     rows = [
         (
             str(one["number"]),
-            place(one) or "-",
+            gpu_place(one) or "-",
             str(one.get("pid") or "-"),
             "-" if _waits_elsewhere(one) else show_moment(one["started_at"]),
             "-" if one["seconds"] is None else show_duration(one["seconds"]),
@@ -234,29 +222,21 @@ def _waits_elsewhere(attempt: Mapping[str, Any]) -> bool:
     return bool(attempt.get("backend")) and not attempt.get("node")
 
 
-def _card(client: "Client", job: Mapping[str, Any]) -> Iterator[str]:
-    from dibs.cli.card import report_card
-    from dibs.cli.output import terminal_width
-
+def _card(client: Client, job: Mapping[str, Any]) -> Iterator[str]:
     return report_card(client.usage(job["id"]), terminal_width(1)) if job.get("usage") else iter(())
 
 
 def _how(attempt: Mapping[str, Any]) -> str:
     """`exit 1`, `time limit`, `SIGKILL: somebody killed it`, or `-` while it runs."""
-    from dibs.cli.output import one_line
-    from dibs.cli.words import ending
-
     if attempt["ended_at"] is None:
         return "-"
     if not attempt["cause"]:
         return "succeeded"
-    how = ending({**attempt, "state": "failed"}) or str(attempt["cause"])
+    how = short_outcome({**attempt, "state": "failed"}) or str(attempt["cause"])
     return f"{how}: {one_line(attempt['message'], 300)}" if attempt["message"] else how
 
 
 def _environment(environment: Mapping[str, str], all_variables: bool) -> Sequence[str]:
-    from dibs.cli.output import one_line, styled
-
     if all_variables:
         lines = [f"{name}={environment[name]}" for name in sorted(environment)]
         title = f"environment: {len(lines)} variables"
@@ -279,3 +259,101 @@ def _difference(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
         else:
             lines.append(f"{'~' if name in here else '+'} {name}={there[name]}")
     return lines
+
+
+_WHY_EPILOG = """\b
+Examples:
+  dibs why 17        waits for 2 GPUs: GPU 1 is held by job 12 until about 14:30
+  dibs why @         the last job that was added
+  dibs why --json 17 | jq -r .reason.code
+"""
+
+
+@click.command(epilog=_WHY_EPILOG)
+@click.argument("references", nargs=-1, required=True, type=REF, metavar="REF...")
+@click.option("--json", "as_json", is_flag=True, help="Print an object, or of several jobs a list.")
+def why(references: Sequence[str], as_json: bool) -> int:
+    """Say what a job waits for, or how it is with one that does not wait."""
+    client = connect(os.environ)
+    jobs = find_jobs(client, references)
+    if as_json:
+        answers = [client.why(job) for job in jobs]
+        show_json(answers[0] if len(answers) == 1 else answers)
+        return 0
+    for number in jobs:
+        job = client.job(number)
+        show(why_sentence(job, client.why(number)))
+    return 0
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDEST = 60  # columns of a sparkline
+_NARROWEST = 10
+
+Numbers = Sequence[float | None]
+
+
+def report_card(report: Mapping[str, Any], width: int) -> Iterator[str]:
+    """The lines, from what the daemon says about the usage of a job; none where nobody looked."""
+    usage = report.get("usage")
+    if not usage:
+        return
+    yield ""
+    heading = f"used in attempt {report['attempt']}, measured for {show_duration(usage['seconds'])}"
+    yield f"  {styled(heading, 'bold')}"
+    rows = [row for row in _rows(usage, report.get("series") or {}) if row[1]]
+    widest = max((columns(text) for _, text, line in rows if line), default=0)
+    room = min(_WIDEST, width - 4 - len("memory") - 2 - widest - 2)
+    for word, text, numbers in rows:
+        line = spark(numbers, room, of=100.0 if word == "load" else None) if room >= _NARROWEST else ""
+        yield f"    {word.ljust(len('memory'))}  {f'{text.ljust(widest)}  {line}' if line else text}"
+    for sentence in report.get("advice") or ():
+        yield f"    {'advice'.ljust(len('memory'))}  {one_line(sentence, 300)}"
+
+
+def spark(numbers: Numbers, width: int, of: float | None = None) -> str:
+    """A line of bars, at most so many; the highest is `of`, or the highest of them. What is not known is blank."""
+    cells = _squeezed(numbers, width)
+    highest = of or max((number for number in cells if number is not None), default=0.0)
+    return "".join(_bar(number, highest) for number in cells).rstrip()
+
+
+def _rows(usage: Mapping[str, Any], series: Mapping[str, Any]) -> Iterator[tuple[str, str, Numbers]]:
+    if usage["peak_vram_bytes"] is not None:
+        of = f" of {show_size(usage['vram_total_bytes'])}" if usage["vram_total_bytes"] else ""
+        shared = "" if usage["was_alone"] else ", not alone"
+        peak = f"peak {show_size(usage['peak_vram_bytes'])}" if usage["peak_vram_bytes"] else "none"
+        yield "memory", f"{peak}{of}{shared}", series.get("memory_bytes", ())
+    if usage["mean_load_percent"] is not None:
+        yield "load", f"{usage['mean_load_percent']:.0f} %", series.get("load_percent", ())
+    if usage["energy_watt_hours"] is not None:
+        yield "energy", _energy(usage["energy_watt_hours"]), series.get("power_watts", ())
+    host = []
+    if usage["mean_cpus"] is not None:
+        host.append(f"CPU {100 * usage['mean_cpus']:.0f} %")
+    if usage["peak_mem_bytes"] is not None:
+        host.append(f"{show_size(usage['peak_mem_bytes'])} of memory")
+    yield "host", ", ".join(host), series.get("cpus", ())
+
+
+def _energy(watt_hours: float) -> str:
+    return f"{watt_hours / 1000:.3g} kWh" if watt_hours >= 1000 else f"{watt_hours:.3g} Wh"
+
+
+def _squeezed(numbers: Numbers, width: int) -> list[float | None]:
+    """The same course in fewer numbers: of each part its mean."""
+    if len(numbers) <= width:
+        return list(numbers)
+    parts = [numbers[len(numbers) * one // width : len(numbers) * (one + 1) // width] for one in range(width)]
+    return [_mean([number for number in part if number is not None]) for part in parts]
+
+
+def _mean(numbers: Sequence[float]) -> float | None:
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def _bar(number: float | None, highest: float) -> str:
+    if number is None:
+        return " "
+    part = number / highest if highest > 0 else 0.0
+    return _BARS[max(0, min(len(_BARS) - 1, round(part * (len(_BARS) - 1))))]

@@ -7,7 +7,10 @@ from typing import Any
 
 import click
 
+from dibs.cli.output import one_line, say, show, show_json, styled, table
+from dibs.client.client import connect
 from dibs.errors import BadInput
+from dibs.model.units import show_size
 
 _EPILOG = """\b
 Examples:
@@ -22,9 +25,6 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print a list, or how many were forgotten.")
 def lessons(forget: str | None, as_json: bool) -> int:
     """Show what jobs with --vram auto were seen to need, by their shape: script and names of arguments."""
-    from dibs.cli.output import say, show, show_json
-    from dibs.client.client import connect
-
     client = connect(os.environ)
     if forget is not None:
         removed = client.forget_lessons(None if forget == "all" else forget)
@@ -46,8 +46,6 @@ def lessons(forget: str | None, as_json: bool) -> int:
 
 
 def _table(found: list[dict[str, Any]]) -> list[str]:
-    from dibs.cli.output import one_line, styled, table
-
     headings = ("peak", "booked", "CPUs", "memory", "runs", "GPU", "shape")
     rows = [(*_numbers(one), one_line(one["gpu"], 60), one_line(one["shape"], 500)) for one in found]
     # Nothing is cut: the shape is what `--forget` wants to have.
@@ -56,8 +54,6 @@ def _table(found: list[dict[str, Any]]) -> list[str]:
 
 
 def _numbers(lesson: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    from dibs.model.units import show_size
-
     booked = lesson["booked_vram_bytes"]
     return (
         show_size(lesson["peak_vram_bytes"]),

@@ -4,17 +4,17 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from dibs.cli.job_text import OVER, WAITING, job_name, outcome_text, waiting_text
 from dibs.cli.options import count
-from dibs.cli.references import REF
+from dibs.cli.output import harmless, put, say, terminal_width
+from dibs.cli.references import REF, find_job
+from dibs.client.client import LogPart, connect
+from dibs.client.patient import Patient
 from dibs.errors import Conflict
-
-if TYPE_CHECKING:
-    from dibs.client.client import LogPart
-    from dibs.client.patient import Patient
 
 _PIECE = 1 << 20  # bytes of one question
 _LONGEST_LINE = 1 << 16  # a line without an end is shown in pieces
@@ -42,20 +42,17 @@ Exit status: 0, also when you leave with Ctrl-C, and however the job ended: `dib
 @click.option("--raw", is_flag=True, help="As it was written: with what a terminal would obey.")
 def log(reference: str, follow: bool, err: bool, lines: int | None, attempt: int | None, raw: bool) -> int:
     """Show what a job wrote. Colours are kept; nothing else in it can command your terminal."""
-    from dibs.cli.output import say
-    from dibs.cli.references import find_job
-    from dibs.client.client import connect
-    from dibs.client.patient import Patient
-
     client = connect(os.environ)
     daemon = Patient(client, say)
     number = find_job(client, reference)
     job = client.job(number)
     begun = job["attempts"] - (job["state"] == "submitted")  # the last one waits at another system
     if not follow and not begun:
-        from dibs.cli.why import waits
-
-        state = "it was cancelled before it started" if job["state"] == "cancelled" else waits(client.why(number))
+        state = (
+            "it was cancelled before it started"
+            if job["state"] == "cancelled"
+            else waiting_text(client.why(number))
+        )
         raise Conflict(
             f"job {number} has written nothing: {state}", remedy=f"`dibs log -f {number}` shows it when it starts"
         )
@@ -84,8 +81,6 @@ class _Stream:
 
     def put(self, data: bytes) -> None:
         """Show whole lines; a line that grows is drawn again where somebody looks."""
-        from dibs.cli.output import put
-
         if self._raw:
             put(self.fd, data)
             return
@@ -96,8 +91,6 @@ class _Stream:
 
     def end(self) -> None:
         """Show what stands behind the last newline."""
-        from dibs.cli.output import harmless, put
-
         if self._rest:
             end = b"\n" if os.isatty(self.fd) else b""  # a prompt is not to stand beside it
             put(self.fd, (b"\r\x1b[K" if self._is_live else b"") + harmless(self._rest) + end)
@@ -105,8 +98,6 @@ class _Stream:
 
     def _ready(self, data: bytes) -> tuple[bytes, bytes]:
         """What can be shown for good, and the beginning of a line, which waits for its end."""
-        from dibs.cli.output import harmless
-
         whole, newline, rest = data.rpartition(b"\n")
         if len(rest) >= _LONGEST_LINE:  # of a progress bar only the last state counts
             rest = rest[rest.rfind(b"\r", 0, -1) + 1 :]
@@ -116,8 +107,6 @@ class _Stream:
         return harmless(whole + newline + rest[:end]) + (b"\n" if self._is_live else b""), rest[end:]
 
     def _shown_rest(self) -> bytes:
-        from dibs.cli.output import harmless, terminal_width
-
         text = harmless(self._rest)
         return text if len(text) < terminal_width(self.fd) else b""  # drawn over two lines it could not be wiped
 
@@ -132,7 +121,7 @@ class _Stream:
 class _Shown:
     """A job's output as far as it has been shown."""
 
-    def __init__(self, daemon: "Patient", job: int, streams: list[_Stream], lines: int | None) -> None:
+    def __init__(self, daemon: Patient, job: int, streams: list[_Stream], lines: int | None) -> None:
         self._daemon = daemon
         self._job = job
         self._streams = streams
@@ -152,9 +141,6 @@ class _Shown:
 
     def follow(self, attempt: int | None) -> int:
         """Until the job is over, or the attempt that was asked for."""
-        from dibs.cli.output import say
-        from dibs.cli.words import OVER, called, how_it_ended
-
         shown, pause = attempt or 0, _SHORT
         while True:
             # Its state before its output: what was written until then is in what is read now.
@@ -172,7 +158,7 @@ class _Shown:
             elif is_last:
                 self._end()
                 if job["state"] != "succeeded":
-                    say(f"dibs: job {called(job)} {how_it_ended(job)}")
+                    say(f"dibs: job {job_name(job)} {outcome_text(job)}")
                 return 0
             else:
                 self._say_wait(job)
@@ -188,7 +174,7 @@ class _Shown:
                 wrote = True
         return wrote
 
-    def _next(self, stream: _Stream, attempt: int | None) -> "LogPart":
+    def _next(self, stream: _Stream, attempt: int | None) -> LogPart:
         begins = stream.offset is None
         wanted: dict[str, Any] = {"stream": stream.name, "attempt": attempt}
         if begins and self._lines is not None:
@@ -225,13 +211,9 @@ class _Shown:
 
     def _say_wait(self, job: Mapping[str, Any]) -> None:
         """Why it has not started, once for each reason."""
-        from dibs.cli.output import say
-        from dibs.cli.why import waits
-        from dibs.cli.words import WAITING
-
         if job["state"] not in WAITING:
             return
-        told = waits(self._daemon.ask(lambda client: client.why(self._job)))
+        told = waiting_text(self._daemon.ask(lambda client: client.why(self._job)))
         if told != self._said:
             self._said = told
             say(f"dibs: job {self._job} {told}")

@@ -1,22 +1,45 @@
-"""`dibs ls`: what runs, what waits, what has ended."""
+"""`dibs ls`: what runs, what waits, what has ended; with -w on a screen that is drawn again and again."""
 
+import json
 import os
+import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dibs.cli.filters import filter_options, query_of
+from dibs.cli.job_text import (
+    COLOURS,
+    OVER,
+    WAITING,
+    elapsed_seconds,
+    explanation,
+    gpu_place,
+    job_number,
+    short_outcome,
+    waiting_text,
+)
 from dibs.cli.options import count
-from dibs.cli.references import REF
-from dibs.cli.words import OVER, WAITING
-from dibs.errors import BadInput
+from dibs.cli.output import (
+    one_line,
+    say,
+    show,
+    styled,
+    table,
+    table_width,
+    terminal_height,
+    terminal_width,
+    write_all,
+)
+from dibs.cli.references import REF, find_jobs
+from dibs.client.client import Client, connect
+from dibs.errors import BadInput, DibsError, NoDaemon, NoSuchJob
 from dibs.model.ranges import show_ranges
-
-if TYPE_CHECKING:
-    from dibs.client.client import Client
+from dibs.model.units import show_duration
 
 _PAGE = 100  # jobs, where there is no terminal whose height could be filled
 _AT_ONCE = 1000  # jobs in one answer
@@ -63,9 +86,6 @@ the end) and counts. --ids prints all that match. A pipe gets the table uncut, w
 @click.option("--cursor", metavar="TEXT", help="With --json: go on where the page before ended.")
 def ls(references: Sequence[str], watch: bool, only_ids: bool, as_json: bool, **options: Any) -> int:
     """List jobs: what runs, what waits, and what ended last."""
-    from dibs.cli.references import find_jobs
-    from dibs.client.client import connect
-
     _check(watch, only_ids, as_json, options)
     client = connect(os.environ)
     query = query_of(options)
@@ -74,14 +94,10 @@ def ls(references: Sequence[str], watch: bool, only_ids: bool, as_json: bool, **
     if as_json:
         return _print_json(client, query, options)
     if only_ids:
-        from dibs.cli.output import show
-
         for job in _jobs(client, query, options, options["limit"]):
             show(str(job["id"]))
         return 0
     if watch:
-        from dibs.cli.watch import watch_jobs
-
         client.status()  # it runs now; a daemon that is stopped later is not started again by those who look
         client = connect(os.environ, start=False)
         most = options["limit"] or sys.maxsize
@@ -90,11 +106,9 @@ def ls(references: Sequence[str], watch: bool, only_ids: bool, as_json: bool, **
 
 
 def picture(
-    client: "Client", query: Mapping[str, Any], options: Mapping[str, Any], *, rows: int, width: int
+    client: Client, query: Mapping[str, Any], options: Mapping[str, Any], *, rows: int, width: int
 ) -> list[str]:
     """The lines of a screen: the table, and what there is no room for in one sentence."""
-    from dibs.cli.output import one_line
-
     jobs, more = _page(client, query, options, rows)
     if not jobs:
         return [one_line(_nothing(query), width)]
@@ -116,7 +130,7 @@ def _check(watch: bool, only_ids: bool, as_json: bool, options: Mapping[str, Any
 
 
 def _jobs(
-    client: "Client", query: Mapping[str, Any], options: Mapping[str, Any], limit: int | None
+    client: Client, query: Mapping[str, Any], options: Mapping[str, Any], limit: int | None
 ) -> Iterator[Any]:
     """Those that match, in the order that was asked for."""
     order = options["sort"] or "newest"
@@ -126,8 +140,6 @@ def _jobs(
 
 def _said_to_be_cut(jobs: Iterator[Any]) -> Iterator[Any]:
     """The daemon sorts so many by their turn and no more."""
-    from dibs.cli.output import say
-
     number = 0
     for job in jobs:
         number += 1
@@ -137,7 +149,7 @@ def _said_to_be_cut(jobs: Iterator[Any]) -> Iterator[Any]:
 
 
 def _page(
-    client: "Client", query: Mapping[str, Any], options: Mapping[str, Any], rows: int
+    client: Client, query: Mapping[str, Any], options: Mapping[str, Any], rows: int
 ) -> tuple[list[Any], str]:
     """What fits on a page, and a line about what does not."""
     limit = min(rows, _AT_ONCE)
@@ -160,7 +172,7 @@ def _page(
 
 
 def _part(
-    client: "Client", query: Mapping[str, Any], asked: Sequence[tuple[Sequence[str], str]], limit: int
+    client: Client, query: Mapping[str, Any], asked: Sequence[tuple[Sequence[str], str]], limit: int
 ) -> tuple[list[Any], bool, int]:
     """One part of the table: its first jobs, whether there are more, and how many there are without a filter."""
     pages = [(states, client.page(**query, state=states, order=order, limit=limit)) for states, order in asked]
@@ -179,11 +191,8 @@ def _shares(wanted: Sequence[int], rows: int) -> list[int]:
     return [first, second, min(over, left - second)]
 
 
-def _reasons(client: "Client", jobs: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+def _reasons(client: Client, jobs: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     """Why those that are next have not started, and why others are held."""
-    from dibs.cli.why import waits
-    from dibs.errors import NoSuchJob
-
     reasons = {}
     for job in [job for job in jobs if job["state"] in WAITING][:_HEADS]:
         try:
@@ -191,14 +200,12 @@ def _reasons(client: "Client", jobs: Sequence[Mapping[str, Any]]) -> dict[int, s
         except NoSuchJob:  # somebody cleaned up in between
             continue
         if answer.get("reason") or job["state"] == "queued":
-            reasons[job["id"]] = waits(answer)
+            reasons[job["id"]] = waiting_text(answer)
     return reasons
 
 
 def _causes(jobs: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     """Why the last of those failed whose reason is known, and what helps."""
-    from dibs.cli.words import explanation
-
     told = ((job["id"], explanation(job)) for job in jobs if job["state"] in ("failed", "lost"))
     return dict(islice(((number, text) for number, text in told if text), _ENDS))
 
@@ -206,9 +213,7 @@ def _causes(jobs: Sequence[Mapping[str, Any]]) -> dict[int, str]:
 # -- how they look -----------------------------------------------------------------------------------------
 
 
-def _print_table(client: "Client", query: Mapping[str, Any], options: Mapping[str, Any]) -> int:
-    from dibs.cli.output import say, show, table_width, terminal_height
-
+def _print_table(client: Client, query: Mapping[str, Any], options: Mapping[str, Any]) -> int:
     on_terminal, width = os.isatty(1), table_width()
     if options["everything"]:
         left = _jobs(client, query, options, None)
@@ -227,9 +232,6 @@ def _print_table(client: "Client", query: Mapping[str, Any], options: Mapping[st
 
 
 def _table(jobs: Sequence[Mapping[str, Any]], reasons: Mapping[int, str], width: int) -> list[str]:
-    from dibs.cli.output import one_line, styled, table
-    from dibs.cli.words import COLOURS
-
     heading, *lines = table(_HEADINGS, [_cells(job) for job in jobs], width=width, shrink=_COMMAND, drop=_LEAVE)
     shown = [styled(heading, "bold")]
     for job, line in zip(jobs, lines, strict=True):
@@ -240,17 +242,13 @@ def _table(jobs: Sequence[Mapping[str, Any]], reasons: Mapping[int, str], width:
 
 
 def _cells(job: Mapping[str, Any]) -> tuple[str, ...]:
-    from dibs.cli.output import one_line
-    from dibs.cli.words import ending, number, place, seconds_so_far
-    from dibs.model.units import show_duration
-
-    how, seconds = ending(job), seconds_so_far(job)
+    how, seconds = short_outcome(job), elapsed_seconds(job)
     name = "/".join(one_line(part, 24) for part in (job.get("project"), job.get("name")) if part)
     return (
-        number(job),
+        job_number(job),
         f"{job['state'].replace('_', ' ')}{f': {how}' if how else ''}",
         name or "-",
-        place(job) or "-",
+        gpu_place(job) or "-",
         "-" if seconds is None else show_duration(seconds),
         one_line(job["command"], 4000),
     )
@@ -263,12 +261,8 @@ def _nothing(query: Mapping[str, Any]) -> str:
 # -- for programs ------------------------------------------------------------------------------------------
 
 
-def _print_json(client: "Client", query: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+def _print_json(client: Client, query: Mapping[str, Any], options: Mapping[str, Any]) -> int:
     """One object. A million jobs are written as they come, not gathered first."""
-    import json
-
-    from dibs.cli.output import show
-
     left = sys.maxsize if options["everything"] else options["limit"] or _PAGE
     cursor, comma, counts = options["cursor"], '{"jobs": [', {}
     while left > 0:
@@ -283,3 +277,52 @@ def _print_json(client: "Client", query: Mapping[str, Any], options: Mapping[str
             break
     show(f'{"" if comma == "," else comma}\n], "cursor": {json.dumps(cursor)}, "counts": {json.dumps(counts)}}}')
     return 0
+
+
+_EVERY = 1.0  # seconds between two pictures
+_LOOK_EVERY = 0.1  # seconds between two looks at the terminal's size
+
+
+def watch_jobs(draw: Callable[[int, int], list[str]]) -> int:
+    """Show what `draw(rows, width)` returns, until Ctrl-C."""
+    is_dumb = os.environ.get("TERM", "dumb") == "dumb"
+    signal.signal(signal.SIGTERM, _leave)  # through `finally`: the terminal is given back as it was
+    signal.signal(signal.SIGHUP, _leave)
+    if not is_dumb:
+        _put("\x1b[?1049h\x1b[?25l")
+    try:
+        while True:
+            size = (terminal_height(), terminal_width(1))
+            _put(_picture(draw, *size, is_dumb))
+            until = time.monotonic() + _EVERY
+            while time.monotonic() < until and size == (terminal_height(), terminal_width(1)):
+                time.sleep(_LOOK_EVERY)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        if not is_dumb:
+            _put("\x1b[?25h\x1b[?1049l")
+
+
+def _picture(draw: Callable[[int, int], list[str]], height: int, width: int, is_dumb: bool) -> str:
+    try:
+        # The reasons of waiting jobs take lines of their own.
+        lines = draw(max(1, height - 6), width)
+    except NoDaemon as error:
+        lines = [one_line(f"the daemon is away, and the jobs go on: {error.message}", width)]
+    except DibsError as error:
+        lines = [one_line(error.message, width)]
+    lines = [one_line(f"{time.strftime('%H:%M:%S')} · Ctrl-C ends this", width), *lines][: height - 1]
+    if is_dumb:
+        return "\n".join(lines) + "\n\n"
+    # Each line wipes its own end: the screen is never empty, and so it does not flicker.
+    return "\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J"
+
+
+def _put(text: str) -> None:
+    if not write_all(1, text.encode("utf-8", "backslashreplace")):
+        sys.exit(0)  # the terminal was closed
+
+
+def _leave(number: int, _: Any) -> None:
+    sys.exit(128 + number)

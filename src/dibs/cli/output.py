@@ -1,8 +1,10 @@
 """Tables, words and colours. Commands return data; this decides how it looks."""
 
 import contextlib
+import json
 import os
 import re
+import select
 import sys
 from collections.abc import Mapping, Sequence
 from errno import ENOSPC
@@ -119,15 +121,11 @@ def show(text: str, end: str = "\n") -> None:
 
 def show_json(data: Any) -> None:
     """One JSON value; what is no UTF-8 stands in it as escaped lone surrogates."""
-    import json
-
     show(json.dumps(data, indent=2))
 
 
 def put(fd: int, data: bytes) -> None:
     """Write data that must arrive: where it cannot, the command has failed."""
-    import select
-
     while data:
         try:
             data = data[os.write(fd, data) :]
@@ -143,8 +141,6 @@ def put(fd: int, data: bytes) -> None:
 
 def write_all(fd: int, data: bytes) -> bool:
     """Write every byte, however slowly it is read; False when nobody reads it any more."""
-    import select
-
     while data:
         try:
             data = data[os.write(fd, data) :]

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dibs.cli.output import one_line
+from dibs.client.client import Client, connect_if_running
 from dibs.errors import BadInput, DibsError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from dibs.client.client import Client
 
 _AT_ONCE = 100  # references in one request: the daemon reads addresses of some thousand letters only
 _LONGEST = 300  # letters of a reference
@@ -59,7 +60,7 @@ SWEEP = click.argument("reference", type=SweepReference(), default="@", metavar=
 NAMED_SWEEP = click.argument("reference", type=SweepReference(), metavar="SWEEP")
 
 
-def find_jobs(client: "Client", references: Sequence[str]) -> list[int]:
+def find_jobs(client: Client, references: Sequence[str]) -> list[int]:
     """The numbers of the jobs that are meant, each once, in the order in which they were named."""
     found: list[int] = []
     unknown: list[str] = []
@@ -73,7 +74,7 @@ def find_jobs(client: "Client", references: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(found + _asked(client, unknown)))
 
 
-def find_job(client: "Client", reference: str) -> int:
+def find_job(client: Client, reference: str) -> int:
     """The number of the one job that is meant."""
     jobs = find_jobs(client, [reference])
     if len(jobs) != 1:
@@ -94,7 +95,7 @@ def in_chunks(ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 def complete_jobs(incomplete: str) -> "list[CompletionItem]":
     """Numbers and names of jobs that begin like this. Nothing where no daemon runs or it takes too long."""
 
-    def read(client: "Client") -> Iterator[tuple[Mapping[str, Any], str]]:
+    def read(client: Client) -> Iterator[tuple[Mapping[str, Any], str]]:
         for job in client.page(order="newest", limit=_MOST_JOBS)["jobs"]:
             yield job, job["command"]
 
@@ -104,7 +105,7 @@ def complete_jobs(incomplete: str) -> "list[CompletionItem]":
 def complete_sweeps(incomplete: str) -> "list[CompletionItem]":
     """Numbers and names of sweeps that begin like this."""
 
-    def read(client: "Client") -> Iterator[tuple[Mapping[str, Any], str]]:
+    def read(client: Client) -> Iterator[tuple[Mapping[str, Any], str]]:
         from dibs.client.sweeps import sweep_page
 
         for sweep in sweep_page(client, limit=_MOST_SWEEPS)["sweeps"]:
@@ -114,11 +115,9 @@ def complete_sweeps(incomplete: str) -> "list[CompletionItem]":
 
 
 def _items(
-    read: "Callable[[Client], Iterable[tuple[Mapping[str, Any], str]]]", incomplete: str
+    read: Callable[[Client], Iterable[tuple[Mapping[str, Any], str]]], incomplete: str
 ) -> "list[CompletionItem]":
     from click.shell_completion import CompletionItem
-
-    from dibs.client.client import connect_if_running
 
     found: dict[str, str] = {}
     try:
@@ -135,12 +134,10 @@ def _items(
 
 def _about(state: str, command: str) -> str:
     """What zsh and fish show beside a word: one line, without the characters that zsh reads as separators."""
-    from dibs.cli.output import one_line
-
     return one_line(f"{state} - {command}", 60).replace(":", " ").replace("\t", " ")
 
 
-def _asked(client: "Client", references: Sequence[str]) -> list[int]:
+def _asked(client: Client, references: Sequence[str]) -> list[int]:
     return [
         number
         for start in range(0, len(references), _AT_ONCE)

@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,13 +19,26 @@ from dibs.cli.commands import (
 )
 from dibs.cli.field_options import field_options, request_of
 from dibs.cli.options import count
+from dibs.cli.output import one_line, say
+from dibs.cli.run_report import JsonReport, RunReport
 from dibs.errors import BadInput, NoGpu
+from dibs.foreground.feed import List
+from dibs.foreground.orders import Orders
+from dibs.foreground.results import InAttemptFolders, JobFolders
+from dibs.foreground.runner import Runner
+from dibs.foreground.runs import open_run
+from dibs.gpus.detect import find_probe
+from dibs.gpus.pool import read_pool_file, resolve_pool
+from dibs.inputs.checks import check_request, environment_size
+from dibs.inputs.entry import Entry
+from dibs.inputs.sources import read_file, read_stream
 from dibs.model.fields import Verb
-
-if TYPE_CHECKING:
-    from dibs.foreground.feed import List
-    from dibs.inputs.entry import Entry
-    from dibs.model.jobs import Request
+from dibs.model.jobs import Command, Request, Wishes
+from dibs.model.pool import Pool
+from dibs.paths import state_folder
+from dibs.policy.schedule import impossible
+from dibs.settings import load_settings
+from dibs.sweeps.grid import Grid
 
 _EPILOG = """\b
 Examples:
@@ -99,19 +112,6 @@ class _Run:
         self._warnings: list[str] = []
 
     def execute(self) -> int:
-        from dibs.cli.json_report import JsonReport
-        from dibs.cli.output import say
-        from dibs.cli.report import RunReport
-        from dibs.foreground.orders import Orders
-        from dibs.foreground.results import InAttemptFolders, JobFolders
-        from dibs.foreground.runner import Runner
-        from dibs.foreground.runs import open_run
-        from dibs.gpus.detect import find_probe
-        from dibs.gpus.pool import read_pool_file, resolve_pool
-        from dibs.model.jobs import Command, Request
-        from dibs.model.pool import Pool
-        from dibs.settings import load_settings
-
         options = self._options
         self._check()
         flags = {} if options["min_free"] is None else {"min_free": options["min_free"]}
@@ -203,21 +203,13 @@ class _Run:
         return resume
 
     def _runs(self) -> str:
-        from dibs.paths import state_folder
-
         return f"{state_folder(self._environ)}/runs"
 
     def _where_runs_are(self) -> str:
-        from dibs.cli.output import one_line
-
         return f"its name was printed when the run began; runs are folders in {one_line(self._runs(), 500)}"
 
-    def _inputs(self) -> tuple[list["List"], "Request | None"]:
+    def _inputs(self) -> tuple[list["List"], Request | None]:
         """The job lists, and the one command that keeps this terminal."""
-        from dibs.foreground.feed import List
-        from dibs.inputs.checks import environment_size
-        from dibs.inputs.sources import read_file, read_stream
-
         options = self._options
         size = environment_size(self._environ)
         lists: list[List] = []
@@ -256,16 +248,12 @@ class _Run:
             single = None
         return lists, single
 
-    def _single(self, words: Sequence[str], size: int) -> "Request":
-        from dibs.inputs.checks import check_request
-
+    def _single(self, words: Sequence[str], size: int) -> Request:
         request = with_command(self._defaults, words, self._options["shell"])
         check_request(request, size)
         return request
 
     def _points(self, words: Sequence[str]) -> Iterator["Entry"]:
-        from dibs.sweeps.grid import Grid
-
         options = self._options
         seed = choose_seed(options, self._warnings)
         grid = Grid.of(self._params)
@@ -273,9 +261,6 @@ class _Run:
 
     def _check_wishes(self, pool: Any, min_free: int) -> None:
         """What no line of this call could ever get is refused before anything starts."""
-        from dibs.model.jobs import Wishes
-        from dibs.policy.schedule import impossible
-
         wishes, remedy = self._defaults.wishes, "`dibs gpus` shows the GPUs there are"
         if problem := impossible(wishes, pool, keep_free=min_free):
             raise BadInput(f"a job like this could never start: {problem}", remedy=remedy)

@@ -1,15 +1,13 @@
 """`dibs sweep`: a search over parameters, in the queue. Its verbs look at sweeps and change them."""
 
 import importlib
-import os
-from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dibs.cli import options as shared
 from dibs.cli.commands import TakesCommand
-from dibs.cli.field_options import GROUP_OF, field_options, queue_request_of
+from dibs.cli.field_options import GROUP_OF, field_options
 from dibs.cli.options import count
 from dibs.model.fields import ON_SLURM, Verb
 
@@ -42,11 +40,11 @@ A command or file that is called ls, show, best and so on stands behind --.
 
 # What stands behind `dibs sweep` and is no command: loaded when it is used.
 _VERBS = {
-    "ls": ("dibs.cli.sweep_look:ls", "List sweeps."),
-    "show": ("dibs.cli.sweep_look:show", "Show the best trials, what mattered and what failed."),
-    "best": ("dibs.cli.sweep_look:best", "Print the best command line, ready to paste."),
-    "results": ("dibs.cli.sweep_look:results", "Print all trials, as a table, CSV or JSON."),
-    "wait": ("dibs.cli.sweep_follow:wait", "Follow a sweep until it ends."),
+    "ls": ("dibs.cli.sweep_show:ls", "List sweeps."),
+    "show": ("dibs.cli.sweep_show:show_sweep", "Show the best trials, what mattered and what failed."),
+    "best": ("dibs.cli.sweep_show:best", "Print the best command line, ready to paste."),
+    "results": ("dibs.cli.sweep_show:results", "Print all trials, as a table, CSV or JSON."),
+    "wait": ("dibs.cli.sweep_act:wait", "Follow a sweep until it ends."),
     "stop": ("dibs.cli.sweep_act:stop", "End a sweep and its trials."),
     "hold": ("dibs.cli.sweep_act:hold", "Start no more trials until it is released."),
     "release": ("dibs.cli.sweep_act:release", "Let a held sweep go on."),
@@ -165,133 +163,6 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "l
 def sweep(ctx: click.Context, /, **options: Any) -> int:
     """Try a command with many values, and find the best: a search that runs in the queue."""
     given = {name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
-    return _Sweep(options, given).execute(ctx.meta["command"], ctx.meta["params"])
+    from dibs.cli.sweep_add import SweepAdder  # not for `dibs sweep ls` and the other verbs
 
-
-class _Sweep:
-    """One call of `dibs sweep`: from options to a number."""
-
-    def __init__(self, options: dict[str, Any], given: Set[str]) -> None:
-        self._options = options
-        self._given = given
-        self._environ = dict(os.environ)
-
-    def execute(self, command: Sequence[str] | None, params: Sequence[tuple[str, Sequence[str]]]) -> int:
-        from dibs.cli.output import one_line, say
-        from dibs.cli.sweep_spec import plan_of, slips
-        from dibs.cli.sweep_words import has_chance, searched
-        from dibs.client.client import connect
-        from dibs.client.sweeps import add_sweep, check_sweep
-        from dibs.inputs.code import describe_code
-
-        options = self._options
-        plan = plan_of(options, command, params)
-        spec, defaults = plan.spec, self._defaults(plan.wishes)
-        if plan.is_chosen and not (options["quiet"] or options["dry_run"]):
-            change = "--method and --seed change" if has_chance(spec) else "--method changes"
-            say(f"dibs: {searched(spec)} ({change} that)")
-        if plan.is_one_by_one:
-            path = one_line(spec["results"]["path"], 80)
-            say(f"dibs: one trial at a time, as all write {path}; with result-%j.json each has a file of its own")
-        for name in slips(spec):
-            say(f"dibs: {name} is 0 or 1, as its range has whole ends; 0.0..1.0 has what lies between, too")
-        client = connect(os.environ)
-        if options["dry_run"]:
-            return self._show_check(spec, check_sweep(client, spec, defaults=defaults))
-        code = describe_code(defaults["workdir"], self._environ)
-        if options["snapshot"]:
-            check_sweep(client, spec, defaults=defaults)
-            spec, defaults, code = self._in_snapshot(spec, defaults, code)
-        key = os.urandom(16).hex()
-        added = add_sweep(client, spec, key=key, defaults=defaults, environment=self._environ, code=code)
-        self._tell(spec, added)
-        if not options["wait"]:
-            return 0
-        from dibs.cli.sweep_follow import follow
-
-        return follow(client, added["id"], quiet=options["quiet"], as_json=options["as_json"])
-
-    def _defaults(self, wishes: Mapping[str, object]) -> dict[str, Any]:
-        """What every trial wants. The wishes of a file count where no option says otherwise."""
-        from dataclasses import replace
-
-        from dibs.client.requests import NOTHING, difference
-        from dibs.inputs.wishes import LISTED, apply_wishes
-        from dibs.model.places import LOCAL
-
-        request = queue_request_of(self._options, Verb.SWEEP)
-        if wishes:
-            # Here nobody asks for a partition.
-            said = {*self._given, *(GROUP_OF if self._options["on"] == LOCAL else ())}
-            unsaid = {
-                word: wish
-                for word, wish in wishes.items()
-                if word == "env" or word not in LISTED or LISTED[word].word not in said
-            }
-            wished = apply_wishes(replace(request, env=()), unsaid)
-            request = replace(wished, env=tuple({**dict(wished.env), **dict(request.env)}.items()))
-        return difference(request, NOTHING)
-
-    def _in_snapshot(
-        self, spec: dict[str, Any], defaults: dict[str, Any], code: dict[str, Any] | None
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """The same sweep in a copy of the code as it is now."""
-        from dibs.cli.gather import in_snapshot, snapshot_of
-        from dibs.client.adding import Batch
-
-        snapshot = snapshot_of(defaults["workdir"], self._environ)
-        code = {**(code or {}), "root": snapshot.root, "snapshot": snapshot.copy}
-        # The words of a spec and the folder of its jobs move as those of a job do.
-        [moved] = in_snapshot([Batch([spec], defaults)], snapshot.place_of, snapshot.root)
-        return dict(moved.jobs[0]), dict(moved.common), code
-
-    def _show_check(self, spec: Mapping[str, Any], found: Mapping[str, Any]) -> int:
-        from dibs.cli.output import one_line, show, show_json
-        from dibs.cli.sweep_words import searched
-
-        if self._options["as_json"]:
-            show_json({**found, "spec": spec})
-            return 0
-        size = found["size"]
-        if spec["samples"] is None and size is not None:
-            size -= found["left_out"]  # of a grid these are among the points that were counted
-        commands = found["commands"] if size is None else found["commands"][:size]
-        left = None if size is None else size - len(commands)
-        most = "up to " if left and (found["left_out"] or _may_leave_out(spec)) else ""
-        show(f"{'trials without end' if size is None else most + _trials(size)}: {searched(spec)}")
-        if spec["method"] == "adaptive":
-            show("  what is tried depends on the results; it may be")
-        for command in commands:
-            show(f"  {one_line(command, 4000)}")
-        if left:
-            show(f"  … and {most}{left:,} more")
-        return 0
-
-    def _tell(self, spec: Mapping[str, Any], added: Mapping[str, Any]) -> None:
-        """The number on stdout; on a terminal, the command that is most likely wanted next."""
-        from dibs.cli.output import one_line, say, show, show_json
-
-        options = self._options
-        if options["as_json"]:
-            if not options["wait"]:  # or the whole sweep is printed when it has ended
-                show_json({**added, "method": spec["method"], "seed": spec["seed"]})
-            return
-        if options["quiet"]:
-            show(str(added["id"]))
-            return
-        name = f" ({one_line(spec['name'], 80)})" if spec["name"] else ""
-        most = "up to " if _may_leave_out(spec) else ""
-        size = "" if added["size"] is None else f": {most}{_trials(added['size'])}"
-        show(f"added sweep {added['id']}{name}{size}")
-        if os.isatty(2) and not options["wait"]:
-            say(f"dibs sweep show {added['id']}")
-
-
-def _may_leave_out(spec: Mapping[str, Any]) -> bool:
-    """Whether a grid has fewer points than were counted: without those that conditions leave out."""
-    is_conditional = spec["where"] or any(one["when"] for one in spec["parameters"])
-    return spec["method"] == "grid" and bool(is_conditional)
-
-
-def _trials(number: int) -> str:
-    return f"{number:,} trial{'' if number == 1 else 's'}"
+    return SweepAdder(options, given).execute(ctx.meta["command"], ctx.meta["params"])

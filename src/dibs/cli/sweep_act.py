@@ -1,13 +1,28 @@
-"""`dibs sweep stop`, `hold`, `release`, `resume`, `retry-failed`, `edit` and `rm`: what is done to a sweep."""
+"""Acts on sweeps: `dibs sweep stop`, `hold`, `release`, `resume`, `retry-failed`, `edit`, `rm`, `wait`."""
 
 import os
+import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import click
 
-from dibs.cli.options import count
+from dibs.cli.options import TIME, count
+from dibs.cli.output import confirm, one_line, say, show_json, terminal_width, write_all
 from dibs.cli.references import NAMED_SWEEP, SWEEP
+from dibs.cli.sweep_show import (
+    best_text,
+    count_ended,
+    count_wanted,
+    count_with_result,
+    counts_text,
+    progress_text,
+    sweep_name,
+)
+from dibs.client import sweeps as daemon
+from dibs.client.client import Client, connect
+from dibs.client.patient import Patient
 from dibs.errors import BadInput
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print an object: changed, and how many trials.")
@@ -100,11 +115,6 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print an object: its number, and how many trials it had.")
 def remove(reference: str, yes: bool, as_json: bool) -> int:
     """Forget a sweep that is over: its trials, its results and its study. Its jobs stay until `dibs clean`."""
-    from dibs.cli.output import say, show_json
-    from dibs.cli.sweep_words import called
-    from dibs.client import sweeps as daemon
-    from dibs.client.client import connect
-
     client = connect(os.environ)
     sweep = daemon.sweep(client, daemon.find_sweep(client, reference))
     if not yes and not _agrees(sweep):
@@ -114,16 +124,13 @@ def remove(reference: str, yes: bool, as_json: bool) -> int:
     if as_json:
         show_json({"sweep": sweep["id"], "trials": trials})
     else:
-        say(f"removed sweep {called(sweep)}: {trials} trial{'' if trials == 1 else 's'}")
+        say(f"removed sweep {sweep_name(sweep)}: {trials} trial{'' if trials == 1 else 's'}")
     return 0
 
 
 def _agrees(sweep: Mapping[str, Any]) -> bool:
-    from dibs.cli.output import confirm
-    from dibs.cli.sweep_words import called
-
     trials = sum(sweep["counts"].values())
-    what = f"sweep {called(sweep)}, {trials} trial{'' if trials == 1 else 's'}"
+    what = f"sweep {sweep_name(sweep)}, {trials} trial{'' if trials == 1 else 's'}"
     return confirm(f"remove {what} and their results?", what="remove a sweep")
 
 
@@ -131,26 +138,128 @@ def _act(
     action: str, reference: str, as_json: bool, done: str, otherwise: str, follows: bool = False, **wishes: Any
 ) -> int:
     """Do it, and say to which sweep. 1 where there was nothing to do."""
-    from dibs.cli.output import say, show_json
-    from dibs.cli.sweep_words import called
-    from dibs.client import sweeps as daemon
-    from dibs.client.client import connect
-
     client = connect(os.environ)
     sweep = daemon.sweep(client, daemon.find_sweep(client, reference))
     answer = daemon.act_on_sweep(client, sweep["id"], action, **wishes)
     if as_json and not follows:
         show_json({"sweep": sweep["id"], **answer})
     elif not answer["changed"]:
-        say(f"dibs: sweep {called(sweep)} {otherwise}")
+        say(f"dibs: sweep {sweep_name(sweep)} {otherwise}")
     elif not as_json:
         trials = answer.get("trials") or 0
         about = f": {trials} trial{'' if trials == 1 else 's'}" if trials else ""
-        say(f"{done} sweep {called(sweep)}{about}")
+        say(f"{done} sweep {sweep_name(sweep)}{about}")
     if not answer["changed"]:
         return 1
     if follows:
-        from dibs.cli.sweep_follow import follow
-
         return follow(client, sweep["id"], as_json=as_json)
     return 0
+
+
+_LOOK_EVERY = 0.5  # seconds
+_STILL_RUNNING = 75  # as of `dibs wait`
+_ENOUGH = 3  # trials that ended under our eyes, before the time left is guessed
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  dibs sweep wait && dibs sweep best
+  dibs sweep wait 3 --timeout 2h     75 when it is not over by then
+
+\b
+Exit status: 0 when it has finished and found something, 1 when it was held or stopped or found
+nothing, 75 when --timeout passed first. Ctrl-C leaves the sweep running.
+"""
+)
+@SWEEP
+@click.option("--timeout", type=TIME, metavar="TIME", help="Wait no longer than this: 2h, 90s.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the sweep as an object when it has ended.")
+def wait(reference: str, timeout: float | None, quiet: bool, as_json: bool) -> int:
+    """Follow a sweep until it ends."""
+    client = connect(os.environ)
+    return follow(client, daemon.find_sweep(client, reference), timeout=timeout, quiet=quiet, as_json=as_json)
+
+
+def follow(
+    client: Client, number: int, *, timeout: float | None = None, quiet: bool = False, as_json: bool = False
+) -> int:
+    """Stay until the sweep is not running any more, and say how it went. Ctrl-C ends only the looking."""
+    line = _Line(shown=os.isatty(2) and not quiet)
+    patient = Patient(client, line.say)
+    pace = _Pace()
+    ends_at = None if timeout is None else time.monotonic() + timeout
+    try:
+        while (sweep := patient.ask(partial(daemon.sweep, number=number)))["state"] == "running":
+            line.draw(sweep, pace.seconds_left(sweep, time.monotonic()))
+            if ends_at is not None and time.monotonic() >= ends_at:
+                break
+            time.sleep(_LOOK_EVERY)
+    except KeyboardInterrupt:
+        line.clear()
+        if not quiet:
+            say(f"sweep {number} goes on; `dibs sweep wait {number}` follows it, and `stop` ends it")
+        raise
+    line.clear()
+    if as_json:
+        show_json(sweep)
+    if not quiet:
+        _tell_end(sweep)
+    if sweep["state"] == "running":
+        return _STILL_RUNNING
+    return 0 if sweep["state"] == "finished" and count_with_result(sweep) else 1
+
+
+def _tell_end(sweep: Mapping[str, Any]) -> None:
+    verb = {"running": "is still running", "finished": "has finished"}.get(sweep["state"], f"is {sweep['state']}")
+    best = best_text(sweep)
+    say(f"sweep {sweep_name(sweep)} {verb}: {counts_text(sweep)}{f'; {best}' if best else ''}")
+    if sweep["why"]:
+        say(f"  {one_line(sweep['why'], 500)}")
+    if sweep["counts"].get("reused"):
+        say("  what is reused was run before, by the same command in the same folder; --rerun runs it again")
+    for trial in sweep["best"] if len(sweep["best"]) == 1 else ():
+        say(f"  {one_line(trial['command'], 20000)}")
+
+
+class _Pace:
+    """Guesses the time that is left from the trials that ended while we looked."""
+
+    def __init__(self) -> None:
+        self._began: tuple[float, int] | None = None
+
+    def seconds_left(self, sweep: Mapping[str, Any], now: float) -> float | None:
+        done, total = count_ended(sweep), count_wanted(sweep)
+        if self._began is None:
+            self._began = (now, done)
+        since, before = self._began
+        if total is None or done - before < _ENOUGH:
+            return None
+        return max(0.0, (total - done) * (now - since) / (done - before))
+
+
+class _Line:
+    """One line of a terminal that is written again and again, and leaves no trace."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._text = ""
+
+    def draw(self, sweep: Mapping[str, Any], seconds_left: float | None) -> None:
+        if self._shown:
+            text = one_line(progress_text(sweep, seconds_left), terminal_width(2) - 1)
+            if text != self._text:
+                self._put(text)
+
+    def say(self, text: str) -> None:
+        self.clear()
+        say(text)
+
+    def clear(self) -> None:
+        if self._text:
+            self._put("")
+
+    def _put(self, text: str) -> None:
+        self._text = text
+        write_all(2, f"\r\x1b[K{text}".encode("utf-8", "backslashreplace"))

@@ -2,22 +2,29 @@
 
 import json
 import os
+import re
+import shlex
 import sys
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any, NamedTuple
 
 import click
 
+from dibs.backends.protocol import Wanted
+from dibs.backends.slurm.flags import flags
 from dibs.cli.filters import filter_options, query_of
-from dibs.cli.references import REF
+from dibs.cli.job_text import OVER, job_number
+from dibs.cli.output import put, say, show, show_json
+from dibs.cli.references import REF, find_jobs
+from dibs.client.client import Client, connect
 from dibs.client.requests import NOTHING, difference
-from dibs.errors import BadInput, DibsError
+from dibs.errors import BadInput, DibsError, NoSuchJob
 from dibs.inputs.wishes import LISTED, apply_wishes
-from dibs.model.fields import KEYS, OF_COMMAND
+from dibs.model.fields import BY_KEY, KEYS, OF_COMMAND, Field, Kind
+from dibs.model.jobs import After, State, Wishes
 from dibs.model.ranges import show_ranges
-
-if TYPE_CHECKING:
-    from dibs.client.client import Client
+from dibs.model.units import parse_moment
 
 _MOST_JOBS = 1000  # in one call
 _MOST_BYTES = 4 << 20  # in one call
@@ -44,9 +51,6 @@ def export_jobs(
     references: Sequence[str], sbatch: bool, environment: bool, output: str | None, **options: Any
 ) -> int:
     """Print jobs as JSON lines that `dibs import` takes, oldest first."""
-    from dibs.cli.output import show
-    from dibs.client.client import connect
-
     if sbatch:
         if not references or query_of(options):
             raise BadInput("a script is for one job or for one array", remedy="dibs export --sbatch 17, or 17_")
@@ -62,11 +66,8 @@ def export_jobs(
     return 0
 
 
-def _known(client: "Client", references: Sequence[str]) -> list[dict[str, Any]]:
+def _known(client: Client, references: Sequence[str]) -> list[dict[str, Any]]:
     """The jobs that are meant, all of which there are, oldest first."""
-    from dibs.cli.references import find_jobs
-    from dibs.errors import NoSuchJob
-
     numbers = find_jobs(client, references)
     there = {job["id"]: job for job in client.jobs(ids=show_ranges(numbers))}
     if missing := [number for number in numbers if number not in there]:
@@ -75,10 +76,6 @@ def _known(client: "Client", references: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _export_script(references: Sequence[str], environment: bool, output: str | None) -> int:
-    from dibs.cli.output import put, say
-    from dibs.cli.sbatch_script import script_of
-    from dibs.client.client import connect
-
     client = connect(os.environ)
     jobs = _known(client, references)
     first = next(iter(client.export(ids=str(jobs[0]["id"]))))
@@ -116,9 +113,6 @@ It runs in the folder that the line names, with the environment of this shell.
 @click.option("--json", "as_json", is_flag=True, help="Print an object: the new numbers by the old ones.")
 def import_jobs(file: str, again: bool, as_json: bool) -> int:
     """Queue the jobs of a file that `dibs export` wrote, except those that were over."""
-    from dibs.cli.output import say, show_json
-    from dibs.client.client import connect
-
     # All of it first: a line that cannot be read leaves the queue as it was.
     read = [(line, job, _wanted(line, job)) for line, job in _read(file)]
     over = {} if again else {_number_of(job): str(job["state"]) for _, job, _ in read if _is_over(job)}
@@ -151,7 +145,7 @@ def import_jobs(file: str, again: bool, as_json: bool) -> int:
 class _Importer:
     """Sends jobs in calls of a handy size, and gives dependencies their new numbers."""
 
-    def __init__(self, client: "Client", left_out: Collection[int | None] = ()) -> None:
+    def __init__(self, client: Client, left_out: Collection[int | None] = ()) -> None:
         self.added: list[int] = []
         self.numbers: dict[int, int] = {}  # old -> new
         self._client = client
@@ -202,14 +196,11 @@ class _Importer:
 
 
 def _is_over(job: Mapping[str, Any]) -> bool:
-    from dibs.cli.words import OVER
-
     return job.get("state") in OVER
 
 
 def _still_after(wanted: dict[str, Any], over: Mapping[int | None, str]) -> dict[str, Any]:
     """Without what it waits for no more: jobs that are left out and ended as it wanted them to."""
-    from dibs.model.jobs import After, State
 
     def has_come(one: Mapping[str, Any]) -> bool:
         state, kind = over.get(one["job"]), one.get("kind", After.OK)
@@ -298,3 +289,163 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _refuse(word: str) -> None:
     raise ValueError(word)  # NaN and Infinity are no JSON
+
+
+Job = Mapping[str, Any]
+
+# Without these most commands of a job are another program, or none. Everything else may be a secret.
+_ALWAYS = re.compile(r"PATH|PYTHONPATH|PYTHONHOME|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_(PREFIX|DEFAULT_ENV)")
+# Slurm, or the shell that it starts, knows better.
+_NEVER = re.compile(
+    r"SLURM_.*|SLURMD_.*|SBATCH_.*|DIBS_.*|(CUDA|ROCR|HIP)_VISIBLE_DEVICES|GPU|GPU_DEVICE_ORDINAL|CUDA_DEVICE_ORDER"
+    r"|_|SHLVL|PWD|OLDPWD|HOSTNAME|TMPDIR|SSH_.*|DISPLAY|TERM|COLUMNS|LINES"
+)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HARMLESS = re.compile(r"[A-Za-z0-9_.,:/-]*")  # between the quotes of a shell
+_UNSAID = "'\"\\"  # Slurm reads quotes in its own way
+# What a job of dibs may ask for, in the words of a batch script.
+_OURS = {
+    "DIBS_JOB_ID": '"${{SLURM_JOB_ID:-{id}}}"',
+    "DIBS_JOB_NAME": "{name}",
+    "DIBS_ATTEMPT": '"$((${{SLURM_RESTART_COUNT:-0}} + 1))"',
+    "DIBS_ARRAY_ID": '"${{SLURM_ARRAY_JOB_ID:-{array}}}"',
+    "DIBS_ARRAY_TASK_ID": '"${{SLURM_ARRAY_TASK_ID:-{task}}}"',
+    "DIBS_GPUS": '"${{CUDA_VISIBLE_DEVICES:-}}"',
+    "DIBS_METRICS": '"${{DIBS_METRICS:-$PWD/metrics-${{SLURM_JOB_ID:-{id}}}}}"',
+    "DIBS_CHECKPOINT_DIR": '"${{DIBS_CHECKPOINT_DIR:-$PWD/checkpoint-{id}}}"',
+}
+
+
+class ExportedScript(NamedTuple):
+    text: str
+    left_out: list[str]  # what dibs does for the job and the script does not
+
+
+def script_of(
+    jobs: Sequence[Job], environment: Mapping[str, str], umask: int | None, all_variables: bool
+) -> ExportedScript:
+    """The script of a job, or of all these tasks of an array."""
+    job = jobs[0]
+    _check_is_one(jobs)
+    left_out = list(_left_out(job))
+    what = f"Array {job['array']['id']}" if len(jobs) > 1 else f"Job {job_number(job)}"
+    lines = [
+        "#!/bin/bash",
+        f"# {what} of dibs, and it needs no dibs: sbatch FILE, or bash FILE.",
+        *(f"# Left out: {one}." for one in left_out),
+        *(f"#SBATCH {one}" for one in _header(jobs)),
+        "",
+        *([f"umask {umask:04o}"] if umask is not None else []),
+        *([f"cd {shlex.quote(job['workdir'])} || exit 1"] if job["workdir"] else []),
+        *_exports(job, environment, all_variables),
+        *(f"export {name}={value}" for name, value in _ours(job)),
+        f"exec {shlex.join(job['words'])}",
+    ]
+    return ExportedScript("\n".join(lines) + "\n", left_out)
+
+
+def _check_is_one(jobs: Sequence[Job]) -> None:
+    job = jobs[0]
+    if job["words"][-3:-2] and job["words"][-3].endswith("/dibs/api/work.py"):
+        raise BadInput(
+            f"cannot write job {job_number(job)} as a script: it calls a Python function, which dibs carries",
+            remedy="put the call into a file, and add that as a command",
+        )
+    if len(jobs) == 1:
+        return
+    if len({(one["array"] or {}).get("id", -one["id"]) for one in jobs}) > 1:
+        raise BadInput("a script is for one job or for one array", remedy="dibs export --sbatch 17, or 17_")
+    for other in jobs[1:]:
+        for key in ("words", "workdir", "env", *_WISHES):
+            if _same(other[key]) != _same(job[key]):
+                raise BadInput(
+                    f"the tasks {job_number(job)} and {job_number(other)} of one array differ in {key}",
+                    remedy="export them one by one",
+                )
+
+
+def _same(value: Any) -> Any:
+    """Without the number of the task, which each has for itself."""
+    return {**value, "SLURM_ARRAY_TASK_ID": ""} if isinstance(value, dict) else value
+
+
+_WISHES = ("num_gpus", "gpu_type", "cpus", "mem_bytes", "time_limit_seconds", "priority", "on_options")
+
+
+def _header(jobs: Sequence[Job]) -> Iterator[str]:
+    """The options, in Slurm's words."""
+    job = jobs[0]
+    if job["name"]:
+        yield f"--job-name={_quoted(job['name'])}"
+    wishes = Wishes(num_gpus=job["num_gpus"], gpu_type=job["gpu_type"], cpus=job["cpus"], mem=job["mem_bytes"])
+    wanted = Wanted(
+        wishes=wishes,
+        time_limit=job["time_limit_seconds"],
+        priority=job["priority"],
+        options=tuple(job["on_options"].items()),
+    )
+    yield from (flag for flag in flags(wanted) if not flag.startswith("--kill-on-invalid-dep"))
+    if job["output"]:
+        yield f"--output={_quoted(job['output'])}"
+    if len(jobs) > 1:
+        most = f"%{job['array']['most']}" if job["array"]["most"] else ""
+        yield f"--array={show_ranges(one['array']['task'] for one in jobs)}{most}"
+    if job["checkpoint"]:
+        yield f"--signal=B:{job['checkpoint']['signal']}@{max(1, round(job['checkpoint']['seconds']))}"
+    if job["begin_at"]:
+        begin = time.localtime(parse_moment(job["begin_at"]))
+        yield f"--begin={time.strftime('%Y-%m-%dT%H:%M:%S', begin)}"
+
+
+def _left_out(job: Job) -> Iterator[str]:
+    """What dibs does for this job and a script does not, each once."""
+    found = dict.fromkeys(
+        f"{field.not_in_script}{_which(field, job[key])}"
+        for key, field in BY_KEY.items()
+        if field.not_in_script and job.get(key) and (field.kind is not Kind.SHARE or job[key] != "1")
+    )
+    yield from found
+
+
+def _which(field: Field, value: Any) -> str:
+    if field.kind is not Kind.DEPENDENCIES:
+        return ""
+    return f" ({', '.join(str(one['job']) for one in value)})"
+
+
+def _exports(job: Job, environment: Mapping[str, str], all_variables: bool) -> Iterator[str]:
+    """Its own variables; of those that were there when it was added what a command is found by, or all."""
+    chosen = {
+        name: value
+        for name, value in environment.items()
+        if _NAME.fullmatch(name)
+        and not _NEVER.fullmatch(name)
+        and (all_variables or _ALWAYS.fullmatch(name))
+        and name not in job["env"]
+    }
+    for name in sorted(chosen):
+        yield f"export {name}={shlex.quote(chosen[name])}"
+    for name, value in job["env"].items():
+        if not _NAME.fullmatch(name):
+            continue  # no shell can set it
+        if name.startswith("SLURM_") and _HARMLESS.fullmatch(
+            value
+        ):  # for a script that was written for Slurm: there it says so itself
+            yield f'export {name}="${{{name}:-{value}}}"'
+        else:
+            yield f"export {name}={shlex.quote(value)}"
+
+
+def _ours(job: Job) -> Iterator[tuple[str, str]]:
+    """What dibs tells its jobs, as far as this one asks for it; a task always knows which it is."""
+    asked = " ".join(job["words"])
+    array = job["array"] or {"id": job["id"], "task": ""}
+    values = {"id": job["id"], "name": shlex.quote(job["name"]), "array": array["id"], "task": array["task"]}
+    for name, value in _OURS.items():
+        if name not in job["env"] and (name in asked or (name == "DIBS_ARRAY_TASK_ID" and job["array"])):
+            yield name, value.format(**values)
+
+
+def _quoted(text: str) -> str:
+    """As Slurm reads it in a line of a script."""
+    return shlex.quote("".join("_" if one in _UNSAID or not one.isprintable() else one for one in text))

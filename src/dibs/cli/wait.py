@@ -4,17 +4,18 @@ import os
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from dibs.cli.job_text import exit_status, job_name, outcome_text
 from dibs.cli.options import TIME
-from dibs.cli.references import REF
+from dibs.cli.output import one_line, say, show_json
+from dibs.cli.references import REF, find_jobs
+from dibs.client.client import Client, connect
+from dibs.client.patient import Patient
 from dibs.errors import NoSuchJob
 from dibs.model.ranges import show_ranges
-
-if TYPE_CHECKING:
-    from dibs.client.client import Client
 
 _STILL_RUNNING = 75  # sysexits' "try again later", as for `--no-wait`
 _MOST_NAMED = 20  # jobs: of more, only those that did not succeed are told one by one
@@ -41,12 +42,6 @@ saw its end or it never began; of several the highest; 75 when --timeout passed 
 @click.option("--json", "as_json", is_flag=True, help="Print an object: jobs that are over, and numbers waiting.")
 def wait(references: Sequence[str], timeout: float | None, quiet: bool, as_json: bool) -> int:
     """Wait until jobs are over, and end with their exit code."""
-    from dibs.cli.output import say, show_json
-    from dibs.cli.references import find_jobs
-    from dibs.cli.words import exit_status
-    from dibs.client.client import connect
-    from dibs.client.patient import Patient
-
     client = connect(os.environ)
     waiting = find_jobs(client, references)
     over = _wait(Patient(client, say), waiting, timeout, quiet or as_json)
@@ -62,9 +57,6 @@ def wait(references: Sequence[str], timeout: float | None, quiet: bool, as_json:
 
 def _wait(daemon: Any, wanted: Sequence[int], timeout: float | None, quiet: bool) -> dict[int, Any]:
     """The jobs that are over when all are, or when the time has passed."""
-    from dibs.cli.output import say
-    from dibs.cli.words import called, how_it_ended
-
     ends_at = time.monotonic() + timeout if timeout is not None else float("inf")
     seconds = _SAY_AFTER
     over: dict[int, Any] = {}
@@ -78,7 +70,7 @@ def _wait(daemon: Any, wanted: Sequence[int], timeout: float | None, quiet: bool
         for job in answer["jobs"]:
             over[job["id"]] = job
             if not quiet and (len(wanted) <= _MOST_NAMED or job["state"] != "succeeded"):
-                say(f"job {called(job)} {how_it_ended(job)}")
+                say(f"job {job_name(job)} {outcome_text(job)}")
         for number in asked:
             if number not in over and number not in answer["waiting"]:
                 raise NoSuchJob(number)
@@ -92,11 +84,9 @@ def _wait(daemon: Any, wanted: Sequence[int], timeout: float | None, quiet: bool
     return over
 
 
-def _asked(client: "Client", *, jobs: Sequence[int], seconds: float) -> dict[str, Any]:
+def _asked(client: Client, *, jobs: Sequence[int], seconds: float) -> dict[str, Any]:
     return client.wait(jobs, seconds=seconds)
 
 
 def _named(jobs: Sequence[int]) -> str:
-    from dibs.cli.output import one_line
-
     return f"job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} jobs ({one_line(show_ranges(jobs))})"

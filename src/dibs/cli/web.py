@@ -2,12 +2,16 @@
 
 import os
 import re
+import socket
 import sys
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
 from dibs.cli.options import Parsed
+from dibs.cli.output import say, show, show_json
+from dibs.client.client import connect
 from dibs.errors import BadInput
 
 _EPILOG = """\b
@@ -64,8 +68,6 @@ def web(
         if any(wish is not None for wish in wishes.values()) or new_token:
             raise BadInput("--stop stands alone", remedy="dibs web --stop")
         return _stop(as_json)
-    from dibs.cli.output import say, show, show_json
-    from dibs.client.client import connect
 
     client = connect(os.environ)
     if new_token:
@@ -87,9 +89,6 @@ def web(
 
 
 def _stop(as_json: bool) -> int:
-    from dibs.cli.output import say, show_json
-    from dibs.client.client import connect
-
     changed = connect(os.environ, start=False).close_page()
     if as_json:
         show_json({"changed": changed})
@@ -107,8 +106,6 @@ def _over_ssh(address: str) -> str:
     """How to come here from the machine at which somebody sits; empty where it is this one."""
     if not os.environ.get("SSH_CONNECTION"):
         return ""
-    import socket
-    from urllib.parse import urlsplit
 
     place = urlsplit(address)
     if place.scheme == "https" or place.port is None:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from dibs import __version__
 from dibs.client.connection import Connection, Head
 from dibs.client.errors import Broken, NobodyListens, error_of
-from dibs.model.ranges import show_ranges
 from dibs.paths import socket_path
 
 Answer = dict[str, Any]
@@ -200,6 +199,8 @@ class Client:
 
     def wait(self, ids: Iterable[int], *, seconds: float = 30.0) -> Answer:
         """As soon as all are over, or the time has passed: `{"jobs", "waiting"}`."""
+        from dibs.model.ranges import show_ranges  # not for `dibs add`
+
         target = _target("/v1/jobs/wait", {"ids": show_ranges(ids), "timeout_seconds": f"{seconds:g}"})
         return self._json("GET", target, patience=seconds + self._patience)
 

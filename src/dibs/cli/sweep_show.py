@@ -1,18 +1,24 @@
 """`dibs sweep ls`, `show`, `best` and `results`: what was tried, and what is best."""
 
+import csv
+import io
+import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from dibs.cli.job_text import show_moment
 from dibs.cli.options import count
+from dibs.cli.output import one_line, say, show, show_json, styled, table, table_width
 from dibs.cli.references import SWEEP
+from dibs.client import sweeps as daemon
+from dibs.client.client import Client, connect
 from dibs.errors import BadInput, DibsError
-
-if TYPE_CHECKING:
-    from dibs.client.client import Client
+from dibs.model.units import show_duration
 
 _LEADERS = 10  # trials of the leaderboard
 _FAILED = 5  # trials whose cause is told
@@ -38,11 +44,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def ls(state: str | None, as_json: bool) -> int:
     """List sweeps, the newest first: how far they are, and the best result."""
-    from dibs.cli.output import say, show_json
-    from dibs.client.client import connect
-    from dibs.client.sweeps import sweeps
-
-    found = list(sweeps(connect(os.environ), states=[state] if state else ()))
+    found = list(daemon.sweeps(connect(os.environ), states=[state] if state else ()))
     if as_json:
         show_json({"sweeps": found})
     elif found:
@@ -64,12 +66,8 @@ Examples:
 @SWEEP
 @click.option("--limit", type=count(1, _AT_ONCE), default=_LEADERS, metavar="N", help="So many of the best.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object: the sweep, its leaders and importance.")
-def show(reference: str, limit: int, as_json: bool) -> int:
+def show_sweep(reference: str, limit: int, as_json: bool) -> int:
     """Show a sweep: the best trials, what mattered, the best command line, and why trials failed."""
-    from dibs.cli import output
-    from dibs.client import sweeps as daemon
-    from dibs.client.client import connect
-
     client = connect(os.environ)
     sweep = _found(client, reference)
     has_metric = bool(sweep["metrics"])
@@ -78,10 +76,10 @@ def show(reference: str, limit: int, as_json: bool) -> int:
     is_known = has_metric and leaders
     importance = daemon.importance(client, sweep["id"]) if is_known else {"importance": [], "why": ""}
     if as_json:
-        output.show_json({**sweep, "leaders": leaders, **importance})
+        show_json({**sweep, "leaders": leaders, **importance})
         return 0
     lines = [*_head(sweep), *_leaders(sweep, leaders), *_importance(importance), *_best(sweep)]
-    output.show("\n".join([*lines, *_failed(client, sweep), *_dashboard(sweep)]))
+    show("\n".join([*lines, *_failed(client, sweep), *_dashboard(sweep)]))
     return 0
 
 
@@ -97,10 +95,6 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print an object with the best trial, or several.")
 def best(reference: str, as_json: bool) -> int:
     """Print the best command line, ready to paste. Of several metrics: each that no other beats."""
-    from dibs.cli.output import say, show, show_json
-    from dibs.cli.sweep_words import called, results_of
-    from dibs.client.client import connect
-
     sweep = _found(connect(os.environ), reference)
     if as_json:
         show_json({"sweep": sweep["id"], "best": sweep["best"]})
@@ -108,11 +102,13 @@ def best(reference: str, as_json: bool) -> int:
     if not sweep["best"]:
         why = "no trial has a result yet" if sweep["metrics"] else "it names no metric to compare them by"
         raise NothingFound(
-            f"there is no best trial of sweep {called(sweep)}: {why}", remedy=f"`dibs sweep show {sweep['id']}`"
+            f"there is no best trial of sweep {sweep_name(sweep)}: {why}",
+            remedy=f"`dibs sweep show {sweep['id']}`",
         )
     for trial in sweep["best"]:
         job = trial["job"] or trial["reused_from"]
-        say(f"{results_of(sweep['spec'], trial)} (trial {trial['number']} of sweep {called(sweep)}, job {job})")
+        where = f"trial {trial['number']} of sweep {sweep_name(sweep)}, job {job}"
+        say(f"{results_text(sweep['spec'], trial)} ({where})")
         show(trial["command"])
     return 0
 
@@ -140,9 +136,6 @@ seconds, why. A parameter that is none is empty; one called like another column 
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def results(reference: str, sort: str, as_csv: bool, as_json: bool) -> int:
     """Print all trials of a sweep: values, results and how they ended."""
-    from dibs.client import sweeps as daemon
-    from dibs.client.client import connect
-
     if as_csv and as_json:
         raise BadInput("--csv and --json were both given", remedy="choose one")
     client = connect(os.environ)
@@ -157,29 +150,23 @@ def results(reference: str, sort: str, as_csv: bool, as_json: bool) -> int:
     return 0
 
 
-def _found(client: "Client", reference: str) -> dict[str, Any]:
-    from dibs.client.sweeps import find_sweep, sweep
-
-    return sweep(client, find_sweep(client, reference))
+def _found(client: Client, reference: str) -> dict[str, Any]:
+    return daemon.sweep(client, daemon.find_sweep(client, reference))
 
 
 # -- the parts of `show` -----------------------------------------------------------------------------------
 
 
 def _head(sweep: Mapping[str, Any]) -> Iterator[str]:
-    from dibs.cli.output import one_line, styled
-    from dibs.cli.sweep_words import COLOURS, called, searched, tally, wanted
-    from dibs.cli.times import show_moment
-
-    total = wanted(sweep)
-    yield styled(f"sweep {called(sweep)}", "bold")
+    total = count_wanted(sweep)
+    yield styled(f"sweep {sweep_name(sweep)}", "bold")
     spec = sweep["spec"]
     pairs = [
         ("state", sweep["state"]),
         ("why", sweep["why"]),
-        ("trials", f"{tally(sweep)}{f' of {total}' if total is not None else ''}"),
+        ("trials", f"{counts_text(sweep)}{f' of {total}' if total is not None else ''}"),
         ("command", spec.get("command") or " ".join(spec.get("words", ()))),
-        ("search", searched(spec)),
+        ("search", search_text(spec)),
         ("where", " and ".join(spec.get("where", ()))),
         ("at a time", str(spec.get("parallel") or "")),
         ("project", sweep.get("project") or ""),
@@ -200,37 +187,28 @@ def _leaders(sweep: Mapping[str, Any], leaders: Sequence[Mapping[str, Any]]) -> 
 
 
 def _importance(answer: Mapping[str, Any]) -> list[str]:
-    from dibs.cli.output import one_line, styled
-    from dibs.cli.sweep_words import bars
-
     if answer["importance"]:
         title = styled("what mattered", "bold")
-        return ["", f"  {title}", *(f"    {bar}" for bar in bars(answer["importance"]))]
+        return ["", f"  {title}", *(f"    {bar}" for bar in importance_bars(answer["importance"]))]
     return ["", f"  {styled(one_line(answer['why'], 500), 'dim')}"] if answer.get("why") else []
 
 
 def _best(sweep: Mapping[str, Any]) -> list[str]:
-    from dibs.cli.output import one_line, styled
-    from dibs.cli.sweep_words import results_of
-
     best = sweep["best"]
     if not best:
         return []
     if len(best) > 1:
         title = f"{len(best)} trials that no other beats in everything"
     else:
-        title = f"best: trial {best[0]['number']}, {results_of(sweep['spec'], best[0])}"
+        title = f"best: trial {best[0]['number']}, {results_text(sweep['spec'], best[0])}"
     return ["", f"  {styled(title, 'bold')}", *(f"    {one_line(trial['command'], 20000)}" for trial in best)]
 
 
-def _failed(client: "Client", sweep: Mapping[str, Any]) -> list[str]:
-    from dibs.cli.output import one_line, styled
-    from dibs.client.sweeps import trial_page
-
+def _failed(client: Client, sweep: Mapping[str, Any]) -> list[str]:
     number = sweep["counts"]["failed"]
     if not number:
         return []
-    failed = trial_page(client, sweep["id"], states=["failed"], limit=_FAILED)["trials"]
+    failed = daemon.trial_page(client, sweep["id"], states=["failed"], limit=_FAILED)["trials"]
     lines = [f"    trial {trial['number']}: {one_line(trial['why'], 500)}" for trial in failed]
     left = number - len(failed)
     more = [f"    and {left} more: `dibs sweep results {sweep['id']}`"] if left > 0 else []
@@ -239,8 +217,6 @@ def _failed(client: "Client", sweep: Mapping[str, Any]) -> list[str]:
 
 
 def _dashboard(sweep: Mapping[str, Any]) -> list[str]:
-    import shlex
-
     if not sweep.get("journal"):
         return []
     return ["", f"  Optuna's own pages: optuna-dashboard {shlex.quote(sweep['journal'])}"]
@@ -250,20 +226,17 @@ def _dashboard(sweep: Mapping[str, Any]) -> list[str]:
 
 
 def _print_sweeps(sweeps: Sequence[Mapping[str, Any]]) -> None:
-    from dibs.cli.output import one_line, show, styled, table, table_width
-    from dibs.cli.sweep_words import COLOURS, best_so_far, ended, wanted
-
     rows = []
     for sweep in sweeps:
-        total, spec = wanted(sweep), sweep["spec"]
+        total, spec = count_wanted(sweep), sweep["spec"]
         rows.append(
             (
                 str(sweep["id"]),
                 sweep["state"],
                 one_line(sweep["name"], 24) or "-",
-                f"{ended(sweep)}/{'?' if total is None else total}",
+                f"{count_ended(sweep)}/{'?' if total is None else total}",
                 str(sweep["counts"].get("failed", 0)),
-                best_so_far(sweep).removeprefix("best ") or "-",
+                best_text(sweep).removeprefix("best ") or "-",
                 one_line(spec.get("command") or " ".join(spec.get("words", ())), 4000),
             )
         )
@@ -277,8 +250,6 @@ def _print_sweeps(sweeps: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _print_trials(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]]) -> None:
-    from dibs.cli.output import say, show
-
     is_empty = True
     while chunk := list(islice(trials, _AT_ONCE)):
         is_empty = False
@@ -288,9 +259,6 @@ def _print_trials(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]]) 
 
 
 def _trials(spec: Mapping[str, Any], trials: Sequence[Mapping[str, Any]], indent: str = "") -> Iterator[str]:
-    from dibs.cli.output import styled, table, table_width
-    from dibs.cli.sweep_words import TRIAL_COLOURS, trial_table
-
     headings, rows = trial_table(spec, trials)
     last = len(headings) - 1
     width = table_width() - len(indent)
@@ -307,10 +275,6 @@ def _trials(spec: Mapping[str, Any], trials: Sequence[Mapping[str, Any]], indent
 
 def _print_json(sweep: Mapping[str, Any], trials: Iterator[Mapping[str, Any]]) -> None:
     """One object. A hundred thousand trials are written as they come, not gathered first."""
-    import json
-
-    from dibs.cli.output import show
-
     show(f'{{"sweep": {sweep["id"]}, "trials": [', end="")
     comma = ""
     for trial in trials:
@@ -320,11 +284,6 @@ def _print_json(sweep: Mapping[str, Any], trials: Iterator[Mapping[str, Any]]) -
 
 
 def _print_csv(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]]) -> None:
-    import csv
-    import io
-
-    from dibs.cli.output import show
-
     metrics = [metric["name"] for metric in spec.get("metrics", ())]
     names = [parameter["name"] for parameter in spec["parameters"]]
     taken = {"trial", "job", "state", "seconds", "why", *metrics}
@@ -343,3 +302,137 @@ def _print_csv(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]]) -> 
             lines.seek(0)
             lines.truncate()
     show(lines.getvalue(), end="")
+
+
+Sweep = Mapping[str, Any]
+Trial = Mapping[str, Any]
+
+COLOURS = {"running": "green", "held": "yellow", "stopped": "yellow", "finished": "dim"}
+TRIAL_COLOURS = {"open": "green", "pruned": "dim", "failed": "red", "complete": "", "reused": ""}
+_BAR = 24  # columns of the longest bar
+_ENDS = ("complete", "reused", "pruned", "failed")  # of a trial, in the order in which they are told
+
+
+def sweep_name(sweep: Sweep) -> str:
+    """`3` or `3 (lr)`."""
+    return f"{sweep['id']} ({one_line(sweep['name'], 40)})" if sweep.get("name") else str(sweep["id"])
+
+
+def show_result(value: float | None) -> str:
+    """A result as people read it: six digits are more than a training repeats."""
+    return "-" if value is None else f"{value:.6g}"
+
+
+def count_ended(sweep: Sweep) -> int:
+    """How many trials are over."""
+    return sum(sweep["counts"].get(state, 0) for state in _ENDS)
+
+
+def count_with_result(sweep: Sweep) -> int:
+    """How many trials have a result that counts."""
+    return sum(sweep["counts"].get(state, 0) for state in ("complete", "reused"))
+
+
+def count_wanted(sweep: Sweep) -> int | None:
+    """How many trials there will be, or were; None where nobody knows. Conditions may leave fewer."""
+    size: int | None = sweep["size"]
+    return count_ended(sweep) if sweep["state"] == "finished" else size
+
+
+def counts_text(sweep: Sweep) -> str:
+    """`36 complete, 2 pruned, 2 failed`, with what is still open last."""
+    counts = sweep["counts"]
+    parts = [f"{counts[state]} {state}" for state in _ENDS if counts.get(state)]
+    if counts.get("open"):
+        parts.append(f"{counts['open']} under way")
+    return ", ".join(parts) or ("no trial yet" if sweep["state"] in ("running", "held") else "no trial")
+
+
+def results_text(spec: Mapping[str, Any], trial: Trial) -> str:
+    """`val_loss 0.0312`, or of several metrics `loss 0.3, seconds 12`."""
+    values = trial.get("values") or ()
+    pairs = zip((metric["name"] for metric in spec.get("metrics", ())), values, strict=False)
+    return ", ".join(f"{one_line(name, 40)} {show_result(value)}" for name, value in pairs)
+
+
+def best_text(sweep: Sweep) -> str:
+    """`best val_loss 0.0312 (trial 7)`; of several metrics how many trials nothing else beats."""
+    best = sweep.get("best") or []
+    if not best:
+        return ""
+    if len(best) > 1:
+        return f"{len(best)} trials that no other beats"
+    return f"best {results_text(sweep['spec'], best[0])} (trial {best[0]['number']})"
+
+
+def progress_text(sweep: Sweep, seconds_left: float | None = None) -> str:
+    """`12/40 done · 3 under way · 1 failed · best val_loss 0.03 (trial 7) · about 2m left`."""
+    counts, total = sweep["counts"], count_wanted(sweep)
+    parts = [f"{count_ended(sweep)}{f'/{total}' if total is not None else ''} done"]
+    parts += [
+        f"{counts[state]} {word}"
+        for state, word in (("open", "under way"), ("pruned", "pruned"), ("failed", "failed"))
+        if counts.get(state)
+    ]
+    parts += [part for part in (best_text(sweep),) if part]
+    if seconds_left is not None:
+        parts.append(f"about {show_duration(max(1, round(seconds_left)))} left")
+    return " · ".join(parts)
+
+
+def search_text(spec: Mapping[str, Any]) -> str:
+    """How the space is searched: `adaptive (tpe, seed 7) for the lowest val_loss, pruned by halving`."""
+    method = spec.get("method", "grid")
+    if method == "grid":
+        text = f"grid (shuffled, seed {spec.get('seed', 0)})" if spec.get("shuffle") else "grid"
+    elif method == "random":
+        text = f"random (seed {spec.get('seed', 0)})"
+    else:
+        text = f"adaptive ({spec.get('sampler', 'tpe')}, seed {spec.get('seed', 0)})"
+    goals = [
+        f"the {'highest' if metric.get('goal') == 'max' else 'lowest'} {one_line(metric['name'], 40)}"
+        for metric in spec.get("metrics", ())
+    ]
+    if goals:
+        text += f" for {' and '.join(goals)}"
+    return f"{text}, pruned by {spec['pruner']}" if spec.get("pruner") else text
+
+
+def is_random(spec: Mapping[str, Any]) -> bool:
+    """Whether another seed would try other points, or in another order."""
+    return spec.get("method", "grid") != "grid" or bool(spec.get("shuffle"))
+
+
+def importance_bars(importance: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """One line a parameter: how much of the difference between the results it explains."""
+    shown = sorted(importance, key=lambda one: -one["value"])
+    width = max((len(one["name"]) for one in shown), default=0)
+    for one in shown:
+        bar = "█" * max(round(one["value"] * _BAR), 0) or "▏"
+        yield f"{one_line(one['name'], 40).ljust(min(width, 40))}  {one['value']:4.0%}  {bar}"
+
+
+def trial_table(spec: Mapping[str, Any], trials: Sequence[Trial]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The headings and rows of some trials: results first, then the values that led to them."""
+    metrics = [one_line(metric["name"], 24) for metric in spec.get("metrics", ())]
+    names = [parameter["name"] for parameter in spec["parameters"]]
+    headings = ["trial", *metrics, *(one_line(name, 24) for name in names), "time", "job", "state"]
+    return headings, [_row(trial, len(metrics), names) for trial in trials]
+
+
+def _row(trial: Trial, metrics: int, names: Sequence[str]) -> tuple[str, ...]:
+    values = [*(trial.get("values") or ()), *[None] * metrics][:metrics]
+    seconds, job = trial.get("seconds"), trial.get("job") or trial.get("reused_from")
+    why = trial.get("why")
+    return (
+        str(trial["number"]),
+        *map(show_result, values),
+        *(_value(trial["point"].get(name)) for name in names),
+        "-" if seconds is None else show_duration(seconds),
+        str(job or "-"),
+        f"{trial['state']}{f': {one_line(why, 300)}' if why else ''}",
+    )
+
+
+def _value(text: str | None) -> str:
+    return "none" if text is None else one_line(text, 40) or "''"

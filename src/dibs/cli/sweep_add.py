@@ -1,14 +1,139 @@
-"""From the words and options of `dibs sweep` to a spec: what is tried, how it is searched, and what counts."""
+"""Adding a sweep: from the options of `dibs sweep` to a spec of what is tried, how, and by which results."""
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from dibs.cli.field_options import GROUP_OF, queue_request_of
+from dibs.cli.gather import in_snapshot, snapshot_of
+from dibs.cli.output import one_line, say, show, show_json
+from dibs.cli.sweep_act import follow
+from dibs.cli.sweep_show import is_random, search_text
+from dibs.client.adding import Batch
+from dibs.client.client import connect
+from dibs.client.requests import NOTHING, difference
+from dibs.client.sweeps import add_sweep, check_sweep
 from dibs.errors import BadInput
+from dibs.inputs.code import describe_code
+from dibs.inputs.wishes import LISTED, apply_wishes
+from dibs.model.fields import Verb
+from dibs.model.places import LOCAL
+from dibs.sweeps.points import Points
+from dibs.sweeps.space import parse_parameter
+from dibs.sweeps.spec import parameter_object, read_spec, spec_object
+from dibs.sweeps.sweepfile import read_sweep_file
 
 _LONGEST_FILE = 1 << 20  # bytes
 _SUFFIXES = (".yaml", ".yml")
+
+
+class SweepAdder:
+    """One call of `dibs sweep` that adds a sweep: from options to its number."""
+
+    def __init__(self, options: dict[str, Any], given: Set[str]) -> None:
+        self._options = options
+        self._given = given
+        self._environ = dict(os.environ)
+
+    def execute(self, command: Sequence[str] | None, params: Sequence[tuple[str, Sequence[str]]]) -> int:
+        options = self._options
+        plan = plan_of(options, command, params)
+        spec, defaults = plan.spec, self._defaults(plan.wishes)
+        if plan.is_chosen and not (options["quiet"] or options["dry_run"]):
+            change = "--method and --seed change" if is_random(spec) else "--method changes"
+            say(f"dibs: {search_text(spec)} ({change} that)")
+        if plan.is_one_by_one:
+            path = one_line(spec["results"]["path"], 80)
+            say(f"dibs: one trial at a time, as all write {path}; with result-%j.json each has a file of its own")
+        for name in slips(spec):
+            say(f"dibs: {name} is 0 or 1, as its range has whole ends; 0.0..1.0 has what lies between, too")
+        client = connect(os.environ)
+        if options["dry_run"]:
+            return self._show_check(spec, check_sweep(client, spec, defaults=defaults))
+        code = describe_code(defaults["workdir"], self._environ)
+        if options["snapshot"]:
+            check_sweep(client, spec, defaults=defaults)
+            spec, defaults, code = self._in_snapshot(spec, defaults, code)
+        key = os.urandom(16).hex()
+        added = add_sweep(client, spec, key=key, defaults=defaults, environment=self._environ, code=code)
+        self._tell(spec, added)
+        if not options["wait"]:
+            return 0
+
+        return follow(client, added["id"], quiet=options["quiet"], as_json=options["as_json"])
+
+    def _defaults(self, wishes: Mapping[str, object]) -> dict[str, Any]:
+        """What every trial wants. The wishes of a file count where no option says otherwise."""
+        request = queue_request_of(self._options, Verb.SWEEP)
+        if wishes:
+            # Here nobody asks for a partition.
+            said = {*self._given, *(GROUP_OF if self._options["on"] == LOCAL else ())}
+            unsaid = {
+                word: wish
+                for word, wish in wishes.items()
+                if word == "env" or word not in LISTED or LISTED[word].word not in said
+            }
+            wished = apply_wishes(replace(request, env=()), unsaid)
+            request = replace(wished, env=tuple({**dict(wished.env), **dict(request.env)}.items()))
+        return difference(request, NOTHING)
+
+    def _in_snapshot(
+        self, spec: dict[str, Any], defaults: dict[str, Any], code: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """The same sweep in a copy of the code as it is now."""
+        snapshot = snapshot_of(defaults["workdir"], self._environ)
+        code = {**(code or {}), "root": snapshot.root, "snapshot": snapshot.copy}
+        # The words of a spec and the folder of its jobs move as those of a job do.
+        [moved] = in_snapshot([Batch([spec], defaults)], snapshot.place_of, snapshot.root)
+        return dict(moved.jobs[0]), dict(moved.common), code
+
+    def _show_check(self, spec: Mapping[str, Any], found: Mapping[str, Any]) -> int:
+        if self._options["as_json"]:
+            show_json({**found, "spec": spec})
+            return 0
+        size = found["size"]
+        if spec["samples"] is None and size is not None:
+            size -= found["left_out"]  # of a grid these are among the points that were counted
+        commands = found["commands"] if size is None else found["commands"][:size]
+        left = None if size is None else size - len(commands)
+        most = "up to " if left and (found["left_out"] or _may_leave_out(spec)) else ""
+        show(f"{'trials without end' if size is None else most + _trials(size)}: {search_text(spec)}")
+        if spec["method"] == "adaptive":
+            show("  what is tried depends on the results; it may be")
+        for command in commands:
+            show(f"  {one_line(command, 4000)}")
+        if left:
+            show(f"  … and {most}{left:,} more")
+        return 0
+
+    def _tell(self, spec: Mapping[str, Any], added: Mapping[str, Any]) -> None:
+        """The number on stdout; on a terminal, the command that is most likely wanted next."""
+        options = self._options
+        if options["as_json"]:
+            if not options["wait"]:  # or the whole sweep is printed when it has ended
+                show_json({**added, "method": spec["method"], "seed": spec["seed"]})
+            return
+        if options["quiet"]:
+            show(str(added["id"]))
+            return
+        name = f" ({one_line(spec['name'], 80)})" if spec["name"] else ""
+        most = "up to " if _may_leave_out(spec) else ""
+        size = "" if added["size"] is None else f": {most}{_trials(added['size'])}"
+        show(f"added sweep {added['id']}{name}{size}")
+        if os.isatty(2) and not options["wait"]:
+            say(f"dibs sweep show {added['id']}")
+
+
+def _may_leave_out(spec: Mapping[str, Any]) -> bool:
+    """Whether a grid has fewer points than were counted: without those that conditions leave out."""
+    is_conditional = spec["where"] or any(one["when"] for one in spec["parameters"])
+    return spec["method"] == "grid" and bool(is_conditional)
+
+
+def _trials(number: int) -> str:
+    return f"{number:,} trial{'' if number == 1 else 's'}"
 
 
 class SweepPlan(NamedTuple):
@@ -24,9 +149,6 @@ def plan_of(
     options: Mapping[str, Any], command: Sequence[str] | None, params: Sequence[tuple[str, Sequence[str]]]
 ) -> SweepPlan:
     """Put together what was typed and what a file says; options go before the file. Strict."""
-    from dibs.sweeps.points import Points
-    from dibs.sweeps.spec import read_spec, spec_object
-
     path, words = _template(options["inputs"], command, params)
     spec, wishes = _read(path) if path is not None else ({}, {})
     if words is not None:
@@ -119,7 +241,6 @@ def _read(path: str) -> tuple[dict[str, Any], Mapping[str, object]]:
         text = data.decode()
     except UnicodeDecodeError:
         raise BadInput(f"{path} is no text in UTF-8", remedy="a sweep is described in YAML") from None
-    from dibs.sweeps.sweepfile import read_sweep_file
 
     spec, wishes = read_sweep_file(text, path, os.environ)
     return dict(spec), wishes
@@ -129,9 +250,6 @@ def _parameters(
     known: Sequence[Mapping[str, Any]], params: Sequence[tuple[str, Sequence[str]]]
 ) -> list[Mapping[str, Any]]:
     """Those of the file, in their order; what was typed takes their place, or comes behind them."""
-    from dibs.sweeps.space import parse_parameter
-    from dibs.sweeps.spec import parameter_object
-
     typed: dict[str, Mapping[str, Any]] = {}
     for name, values in params:
         if name in typed:

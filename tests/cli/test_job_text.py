@@ -4,9 +4,10 @@ import time
 
 import pytest
 
-from dibs.cli.times import about, moment, parse_since, show_moment
-from dibs.cli.words import seconds_so_far
+from dibs.cli.filters import parse_since
+from dibs.cli.job_text import elapsed_seconds, show_about, show_moment
 from dibs.errors import BadInput
+from dibs.model.units import parse_moment
 
 NOON = "2026-11-15T12:00:00Z"
 
@@ -17,11 +18,11 @@ def in_utc(socket):
 
 
 def test_today_needs_no_date_and_another_day_does():
-    now = moment(NOON)
+    now = parse_moment(NOON)
 
     assert show_moment("2026-11-15T14:30:05.123Z", now=now) == "14:30:05"
     assert show_moment("2026-11-16T14:30:05Z", now=now) == "2026-11-16 14:30"
-    assert (about("2026-11-15T14:30:05Z", now=now), show_moment(None)) == ("14:30", "-")
+    assert (show_about("2026-11-15T14:30:05Z", now=now), show_moment(None)) == ("14:30", "-")
 
 
 @pytest.mark.parametrize("text", ["", None, "soon", "99999-01-01T00:00:00Z", "2026-11-15T12:00"])
@@ -42,11 +43,11 @@ def test_since_a_date(text, found):
 
 
 def test_since_some_time_ago_and_since_an_hour_of_today():
-    ago = time.time() - moment(parse_since("2h"))
+    ago = time.time() - parse_moment(parse_since("2h"))
 
     assert 7200 <= ago < 7260
     assert parse_since("00:00") == parse_since("today")
-    assert moment(parse_since("today")) - moment(parse_since("yesterday")) == 86400
+    assert parse_moment(parse_since("today")) - parse_moment(parse_since("yesterday")) == 86400
 
 
 @pytest.mark.parametrize("text", ["", "soon", "25:00", "2026-13-01", "-1h", "9" * 400 + "d", "2026-11-15T", "NaN"])
@@ -58,4 +59,4 @@ def test_what_cannot_be_a_moment_is_refused(text):
 def test_a_clock_that_was_set_back_makes_no_negative_times():
     job = {"state": "running", "started_at": NOON, "seconds": None}
 
-    assert seconds_so_far(job, now=moment(NOON) - 3600) == 0.0
+    assert elapsed_seconds(job, now=parse_moment(NOON) - 3600) == 0.0
