@@ -517,7 +517,7 @@ def test_a_call_that_found_its_job_is_answered_the_same_after_a_clean(make_queue
 
 
 def test_a_thousand_jobs_for_tonight_stay_in_the_store_and_all_begin(make_queue, monkeypatch):
-    monkeypatch.setattr("dibs.engine.turn.waiting.KEPT", 10)
+    monkeypatch.setattr("dibs.engine.turn.state.KEPT", 10)
     world = make_queue(1)
     world.add(*[a_wish(f"job {n}", begin=world.now + 60 + n % 7) for n in range(100)])
     world.do("kill", 1, 8, 15)

@@ -8,8 +8,7 @@ import pytest
 
 from dibs.engine.turn.decide import Turn, decide
 from dibs.engine.turn.facts import CardBoard, CardFacts, EndFound, NeverRan, TakenByOthers, TurnFacts
-from dibs.engine.turn.state import EngineState, OpenAttempt
-from dibs.engine.turn.waiting import NeedsMore, WaitingWindow
+from dibs.engine.turn.state import EngineState, NeedsMore, OpenAttempt, WaitingWindow
 from dibs.model.claims import Claim
 from dibs.model.events import Ended, Waits
 from dibs.model.gpus import declared_key

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dibs.engine.turn import waiting
-from dibs.engine.turn.waiting import NeedsMore, WaitingWindow
+from dibs.engine.turn import state
+from dibs.engine.turn.state import NeedsMore, WaitingWindow
 from dibs.model.jobs import Job, JobId, Wishes
 from dibs.store.codec import class_of
 from engine.world import a_request
@@ -109,7 +109,7 @@ STEPS = st.lists(
 @given(STEPS)
 @settings(max_examples=examples(300), deadline=None)
 def test_it_always_shows_what_a_plain_list_would(steps):
-    kept, waiting.KEPT = waiting.KEPT, 2
+    kept, state.KEPT = state.KEPT, 2
     try:
         queue = Queue()
         line = queue.line()
@@ -153,11 +153,11 @@ def test_it_always_shows_what_a_plain_list_would(steps):
         assert len(set(left)) == len(left), "twice"
         assert line.count == 0
     finally:
-        waiting.KEPT = kept
+        state.KEPT = kept
 
 
 def test_a_long_queue_costs_no_memory(monkeypatch):
-    monkeypatch.setattr(waiting, "KEPT", 10)
+    monkeypatch.setattr(state, "KEPT", 10)
     queue = Queue()
     line = queue.line()
 
@@ -192,7 +192,7 @@ def test_the_same_wish_written_differently_is_the_same_kind(share):
 
 def test_a_plan_looks_at_so_many_kinds_of_each_project(monkeypatch):
     """With `--vram auto` each script is a kind of its own: ten thousand of them must not make a plan slow."""
-    monkeypatch.setattr(waiting, "_MOST_CLASSES", 3)
+    monkeypatch.setattr(state, "_MOST_CLASSES", 3)
     line = Line(Queue())
     for number in range(1, 21):
         wishes = Wishes(shape=f"/job_{number}.sh")

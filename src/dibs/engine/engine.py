@@ -26,8 +26,7 @@ from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
 from dibs.engine.turn import plan_cache
 from dibs.engine.turn.decide import Turn, decide, may_need_less
 from dibs.engine.turn.facts import Finding, TurnFacts, take_snapshot
-from dibs.engine.turn.state import EngineState, Key, NextState, OpenAttempt
-from dibs.engine.turn.waiting import NeedsMore, WaitingWindow
+from dibs.engine.turn.state import EngineState, Key, NeedsMore, NextState, OpenAttempt, WaitingWindow
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.metering import Meters
 from dibs.errors import StoreUnusable

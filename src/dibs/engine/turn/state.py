@@ -2,19 +2,235 @@
 
 An `EngineState` is never changed. A turn copies it into a `NextState`, works on that, and the engine puts the
 result in the place of the old one once the store has taken the turn. A refused turn leaves nothing to undo.
+
+`WaitingWindow` is the head of the queue, however long the queue in the store is: jobs with the same wishes have
+the same chances, so a plan needs only the first few of each class. A window never reads the store. Where it holds
+too little for a decision it raises `NeedsMore`; the engine loads more, and the decision is made again.
 """
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+import bisect
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from dibs.engine.turn.waiting import WaitingWindow
 from dibs.model.claims import Claim
 from dibs.model.events import Event, Trouble
-from dibs.model.jobs import Attempt, AttemptKey, Job, JobId
+from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Request
 from dibs.model.reasons import Reason
 from dibs.model.records import Mark
 from dibs.policy.failures import Breakers
 from dibs.policy.schedule import served_after
+
+KEPT = 256  # jobs of one class in memory, and of those whose moment has not come
+_MOST_CLASSES = 128  # of one project in a plan: with `--vram auto` each script has a class of its own
+_LAST_NUMBER = 2**62
+
+ClassOf = Callable[[Request], str]
+
+
+class NeedsMore(Exception):
+    """A decision needs jobs that are only in the store: of a class; without a name, those whose moment came."""
+
+    def __init__(self, name: str | None) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class _Class:
+    """The waiting jobs with the same chances: the first ones here, perhaps more in the store."""
+
+    __slots__ = ("has_more", "jobs")
+
+    def __init__(self, jobs: list[Job], has_more: bool) -> None:
+        self.jobs = jobs
+        self.has_more = has_more
+
+
+class WaitingWindow:
+    """The jobs that wait, in order. `copy` is cheap; only a copy that is not shared is changed."""
+
+    __slots__ = ("_boundary", "_class_of", "_classes", "_delayed", "_has_more_delayed", "_latest", "count")
+
+    def __init__(self, class_of: ClassOf) -> None:
+        self._class_of = class_of
+        self._classes: dict[str, _Class] = {}
+        self._delayed: list[tuple[float, JobId, Job]] = []
+        self._has_more_delayed = False
+        self._boundary = (0.0, 0)  # every delayed job up to this moment and number has been here
+        self._latest = 0.0  # a clock that is set back must not hide a job whose moment has come already
+        self.count = 0
+
+    @classmethod
+    def over(cls, class_of: ClassOf, classes: Sequence[str], count: int, now: float) -> "WaitingWindow":
+        """A window on what the store says is waiting; the moment of the delayed ones comes after `now`."""
+        window = cls(class_of)
+        window._latest = now
+        window._classes = {name: _Class([], True) for name in classes}
+        window._boundary = (now, _LAST_NUMBER)
+        window._has_more_delayed = True
+        window.count = count
+        return window
+
+    def copy(self) -> "WaitingWindow":
+        new = WaitingWindow(self._class_of)
+        new._classes = {name: _Class(kept.jobs.copy(), kept.has_more) for name, kept in self._classes.items()}
+        new._delayed = self._delayed.copy()
+        new._has_more_delayed = self._has_more_delayed
+        new._boundary = self._boundary
+        new._latest = self._latest
+        new.count = self.count
+        return new
+
+    # -- changing a copy -------------------------------------------------------------------------------
+
+    def add(self, job: Job) -> None:
+        self.count += 1
+        if job.not_before is not None:
+            self._delay(job.not_before, job)
+            return
+        kept = self._classes.setdefault(self._class_of(job.request), _Class([], False))
+        if kept.has_more and (not kept.jobs or job.order > kept.jobs[-1].order):
+            return  # its turn comes after jobs that are only in the store: it will be read with them
+        if kept.jobs and job.order < kept.jobs[-1].order:
+            bisect.insort(kept.jobs, job, key=_order)
+        else:
+            kept.jobs.append(job)
+        if len(kept.jobs) > 2 * KEPT:
+            del kept.jobs[KEPT:]
+            kept.has_more = True
+
+    def remove(self, job: Job) -> None:
+        """It is about to start, or does not wait any more."""
+        self.count -= 1
+        if job.not_before is not None:
+            self._delayed = [item for item in self._delayed if item[1] != job.id]
+        name = self._class_of(job.request)
+        kept = self._classes.get(name)
+        if kept is None or not kept.jobs:
+            return  # it is only in the store
+        if kept.jobs[0].id == job.id:
+            del kept.jobs[0]  # nearly always
+        else:
+            kept.jobs = [other for other in kept.jobs if other.id != job.id]
+        if not kept.jobs and not kept.has_more:
+            del self._classes[name]
+
+    def drop(self, is_gone: Callable[[Job], bool]) -> None:
+        """Take out jobs of which the store holds more: their count is not known here."""
+        for name, kept in list(self._classes.items()):
+            kept.jobs = [job for job in kept.jobs if not is_gone(job)]
+            if not kept.jobs and not kept.has_more:
+                del self._classes[name]
+        self._delayed = [item for item in self._delayed if not is_gone(item[2])]
+
+    def first(self, each: Callable[[Request], int], now: float) -> list[Job]:
+        """The first jobs of each class, together in order. `each` tells how many could start at the most."""
+        self._let_in_due(now)
+        for name, kept in self._classes.items():
+            if not kept.jobs:
+                raise NeedsMore(name)
+        classes = list(self._classes.items())
+        if len(classes) > _MOST_CLASSES:
+            classes = _earliest(classes)
+        found: list[Job] = []
+        for name, kept in classes:
+            most = each(kept.jobs[0].request)
+            if kept.has_more and len(kept.jobs) < most:
+                raise NeedsMore(name)
+            found += kept.jobs[:most]
+        if len(classes) > 1:
+            found.sort(key=_order)
+        return found
+
+    def _let_in_due(self, now: float) -> None:
+        now = self._latest = max(now, self._latest)
+        while (due := self.next_due) is not None and due <= now:
+            if not self._delayed:
+                raise NeedsMore(None)
+            _, _, job = self._delayed.pop(0)
+            self.count -= 1
+            self.add(replace(job, not_before=None))
+
+    # -- what is loaded --------------------------------------------------------------------------------
+
+    def limit(self, name: str) -> int:
+        """How many jobs of a class to load: more than are here now."""
+        kept = self._classes.get(name)
+        return max(KEPT, 2 * len(kept.jobs)) if kept else KEPT
+
+    def load(self, name: str, jobs: Sequence[Job], limit: int) -> None:
+        """Take in the first jobs of a class, as the store has them; fewer than the limit: there are no more."""
+        numbers = {job.id for job in jobs}  # some of them may be here among the delayed ones whose moment has come
+        self._delayed = [item for item in self._delayed if item[1] not in numbers]
+        if jobs:
+            self._classes[name] = _Class(list(jobs), len(jobs) >= limit)
+        else:
+            self._classes.pop(name, None)
+
+    @property
+    def delayed_limit(self) -> int:
+        """How many delayed jobs to load."""
+        return KEPT
+
+    @property
+    def boundary(self) -> tuple[float, int]:
+        """The moment and number up to which the delayed jobs have been here."""
+        return self._boundary
+
+    def load_delayed(self, jobs: Sequence[Job]) -> None:
+        """Take in the next delayed jobs after the boundary; fewer than KEPT: there are no more."""
+        self._delayed += [(job.not_before or 0.0, job.id, job) for job in jobs]
+        self._has_more_delayed = len(jobs) >= KEPT
+        if self._delayed:
+            self._boundary = _moment(self._delayed[-1])
+
+    # -- questions -------------------------------------------------------------------------------------
+
+    @property
+    def next_due(self) -> float | None:
+        """When the first delayed job may start, or when those that are only in the store must be looked at."""
+        if self._delayed:
+            return self._delayed[0][0]
+        return self._boundary[0] if self._has_more_delayed else None
+
+    @property
+    def latest(self) -> float:
+        """The latest moment that was decided at: a class is loaded as it stood then."""
+        return self._latest
+
+    @property
+    def heads(self) -> list[Request]:
+        """What the first job of each class asks for."""
+        return [kept.jobs[0].request for kept in self._classes.values() if kept.jobs]
+
+    def _delay(self, when: float, job: Job) -> None:
+        if self._has_more_delayed and (when, job.id) > self._boundary:
+            return  # others come before it that are only in the store: it will be read with them
+        bisect.insort(self._delayed, (when, job.id, job), key=_moment)
+        if len(self._delayed) > 2 * KEPT:
+            del self._delayed[KEPT:]
+            self._boundary, self._has_more_delayed = _moment(self._delayed[-1]), True
+
+
+def _order(job: Job) -> tuple[int, float]:
+    return job.order
+
+
+def _earliest(classes: list[tuple[str, _Class]]) -> list[tuple[str, _Class]]:
+    """Of each project the classes whose first job comes first: a plan looks at each of them."""
+    counts: Counter[str] = Counter()
+    found = []
+    for one in sorted(classes, key=lambda one: one[1].jobs[0].order):
+        project = one[1].jobs[0].request.project
+        counts[project] += 1
+        if counts[project] <= _MOST_CLASSES:
+            found.append(one)
+    return found
+
+
+def _moment(item: tuple[float, JobId, Job]) -> tuple[float, int]:
+    return item[:2]
+
 
 Key = AttemptKey  # short: it is everywhere in the engine
 
