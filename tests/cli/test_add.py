@@ -186,7 +186,7 @@ def test_a_script_for_slurm_is_taken_as_it_is(queue, typed: Typed):
     ended = typed("add", "-f", path)
 
     assert ended.stdout == "added jobs 1-3 (an array)\n"
-    assert ended.stderr == "dibs: train.sh: dibs makes no use of --partition\n"
+    assert ended.stderr == "dibs: train.sh: dibs ignores --partition\n"
     first, _, last = queue.added
     assert first["words"] == ["/bin/bash", f"{os.getcwd()}/train.sh"]
     assert (first["name"], first["num_gpus"], first["gpu_type"], first["cpus"]) == ("big", 2, "a100", 4)
@@ -304,7 +304,7 @@ def test_long_commands_make_smaller_chunks(queue, typed: Typed):
         (["--after", ",", "--", "true"], "--after names no job"),
         (["--after", "3", "--after-any", "3", "--", "true"], "in two ways"),
         (["--gres=gpu:x:y:z", "--", "true"], "as a number of GPUs"),
-        (["--gres=shm:1", "--", "true"], "makes no use of --gres=shm:1"),
+        (["--gres=shm:1", "--", "true"], "does not support --gres=shm:1"),
         (["--dependency=singleton", "--", "true"], "as a dependency"),
         (["--dependency"], "needs a value"),
         (["-f", "none.txt"], "cannot read the job file"),

@@ -49,7 +49,7 @@ def test_a_script_is_read_for_the_place_where_the_daemon_lets_it_run(daemon, typ
 
     [job] = daemon.bodies()[-1]["jobs"]
     assert job.get("on_options") == ({"partition": "gpu"} if is_there else None)
-    assert ("makes no use of --partition" in done.stderr) is not is_there
+    assert ("ignores --partition" in done.stderr) is not is_there
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from dibs.foreground.feed import Feed, List
-from dibs.inputs.entry import BadEntry
+from dibs.inputs.entries import BadEntry
 from stories.outside import wait_until
 
 SOON = 60.0  # seconds; only a failing test waits for so long

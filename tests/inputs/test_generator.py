@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from dibs.errors import BadInput
-from dibs.inputs.entry import BadEntry
+from dibs.inputs.entries import BadEntry
 from dibs.inputs.generator import GeneratorFailed, load_generator
 from dibs.model.jobs import Command, Request
 

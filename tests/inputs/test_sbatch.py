@@ -97,7 +97,7 @@ def test_what_dibs_does_not_use_is_one_warning(script):
 
     [warning] = read_script(path, DEFAULTS).warnings
 
-    assert warning == f"{path}: dibs makes no use of --partition, -c, --export, --mem, the GPU type a100"
+    assert warning == f"{path}: dibs ignores --partition, -c, --export, --mem, the GPU type a100"
 
 
 def test_a_script_without_such_lines_has_no_warning(script):
@@ -168,7 +168,7 @@ def test_what_only_slurm_understands_is_for_a_job_that_runs_there(script, on, de
     told = {"partition": "gpu", "account": "lab", "constraint": "a100&nvlink", "mail-user": "ann@example.org"}
     unused = "--exclusive" if is_there else "-p, --account, -C, --mail-user, --exclusive"
     assert (read.request.on, dict(read.request.on_options)) == (("slurm", told) if is_there else (on, {}))
-    assert read.warnings == (f"{path}: dibs makes no use of {unused}",)
+    assert read.warnings == (f"{path}: dibs ignores {unused}",)
 
 
 def test_the_command_line_goes_before_the_script_in_what_slurm_is_told(script):

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from dibs.errors import BadInput
-from dibs.inputs.entry import BadEntry
+from dibs.inputs.entries import BadEntry
 from dibs.inputs.sources import read_file, read_stream
 from dibs.model.jobs import Command, Request
 

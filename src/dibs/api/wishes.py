@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.client.requests import NOTHING
 from dibs.errors import BadInput
-from dibs.inputs.again import check_checkpoint
-from dibs.inputs.wishes import apply_wishes
+from dibs.inputs.wishes import apply_wishes, check_checkpoint
 from dibs.model.fields import Kind, Verb, fields_of
 from dibs.model.jobs import After, Dependency, JobId, Request
 

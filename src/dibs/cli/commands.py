@@ -41,9 +41,9 @@ class TakesCommand(click.Command):
             rest, command = rest[:place], rest[place + 1 :]
         ctx.meta["params"], ctx.meta["command"], ctx.meta["words"] = params, command, list(args)
         if any(word.startswith("--") for word in rest):
-            from dibs.inputs.slurm import in_our_words
+            from dibs.inputs.slurm import translate_options
 
-            rest = in_our_words(rest)
+            rest = translate_options(rest)
         try:
             return super().parse_args(ctx, rest)
         except click.UsageError as error:

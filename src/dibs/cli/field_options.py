@@ -68,7 +68,7 @@ def request_of(options: Mapping[str, Any], verb: Verb, base: "Request") -> "Requ
     if request.output:
         request = with_values(request, {"output": os.path.join(request.workdir, request.output)})
     if request.checkpoint is not None:
-        from dibs.inputs.again import check_checkpoint
+        from dibs.inputs.wishes import check_checkpoint
 
         check_checkpoint(request)
     return request

@@ -15,7 +15,7 @@ from dibs.model.jobs import Request
 from dibs.paths import make_private, queue_folder, state_folder
 
 if TYPE_CHECKING:
-    from dibs.inputs.entry import Entry
+    from dibs.inputs.entries import Entry
     from dibs.inputs.sources import QueueSource
 
 MOST_JOBS = 1_000_000  # of one call; a pipe without an end must not fill the memory
@@ -113,7 +113,7 @@ class Gathering:
         return Batch([{"array": job["array"], "env": job["env"]} for job in jobs], common, is_array=True)
 
     def _jobs(self, entries: "Iterator[Entry | str]") -> tuple[list[dict[str, Any]], bool]:
-        from dibs.inputs.entry import BadEntry
+        from dibs.inputs.entries import BadEntry
 
         jobs: list[dict[str, Any]] = []
         is_array = False
@@ -131,7 +131,7 @@ class Gathering:
         return jobs, is_array
 
     def _array(self, batches: Sequence[Batch]) -> Batch:
-        from dibs.inputs.array import parse_array
+        from dibs.inputs.slurm import parse_array
 
         if len(batches) != 1 or len(batches[0].jobs) != 1 or batches[0].is_array:
             raise BadInput("--array repeats one command", remedy="give one behind --, and no list")

@@ -30,7 +30,7 @@ from dibs.foreground.runs import open_run
 from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import read_pool_file, resolve_pool
 from dibs.inputs.checks import check_request, environment_size
-from dibs.inputs.entry import Entry
+from dibs.inputs.entries import Entry
 from dibs.inputs.sources import read_file, read_stream
 from dibs.model.fields import Verb
 from dibs.model.jobs import Command, Request, Wishes

@@ -13,7 +13,7 @@ from typing import BinaryIO, NoReturn
 from dibs.errors import BadInput, DibsError
 from dibs.foreground.orders import Progress, Stop
 from dibs.inputs.checks import check_request
-from dibs.inputs.entry import Entry, refuse
+from dibs.inputs.entries import Entry, refuse
 from dibs.inputs.lines import text_lines
 from dibs.model.events import Ended, Event, Refused, Started, Trouble, Waits
 from dibs.model.jobs import Command, Job, Outcome, Request

@@ -19,7 +19,7 @@ from dibs.foreground.runs import open_run
 from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import read_pool_file, resolve_pool
 from dibs.inputs.checks import environment_size
-from dibs.inputs.files import open_input
+from dibs.inputs.entries import open_input
 from dibs.inputs.generator import load_generator
 from dibs.model.events import Ended, Started
 from dibs.model.jobs import Command, Job, Request

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dibs.errors import DibsError
-from dibs.inputs.entry import BadEntry, Entry
+from dibs.inputs.entries import BadEntry, Entry
 
 _BATCH = 500  # entries accepted in one transaction
 _AT_ONCE = 64  # entries that are read after a pause; one at a time each would cost a transaction

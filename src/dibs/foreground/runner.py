@@ -23,7 +23,7 @@ from dibs.foreground.orders import FAILED, EndedJob, Face, Orders, Progress, Sto
 from dibs.foreground.runs import Run
 from dibs.foreground.terminal import Terminal, is_in_background, is_terminal
 from dibs.gpus.pool import read_pool_file, resolve_pool
-from dibs.inputs.entry import BadEntry, Entry
+from dibs.inputs.entries import BadEntry, Entry
 from dibs.model.events import Ended, Event, Refused, Skipped, Started, Waits
 from dibs.model.jobs import Cause, Command, JobId, Request, State
 from dibs.paths import FolderRefused

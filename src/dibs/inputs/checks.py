@@ -1,4 +1,4 @@
-"""What the kernel would refuse at the start of a command, said before anything starts."""
+"""Checks of what the kernel would refuse when a command starts, made before any command starts."""
 
 import os
 from collections.abc import Mapping
@@ -9,20 +9,20 @@ from dibs.model.jobs import Request
 
 LONGEST_ARGUMENT = 131_071  # bytes: Linux's MAX_ARG_STRLEN less the NUL that ends it
 _POINTER = 8  # bytes that the kernel counts for every word and variable
-_MOST_OF_THE_STACK = 6 * 1024**2  # bytes: the kernel takes no more, however large the stack may grow
-_OURS = 8192  # bytes kept free for the variables that dibs adds
+_MOST_OF_THE_STACK = 6 * 1024**2  # bytes: the kernel's limit for any size of the stack
+_RESERVED = 8192  # bytes kept free for the variables that dibs adds
 
 
 def check_request(request: Request, environment_size: int = 0) -> None:
     """Raise BadInput for a request that could never start.
 
-    `environment_size` is what `environment_size()` says of the environment the job will inherit.
+    `environment_size` is that of the environment which the job will inherit.
     """
     words = request.command.words
     # A line for a shell is `bash -c TEXT`: what matters is whether the text is empty, not the words.
     if not words or not words[0] or not request.command.shown.strip():
         raise BadInput("the command is empty", remedy="write the command to run")
-    size = environment_size + _OURS
+    size = environment_size + _RESERVED
     for word in words:
         size += _checked_size(word, "the command")
     for key, value in request.env:
@@ -40,7 +40,7 @@ def check_text(text: str, what: str) -> None:
     """Raise BadInput for text that no program can be given: a NUL byte, or half a character."""
     if "\0" in text:
         raise BadInput(f"{what} contains a NUL byte", remedy="no program can be given one; take it out")
-    if not text.isascii():  # the answer to that is known, and most text is
+    if not text.isascii():  # most text is ASCII, and the check is fast
         _encoded(text, what)
 
 
@@ -68,7 +68,7 @@ def _encoded(text: str, what: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        # JSON can spell half of a surrogate pair, "\ud800", which is no byte at all.
+        # JSON can have half of a surrogate pair, "\ud800", which cannot be encoded.
         raise BadInput(
             f"{what} contains {text[error.start]!r}, which is half a character",
             remedy="write the whole character",

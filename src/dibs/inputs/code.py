@@ -1,6 +1,6 @@
-"""What is known about the code in a folder: the commit, and how the tree differs from it.
+"""The state of the code in a folder, by git: the commit, and how the tree differs from it.
 
-Asked of git, where there is a repository, and never a reason for a job not to be added.
+A failure of git never prevents a job from being added.
 """
 
 import contextlib
@@ -14,13 +14,13 @@ LONGEST_DIFF = 256 * 1024  # bytes
 _LONGEST_LIST = 64 * 1024**2  # bytes of names
 _MOST_UNTRACKED = 100  # names that are kept
 _CUT = "\n[... cut by dibs: the difference is longer than 256 KiB]\n"
-_PATIENCE = 1.0  # seconds; a huge repository must not hold up an add
-# No locks that a `git commit` next door would stumble over, no daemon that git leaves behind.
+_PATIENCE = 1.0  # seconds; a huge repository must not delay an add
+# No locks that would make a concurrent `git commit` fail, and no daemon that git leaves behind.
 _QUIET = ("--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 
 
 def find_repository(folder: str) -> str:
-    """The top of the git repository that a folder lies in; empty where it lies in none."""
+    """The root of the git repository that has this folder; empty where there is none."""
     folder = os.path.abspath(folder)
     while not os.path.exists(f"{folder}/.git"):
         parent = os.path.dirname(folder)
@@ -33,7 +33,7 @@ def find_repository(folder: str) -> str:
 def describe_code(
     folder: str, environ: Mapping[str, str], *, seconds: float = _PATIENCE
 ) -> dict[str, object] | None:
-    """The commit, the branch and the difference of the tree; None where git knows nothing, or is too slow."""
+    """The commit, the branch and the difference of the tree; None where git fails or is too slow."""
     root = find_repository(folder)
     if not root:
         return None
@@ -67,11 +67,11 @@ def git(
     most: int = _LONGEST_LIST,
     ends_early: bool = False,
 ) -> bytes | None:
-    """What git says; None where it is not there, fails or takes too long.
+    """The output of git; None where it is not installed, fails or takes too long.
 
-    More than `most` bytes fail too, unless what was said until then is wanted (`ends_early`).
+    More than `most` bytes count as a failure, or are cut off with `ends_early`.
     """
-    import shutil  # 2 ms that only those with a repository pay
+    import shutil  # 2 ms of `dibs add`, which only a repository needs
 
     program = shutil.which("git", path=environ.get("PATH"))
     if program is None:
@@ -83,7 +83,7 @@ def git(
         pid = os.posix_spawn(
             program,
             ["git", "-C", root, *_QUIET, *words],
-            # GIT_DIR and the like of a hook that we run in mean another repository.
+            # In a hook of git, GIT_DIR and the like name another repository.
             {**{name: value for name, value in environ.items() if not name.startswith("GIT_")}, "LC_ALL": "C"},
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, null, 0),

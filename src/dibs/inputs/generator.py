@@ -1,4 +1,4 @@
-"""A Python file whose `yielder()` yields jobs, pulled one by one, however slow it is."""
+"""A Python file whose `yielder()` yields jobs, read one by one as they are needed."""
 
 import os
 import reprlib
@@ -13,19 +13,18 @@ from typing import cast
 
 from dibs.errors import BadInput, DibsError
 from dibs.inputs.checks import check_request
-from dibs.inputs.entry import Entry, refuse
-from dibs.inputs.files import open_input
-from dibs.inputs.prefix import split_prefix
+from dibs.inputs.entries import Entry, open_input, refuse
+from dibs.inputs.lines import split_prefix
 from dibs.inputs.wishes import apply_wishes, job_from
 from dibs.model.jobs import Command, Request
 
 _numbers = count()
-# A job file that calls sys.exit() has failed; it does not end dibs and the jobs of others.
+# A job file that calls sys.exit() has failed; it must not end dibs.
 _FAILURES = (Exception, SystemExit)
 
 
 class GeneratorFailed(DibsError):
-    """A `yielder()` raised in the middle. The jobs it gave before stay."""
+    """A `yielder()` raised an exception. The jobs it yielded before stay."""
 
     code = "generator-failed"
     exit_status = 2
@@ -34,10 +33,10 @@ class GeneratorFailed(DibsError):
 def load_generator(
     path: str, defaults: Request, shell: str = "bash", *, environment_size: int = 0
 ) -> Iterator[Entry]:
-    """Run the file now, and call its `yielder()` when the first job is wanted.
+    """Run the file now, and call its `yielder()` when the first job is needed.
 
-    A file that cannot be run, or has no `yielder`, raises BadInput at once. A `yielder()` that raises gives
-    its jobs up to there, then GeneratorFailed.
+    A file that cannot be run, or has no `yielder`, raises BadInput at once. When `yielder()` raises,
+    GeneratorFailed follows the jobs that it has yielded.
     """
     yielder = _load(path)
     return _entries(path, yielder, defaults, shell, environment_size)
@@ -80,7 +79,7 @@ def _items(path: str, yielder: Callable[[], object]) -> Iterator[object]:
 def _load(path: str) -> Callable[[], object]:
     with open_input(path) as file:
         source = file.read()
-    # Under a name of our own: `if __name__ == "__main__"` must not run, and nobody's module is replaced.
+    # Under a unique name: `if __name__ == "__main__"` must not run, and no other module is replaced.
     # It stays in sys.modules, where dataclasses and pickle look for the classes of the file.
     module = types.ModuleType(f"_dibs_jobs_{next(_numbers)}")
     module.__file__ = os.path.abspath(path)
@@ -104,7 +103,7 @@ def _load(path: str) -> Callable[[], object]:
 def _importable(folder: str) -> Iterator[None]:
     """Put the folder first on the path, as for a script, and afterwards last.
 
-    What `yielder()` imports later is still found, but a `click.py` that lies there cannot stand in for ours.
+    Modules that `yielder()` imports later are still found, but a `click.py` in that folder cannot replace click.
     """
     sys.path.insert(0, folder)
     try:
@@ -125,7 +124,7 @@ def _told(path: str, error: BaseException) -> str:
 
 
 def _line_of(path: str, error: BaseException) -> int | None:
-    """The innermost line of this file that the error came through."""
+    """The innermost line of this file in the traceback."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return error.lineno
     line = None

@@ -1,9 +1,9 @@
-"""A script with `#SBATCH` lines: one job that runs the file as it is, with the wishes Slurm would read.
+"""A script with `#SBATCH` lines: one job that runs the file as it is, with the options that Slurm would read.
 
-Slurm's words keep Slurm's meaning: `--time` is in minutes, 0 is no limit, the last of two options wins. A
-script that asks for no GPU keeps the number from the command line, because dibs is asked for GPUs. What only a
-queue can do (an array, a dependency, a time to begin, ...) is read for a queue only, and what only Slurm can do (a
-partition, an account, ...) for a job that runs there; of these the command line goes first, as in Slurm.
+Slurm's options keep Slurm's meaning: `--time` is in minutes, 0 is no limit, the last of two options wins. A script
+that requests no GPU gets the number from the command line. Options that need a queue (an array, a dependency, a
+start time, ...) are read only for a queue, and those that need Slurm (a partition, an account, ...) only for a job
+that runs there; for these the command line takes precedence, as in Slurm.
 """
 
 import os
@@ -14,12 +14,10 @@ from datetime import datetime
 from typing import BinaryIO
 
 from dibs.errors import BadInput
-from dibs.inputs.array import Tasks, parse_array
-from dibs.inputs.begin import parse_begin
 from dibs.inputs.checks import check_request
-from dibs.inputs.files import open_input
-from dibs.inputs.slurm import parse_dependency, parse_gpus, parse_gres
-from dibs.inputs.wishes import apply_wishes
+from dibs.inputs.entries import open_input
+from dibs.inputs.slurm import Tasks, parse_array, parse_dependency, parse_gpus, parse_gres
+from dibs.inputs.wishes import apply_wishes, parse_begin
 from dibs.model.jobs import After, Command, Dependency, JobId, Request
 from dibs.model.places import LOCAL, SLURM, SLURM_OPTIONS, parse_option
 from dibs.model.units import parse_count, parse_size
@@ -43,7 +41,7 @@ _UNLIMITED = ("0", "infinite", "unlimited")
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script as a job, and what dibs does not take from it."""
+    """A script as a job, and warnings about options that dibs ignores."""
 
     request: Request
     warnings: tuple[str, ...]
@@ -51,7 +49,7 @@ class Script:
 
 
 def is_script(first_bytes: bytes) -> bool:
-    """Whether a file is run whole, as one job, because its first line names an interpreter."""
+    """Whether a file is one job, because its first line names an interpreter."""
     return first_bytes.startswith(b"#!")
 
 
@@ -65,7 +63,7 @@ def read_script(
 ) -> Script:
     """The job that runs this script. For a queue, `queued_at` is now; in the foreground it is None.
 
-    `default_place` tells where it runs where nobody says, and is asked only where that makes a difference.
+    `default_place` returns where jobs run by default, and is called only where that makes a difference.
     """
     with open_input(path) as file:
         first = file.readline(_LONGEST_LINE).decode("utf-8", "surrogateescape")
@@ -77,7 +75,7 @@ def read_script(
         and any(option in _OF_SLURM for _, option, _ in header)
         and (defaults.on or default_place()) == SLURM
     )
-    told: dict[str, str] = {}  # to Slurm
+    slurm_options: dict[str, str] = {}
     tasks = None
     for number, option, value in header:
         try:
@@ -86,7 +84,7 @@ def read_script(
             if queued_at is not None and option == "--array":
                 tasks = parse_array(value)
             elif is_for_slurm and option in _OF_SLURM:
-                told[_OF_SLURM[option]] = parse_option(_OF_SLURM[option], value)
+                slurm_options[_OF_SLURM[option]] = parse_option(_OF_SLURM[option], value)
             elif queued_at is not None and option in _FOR_A_QUEUE:
                 request = _for_a_queue(request, option, value, queued_at)
             else:
@@ -94,14 +92,16 @@ def read_script(
         except BadInput as error:
             raise BadInput(f"{path} line {number}: {error.message}", remedy=error.remedy) from error
     if is_for_slurm:
-        request = replace(request, on=SLURM, on_options=tuple({**told, **dict(request.on_options)}.items()))
+        request = replace(
+            request, on=SLURM, on_options=tuple({**slurm_options, **dict(request.on_options)}.items())
+        )
     check_request(request, environment_size)
     names = ", ".join(dict.fromkeys(unused))
-    return Script(request, (f"{path}: dibs makes no use of {names}",) if unused else (), tasks)
+    return Script(request, (f"{path}: dibs ignores {names}",) if unused else (), tasks)
 
 
 def _interpreter(first_line: str) -> list[str]:
-    """The words of the `#!` line, cut as the kernel cuts them: a program and at most one argument."""
+    """The words of the `#!` line, split as the kernel does: a program and at most one argument."""
     words = first_line.removeprefix("#!").strip().split(None, 1) if first_line.startswith("#!") else []
     return words or ["bash"]
 
@@ -147,7 +147,7 @@ def _for_a_queue(request: Request, option: str, value: str, now: datetime) -> Re
         case "--cpus-per-task":
             return replace(request, wishes=replace(request.wishes, cpus=parse_count(value, "CPUs", least=1)))
         case "--mem":
-            # Slurm's numbers are megabytes, and 0 is all there is.
+            # Slurm's numbers are megabytes, and 0 is all memory.
             size = None if value == "0" else parse_size(f"{value}M" if value.isdigit() else value)
             return replace(request, wishes=replace(request.wishes, mem=size))
         case "--begin":

@@ -1,18 +1,22 @@
-"""Slurm's spellings in our words, for the command line and for `#SBATCH` lines alike."""
+"""Slurm's spellings of options and values, for the command line and for `#SBATCH` lines."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dibs.errors import BadInput
 from dibs.model.fields import FIELDS
+from dibs.model.ranges import parse_ranges
 
-# An option of ours that means the same.
+# The option of dibs with the same meaning.
 _SAME = {alias: field.flags[-1] for field in FIELDS for alias in field.aliases}
+MOST_TASKS = 5_000  # an array is stored in one record
+_LARGEST = 10**9
 _AFTER = {"afterok": "--after", "afterany": "--after-any", "afternotok": "--after-fail"}
 
 
-def in_our_words(words: Sequence[str]) -> list[str]:
-    """A command line in which `--gres=gpu:2`, `--job-name` and the like are spelled as ours. Stops at `--`."""
+def translate_options(words: Sequence[str]) -> list[str]:
+    """A command line with `--gres=gpu:2`, `--job-name` and the like replaced by options of dibs. Stops at `--`."""
     found: list[str] = []
     rest = list(reversed(words))
     while rest:
@@ -34,7 +38,7 @@ def in_our_words(words: Sequence[str]) -> list[str]:
 
 
 def parse_gres(text: str) -> tuple[int | None, str, list[str]]:
-    """The GPUs of `gpu:h200:2,shm:1`: how many (None: it names none), of which type, and what else it names."""
+    """The GPUs of `gpu:h200:2,shm:1`: their number (None without any), their type, and the other items."""
     total: int | None = None
     kind = ""
     others = []
@@ -50,7 +54,7 @@ def parse_gres(text: str) -> tuple[int | None, str, list[str]]:
 
 
 def parse_gpus(text: str) -> tuple[int, str]:
-    """The number and type of `2`, `a100:2` and `a100` (one of them)."""
+    """The number and type in `2`, `a100:2` and `a100` (which is one)."""
     kind, _, number = text.rpartition(":")
     if not kind and number[:1].isalpha():
         kind, number = number, "1"
@@ -60,7 +64,7 @@ def parse_gpus(text: str) -> tuple[int, str]:
 
 
 def parse_dependency(text: str) -> dict[str, list[str]]:
-    """The jobs of `afterok:12:13,afterany:14`, by our option for each kind."""
+    """The jobs of `afterok:12:13,afterany:14`, by the option of dibs for each kind."""
     found: dict[str, list[str]] = {}
     for part in text.split(","):
         kind, *jobs = part.strip().split(":")
@@ -76,7 +80,7 @@ def parse_dependency(text: str) -> dict[str, list[str]]:
 def _gres(value: str) -> list[str]:
     number, kind, others = parse_gres(value)
     if others:
-        raise BadInput(f"dibs makes no use of --gres={others[0][:60]}", remedy="it knows gpu:2 and gpu:h200:2")
+        raise BadInput(f"dibs does not support --gres={others[0][:60]}", remedy="it knows gpu:2 and gpu:h200:2")
     return _gpus(number or 0, kind)
 
 
@@ -94,3 +98,37 @@ _TRANSLATED = {
     "--dependency": _dependency,
 }
 _EXAMPLES = {"--gres": "gpu:2", "--gpus-per-node": "2", "--dependency": "afterok:12"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """The numbers of an array's tasks, and how many may run at once."""
+
+    numbers: tuple[int, ...]
+    most: int | None = None
+
+
+def parse_array(text: str) -> Tasks:
+    """The tasks of `1-16%4` or `1,3,5-9:2`, each once, in order."""
+    ranges, percent, most = text.strip().partition("%")
+    if percent and (not re.fullmatch(r"[0-9]{1,6}", most) or int(most) < 1):
+        raise _wrong(text)
+    numbers: set[int] = set()
+    try:
+        parts = parse_ranges(ranges, may_step=True)
+    except ValueError:
+        raise _wrong(text) from None
+    for part in parts:
+        if not part or part.stop > _LARGEST + 1:
+            raise _wrong(text)
+        if len(part) + len(numbers) > MOST_TASKS:
+            raise BadInput(
+                f"the array {text[:60]!r} has more than {MOST_TASKS} tasks",
+                remedy="split it, or give the commands as lines",
+            )
+        numbers.update(part)
+    return Tasks(tuple(sorted(numbers)), int(most) if percent else None)
+
+
+def _wrong(text: str) -> BadInput:
+    return BadInput(f"cannot read {text[:60]!r} as an array", remedy="write it like 1-16, 1-16%4 or 1,3,5-9:2")

@@ -1,4 +1,4 @@
-"""A copy of the code as it is now: `--snapshot` runs the jobs of a call in it."""
+"""A copy of the code as it is now; `--snapshot` runs the jobs of a call in it."""
 
 import os
 import shutil
@@ -6,6 +6,7 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import BinaryIO, cast
 
 from dibs.errors import BadInput
 from dibs.files import sync_folder
@@ -38,10 +39,10 @@ class CodeSnapshot:
 
 
 def take_snapshot(folder: str, shelf: str, environ: Mapping[str, str]) -> CodeSnapshot:
-    """Copy the repository that a folder lies in (tracked files, and new ones that are not ignored), or the folder.
+    """Copy the repository of a folder (tracked files, and new ones that are not ignored), or else the folder.
 
-    Every call gets a copy of its own, because jobs write into the folder that they run in: the next one must find
-    the code as it is then. Files are copied, never linked: a link would change with the original.
+    Every call gets its own copy, because jobs write into the folder in which they run. Files are copied, never
+    linked: a link would change with the original.
     """
     root = find_repository(folder) or os.path.abspath(folder)
     names = _names(root, environ)
@@ -64,14 +65,12 @@ def take_snapshot(folder: str, shelf: str, environ: Mapping[str, str]) -> CodeSn
 
 
 def _names(root: str, environ: Mapping[str, str]) -> list[str]:
-    """What belongs to the code, relative to the root, in order."""
+    """The files of the code, relative to the root, in order."""
     if os.path.exists(f"{root}/.git"):
         words = ["ls-files", "-co", "--exclude-standard", "-z"]
         said = git(root, words, environ, until=time.monotonic() + _PATIENCE)
         if said is None:
-            raise BadInput(
-                f"cannot copy {root}: git does not tell what belongs to it", remedy="try `git -C DIR ls-files`"
-            )
+            raise BadInput(f"cannot copy {root}: git cannot list its files", remedy="try `git -C DIR ls-files`")
         listed = sorted({os.fsdecode(name) for name in said.split(b"\0") if name})
     else:
         listed = sorted(os.listdir(root))
@@ -85,7 +84,7 @@ def _names(root: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def _below(root: str, name: str) -> Iterator[str]:
-    """The files of an entry: itself, or where it is a folder (of a submodule, say) all in it but its .git."""
+    """The files of an entry: itself, or those of a folder (as of a submodule) without its .git."""
     path = os.path.join(root, name)
     if os.path.islink(path) or not os.path.isdir(path):
         yield name
@@ -105,7 +104,7 @@ def _copy(root: str, names: list[str], target: str) -> None:
         try:
             seen = os.lstat(path)
         except FileNotFoundError:
-            continue  # tracked, and removed
+            continue  # tracked but removed
         size += seen.st_size
         if size > LARGEST:
             raise _too_large(root, f"more than {LARGEST >> 20} MiB")
@@ -113,20 +112,23 @@ def _copy(root: str, names: list[str], target: str) -> None:
         os.makedirs(os.path.dirname(copy), mode=0o700, exist_ok=True)
         if stat.S_ISLNK(seen.st_mode):
             os.symlink(os.readlink(path), copy)
-        elif stat.S_ISREG(seen.st_mode):  # a socket, a FIFO: no code
+        elif stat.S_ISREG(seen.st_mode):  # not a socket or a FIFO
             _copy_file(path, copy, 0o700 if seen.st_mode & 0o100 else 0o600)
 
 
 def _copy_file(path: str, copy: str, mode: int) -> None:
-    try:
-        source = open(path, "rb")  # noqa: SIM115
-    except OSError as error:
-        raise BadInput(f"cannot copy {path}: {error.strerror}", remedy="leave out --snapshot") from error
-    with source, open(copy, "xb") as file:
+    with _opened(path) as source, open(copy, "xb") as file:
         shutil.copyfileobj(source, file, _PIECE)
         file.flush()
         os.fsync(file.fileno())
         os.fchmod(file.fileno(), mode)
+
+
+def _opened(path: str) -> BinaryIO:
+    try:
+        return cast(BinaryIO, open(path, "rb"))
+    except OSError as error:
+        raise BadInput(f"cannot copy {path}: {error.strerror}", remedy="leave out --snapshot") from error
 
 
 def _too_large(root: str, what: str) -> BadInput:

@@ -1,4 +1,4 @@
-"""A file that somebody named with -f, read by the reader that fits it."""
+"""The jobs of a file given with -f, or of standard input, by the reader for its format."""
 
 import os
 import shlex
@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import BinaryIO
 
 from dibs.errors import BadInput
-from dibs.inputs.entry import Entry, refuse
-from dibs.inputs.files import open_input
+from dibs.inputs.entries import Entry, open_input, refuse
 from dibs.inputs.generator import load_generator
 from dibs.inputs.lines import parse_lines, parse_lines_quickly, text_lines
 from dibs.inputs.sbatch import is_script, read_script
@@ -20,7 +19,7 @@ from dibs.model.places import LOCAL
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where jobs come from. `entries` is read as jobs are wanted; `warnings` are known at once."""
+    """Jobs for `dibs run`. `entries` is read as jobs are needed; `warnings` are known at once."""
 
     name: str
     entries: Iterator[Entry]
@@ -29,7 +28,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class QueueSource:
-    """Jobs for a queue; a text is a command line with no wish of its own. The tasks of an array stay together."""
+    """Jobs for a queue; an entry that is text is a command without fields of its own."""
 
     entries: Iterator[Entry | str]
     warnings: tuple[str, ...] = ()
@@ -38,7 +37,7 @@ class QueueSource:
 def read_file(path: str, defaults: Request, shell: str = "bash", *, environment_size: int = 0) -> Source:
     """Open a job file now and read it later.
 
-    `.py` is a file with a `yielder()`, `#!` makes a script that is one job, everything else is lines. What
+    `.py` is a file with a `yielder()`, `#!` makes a script that is one job, everything else is lines. A file that
     cannot be read raises BadInput here, before any job has started.
     """
     if path.endswith(".py"):
@@ -61,9 +60,9 @@ def read_file_for_queue(
     now: datetime,
     default_place: Callable[[], str] = lambda: LOCAL,
 ) -> QueueSource:
-    """The same for a queue: plain lines quickly, and scripts with all that a queue can do.
+    """The same for a queue: plain lines quickly, and scripts with options that only a queue has.
 
-    `default_place` tells where jobs run that do not say; it is asked for scripts to which that matters.
+    `default_place` returns where jobs run by default; it is called only for scripts that depend on it.
     """
     if path.endswith(".py"):
         return QueueSource(load_generator(path, defaults, shell, environment_size=environment_size))
@@ -80,7 +79,7 @@ def read_file_for_queue(
         replace(
             script.request,
             array=ArrayTask(JobId(0), task, script.tasks.most),
-            # What a script that was written for Slurm asks for.
+            # A script that was written for Slurm reads this variable.
             env=(*script.request.env, ("SLURM_ARRAY_TASK_ID", str(task))),
         )
         for task in script.tasks.numbers
@@ -110,7 +109,7 @@ def read_stream_for_queue(
 
 
 def _here(entries: Iterator[Entry], name: str) -> Iterator[Entry]:
-    """The same, without jobs that are to run elsewhere: nobody is there who would look after them."""
+    """The same, with an error for jobs of other systems: `dibs run` cannot supervise those."""
     for entry in entries:
         if not isinstance(entry, Request) or not (entry.on or entry.on_options):
             yield entry
@@ -123,7 +122,7 @@ def _here(entries: Iterator[Entry], name: str) -> Iterator[Entry]:
 
 def _lines_unless_script(path: str) -> Iterator[str] | None:
     if _is_fifo(path):
-        # Opening one waits for its writer; that wait belongs to the reader, not to the start of the run.
+        # Opening a FIFO blocks until it has a writer: open it when the first line is read.
         return _lines_of_fifo(path)
     stream = open_input(path)
     start = _first_bytes(stream)
@@ -147,7 +146,7 @@ def _is_fifo(path: str) -> bool:
 
 
 def _first_bytes(stream: BinaryIO) -> bytes:
-    """The beginning of a regular file, left unread. A device may have nothing yet, and is not asked."""
+    """The first bytes of a regular file, which are read again later; empty for a device, which might block."""
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         return b""
     start = stream.read(4)
@@ -156,7 +155,7 @@ def _first_bytes(stream: BinaryIO) -> bytes:
 
 
 def _is_binary(start: bytes) -> bool:
-    """Whether no text begins like this: a program, an archive, a pickle."""
+    """Whether it is not text: a program, an archive, a pickle."""
     return any((byte < 0x20 and byte not in b"\t\n\v\f\r") or byte == 0x7F for byte in start)
 
 

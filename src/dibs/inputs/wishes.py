@@ -1,47 +1,50 @@
-"""Reads a job's fields as people write them: in `[...]`, in JSON lines, as options and as keywords in Python.
+"""Reads a job's fields as users write them: in `[...]`, in JSON lines, as options and as keywords in Python.
 
 Text and numbers mean the same: `time: 45`, `time: "45"` and `[time=45]` are all 45 minutes, as in Slurm,
-and `vram: 18` is 18 GiB like `[vram=18]`. JSON may also say it with the unit in the key, as the API and
-`dibs export` do: `time_limit_seconds: 2700`.
+and `vram: 18` is 18 GiB like `[vram=18]`. JSON may also have the unit in the key, as in the API and in
+`dibs export`: `time_limit_seconds: 2700`.
 """
 
 import os
 import re
 import reprlib
+import signal
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from numbers import Integral, Real
 from typing import Any
 
 from dibs.errors import BadInput
-from dibs.inputs.again import parse_causes, parse_checkpoint
-from dibs.inputs.begin import parse_begin
 from dibs.inputs.checks import check_text
-from dibs.inputs.entry import shorten
+from dibs.inputs.entries import shorten
 from dibs.model.field_values import with_values
 from dibs.model.fields import Field, Kind, Verb, fields_of
-from dibs.model.jobs import Command, Request
+from dibs.model.jobs import Cause, Checkpoint, Command, Request
 from dibs.model.places import LOCAL, parse_option, parse_place
 from dibs.model.pool import is_gpu_id
 from dibs.model.units import AUTO, parse_duration, parse_share, parse_size, parse_vram
 from dibs.model.warm import check_modules
+from dibs.policy.outcomes import retry_name, retry_names
 
 _LONGEST_VALUE = 4096  # characters, for everything but a command and a variable
 _LONGEST_NAME = 255  # characters
 _LARGEST_SIZE = 2**53  # bytes
 _LONGEST_TIME = 3.2e9  # seconds
 _TRUE, _FALSE = ("yes", "true", "1"), ("no", "false", "0")
+_FURTHEST_START = timedelta(days=366 * 10)
+_CLOCK = r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?"
+_CLOCKS = {"midnight": "00:00", "noon": "12:00", "teatime": "16:00"}
 LISTED = {name: field for field in fields_of(Verb.LIST) for name in (field.word, field.key) if name}
 WORDS = tuple(LISTED)
 ONLY_IN_MAPPINGS = tuple(
     field.word for field in fields_of(Verb.LIST) if field.kind in (Kind.VARIABLES, Kind.COMMAND)
 )
-# Each is a letter or two away from another word, which is not what is meant.
+# Words whose nearest match by spelling would be a wrong suggestion.
 _MEANT = {"gpus": "num_gpus", "gpu": "num_gpus", "retry": "retries"}
 
 
 def job_from(mapping: Mapping[str, object], defaults: Request, shell: str = "bash") -> Request:
-    """The job that a mapping describes; what it leaves out comes from `defaults`."""
+    """The job that a mapping describes; other fields come from `defaults`."""
     if "command" not in mapping:
         raise BadInput("the job has no command", remedy='give it one: {"command": "python train.py"}')
     return apply_wishes(defaults, mapping, shell)
@@ -54,9 +57,9 @@ def apply_wishes(
     *,
     known: Mapping[str, Field] = LISTED,
 ) -> Request:
-    """The request with the mapping's words set. Strict: what cannot be meant raises BadInput."""
+    """The request with the mapping's fields set; BadInput for an unknown word or an invalid value."""
     values: dict[str, Any] = {}
-    told: dict[str, str] = {}  # to the system that runs it
+    options: dict[str, str] = {}  # of the system that runs it
     for word, value in mapping.items():
         field = known.get(word)
         if field is None:
@@ -77,23 +80,23 @@ def apply_wishes(
             case Kind.FOLDER:
                 values[field.name] = os.path.join(request.workdir, read)
             case Kind.SYSTEM_OPTION:
-                told[field.slurm_word] = read
+                options[field.slurm_word] = read
             case _:
                 values[field.name] = read
-    if told or values.get("on") == LOCAL:
+    if options or values.get("on") == LOCAL:
         before = {} if values.get("on") == LOCAL else dict(request.on_options)
-        values["on_options"] = tuple({**before, **told}.items())
+        values["on_options"] = tuple({**before, **options}.items())
     return with_values(request, values)
 
 
 def read_field(field: Field, value: object) -> Any:
-    """What somebody wrote under the word of this field: text, a number, or a list. Raises BadInput."""
+    """The value of a field as a user wrote it: text, a number, or a list. Raises BadInput."""
     return _READERS[field.kind](value, field)
 
 
 def unknown_word(word: object, known: Mapping[str, Field] = LISTED) -> BadInput:
-    """The refusal of a word that is not in the table, with the nearest one that is."""
-    import difflib  # only the mistaken pay for it
+    """The error for an unknown word, with the nearest known one."""
+    import difflib  # only needed for an error: it would slow down every start
 
     text = str(word)[:100].replace("-", "_")
     near = [_MEANT[text]] if text in _MEANT else difflib.get_close_matches(text, known, n=1)
@@ -241,7 +244,7 @@ def _text(value: object, word: str) -> str:
 
 
 def _number(value: object, word: str) -> str:
-    # bool is a number to Python and numpy's are not ints: ask for the kind, and for truth first.
+    # A bool is an Integral, and numpy's integers are not ints.
     if isinstance(value, bool) or not isinstance(value, Integral | Real):
         raise _wrong(value, word, "leave it out, or give text or a number")
     if isinstance(value, Integral) and abs(int(value)) >= 10**18:
@@ -288,3 +291,102 @@ _READERS: dict[Kind, _Reader] = {
     Kind.PLACE: lambda value, field: parse_place(_text(value, field.word)),
     Kind.SYSTEM_OPTION: lambda value, field: parse_option(field.slurm_word, _text(value, field.word)),
 }
+
+
+def parse_causes(text: str) -> tuple[str, ...]:
+    """The causes that `gpu-oom,lost` names, each once."""
+    if not text.strip():
+        return ()
+    causes = {retry_name(cause): cause.value for cause in Cause}
+    known = {name: causes[name] for name in retry_names()}
+    found = []
+    for word in text.split(","):
+        name = retry_name(word)
+        if name not in known:
+            raise BadInput(
+                f"there is no cause called {word.strip()[:60]!r}", remedy=f"dibs knows {', '.join(known)}"
+            )
+        found.append(known[name])
+    return tuple(dict.fromkeys(found))
+
+
+def parse_checkpoint(text: str) -> Checkpoint:
+    """`USR1@60`: a signal, and how many seconds before the time limit it is sent."""
+    match = re.fullmatch(r"(?:[BR]+:)?(?:SIG)?([A-Z0-9]{1,10})@([0-9]{1,6})", text.strip().upper())
+    number = 0
+    if match:
+        name = match[1]
+        number = int(name) if name.isdigit() else int(getattr(signal, f"SIG{name}", 0))
+    if not match or not 1 <= number <= 64 or not int(match[2]):
+        raise BadInput(f"cannot read {text[:60]!r} as a signal and seconds", remedy="write it like USR1@60")
+    return Checkpoint(number, float(match[2]))
+
+
+def check_checkpoint(request: Request) -> None:
+    """Raise BadInput for a signal that would be sent before the start, or never."""
+    checkpoint, limit = request.checkpoint, request.time_limit
+    if checkpoint is not None and (limit is None or checkpoint.seconds >= limit):
+        raise BadInput(
+            "--checkpoint-signal comes before the time limit", remedy="give a longer one with -t, such as -t 4h"
+        )
+
+
+def parse_begin(text: str, now: datetime) -> float:
+    """The time of `22:00`, `2026-12-01 08:00`, `+2h` or `tomorrow`, in seconds since the epoch.
+
+    A time without a date is the next such time of this machine's clock. A number after `+` is in minutes, as in
+    other options; in Slurm's `now+60` it is in seconds, as in Slurm.
+    """
+    moment = _parse_moment(text.strip().lower(), now)
+    if moment is None:
+        raise BadInput(
+            f"cannot read {text[:60]!r} as a time to begin",
+            remedy="write it like 22:00, 2026-12-01 08:00, +2h or tomorrow",
+        )
+    if (
+        moment > now.astimezone(moment.tzinfo) + _FURTHEST_START
+        if moment.tzinfo
+        else moment > now + _FURTHEST_START
+    ):
+        raise BadInput(f"{text[:60]!r} is more than ten years from now", remedy="begin earlier")
+    return moment.timestamp()
+
+
+def _parse_moment(text: str, now: datetime) -> datetime | None:
+    if text.startswith("now"):
+        rest = text.removeprefix("now").strip()
+        return now if not rest else _later(rest, now, "s")
+    if text.startswith("+"):
+        return _later(text, now, "")
+    if text == "today":
+        return now
+    if text == "tomorrow":
+        return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    if clock := re.fullmatch(_CLOCK, _CLOCKS.get(text, text)):
+        return _next(int(clock[1]), int(clock[2]), int(clock[3] or 0), now)
+    if not re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        return None
+    try:
+        return datetime.fromisoformat(text.upper())
+    except ValueError:
+        return None
+
+
+def _later(text: str, now: datetime, unit: str) -> datetime | None:
+    amount = text.removeprefix("+").strip()
+    if not text.startswith("+") or not amount:
+        return None
+    if amount.isdigit():
+        amount += unit
+    try:
+        return now + timedelta(seconds=parse_duration(amount))
+    except (BadInput, OverflowError):
+        return None
+
+
+def _next(hour: int, minute: int, second: int, now: datetime) -> datetime | None:
+    try:
+        moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
+    except ValueError:
+        return None
+    return moment if moment > now else moment + timedelta(days=1)
