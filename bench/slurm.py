@@ -175,7 +175,7 @@ def _looks(slurm: "PrivateSlurm", folder: Path) -> dict[str, list[float]]:
 
 def _backend(slurm: "PrivateSlurm", folder: Path) -> Any:
     from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
-    from dibs.backends.slurm.commands import Commands
+    from dibs.backends.slurm.controller import Commands
 
     (folder / "environment.json").write_text(json.dumps({"PATH": os.environ["PATH"]}))
     return SlurmBackend(SlurmSettings(root=str(folder)), Commands(slurm.environment))

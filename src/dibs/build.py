@@ -138,8 +138,8 @@ def build_backend(name: str, environ: Mapping[str, str], settings: "Settings", r
 def _slurm(environ: Mapping[str, str], settings: "Settings", root: str) -> "SlurmBackend":
     """The cluster that was named, else the one of `dibs cluster up`, else the one that Slurm finds itself."""
     from dibs.backends.slurm.backend import SlurmBackend
-    from dibs.backends.slurm.commands import Commands
-    from dibs.backends.slurm.mark import memory_in
+    from dibs.backends.slurm.controller import Commands
+    from dibs.backends.slurm.root_mark import memory_in
     from dibs.backends.slurm.settings import SlurmSettings
     from dibs.cluster.known import known_cluster
 

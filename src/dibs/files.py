@@ -1,5 +1,6 @@
 """Files that other processes read are replaced as a whole. Standard library only."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -45,3 +46,25 @@ def sync_folder(folder: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def cannot_write(error: OSError, path: str, setting: str) -> str:
+    """`cannot write to /shared/q1: no space left on device; make room there, or set ... to another folder`.
+
+    `setting` is the one that says where such files go; empty: there is none.
+    """
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "make room there"
+    elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        remedy = "make it writable"
+    else:
+        remedy = "bring it back"
+    elsewhere = f", or set {setting} to another folder" if setting else ""
+    return f"cannot write to {path}: {error_text(error)}; {remedy}{elsewhere}"
+
+
+def error_text(error: OSError) -> str:
+    """`not a directory`: the system's message, as in the middle of a sentence."""
+    if not error.strerror:
+        return str(error)  # our own message
+    return f"{error.strerror[0].lower()}{error.strerror[1:]}"

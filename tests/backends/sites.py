@@ -12,7 +12,7 @@ from backends.private_sshd import PrivateSshd
 from dibs.backends.local import LocalBackend
 from dibs.backends.protocol import AttemptRef, Backend, Observed, Phase, Submission, Wanted
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
-from dibs.backends.slurm.commands import Commands
+from dibs.backends.slurm.controller import Commands
 from dibs.model.jobs import JobId, Wishes
 from engine.away_world import Cluster
 from engine.world import FakeBackend, Machine

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from dibs.backends.disks import cannot_write, said
 from dibs.backends.slurm.files import NotReached
+from dibs.files import cannot_write, error_text
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_it_is_told_what_cannot_be_done_why_and_what_helps(number: int, sentence
 
 
 def test_our_own_words_stay_as_they_are():
-    assert said(NotReached("N1 does not answer")) == "N1 does not answer"
+    assert error_text(NotReached("N1 does not answer")) == "N1 does not answer"

@@ -12,7 +12,7 @@ from backends.private_slurm import PrivateSlurm
 from backends.sites import Site, slurm_backend
 from dibs.backends.protocol import Phase, Wanted
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
-from dibs.backends.slurm.commands import Commands
+from dibs.backends.slurm.controller import Commands
 from dibs.errors import BackendMissing, BackendSilent
 from dibs.model.jobs import Cause, Wishes
 from stories.outside import World, wait_until
@@ -254,7 +254,7 @@ def test_a_folder_that_the_node_does_not_see_is_named(site: Site, slurm: Private
 
 
 def test_without_slurm_there_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dibs.backends.slurm.commands._FOLDERS", ())
+    monkeypatch.setattr("dibs.backends.slurm.controller._FOLDERS", ())
     place = SlurmBackend(SlurmSettings(root=str(tmp_path)), Commands({"PATH": str(tmp_path)}))
 
     with pytest.raises(BackendMissing, match="cannot use Slurm: there is no squeue on this machine"):

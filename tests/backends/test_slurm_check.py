@@ -13,8 +13,8 @@ from backends.private_slurm import PrivateSlurm
 from backends.sites import NO_GPU, Site, slurm_backend
 from dibs.backends.protocol import Phase, Wanted
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
-from dibs.backends.slurm.commands import Commands
-from dibs.backends.slurm.mark import forget_below
+from dibs.backends.slurm.controller import Commands
+from dibs.backends.slurm.root_mark import forget_below
 from dibs.errors import BackendMissing, BackendRefused, BackendSilent
 from dibs.model.jobs import Cause, Wishes
 from stories.outside import World, wait_until
@@ -314,7 +314,7 @@ def _same_with_new_commands(place: SlurmBackend, slurm: PrivateSlurm) -> SlurmBa
 def test_without_slurm_there_is_one_sentence_about_that(
     slurm: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.backends.slurm.commands._FOLDERS", ())
+    monkeypatch.setattr("dibs.backends.slurm.controller._FOLDERS", ())
     place = SlurmBackend(SlurmSettings(root=str(tmp_path)), Commands({"PATH": str(tmp_path)}))
 
     with pytest.raises(BackendMissing, match="cannot use Slurm: there is no sbatch on this machine"):

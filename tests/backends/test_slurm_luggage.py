@@ -15,9 +15,9 @@ from backends.private_slurm import PrivateSlurm
 from backends.private_sshd import PrivateSshd
 from backends.sites import Site, fetching_backend, node_root
 from dibs.backends.protocol import AttemptRef, Phase
-from dibs.backends.slurm import answers
+from dibs.backends.slurm import ssh
 from dibs.backends.slurm.files import NotReached
-from dibs.backends.slurm.packing import LEFT_BEHIND, Belongings, belongings
+from dibs.backends.slurm.mirror import LEFT_BEHIND, Belongings, belongings
 from dibs.backends.slurm.ssh import Answer
 from dibs.errors import BackendRefused
 from dibs.supervise import deliver, luggage, records
@@ -31,7 +31,7 @@ RECORD = records.encode({"v": 1, "state": "ended", "code": 0}).decode()
 
 def _checked(own: Belongings, pieces: list[tuple[str, Any, bytes]] | None = None, **found: Any) -> None:
     usual = {"holder": "n1", "record": RECORD, "cut": {}}
-    answers.checked("n1", "k.1.1", own, Answer({"k.1.1": usual | found}, {"k.1.1": pieces or []}))
+    ssh.checked("n1", "k.1.1", own, Answer({"k.1.1": usual | found}, {"k.1.1": pieces or []}))
 
 
 @pytest.fixture

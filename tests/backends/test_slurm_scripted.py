@@ -7,7 +7,7 @@ import pytest
 
 from dibs.backends.protocol import AttemptRef, Observed, Phase
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
-from dibs.backends.slurm.commands import Commands
+from dibs.backends.slurm.controller import Commands
 from dibs.backends.slurm.squeue import _COLUMNS
 from dibs.errors import BackendSilent
 from dibs.model.jobs import Cause

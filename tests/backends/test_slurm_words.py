@@ -8,17 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.backends.protocol import AttemptRef, Node, NodeGpus, Phase, Submission, Wanted
-from dibs.backends.slurm import partitions, sinfo, squeue
-from dibs.backends.slurm.batches import batches
-from dibs.backends.slurm.commands import last_line
-from dibs.backends.slurm.flags import flags
-from dibs.backends.slurm.judging import judge_gone
-from dibs.backends.slurm.names import JobName, identity
-from dibs.backends.slurm.prospects import prospect, what_is_too_much
-from dibs.backends.slurm.refusals import is_full, refusal
-from dibs.backends.slurm.script import array_script, script
+from dibs.backends.slurm import sinfo, squeue
+from dibs.backends.slurm.acceptance import is_full, prospect, refusal, what_is_too_much
+from dibs.backends.slurm.controller import last_line
+from dibs.backends.slurm.sbatch import JobName, array_script, batches, flags, identity, script
 from dibs.backends.slurm.squeue import Row
-from dibs.backends.slurm.words import why_it_ended, why_it_waits
+from dibs.backends.slurm.states import judge_gone, why_it_ended, why_it_waits
 from dibs.errors import BackendRefused
 from dibs.model.jobs import Cause, Wishes
 
@@ -130,7 +125,7 @@ def test_rows_are_cut_by_their_places() -> None:
 @given(st.binary(max_size=2000))
 def test_no_answer_of_squeue_or_sinfo_breaks_us(output: bytes) -> None:
     squeue.by_identity(squeue.parse(output))
-    sinfo.parse(output)
+    sinfo.parse_nodes(output)
 
 
 def test_of_two_copies_the_one_that_lives_counts_then_the_latest() -> None:
@@ -386,11 +381,11 @@ def test_an_estimate_is_a_sentence_and_a_time(said: str, sentence: str, start: f
 def test_partitions_have_limits(text: str, seconds: float | None) -> None:
     line = f"PartitionName=gpu Default=YES MaxTime={text} State=DRAIN\nPartitionName=long Default=NO\n"
 
-    gpu, long = partitions.parse(line.encode())
+    gpu, long = sinfo.parse_partitions(line.encode())
 
     assert (gpu.longest, gpu.is_default, gpu.is_up, long.is_up) == (seconds, True, False, True)
-    assert partitions.chosen((gpu, long), "") == (gpu,)
-    assert partitions.chosen((gpu, long), "long,other") == (long,)
+    assert sinfo.chosen_partitions((gpu, long), "") == (gpu,)
+    assert sinfo.chosen_partitions((gpu, long), "long,other") == (long,)
 
 
 def test_what_needs_several_things_of_one_node_is_explained() -> None:
@@ -441,7 +436,7 @@ def test_nodes_have_cards_states_and_reasons() -> None:
         for row in rows
     ]
 
-    nodes = sinfo.parse(b"\n".join(text))
+    nodes = sinfo.parse_nodes(b"\n".join(text))
 
     assert [(node.name, node.is_usable, node.reason) for node in nodes] == [
         ("n1", True, ""),

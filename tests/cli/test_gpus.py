@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 
 from backends.fake_sinfo import BIG, failing_sinfo, fake_sinfo, node
-from dibs.backends.slurm import commands
+from dibs.backends.slurm import controller
 from dibs.cli.gpus import gpu_as_json
 from dibs.engine.watch.survey import GpuUse, survey
 from dibs.leases.claim_files import Holder
@@ -206,7 +206,7 @@ def four_cards(tmp_path, monkeypatch):
 def cluster(socket, tmp_path, monkeypatch):
     """Makes a cluster of these rows the only one that there is."""
     monkeypatch.delenv("SLURM_CONF", raising=False)
-    monkeypatch.setattr(commands, "_FOLDERS", ())
+    monkeypatch.setattr(controller, "_FOLDERS", ())
 
     def make(*rows):
         monkeypatch.setenv("PATH", f"{fake_sinfo(tmp_path / 'bin', rows)}{os.pathsep}/usr/bin:/bin")

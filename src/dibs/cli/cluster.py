@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from dibs.backends.slurm.mark import forget_below, memory_in
+from dibs.backends.slurm.root_mark import forget_below, memory_in
 from dibs.cli.options import count
 from dibs.cli.output import one_line, say, show, show_json, table, table_width
 from dibs.client.client import connect

@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 import click
 
 from dibs.backends.protocol import Wanted
-from dibs.backends.slurm.flags import flags
+from dibs.backends.slurm.sbatch import flags
 from dibs.cli.filters import filter_options, query_of
 from dibs.cli.job_text import OVER, job_number
 from dibs.cli.output import put, say, show, show_json

@@ -22,19 +22,16 @@ from dibs.backends.protocol import (
     Submitted,
     Wanted,
 )
-from dibs.backends.slurm import prospects, squeue
-from dibs.backends.slurm.batches import SlurmBatch, batches
-from dibs.backends.slurm.commands import Commands, SlurmRefused, last_line
-from dibs.backends.slurm.controller import Controller
+from dibs.backends.slurm import acceptance, squeue
+from dibs.backends.slurm.acceptance import has_no_node, is_full, leaves_none, refusal
+from dibs.backends.slurm.controller import Commands, Controller, SlurmRefused, last_line
 from dibs.backends.slurm.fetched import FetchedFiles
 from dibs.backends.slurm.files import Files, NotReached, SharedFiles, cannot_look, cannot_put
-from dibs.backends.slurm.flags import flags
-from dibs.backends.slurm.judging import judge_gone, judge_live, judge_removed, judge_unseen
-from dibs.backends.slurm.mark import RootMark
-from dibs.backends.slurm.names import identity
-from dibs.backends.slurm.refusals import has_no_node, is_full, leaves_none, refusal
+from dibs.backends.slurm.root_mark import RootMark
+from dibs.backends.slurm.sbatch import SlurmBatch, batches, flags, identity
 from dibs.backends.slurm.settings import SlurmSettings
 from dibs.backends.slurm.squeue import Row
+from dibs.backends.slurm.states import judge_gone, judge_live, judge_removed, judge_unseen
 from dibs.errors import BackendMissing, BackendRefused, BackendSilent, DibsError
 from dibs.model.jobs import Cause
 from dibs.model.ranges import show_ranges
@@ -103,20 +100,20 @@ class SlurmBackend:
         asked = flags(whole, shards_per_gpu=self._controller.shards_per_gpu([wanted]))
         found: BackendProspect | None = None
         try:
-            found = prospects.prospect(self._commands.would_submit(asked, _NOTHING), time.time())
+            found = acceptance.prospect(self._commands.would_submit(asked, _NOTHING), time.time())
         except SlurmRefused as error:
             text, nodes = str(error), self.nodes()
         where = self._controller.partitions(whole)
         if found is None and not is_full(text):
             # Slurm says the same of a job that is too big and of one whose nodes are down, which it would take.
-            much = prospects.what_is_too_much(whole, nodes, where)
+            much = acceptance.what_is_too_much(whole, nodes, where)
             if much or not has_no_node(text):
                 raise refusal(text, asked, _types(nodes), much)
         if wanted.time_limit is not None:
-            prospects.refuse_too_long(wanted.time_limit, where)
+            acceptance.refuse_too_long(wanted.time_limit, where)
         if where and not any(one.is_up for one in where):
-            return prospects.not_yet("its partition starts no jobs now")
-        return found or prospects.not_yet("the nodes that it needs are down or drained")
+            return acceptance.not_yet("its partition starts no jobs now")
+        return found or acceptance.not_yet("the nodes that it needs are down or drained")
 
     def submit(self, submissions: Sequence[Submission]) -> Submitted:
         """Submit those that Slurm does not have and that never started; at most some dozens of calls at once."""

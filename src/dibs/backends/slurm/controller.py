@@ -1,16 +1,144 @@
-"""What Slurm's controller is asked and told, as values instead of lines of text."""
+"""Slurm's controller: its client commands, each with a deadline, and what they answer as values."""
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dibs.backends.protocol import Node, Wanted
-from dibs.backends.slurm import partitions, sinfo, squeue
-from dibs.backends.slurm.commands import Commands, SlurmRefused, last_line
-from dibs.backends.slurm.partitions import Partition
+from dibs.backends.slurm import squeue
+from dibs.backends.slurm.sinfo import NODE_FORMAT, Partition, chosen_partitions, parse_nodes, parse_partitions
 from dibs.backends.slurm.squeue import Row
-from dibs.errors import BackendSilent
+from dibs.errors import BackendMissing, BackendSilent
+
+# Where clusters put them when they are not on the PATH.
+_FOLDERS = ("/usr/local/bin", "/usr/local/slurm/bin", "/opt/slurm/bin", "/opt/slurm/default/bin", "/usr/bin")
+_SILENT = re.compile(
+    r"unable to contact slurm controller|timed out|connection refused|connection reset|zero bytes were transmitted"
+    r"|backup controller|no route to host|network is unreachable|transport endpoint|munge|protocol authentication"
+    r"|can't find an address|unable to connect|temporarily unavailable",
+    re.IGNORECASE,
+)
+_NOT_SET_UP = re.compile(
+    r"configuration source|slurm\.conf|SLURM_CONF|plugin_load|cannot find auth", re.IGNORECASE
+)
+_WHO_SAYS = re.compile(
+    r"^(\w+: (error: |fatal: )?(Batch job submission failed: )?|allocation failure: )?(slurm_load_\w+ error: )?"
+)
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds
+
+
+class SlurmRefused(Exception):
+    """A command ended with an error that is about what it was asked, in Slurm's words."""
+
+
+class Commands:
+    """Slurm's client commands. After a call that nobody answered the next ones fail at once, for a while."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        *,
+        deadline: float = 15.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._environment = _clean(environment)
+        self._path = os.pathsep.join((self._environment["PATH"], *_FOLDERS))
+        self._deadline = deadline  # seconds
+        self._clock = clock
+        self._silent_until = 0.0
+        self._pause = 0.0
+        self._why_silent = ""
+
+    def ask(self, command: str, arguments: Sequence[str], *, given: bytes = b"") -> bytes:
+        """Run one of Slurm's commands and return what it said. Times are seconds since the epoch.
+
+        Raises BackendSilent where nobody answers, BackendMissing where there is no Slurm, and Refused otherwise.
+        """
+        # A job inherits what sbatch was told about times.
+        return self._run(command, arguments, given, tells_seconds=command != "sbatch")[0]
+
+    def would_submit(self, arguments: Sequence[str], given: bytes) -> str:
+        """What sbatch says about when and where such a job would start; nothing is submitted."""
+        said = self._run("sbatch", ["--test-only", *arguments], given, tells_seconds=True)
+        return b"\n".join(reversed(said)).decode("utf-8", "replace").strip()  # on stderr, and that may change
+
+    def _run(
+        self, command: str, arguments: Sequence[str], given: bytes, *, tells_seconds: bool
+    ) -> tuple[bytes, bytes]:
+        if self._clock() < self._silent_until:
+            raise _silent(self._why_silent)
+        program = shutil.which(command, path=self._path)
+        if program is None:
+            raise BackendMissing(
+                f"cannot use Slurm: there is no {command} on this machine",
+                remedy="run dibs where `sinfo` works, usually the cluster's login node",
+            )
+        if (configuration := self._environment.get("SLURM_CONF")) and not os.path.exists(configuration):
+            # Slurm would look for it in the network, for longer than we wait.
+            raise _not_set_up(f"its configuration {configuration} is not there")
+        try:
+            done = subprocess.run(
+                [program, *arguments],
+                input=given,
+                capture_output=True,
+                timeout=self._deadline,
+                env=self._environment | ({"SLURM_TIME_FORMAT": "%s"} if tells_seconds else {}),
+                cwd="/",
+                start_new_session=True,  # a Ctrl-C is ours to handle
+            )
+        except subprocess.TimeoutExpired:
+            raise self._nobody_answers(f"no answer within {self._deadline:g} seconds") from None
+        except OSError as error:  # too many processes, or no memory for one more
+            raise self._nobody_answers(f"cannot run {command}: {error.strerror}") from error
+        if done.returncode == 0:
+            self._pause = 0.0
+            return done.stdout, done.stderr
+        text = done.stderr.decode("utf-8", "replace").strip()
+        if _NOT_SET_UP.search(text):
+            raise _not_set_up(last_line(text))
+        if _SILENT.search(text):
+            raise self._nobody_answers(last_line(text))
+        raise SlurmRefused(text)
+
+    def _nobody_answers(self, why: str) -> BackendSilent:
+        self._pause = min(max(_FIRST_PAUSE, self._pause * 2), _LONGEST_PAUSE)
+        self._silent_until = self._clock() + self._pause
+        self._why_silent = why
+        return _silent(why)
+
+
+def last_line(text: str) -> str:
+    """What Slurm says at last, without saying who says it."""
+    lines = [line for line in text.splitlines() if line.strip()] or ["it does not say why"]
+    return _WHO_SAYS.sub("", lines[-1])[:300]
+
+
+def _silent(why: str) -> BackendSilent:
+    if "authentication" in why:
+        why += "; does munged run here, with the cluster's key?"
+    return BackendSilent(
+        f"cannot reach Slurm's controller: {why}",
+        remedy="the queue asks again by itself; `scontrol ping` shows more",
+    )
+
+
+def _not_set_up(why: str) -> BackendMissing:
+    remedy = "run dibs where `sinfo` works, usually the cluster's login node; `dibs daemon restart` looks again"
+    return BackendMissing(f"cannot use Slurm: it is not set up here: {why}", remedy=remedy)
+
+
+def _clean(environment: Mapping[str, str]) -> dict[str, str]:
+    """Nothing that changes what the commands do or say. Their jobs inherit it, and start clean too."""
+    kept = {
+        name: environment[name] for name in ("SLURM_CONF", "HOME", "USER", "LOGNAME", "TZ") if name in environment
+    }
+    return {"PATH": environment.get("PATH") or os.defpath, "LC_ALL": "C", **kept}
+
 
 _MOST_CANCELS = 200  # jobs in one call of scancel
 
@@ -50,7 +178,7 @@ class Controller:
 
     def nodes(self) -> tuple[Node, ...]:
         """Every node that this user may see, with its cards."""
-        return sinfo.parse(self._ask("sinfo", ["-a", "-N", "-h", "-O", sinfo.FORMAT]))
+        return parse_nodes(self._ask("sinfo", ["-a", "-N", "-h", "-O", NODE_FORMAT]))
 
     def shards_per_gpu(self, many: Iterable[Wanted]) -> int:
         """The fewest parts of a card on any node that has them; 0 where nobody asks or there are none."""
@@ -61,8 +189,8 @@ class Controller:
 
     def partitions(self, wanted: Wanted) -> tuple[Partition, ...]:
         """Those in which it may run."""
-        found = partitions.parse(self._ask("scontrol", ["-a", "-o", "show", "partition"]))
-        return partitions.chosen(found, dict(wanted.options).get("partition", ""))
+        found = parse_partitions(self._ask("scontrol", ["-a", "-o", "show", "partition"]))
+        return chosen_partitions(found, dict(wanted.options).get("partition", ""))
 
     def queue(self) -> list[Row]:
         """All that this user has. `-a`: a partition may be hidden from those who do not use it."""

@@ -15,12 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from dibs.backends.protocol import AttemptRef, Submission
-from dibs.backends.slurm import answers, mirror, ssh
-from dibs.backends.slurm.batches import SlurmBatch
+from dibs.backends.slurm import mirror, ssh
 from dibs.backends.slurm.files import NotReached, Rows, never_start
-from dibs.backends.slurm.mirror import HandedFiles
-from dibs.backends.slurm.packing import Belongings, belongings
-from dibs.backends.slurm.script import carrying_script
+from dibs.backends.slurm.mirror import Belongings, HandedFiles, belongings
+from dibs.backends.slurm.sbatch import SlurmBatch, carrying_script
 from dibs.backends.slurm.settings import SlurmSettings
 from dibs.backends.slurm.squeue import Row
 from dibs.backends.slurm.ssh import Answer, Question, Ssh
@@ -261,7 +259,7 @@ class FetchedFiles:
         if answer.fault:
             raise NotReached(answer.fault)
         own = self._own(ref)
-        found, pieces = answers.checked(node, name, own, answer)
+        found, pieces = ssh.checked(node, name, own, answer)
         if "brought" in found and found["holder"] is None:
             self._awaited[ref] = node, found["brought"]
         elif self._awaited.get(ref, ("",))[0] == node:

@@ -5,12 +5,11 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
-from dibs.backends.disks import cannot_write, said
 from dibs.backends.protocol import AttemptRef, Submission
-from dibs.backends.slurm.batches import SlurmBatch
-from dibs.backends.slurm.script import array_script, script
+from dibs.backends.slurm.sbatch import SlurmBatch, array_script, script
 from dibs.backends.slurm.settings import SlurmSettings
 from dibs.backends.slurm.squeue import Row
+from dibs.files import cannot_write, error_text
 from dibs.supervise import fence, folder, records
 
 Rows = Mapping[AttemptRef, Row | None]  # what Slurm has of each
@@ -108,7 +107,7 @@ def cannot_put(error: OSError, path: str) -> str:
 
 def cannot_look(error: OSError, ref: AttemptRef) -> str:
     """Why nobody can tell how an attempt stands. It is looked at again by itself."""
-    return f"cannot look into its folder: {said(error)} ({ref.folder}); dibs looks again by itself"
+    return f"cannot look into its folder: {error_text(error)} ({ref.folder}); dibs looks again by itself"
 
 
 def never_start(ref: AttemptRef) -> bool:

@@ -1,26 +1,165 @@
-"""Our copy of an attempt's folder whose original is on a node, and what we must not forget about it.
+"""Our copy of an attempt's folder whose original is on a node, and what goes to the node and back.
 
-It looks like the folder of an attempt on a shared file system, so that whoever reads logs, metrics and records
-need not know. Beside that it tells whether a copy of the attempt may be with Slurm (`handed`).
+The copy looks like the folder of an attempt on a shared file system, so that readers of logs, metrics and records
+need not know. It also says whether a copy of the attempt may be with Slurm (`handed`).
+
+A called function and an earlier attempt's checkpoint go to the node; the function's result, the new checkpoint and
+the output for a file that the user named come back. The attempt's spec says where each belongs here.
 """
 
+import binascii
 import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dibs.backends.protocol import AttemptRef
 from dibs.backends.slurm.files import write_record
-from dibs.backends.slurm.packing import Belongings
-from dibs.backends.slurm.ssh import Pieces
+from dibs.errors import BackendRefused
 from dibs.files import replace_file
+from dibs.model.calls import folder_of_call
 from dibs.supervise import folder, luggage, records
 from dibs.supervise.deliver import STREAMS
 from dibs.supervise.logs import punch
+from dibs.supervise.luggage import CALL, CHECKPOINT
 
+LEFT_BEHIND = ".left-behind"  # in the folder for checkpoints: where a newer one is that was too big to be fetched
 _HANDED = "handed"
+Pieces = Sequence[tuple[str, int, bytes]]  # of files: the name, the place in it, the content
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Belongings:
+    """The places here of what belongs to an attempt; empty where it has no such thing."""
+
+    folder: str  # the attempt's own
+    result: str = ""  # its name: of each attempt its own
+    call: str = ""  # the folder of the call
+    checkpoint: str = ""  # the job's folder for checkpoints
+    output: str = ""  # the file that takes its output, where that is not in the attempt's folder
+    umask: int = 0o077
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files of its folder, beside output and record, that are fetched."""
+        return (self.result,) if self.call else ()
+
+    def check(self) -> None:
+        """Refuse what cannot be carried, in one sentence."""
+        if self.checkpoint and (left := _read(f"{self.checkpoint}/{LEFT_BEHIND}")):
+            raise BackendRefused(
+                f"cannot go on from its checkpoint: {left}",
+                remedy=f"save less at a time, or begin anew: rm {self.checkpoint}/{LEFT_BEHIND}",
+            )
+        there = self.outgoing()
+        size = sum(one for one, _ in there.values())
+        if size > luggage.MOST_BYTES or len(there) > luggage.MOST_FILES:
+            raise BackendRefused(
+                f"cannot carry its function or its checkpoint to a node: {_shown(size, len(there))},"
+                f" and without a shared file system {_shown(luggage.MOST_BYTES, luggage.MOST_FILES)} are the most",
+                remedy="give the function a path instead of data, keep fewer checkpoints, or share a file system",
+            )
+        if self.output:
+            try:
+                self.append(b"")
+            except OSError as error:
+                raise BackendRefused(
+                    f"cannot write its output to {self.output}: {error.strerror}", remedy="name another file"
+                ) from error
+
+    def outgoing(self) -> luggage.Files:
+        """What goes there."""
+        found: luggage.Files = {}
+        if self.call:
+            with contextlib.suppress(FileNotFoundError):  # collected, or given up: work.py says so
+                seen = os.stat(f"{self.call}/{CALL}")
+                found[CALL] = seen.st_size, seen.st_mtime_ns
+        if self.checkpoint:
+            for name, about in luggage.found_below(self.checkpoint).items():
+                found[f"{CHECKPOINT}/{name}"] = about
+        return found
+
+    def path(self, name: str) -> str:
+        """Where that is here which goes there under this name."""
+        if name == CALL:
+            return f"{self.call}/{CALL}"
+        return os.path.realpath(f"{self.checkpoint}/{name.removeprefix(f'{CHECKPOINT}/')}")
+
+    def packed(self, names: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """Files as text for the batch script, with their times."""
+        found = {}
+        for name in names:
+            with open(self.path(name), "rb") as file:
+                text = binascii.b2a_base64(file.read(), newline=False).decode()
+                found[name] = text, os.fstat(file.fileno()).st_mtime_ns
+        return found
+
+    def append(self, content: bytes) -> None:
+        """Add to the file that somebody named, as a command here would; others may write to it, too."""
+        os.makedirs(os.path.dirname(self.output), exist_ok=True)
+        how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+        fd = os.open(self.output, how, 0o644 & ~self.umask)
+        try:
+            os.set_blocking(fd, True)
+            while content:
+                content = content[os.write(fd, content) :]
+        finally:
+            os.close(fd)
+
+    def unpack(self, node: str, found: Mapping[str, Any], there: str) -> None:
+        """Everything of it is in the attempt's folder: put it in its places. May be done twice.
+
+        `there` is its folder on the node, in which what is too big was left.
+        """
+        excess: Mapping[str, int] = found.get("excess", {})
+        if self.call and os.path.isdir(self.call):
+            if self.result in excess:
+                said = _too_big(excess[self.result], node, f"{there}/{self.result}")
+                _write(f"{self.folder}/{self.result}", said)
+            if os.path.exists(f"{self.folder}/{self.result}"):
+                _move(f"{self.folder}/{self.result}", f"{self.call}/{self.result}")
+        if not self.checkpoint:
+            return
+        if CHECKPOINT in excess:
+            os.makedirs(self.checkpoint, mode=0o700, exist_ok=True)
+            most = _shown(luggage.MOST_BYTES, luggage.MOST_FILES)
+            size = f"it has more than the {most} that are fetched ({_shown(excess[CHECKPOINT])})"
+            left = f"{size}, and is still on node {node} in {there}/{CHECKPOINT}"
+            _write(f"{self.checkpoint}/{LEFT_BEHIND}", left.encode("utf-8", "surrogateescape"))
+        elif CHECKPOINT in found:
+            self._exchange_checkpoint()
+
+    def _exchange_checkpoint(self) -> None:
+        """What came back takes the place of what was there, which the attempt had and may have removed."""
+        new, old = f"{self.folder}/{CHECKPOINT}", f"{self.folder}/{CHECKPOINT}.old"
+        os.makedirs(new, mode=0o700, exist_ok=True)
+        os.makedirs(os.path.dirname(self.checkpoint), mode=0o700, exist_ok=True)
+        for path in luggage.found_below(new):
+            _sync(f"{new}/{path}")
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(old)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.move(self.checkpoint, old)
+        shutil.move(new, self.checkpoint)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def belongings(ref: AttemptRef, spec: Mapping[str, Any]) -> Belongings:
+    """What a spec says. Checkpoints are ours beside attempts only: somebody may have set the variable himself."""
+    call = folder_of_call(spec["words"])
+    root = ref.folder.rpartition("/attempts/")[0]  # not that of the settings, which may be another by now
+    checkpoint = spec["env"].get("DIBS_CHECKPOINT_DIR", "")
+    return Belongings(
+        folder=ref.folder,
+        result=f"result-{ref.attempt}",
+        call=call,
+        checkpoint=checkpoint if checkpoint.startswith(f"{root}/checkpoints/") else "",
+        output="" if spec["stdout"].startswith(f"{ref.folder}/") else spec["stdout"],
+        umask=spec["umask"],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +248,45 @@ def _cut(path: str, start: int, end: int) -> None:
             punch(fd, start, end - start)
         finally:
             os.close(fd)
+
+
+def _too_big(size: int, node: str, path: str) -> bytes:
+    """In the place of a result: why there is none, as work.py would say it."""
+    message = f"what it returned has {_shown(size)}, too much to be fetched; it is still on node {node} in {path}"
+    return json.dumps({"kind": "refused", "message": message, "traceback": ""}).encode() + b"\n"
+
+
+def _shown(size: int, files: int = 0) -> str:
+    text = f"{size / 1024**3:.1f}G" if size >= 1024**3 else f"{max(1, size // 1024**2)}M"
+    return f"{text} in {files} files" if files else text
+
+
+def _move(source: str, target: str) -> None:
+    """On whatever disk the target is: whole or not at all."""
+    shutil.move(source, f"{target}.new")
+    _sync(f"{target}.new")
+    os.replace(f"{target}.new", target)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.read(4096).decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+
+
+def _write(path: str, content: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(fd)
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

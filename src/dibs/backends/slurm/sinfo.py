@@ -1,7 +1,8 @@
-"""What `sinfo` says about nodes. Columns of fixed width, as for `squeue`."""
+"""Nodes as `sinfo` shows them, in columns of fixed width as for `squeue`, and partitions as `scontrol` does."""
 
 import re
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from dibs.backends.protocol import Node, NodeGpus
 
@@ -16,14 +17,14 @@ _COLUMNS = (
     ("GresUsed", 200),
     ("Reason", 160),
 )
-FORMAT = ",".join(f"{name}:{width}" for name, width in _COLUMNS)
+NODE_FORMAT = ",".join(f"{name}:{width}" for name, width in _COLUMNS)
 _MIB = 1024 * 1024
 _UNUSABLE = frozenset({"down", "drain", "drained", "draining", "fail", "failing", "error", "unknown", "future"})
 # `~` asleep to save power, `*` does not answer, `#` wakes up, and so on.
 _MARKS = "*~#!%$@^-"
 
 
-def parse(output: bytes) -> tuple[Node, ...]:
+def parse_nodes(output: bytes) -> tuple[Node, ...]:
     """One node for each name, in Slurm's order; a node may stand in several partitions."""
     found: dict[str, Node] = {}
     for line in output.splitlines():
@@ -88,3 +89,40 @@ def _used(counts: dict[tuple[str, str], int], kind: str, *, single: bool) -> int
     """Some versions name the type of a card that is used, `(null)` for none, and some do not."""
     exact = counts.get(("gpu", kind), 0) + (counts.get(("gpu", "(null)"), 0) if not kind else 0)
     return exact or (counts.get(("gpu", ""), 0) if single else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition, as far as a job must know it."""
+
+    name: str
+    is_default: bool
+    longest: float | None  # seconds that a job may run; None: no limit
+    is_up: bool = True  # it starts jobs
+
+
+def parse_partitions(output: bytes) -> tuple[Partition, ...]:
+    """One line for each, as `scontrol -o` writes it."""
+    found = []
+    for line in output.decode("utf-8", "replace").splitlines():
+        cells = dict(word.partition("=")[::2] for word in line.split())
+        if "PartitionName" in cells:
+            longest = _seconds(cells.get("MaxTime", ""))
+            is_up = cells.get("State", "UP") == "UP"
+            found.append(Partition(cells["PartitionName"], cells.get("Default") == "YES", longest, is_up))
+    return tuple(found)
+
+
+def chosen_partitions(partitions: Sequence[Partition], named: str) -> tuple[Partition, ...]:
+    """Those that a job with this option may run in: several may be named, and without any it is the default."""
+    names = set(filter(None, named.split(",")))
+    return tuple(one for one in partitions if one.name in names or (not names and one.is_default))
+
+
+def _seconds(text: str) -> float | None:
+    """`2-00:10:00`, `01:30:00`, `10:00`; `UNLIMITED` is none."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

@@ -5,10 +5,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dibs.backends.disks import cannot_write, said
 from dibs.backends.protocol import AttemptRef, Backend, Identity, Observed, Phase, Submission, Submitted
 from dibs.errors import DibsError
-from dibs.files import replace_file
+from dibs.files import cannot_write, error_text, replace_file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +54,7 @@ def run_round(backend: Backend, plan: RoundPlan) -> RoundResult:
         found.trouble = error
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        sentence = f"cannot write for the other system: {said(error)}{where}"
+        sentence = f"cannot write for the other system: {error_text(error)}{where}"
         found.trouble = DibsError(sentence, remedy="`df -h` shows the disks")
     except Exception as error:
         found.bug = error
@@ -77,7 +76,7 @@ def _submit(backend: Backend, plan: RoundPlan) -> Submitted:
             _copy(source, target)
         except OSError as error:
             is_ours = error.filename == source
-            fault = f"{said(error)} ({source})" if is_ours else _cannot_write(error, target, plan)
+            fault = f"{error_text(error)} ({source})" if is_ours else _cannot_write(error, target, plan)
             faults[target] = f"cannot bring its environment: {fault}"
     late = {one.ref: why for one in plan.submit if (why := faults.get(one.spec["environment"]))}
     ready = [one for one in plan.submit if one.ref not in late]

@@ -14,9 +14,8 @@ import json
 import os
 from collections.abc import Iterable
 
-from dibs.backends.disks import said
 from dibs.errors import BackendMissing, BackendSilent
-from dibs.files import replace_file
+from dibs.files import error_text, replace_file
 from dibs.supervise import folder
 
 NAME = ".dibs-root"
@@ -59,7 +58,7 @@ class RootMark:
             self._remember(_read(path))
         except OSError as error:
             raise BackendMissing(
-                f"cannot use Slurm: cannot write below {self._root}: {said(error)}",
+                f"cannot use Slurm: cannot write below {self._root}: {error_text(error)}",
                 remedy="`dibs config set backends.slurm.root` names a folder of yours that every node sees",
             ) from error
 

@@ -1,0 +1,198 @@
+"""How attempts become calls of `sbatch`: names, options, arrays and batch scripts.
+
+The name carries an attempt's identity: `dibs-k3f9-17.1` is the first attempt of job 17. The elements of an array
+share the array's name and differ in Slurm's task number. Where that cannot be as high as ours, the name has an
+offset: `dibs-k3f9-17+1000.1`.
+"""
+
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dibs.backends.protocol import AttemptRef, Submission, Wanted
+from dibs.errors import BackendRefused
+from dibs.model.places import SLURM_OPTIONS as OPTIONS
+from dibs.supervise.carried import NO_SOURCE, pack
+
+_NAME = re.compile(r"dibs-([A-Za-z0-9-]{1,80})(?:_([0-9]{1,9})|\+([0-9]{1,9}))?\.([0-9]{1,6})")
+
+
+@dataclass(frozen=True, slots=True)
+class JobName:
+    """What is called so over there: a job, or the elements of an array from `offset` on."""
+
+    base: str
+    attempt: int
+    task: int | None = None  # an element that is a job by itself: a retry
+    offset: int = 0
+
+    def __str__(self) -> str:
+        more = f"_{self.task}" if self.task is not None else f"+{self.offset}" if self.offset else ""
+        return f"dibs-{self.base}{more}.{self.attempt}"
+
+
+def split_key(key: str) -> tuple[str, int | None]:
+    """The array's key and the element, or the key and None."""
+    base, underscore, task = key.partition("_")
+    return base, int(task) if underscore else None
+
+
+def identity(name: str, task: int | None) -> tuple[str, int] | None:
+    """The key and attempt of a Slurm job with this name and task number; None for jobs that are not ours."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    base, element, offset, attempt = match.groups()
+    if task is not None:
+        return None if element else (f"{base}_{task + int(offset or 0)}", int(attempt))
+    if offset:
+        return None
+    return (f"{base}_{element}" if element else base), int(attempt)
+
+
+_MIB = 1024 * 1024
+_GIB = 1024 * _MIB
+_WORD = re.compile(r"[^\s\x00-\x1f]{1,300}")
+_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+_MOST_NICE = 2**31 - 4  # Slurm takes no more
+
+
+def flags(wanted: Wanted, *, shards_per_gpu: int = 0) -> list[str]:
+    """The options for these wishes. Refuses what Slurm has no word for."""
+    wishes = wanted.wishes
+    if wishes.only or wishes.prefer:
+        raise BackendRefused(
+            "cannot ask Slurm for a GPU by its number",
+            remedy="ask for a type (--gpu-type) or a node (nodelist) instead of --only and --prefer",
+        )
+    # It never runs twice by itself, and never waits for what cannot happen.
+    found = ["--no-requeue", "--kill-on-invalid-dep=yes", "--ntasks=1", "--nodes=1"]
+    found += _cards(wanted, shards_per_gpu)
+    if wishes.cpus is not None:
+        found.append(f"--cpus-per-task={max(1, wishes.cpus)}")
+    if wishes.mem is not None:
+        found.append(f"--mem={math.ceil(wishes.mem / _MIB)}M")
+    if wanted.time_limit is not None:
+        found.append(f"--time={max(1, math.ceil(wanted.time_limit / 60))}")
+    if wanted.priority < 0:
+        # Only an operator may go in front of others: a higher priority is for our own order of submitting.
+        found.append(f"--nice={min(-wanted.priority, _MOST_NICE)}")
+    given = dict(wanted.options)
+    if wanted.avoid:
+        given["exclude"] = ",".join(filter(None, (given.get("exclude", ""), *wanted.avoid)))
+    for name, value in given.items():
+        if name not in OPTIONS:
+            raise BackendRefused(
+                f"cannot tell Slurm about {name!r}", remedy=f"dibs passes on {', '.join(OPTIONS)}"
+            )
+        if not _WORD.fullmatch(value):
+            remedy = "write it without blanks" if value else "leave it out where Slurm's own is meant"
+            raise BackendRefused(f"cannot give Slurm {value[:60]!r} as {name}", remedy=remedy)
+        found.append(f"--{name}={value}")
+    return found
+
+
+def _cards(wanted: Wanted, shards_per_gpu: int) -> list[str]:
+    """Whole cards, or parts of one where the administrator divided them. A whole card is never too little."""
+    wishes = wanted.wishes
+    if not wishes.num_gpus:
+        return []
+    kind = ""
+    if wishes.gpu_type:
+        if not _TYPE.fullmatch(wishes.gpu_type):
+            raise BackendRefused(f"cannot ask Slurm for GPUs of type {wishes.gpu_type[:60]!r}")
+        kind = f"{wishes.gpu_type}:"
+    # Parts carry no type and come from one card only.
+    if shards_per_gpu and not kind and wishes.num_gpus == 1:
+        shards = 0
+        if wishes.share is not None:
+            shards = math.ceil(wishes.share * shards_per_gpu)
+        if wishes.vram is not None:
+            shards = max(shards, math.ceil(wishes.vram / _GIB))
+        if 0 < shards < shards_per_gpu:
+            return [f"--gres=shard:{shards}"]
+    return [f"--gres=gpu:{kind}{wishes.num_gpus}"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmBatch:
+    """What one call of sbatch submits: a job, or elements of an array by Slurm's task numbers."""
+
+    name: JobName
+    flags: tuple[str, ...]
+    members: Mapping[int, Submission]
+    most: int | None  # so many at once
+
+    @property
+    def refs(self) -> list[AttemptRef]:
+        return [one.ref for one in self.members.values()]
+
+    @property
+    def wanted(self) -> Wanted:
+        """What they are asked for: the same of each."""
+        return next(iter(self.members.values())).wanted
+
+    @property
+    def is_array(self) -> bool:
+        return len(self.members) > 1
+
+
+def batches(wanted: Iterable[tuple[Submission, tuple[str, ...]]], *, largest_array: int) -> list[SlurmBatch]:
+    """In the order given. Elements of one array that ask for the same go together, in blocks of numbers below
+    `largest_array`; one that is left alone, such as a retry, is a job by itself."""
+    groups: dict[tuple[str, int, int, bool, tuple[str, ...], int | None], dict[int, Submission]] = {}
+    for one, flags in wanted:
+        base, task = split_key(one.ref.key)
+        block = 0 if task is None else task // largest_array * largest_array
+        group = (base, one.ref.attempt, block, task is None, flags, one.wanted.most)
+        groups.setdefault(group, {})[0 if task is None else task - block] = one
+    found = []
+    for (base, attempt, block, is_single, flags, most), members in groups.items():
+        if len(members) > 1:
+            name = JobName(base, attempt, offset=block)
+        else:
+            name = JobName(base, attempt, None if is_single else block + next(iter(members)))
+        found.append(SlurmBatch(name, flags, members, most))
+    return found
+
+
+def script(python: str, source: str, folder: str) -> bytes:
+    """For one attempt. `source` is where the package dibs lies."""
+    return f"#!/bin/sh\n{_become(python, source, 'alone', shlex.quote(folder))}\n".encode(
+        "utf-8", "surrogateescape"
+    )
+
+
+def array_script(python: str, source: str, folders: Mapping[int, str]) -> bytes:
+    """For the elements of an array, whose folders are found by Slurm's task number.
+
+    The folders stand in the script itself: Slurm keeps it as long as it is needed, and nobody has to clean up.
+    """
+    lines = ["#!/bin/sh", 'case "$SLURM_ARRAY_TASK_ID" in']
+    lines += [f"{task}) folder={shlex.quote(folder)};;" for task, folder in sorted(folders.items())]
+    lines += ["esac", _become(python, source, "alone", '"$folder"')]
+    return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
+
+
+def carrying_script(python: str, source: str, document: Mapping[str, Any]) -> bytes:
+    """For attempts that bring along everything that they need but the package itself.
+
+    It stands behind the last line that a shell reads, and the shim reads it from the script's own file.
+    """
+    there = shlex.quote(f"{source}/dibs/supervise/carried.py")
+    lines = ["#!/bin/sh", f"test -e {there} || exit {NO_SOURCE}", _become(python, source, "carried", '"$0"')]
+    return "\n".join(lines).encode("utf-8", "surrogateescape") + pack(document)
+
+
+def call(python: str, source: str, module: str) -> list[str]:
+    """The words that run `main` of a module of ours with whatever words follow."""
+    # Isolated and without site: nothing of the node's surroundings may reach the supervisor.
+    start = f"import sys; sys.path.append(sys.argv[1]); from dibs.supervise.{module} import main"
+    return [python, "-I", "-S", "-X", "utf8", "-c", f"{start}; sys.exit(main(*sys.argv[2:]))", source]
+
+
+def _become(python: str, source: str, module: str, argument: str) -> str:
+    return f"exec {shlex.join(call(python, source, module))} {argument}"
