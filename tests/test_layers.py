@@ -70,22 +70,17 @@ PURE = {
 ONLY_IN = {"sqlite3": "store", "pynvml": "gpus"}
 SHIM = (
     "shim.py",
-    "channel.py",
     "alone.py",
     "carried.py",
+    "command.py",
     "deliver.py",
-    "luggage.py",
     "fence.py",
     "folder.py",
-    "zygote.py",
-    "records.py",
-    "tree.py",
-    "plain.py",
-    "stopping.py",
-    "diagnosis.py",
     "logs.py",
-    "starting.py",
-    *(f"warm/{name}.py" for name in ("__init__", "birth", "footprint", "job", "lines", "process")),
+    "luggage.py",
+    "records.py",
+    "zygote.py",
+    *(f"warm/{name}.py" for name in ("__init__", "start", "job", "python_line", "process")),
 )  # imported by a process that outlives its package
 
 

@@ -11,7 +11,7 @@ from dibs.model.claims import Claim
 from dibs.model.gpus import CardState, Gpu, GpuProcess, GpuReading, Reading
 from dibs.model.jobs import JobId
 from dibs.model.usage import Usage
-from dibs.supervise.census import Seen, Tree
+from dibs.supervise.process_usage import Seen, Tree
 
 G = 1024**3
 A, B = (JobId(1), 1), (JobId(2), 1)

@@ -11,7 +11,7 @@ from dibs.engine.watch.sampling import Sampler
 from dibs.model.events import Trouble
 from dibs.model.gpus import Gpu, GpuProcess, GpuReading, Reading
 from dibs.supervise import records
-from dibs.supervise.census import Census
+from dibs.supervise.process_usage import Census
 from engine.world import World, a_request
 from stories.outside import wait_until
 from supervise.test_census import Shims

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dibs.supervise.census import Census, shim_of
+from dibs.supervise.process_usage import Census, shim_of
 from stories.outside import wait_until
 
 # A subreaper that starts what it is told and reaps whatever ends: what a shim is to its attempt.

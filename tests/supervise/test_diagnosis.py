@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.supervise.diagnosis import KernelKills, diagnose
-from dibs.supervise.logs import Log, open_log
+from dibs.supervise.logs import KernelKills, Log, diagnose, open_log
 from supervise.hands import Hands
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from dibs.supervise.plain import plain_words, shell_is_changed
+from dibs.supervise.command import plain_words, shell_is_changed
 
 
 def a_line(text: str, shell: str = "bash") -> list[bytes]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dibs.supervise import stopping
-from dibs.supervise.stopping import Stopping
+from dibs.supervise import command
+from dibs.supervise.command import Stopping
 
 HOUR = 3600.0
 HEARTBEAT = 5.0
@@ -42,9 +42,9 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     one = Machine()
-    monkeypatch.setattr(stopping, "boottime", lambda: one.now)
-    monkeypatch.setattr(stopping.tree, "signal_tree", one.signal_tree)
-    monkeypatch.setattr(stopping.tree, "signal_listeners", one.signal_listeners)
+    monkeypatch.setattr(command, "boottime", lambda: one.now)
+    monkeypatch.setattr(command, "signal_tree", one.signal_tree)
+    monkeypatch.setattr(command, "signal_listeners", one.signal_listeners)
     return one
 
 

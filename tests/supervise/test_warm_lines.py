@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dibs.supervise.warm.lines import PythonLine, read_line
+from dibs.supervise.warm.python_line import PythonLine, read_line
 
 NO_PYTHON = "its command is no `python SCRIPT`, `python -m MODULE` or `python -c CODE`"
 SHELL = "its line needs a shell"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dibs.supervise import folder
-from dibs.supervise.warm import keeping
-from dibs.supervise.warm.birth import memory_is_short
+from dibs.supervise.warm import pool
+from dibs.supervise.warm.start import memory_is_short
 from stories.outside import wait_until
 from supervise.hands import Hands, is_alive, parent_of
 from supervise.warmth import Pythons
@@ -175,7 +175,7 @@ def test_variables_of_the_attempt_alone_need_no_process_of_their_own(warm: Pytho
 
 
 def test_there_are_only_so_many_and_the_one_used_longest_ago_ends(warm: Pythons) -> None:
-    for seed in range(keeping.MOST_PROCESSES):
+    for seed in range(pool.MOST_PROCESSES):
         warm.env = {"SEED": str(seed)}
         warm.output("job.py")
     first, second, *_ = warm.pids()
@@ -187,7 +187,7 @@ def test_there_are_only_so_many_and_the_one_used_longest_ago_ends(warm: Pythons)
 
     wait_until(lambda: not is_alive(second))
     assert is_alive(first)
-    assert len(warm.pids()) == keeping.MOST_PROCESSES
+    assert len(warm.pids()) == pool.MOST_PROCESSES
 
 
 def test_one_that_nobody_needs_ends_and_the_next_job_gets_another(warm: Pythons) -> None:
@@ -407,7 +407,7 @@ def test_another_interpreter_that_comes_first_in_the_path_is_used(warm: Pythons)
 
 def test_old_interpreters_are_started_afresh_and_left_alone(warm: Pythons) -> None:
     """The place where we take hold is read by every version."""
-    hook = Path(keeping.__file__).parent / "hook/sitecustomize.py"
+    hook = Path(pool.__file__).parent / "hook/sitecustomize.py"
     real = [path for minor in range(6, 11) if (path := _interpreter(f"python3.{minor}"))]
     if not real:
         pytest.skip("no older Python here")

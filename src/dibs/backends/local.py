@@ -19,11 +19,11 @@ from dibs.backends.protocol import (
 )
 from dibs.model.jobs import Attempt
 from dibs.supervise import folder, records
+from dibs.supervise.folder import tell_orphans
 from dibs.supervise.launcher import AddReader, Launcher, RemoveReader, WhenDone
-from dibs.supervise.orphans import tell_orphans
 
 if TYPE_CHECKING:
-    from dibs.supervise.warm.keeping import WarmProcesses
+    from dibs.supervise.warm.pool import WarmProcesses
 
 _MOST_RECYCLED = 64
 _NO_INPUTS = LocalInputs(when_done=lambda: None)
@@ -185,7 +185,7 @@ class LocalBackend:
 
     def _get_warm(self) -> "WarmProcesses":
         if self._warm is None:
-            from dibs.supervise.warm.keeping import WarmProcesses  # few jobs need it
+            from dibs.supervise.warm.pool import WarmProcesses  # few jobs need it
 
             self._warm = WarmProcesses(self._launcher, self._add_reader, self._remove_reader)
         return self._warm

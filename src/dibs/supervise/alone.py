@@ -17,9 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dibs.supervise import fence, records
-from dibs.supervise.channel import NOT_RUN
-from dibs.supervise.shim import Shim, insist
-from dibs.supervise.starting import Handed
+from dibs.supervise.command import Handed
+from dibs.supervise.shim import NOT_RUN, Shim, insist
 
 NO_FOLDER = 72  # exit statuses for whoever reads them over there: nothing was started
 FENCED = 73

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import signal
 import stat
 from dataclasses import dataclass
 from errno import EEXIST, ENOSPC
@@ -14,6 +15,7 @@ from dibs.supervise import records
 RECORD = "record"
 _NAMES = (RECORD, "stdout", "stderr")
 _CONTROL = "../../../control"  # seen from ROOT/attempts/N/JOB.ATTEMPT
+_SIGNALS = {"stop": signal.SIGTERM, "kill": signal.SIGKILL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,3 +192,32 @@ def _write_blank(fd: int, spec: dict[str, Any], folder: str) -> None:
         raise OSError(ENOSPC, os.strerror(ENOSPC), folder)
     if os.fstat(fd).st_size != len(content):  # whatever stood here before may have been longer
         os.ftruncate(fd, len(content))
+
+
+def tell_orphans(folder: str, word: str) -> bool:
+    """Send `stop`, `kill` or `signal N` to whatever of this attempt lives; False where nothing does."""
+    number = _SIGNALS.get(word) or int(word.removeprefix("signal "))
+    told = False
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended, or is not ours to look into
+            told |= _tell(int(pid), folder, number)
+    return told
+
+
+def _tell(pid: int, folder: str, number: int) -> bool:
+    if os.stat(f"/proc/{pid}").st_uid != os.geteuid() or not _belongs_to(pid, folder):
+        return False
+    handle = os.pidfd_open(pid)
+    try:
+        # Looked at again with the handle in hand: the number may have become somebody else's in between.
+        if not _belongs_to(pid, folder):
+            return False
+        signal.pidfd_send_signal(handle, number)
+    finally:
+        os.close(handle)
+    return True
+
+
+def _belongs_to(pid: int, folder: str) -> bool:
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return os.fsencode(f"DIBS_METRICS={folder}/metrics") in file.read().split(b"\0")

@@ -1,11 +1,12 @@
-"""The shim: a process that starts one command at a time, waits for it and writes down how it ended.
+"""The shim: a process that starts one command at a time, waits for it and records how it ended.
 
-It is forked by the zygote and outlives everybody else. What it does is found again from the attempt's folder:
-`record` (records.py) says what to run, that it runs and how it ended, and is locked while a shim looks after it.
-It names a FIFO that takes `stop`, `kill` and `signal N`, each followed by the attempt it is meant for.
+It is forked by the zygote and may outlive the engine. Its state is in the attempt's folder: `record` (records.py)
+says what to run, that it runs and how it ended, and is locked while a shim runs the attempt. It names a FIFO that
+takes `stop`, `kill` and `signal N`, each followed by the attempt it is for.
 
 After an attempt the shim waits for the next one, because forking an interpreter for every job costs more than the
-job's own start. It still looks after one attempt at a time: whoever kills it harms no other.
+job's own start. It still runs one attempt at a time: killing it affects no other. Attempts come over its channel
+from the engine, with their locked descriptors; records go back.
 
 Standard library only, everything imported at the top: the package may be deleted while we run.
 """
@@ -19,37 +20,40 @@ import select
 import socket
 import time
 import traceback
+from array import array
 from collections.abc import Callable
 from errno import EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC
+from functools import lru_cache
 from typing import Any
 
-from dibs.supervise import records, tree
-from dibs.supervise.channel import MOST_DESCRIPTORS, NOT_RUN, receive, wishes_in
-from dibs.supervise.diagnosis import KernelKills, diagnose
-from dibs.supervise.logs import BoundedLogs, Log, open_log
-from dibs.supervise.starting import Environment, Handed, note, start, start_error
-from dibs.supervise.stopping import Stopping, boottime
+from dibs.supervise import records
+from dibs.supervise.command import Environment, Handed, Stopping, boottime, end_children, note, start, start_error
+from dibs.supervise.logs import BoundedLogs, KernelKills, Log, diagnose, open_log
 
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
-# Until then nobody could ask for the pid, and most short commands are over: they cost one write less.
+# Seconds before `running` is recorded: most short commands have ended by then, which saves a write.
 _SHORT = 0.05
-# How often we look for orphans that ended, and for limits after the machine slept.
+# Seconds between two checks for ended orphans, and for limits after the machine slept.
 _HEARTBEAT = 5.0
-# What is in the way today may be gone tomorrow: too many processes or files, a full disk.
+# Errors that may pass: too many processes or files, a full disk.
 _PASSING = frozenset({EAGAIN, EMFILE, ENFILE, ENOSPC, EDQUOT})
 _OUT_OF_MEMORY = "its supervisor cannot run it: Cannot allocate memory"
+MOST_DESCRIPTORS = 250  # the kernel passes at most 253 at once
+NOT_RUN = b"!"  # sent instead of a record
+
+_CUT_SHORT = int(socket.MSG_CTRUNC)  # an int: `&` with an enum flag takes longer than the system call
 
 
 class NotNow(Exception):
-    """Nothing was started, the record is blank: the engine finds an attempt that never ran and queues it again."""
+    """Nothing was started and the record is blank: the engine queues the attempt again."""
 
 
 class Shim:
-    """Runs attempts: one after another until the engine is gone, or one for whoever calls `take`.
+    """Runs attempts: one after another until the engine has ended (`serve`), or a single one (`take`).
 
-    `given` are variables of the place where it runs; captured ones that begin with a word of `forget` speak of
-    another place.
+    `given` are variables of the machine where it runs; captured ones that begin with a word of `forget` belong
+    to another machine and are dropped.
     """
 
     def __init__(
@@ -72,8 +76,8 @@ class Shim:
     def serve(self) -> None:
         """A message is `{"control", "stdin", "terminal"}` with the descriptors in the order of `Handed`.
 
-        There may be a `note` in it, for the job's log. The answer is the record as it stands at the end, sent when
-        nothing of the attempt is left.
+        It may contain a `note` for the job's log. The answer is the final record, sent when no process of the
+        attempt is left.
         """
         assert self._channel is not None
         os.setsid()
@@ -84,16 +88,16 @@ class Shim:
                 break
             record, *others = fds
             answer = self._serve_one(wishes_in(message), fds)
-            # Closing, never LOCK_UN, which would free the locks of others too.
+            # Close, never LOCK_UN, which would free the locks of the engine too.
             for fd in others:
                 os.close(fd)
-            # The record's lock is ours alone, and the engine may use the folder again as soon as it has heard us.
+            # The record's lock is ours alone, and the engine may reuse the folder as soon as it has the answer.
             fcntl.flock(record, fcntl.LOCK_UN)
             try:
                 self._channel.send(answer)
             except OSError:
-                # The engine is gone. It would have synced the outcome into its store before anybody heard of it;
-                # now this record is all there is until a new one comes.
+                # The engine has ended. It would have synced the outcome into its store before reporting it;
+                # until a new engine starts, this record is the only copy.
                 _sync(record)
                 break
             finally:
@@ -112,8 +116,8 @@ class Shim:
     def take(self, handed: Handed, control: str = "", remark: str = "") -> bytes:
         """Run one attempt to its end; return its record, or NOT_RUN where nothing was started.
 
-        `control` is the folder for a FIFO of our own, where nobody told us what to listen to. A remark goes into
-        the job's log.
+        `control` is the folder for a FIFO of our own, unless `listen` was called. A remark goes into the job's
+        log.
         """
         try:
             if self._control < 0:
@@ -122,17 +126,17 @@ class Shim:
         except NotNow:
             return NOT_RUN
         except Exception as error:
-            # A bug of ours is a start error of this attempt, with its traceback, and never a silent loss.
-            tree.end_children()
+            # A bug of dibs is a start error of this attempt, with its traceback, and never a silent loss.
+            end_children()
             message = _OUT_OF_MEMORY if isinstance(error, MemoryError) else traceback.format_exc()
             return self.write_end(handed.record, {"by": "start", "message": message})
 
     def write_end(self, record: int, facts: dict[str, Any]) -> bytes:
-        """Write down that an attempt ended without having run."""
+        """Record that an attempt ended without having run."""
         return _write_record(record, self._facts | {"state": "ended"} | facts)
 
     def listen(self, control: int, **facts: str) -> None:
-        """Take words from this descriptor, with no engine beside us; the record tells these facts."""
+        """Take commands from this descriptor, without an engine; the record contains these facts."""
         _adopt_orphans()
         self._control = control
         self._introduce(facts)
@@ -141,14 +145,14 @@ class Shim:
         path = f"{folder}/{os.getpid()}-{os.urandom(4).hex()}"
         try:
             os.mkfifo(path, 0o600)
-            # Both ways, so that a writer who goes away is no hang-up.
+            # For reading and writing, so that there is no hang-up when a writer closes it.
             self._control = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(path)
-            raise NotNow from error  # without it nobody could stop the command
+            raise NotNow from error  # without it the command could not be stopped
         self._control_path = path
-        # By its name alone: the record is small and a path may be long.
+        # Only its name: the record is small and a path may be long.
         self._introduce({"control": os.path.basename(self._control_path)})
 
     def _introduce(self, facts: dict[str, str]) -> None:
@@ -156,14 +160,14 @@ class Shim:
         self._starting = records.encode(self._facts | {"state": "starting"})
 
     def _run(self, handed: Handed, remark: str) -> bytes:
-        """Run one attempt to its end. Returns when nothing below this process is left."""
+        """Run one attempt to its end. Returns when no process below this one is left."""
         content = os.pread(handed.record, os.fstat(handed.record).st_size, 0)
         if not records.is_blank(content):
-            return NOT_RUN  # somebody ran this attempt before us
+            return NOT_RUN  # this attempt was run before
         spec: dict[str, Any] = json.loads(content[records.SIZE :].decode())
         if self._given:
             spec["env"] = spec["env"] | self._given
-        # The fence against a second start. Only a kill -9 must not undo it, so it is not synced.
+        # The fence against a second start. It must survive kill -9 only, so it is not synced.
         try:
             os.pwrite(handed.record, self._starting, 0)
         except OSError as error:
@@ -176,7 +180,7 @@ class Shim:
         finally:
             for log in logs:
                 os.close(log.fd)
-            os.chdir("/")  # pin nobody's folder while we are idle
+            os.chdir("/")  # do not keep the job's folder in use while idle
 
     def _run_command(self, spec: dict[str, Any], handed: Handed, logs: list[Log]) -> bytes:
         record: dict[str, Any] = self._facts | {"began": time.time()}
@@ -188,7 +192,7 @@ class Shim:
         except (OSError, MemoryError) as fault:
             error = fault if isinstance(fault, OSError) else OSError(ENOMEM, os.strerror(ENOMEM))
             if error.errno in _PASSING:
-                # We hold the lock, and the command is not there: the fence may be taken away again.
+                # We hold the lock, and no command was started: the fence may be removed again.
                 insist(lambda: os.pwrite(handed.record, bytes(records.SIZE), 0))
                 raise NotNow from error
             message = start_error(spec, error)
@@ -204,10 +208,10 @@ class Shim:
                 record |= self._diagnosis(record, logs, kernel_kills, boottime() - clock, stopping.sent)
         record |= {"state": "ended", "seconds": boottime() - clock}
         written = _write_record(handed.record, record)
-        # The record comes first: if the stragglers cannot be killed, the outcome is known all the same.
+        # The record comes first: if remaining processes cannot be killed, the outcome is known nevertheless.
         if stopping is not None:
             stopping.give_grace_to_the_rest(self._control)
-        tree.end_children()
+        end_children()
         if bounded is not None:
             bounded.cut()
         return written
@@ -243,7 +247,7 @@ class Shim:
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of whoever below us loses its own."""
+    """Become the parent of processes below us that lose their own."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -257,38 +261,38 @@ def _wait(
 ) -> tuple[dict[str, Any], Stopping]:
     """Wait for the command, obey the control FIFO and the time limit; return how it ended.
 
-    The record, which says that it runs, is written if that takes longer than a moment.
+    The record that it runs is written only if it runs longer than a moment.
     """
     pid: int = record["pid"]
     poll = select.poll()
     poll.register(control, select.POLLIN)
     heartbeat = _HEARTBEAT
-    is_told = False
+    is_recorded = False
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
         pidfd = -1
-        heartbeat = 0.02  # no pidfd here (an old kernel, a strict container): look often instead
+        heartbeat = 0.02  # no pidfd here (an old kernel, a strict container): poll instead
     else:
         poll.register(pidfd, select.POLLIN)
     if handed.terminal:
-        poll.register(handed.terminal[2], 0)  # hang-up is always reported
+        poll.register(handed.terminal[2], 0)  # a hang-up is always reported
     stopping = Stopping(grace=spec["grace"], attempt=f"{spec['job']}.{spec['attempt']}", pid=pid)
     if spec["time_limit"] is not None:
         stopping.limit = clock + spec["time_limit"]
         if spec.get("checkpoint"):
             stopping.save_before_limit(*spec["checkpoint"])
     while True:
-        longest = heartbeat if is_told else min(heartbeat, _SHORT)
+        longest = heartbeat if is_recorded else min(heartbeat, _SHORT)
         if bounded is not None:
             longest = min(longest, bounded.seconds_left)
         ready = poll.poll(stopping.timeout(longest) * 1000)
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         if ended:
             break
-        if not is_told:
-            is_told = True
-            with contextlib.suppress(OSError):  # it runs: a copy-on-write disk that is full must not end it
+        if not is_recorded:
+            is_recorded = True
+            with contextlib.suppress(OSError):  # it runs: a full copy-on-write disk must not end it
                 os.pwrite(handed.record, records.encode(record), 0)
         _reap_orphans(pid)
         for fd, events in ready:
@@ -300,13 +304,13 @@ def _wait(
             elif handed.terminal and fd == handed.terminal[0]:
                 _drain_terminal(fd, spec["stdout"])
                 if not events & select.POLLIN:
-                    poll.unregister(fd)  # the command closed its terminal; a hang-up would wake us for ever
+                    poll.unregister(fd)  # the command closed its terminal: the hang-up would be reported for ever
         stopping.act()
         if bounded is not None:
             bounded.look()
     if pidfd >= 0:
         os.close(pidfd)
-    if handed.terminal and _front_is_gone(handed.terminal[2]):
+    if handed.terminal and _front_has_ended(handed.terminal[2]):
         _drain_terminal(handed.terminal[0], spec["stdout"])
     code = os.waitstatus_to_exitcode(status)
     outcome = {
@@ -335,16 +339,16 @@ def _reap_orphans(pid: int) -> None:
         os.waitpid(found.si_pid, os.WNOHANG)
 
 
-def _front_is_gone(lifeline: int) -> bool:
+def _front_has_ended(lifeline: int) -> bool:
     check = select.poll()
     check.register(lifeline, 0)
     return bool(check.poll(0))
 
 
 def _drain_terminal(master: int, log: str) -> None:
-    """Nobody watches the terminal any more: keep the command going and its output in the log.
+    """Copy the output of a terminal without a front end to the log, so that the command can go on.
 
-    A part of a flood at a time: the command must still hear a stop.
+    Only a limited part at a time: a stop must still be obeyed.
     """
     os.set_blocking(master, False)
     out = open_log(log).fd
@@ -352,7 +356,7 @@ def _drain_terminal(master: int, log: str) -> None:
         for _ in range(16):
             os.write(out, os.read(master, 65536))
     except OSError:
-        pass  # EAGAIN: nothing more now; EIO: the other side is closed
+        pass  # EAGAIN: no more now; EIO: the other side is closed
     finally:
         os.close(out)
 
@@ -368,10 +372,37 @@ def _sync(fd: int) -> None:
 
 
 def insist(act: Callable[[], Any]) -> None:
-    """Only a copy-on-write file system can be too full for an overwrite. The lock stays ours meanwhile."""
+    """Repeat until it succeeds: only a copy-on-write file system can be too full for an overwrite."""
     while True:
         try:
             act()
             return
         except OSError:
             time.sleep(0.5)
+
+
+def receive(channel: socket.socket, most: int) -> tuple[bytes, list[int]]:
+    """A message and its descriptors, which no command inherits.
+
+    Not `socket.recv_fds`: it takes flags and forgets them, and a command that inherits its attempt's lock would
+    look like a living shim.
+    """
+    fds = array("i")
+    room = socket.CMSG_LEN(most * fds.itemsize)
+    message, ancillary, flags, _ = channel.recvmsg(4096, room, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    if flags & _CUT_SHORT:
+        # A lock may be among those that did not arrive. The receiver ends here, and nothing was started.
+        for fd in fds:
+            os.close(fd)
+        raise OSError(EMFILE, os.strerror(EMFILE))
+    return message, list(fds)
+
+
+@lru_cache(maxsize=8)
+def wishes_in(message: bytes) -> dict[str, Any]:
+    """Cached: the same for nearly every attempt."""
+    found: dict[str, Any] = json.loads(message)
+    return found

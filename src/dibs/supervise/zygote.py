@@ -1,10 +1,10 @@
 """The zygote: a small warm process that forks shims.
 
-A fresh interpreter for each costs five times as much. It is single-threaded, imports only what the shim needs,
-ends after its last shim once its engine is gone, and may be killed at any time: its shims go on.
+A fresh interpreter for each shim costs five times as much. The zygote is single-threaded, imports only what the
+shim needs, ends after its last shim once its engine has ended, and may be killed at any time: its shims go on.
 
 A message is one byte with one descriptor, the new shim's channel to the engine. Another byte, with a channel and
-an order, asks for a warm process (warm/birth.py) instead.
+an order, asks for a warm process (warm/start.py) instead.
 """
 
 import contextlib
@@ -13,14 +13,13 @@ import os
 import signal
 import socket
 
-from dibs.supervise.channel import receive
-from dibs.supervise.shim import Shim
+from dibs.supervise.shim import Shim, receive
 
 
 def main(channel_fd: int) -> None:
     channel = socket.socket(fileno=channel_fd)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps our shims
-    # Memory that nobody touches stays shared with the shims.
+    # Memory that is not written stays shared with the shims.
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -39,13 +38,15 @@ def _fork(message: bytes, fds: list[int], channel: socket.socket) -> None:
     try:
         pid = os.fork()
     except OSError:
-        pid = -1  # the channel closes below: the engine sees that its attempt never started and tries again
+        pid = -1  # the channel closes below: the engine sees that its attempt was not started and tries again
     if pid == 0:
         try:
             channel.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             if message == b"w":
-                from dibs.supervise.warm.birth import become_warm  # few want it, and every shim would carry it
+                from dibs.supervise.warm.start import (
+                    become_warm,
+                )  # not in every shim: rarely used
 
                 become_warm(*fds)
             Shim(socket.socket(fileno=fds[0])).serve()

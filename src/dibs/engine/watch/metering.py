@@ -16,7 +16,7 @@ from dibs.files import replace_file
 from dibs.model.jobs import Attempt
 from dibs.model.usage import Usage
 from dibs.store.codec import decode_usage, encode_usage
-from dibs.supervise.census import Tree
+from dibs.supervise.process_usage import Tree
 from dibs.worker_thread import Submit
 
 SERIES_FILE = "usage.json"  # in the attempt's folder

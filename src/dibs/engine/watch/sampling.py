@@ -9,7 +9,7 @@ from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.metering import CardEnergy, Measured, Meter, Sample, StoredSeries, read_series
 from dibs.model.claims import Claim
 from dibs.model.gpus import CardState, GpuReading, Reading, declared_key
-from dibs.supervise.census import Census, Seen, shim_of
+from dibs.supervise.process_usage import Census, Seen, shim_of
 from dibs.worker_thread import Submit
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from dibs.supervise.warm.lines import CODE, MODULE, PythonLine
+from dibs.supervise.warm.python_line import CODE, MODULE, PythonLine
 
 
 @dataclass(frozen=True, slots=True)

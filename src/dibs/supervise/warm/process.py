@@ -20,15 +20,12 @@ import time
 import traceback
 from typing import Any
 
-from dibs.supervise import tree
-from dibs.supervise.channel import receive
+from dibs.supervise.command import Handed, reap, start
 from dibs.supervise.logs import Log
-from dibs.supervise.shim import Shim
-from dibs.supervise.starting import Handed, start
-from dibs.supervise.warm.birth import VARIABLE, memory_is_short, read_order, refuse, variables_of
-from dibs.supervise.warm.footprint import Footprint
+from dibs.supervise.shim import Shim, receive
 from dibs.supervise.warm.job import Born, OpenedFiles, Parent, Title, begin, first_folder, set_streams
-from dibs.supervise.warm.lines import SCRIPT, PythonLine, read_line
+from dibs.supervise.warm.python_line import SCRIPT, PythonLine, read_line
+from dibs.supervise.warm.start import VARIABLE, Footprint, memory_is_short, read_order, refuse, variables_of
 
 LONGEST_IMPORT = 120  # seconds; a fresh interpreter would need them as well
 _LOOK_AT_MEMORY = 15.0  # seconds between two looks, while it has no job
@@ -267,7 +264,7 @@ def _unfit(channel: int) -> str:
             return "opens the GPU's driver"
         if not _is_file(os.fstat(fd).st_mode):
             return "leaves a connection open, which jobs would share"
-    if tree.reap():
+    if reap():
         return "starts processes"
     # A library may end its threads before a fork and start them again when they are needed: only a try tells.
     pid = os.fork()

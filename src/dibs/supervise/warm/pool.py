@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dibs.supervise.launcher import AddReader, Launcher, RemoveReader, WhenDone, shim_message
-from dibs.supervise.warm.lines import SCRIPT, PythonLine, read_line
+from dibs.supervise.warm.python_line import SCRIPT, PythonLine, read_line
 
 MOST_PROCESSES = 4
 _MOST_TRIES = 2  # warm processes that one attempt asks

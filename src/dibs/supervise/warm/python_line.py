@@ -7,7 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from dibs.supervise.plain import plain_words
+from dibs.supervise.command import plain_words
 
 SCRIPT, MODULE, CODE = "script", "module", "code"
 

@@ -1,0 +1,404 @@
+"""Starts a command, asks it to end, and signals and ends the processes below it.
+
+The process tree is that of a subreaper: a process that loses its parent becomes our child, so killing children
+again and again until none is left also ends double forks, own sessions and closed descriptors. Standard library
+only.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dibs.supervise.logs import Log, open_log
+
+# Signal handling changed by Python, or ignored by the shell that started us, must not reach the command.
+# All signals are named, because the C library asks the kernel about each one that is not.
+_RESET_SIGNALS = [int(number) for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}]
+_PLAIN = re.compile(rb"[A-Za-z0-9_./][A-Za-z0-9_./:,@%+-]*(?:[ \t]+[A-Za-z0-9_./:,@%+=-]+)*[ \t]*")
+_SHELLS = frozenset((b"bash", b"/bin/bash", b"/usr/bin/bash", b"sh", b"/bin/sh", b"/usr/bin/sh"))
+# Without `true` and `false`: the programs of these names do the same as the builtins.
+_BUILTINS = frozenset(
+    b". : alias bg bind break builtin caller cd command compgen complete compopt continue declare dirs disown echo"
+    b" enable eval exec exit export fc fg getopts hash help history jobs kill let local logout mapfile popd printf"
+    b" pushd pwd read readarray readonly return set shift shopt source suspend test times trap type typeset ulimit"
+    b" umask unalias unset wait if then else elif fi case esac for select while until do done in function time"
+    b" coproc".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """The descriptors that came with an attempt."""
+
+    record: int  # locked
+    stdin: int | None = None
+    terminal: tuple[int, int, int] | None = None  # pty master, pty slave, pipe that closes when the front end ends
+    leases: tuple[int, ...] = ()  # locked; the command inherits them
+
+
+class Environment:
+    """A captured environment as bytes, encoded once for many starts."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        self.variables = _encoded(variables)
+        self.changes_shell = shell_is_changed(self.variables)
+
+
+# Starts words with these variables, after these actions of `posix_spawn`; returns the pid.
+Spawn = Callable[[list[bytes], dict[bytes, bytes], list[Any]], int]
+
+
+def start(
+    spec: dict[str, Any], handed: Handed, inherited: Environment, logs: list[Log], spawn: Spawn | None = None
+) -> int:
+    """Start the command in a session of its own: `kill 0` in a job must not reach this process.
+
+    `logs` gets the files of its stdout and stderr, for the caller to close.
+    """
+    own = _encoded(spec["env"])
+    environment = inherited.variables | own
+    for name, value in _encoded(spec.get("unless_set", {})).items():
+        environment.setdefault(name, value)
+    os.umask(spec["umask"])
+    try:
+        os.chdir(spec["workdir"])
+    except OSError as error:
+        raise OSError(error.errno, f"cannot enter its folder: {os.strerror(error.errno or 0)}") from error
+    for lease in handed.leases:
+        os.set_inheritable(lease, True)
+    os.putenv(b"PATH", environment.get(b"PATH", os.defpath.encode()))  # posix_spawnp uses our PATH
+    words = [word.encode("utf-8", "surrogateescape") for word in spec["words"]]
+    streams = _streams(spec, handed, logs)
+    plain = None if inherited.changes_shell or shell_is_changed(own) else plain_words(words)
+    before = _bind_to(spec["cpus"], spec) if spec.get("cpus") else set()
+    try:
+        if spawn is not None:
+            return spawn(words, environment, streams)
+        if plain is not None:
+            with contextlib.suppress(OSError):
+                return _spawn(plain, environment, streams)
+        return _spawn(words, environment, streams)
+    finally:
+        if before:  # the next job of this shim may run anywhere
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, before)
+
+
+def _bind_to(cpus: list[int], spec: dict[str, Any]) -> set[int]:
+    """Bind this process, and so the command, to those of these CPUs that it may use; return the CPUs before.
+
+    If it may use none of them nothing is changed: a job far from its card is better than none.
+    """
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, before.intersection(cpus))
+    except OSError:  # none is left, or an admin has just removed them
+        note(spec, "it is not bound: it may use none of the CPUs near its GPUs")
+        return set()
+    return before
+
+
+def _spawn(words: list[bytes], environment: dict[bytes, bytes], streams: list[Any]) -> int:
+    return os.posix_spawnp(
+        words[0], words, environment, file_actions=streams, setsid=True, setsigdef=_RESET_SIGNALS
+    )
+
+
+def _streams(spec: dict[str, Any], handed: Handed, logs: list[Log]) -> list[Any]:
+    if handed.terminal:
+        # The first terminal that a session leader opens becomes its controlling terminal.
+        slave = os.ttyname(handed.terminal[1])
+        return [
+            (os.POSIX_SPAWN_OPEN, 0, slave, os.O_RDWR, 0),
+            (os.POSIX_SPAWN_DUP2, 0, 1),
+            (os.POSIX_SPAWN_DUP2, 0, 2),
+        ]
+    out = open_log(spec["stdout"])
+    logs.append(out)
+    err = out
+    if spec["stderr"] != spec["stdout"]:
+        err = open_log(spec["stderr"])
+        logs.append(err)
+    actions = [(os.POSIX_SPAWN_DUP2, out.fd, 1), (os.POSIX_SPAWN_DUP2, err.fd, 2)]
+    if handed.stdin is not None:  # otherwise it inherits ours, /dev/null
+        actions.append((os.POSIX_SPAWN_DUP2, handed.stdin, 0))
+    return actions
+
+
+def start_error(spec: dict[str, Any], error: OSError) -> str:
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    if error.strerror and error.strerror.startswith("cannot enter"):
+        return f"{error.strerror}: {spec['workdir']}"
+    what = os.fsdecode(error.filename or spec["words"][0])
+    return f"cannot start {what}: {reason}"
+
+
+def note(spec: dict[str, Any], message: str) -> None:
+    """Write a message to the job's own log: why it did not start, or not as it should."""
+    with contextlib.suppress(OSError):  # the log itself may not open
+        log = open_log(spec["stderr"])
+        try:
+            os.write(log.fd, f"dibs: {message}\n".encode("utf-8", "surrogateescape"))
+        finally:
+            os.close(log.fd)
+
+
+def _encoded(variables: dict[str, str]) -> dict[bytes, bytes]:
+    return {
+        name.encode("utf-8", "surrogateescape"): value.encode("utf-8", "surrogateescape")
+        for name, value in variables.items()
+    }
+
+
+def boottime() -> float:
+    """Seconds since the machine started, including sleep."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Stopping:
+    """When and how the command is asked to end: ask, wait the grace, insist.
+
+    A checkpoint is a signal before the time limit, on which the command saves its work. However it ends after
+    that, it is queued again, unless it is stopped.
+    """
+
+    def __init__(self, grace: float, attempt: str, pid: int) -> None:
+        self.grace = grace
+        self._attempt = attempt
+        self._pid = pid
+        self.by = ""  # why it ends: "", "stop", "time", or "outside" for the batch system around us
+        self.sent: set[int] = set()  # signals that were sent on request, without asking for its end
+        self.limit: float | None = None  # on CLOCK_BOOTTIME, so that a sleeping laptop counts
+        self.is_checkpointed = False
+        self._checkpoint_at: float | None = None
+        self._checkpoint_signal = 0
+        self._insist_at: float | None = None
+
+    def save_before_limit(self, number: int, seconds: float) -> None:
+        """Send a signal so many seconds before the limit."""
+        assert self.limit is not None
+        self._checkpoint_at, self._checkpoint_signal = self.limit - seconds, number
+
+    def obey(self, commands: bytes) -> None:
+        for line in commands.decode("ascii", "replace").splitlines():
+            word, _, attempt = line.rpartition(" ")
+            if attempt != self._attempt:
+                continue  # for an attempt that is over
+            if word == "stop":
+                self.is_checkpointed = False
+                self._ask("stop")
+            elif word == "kill":
+                self.is_checkpointed = False
+                self.by = self.by or "stop"
+                self._insist_at = boottime()
+            elif word.startswith("outside "):
+                # The batch system will kill us too: the end must be recorded by then.
+                self.grace = min(self.grace, float(word[8:]))
+                self._ask("outside")
+            elif word.startswith("signal ") and word[7:].isdigit() and 0 < int(word[7:]) < signal.NSIG:
+                self.sent.add(int(word[7:]))
+                signal_tree(os.getpid(), int(word[7:]))
+
+    def act(self) -> None:
+        now = boottime()
+        if self._checkpoint_at is not None and now >= self._checkpoint_at:
+            self._checkpoint_at = None
+            self.is_checkpointed = not self.by and signal_listeners(self._pid, self._checkpoint_signal)
+        if self.limit is not None and now >= self.limit:
+            self.limit = None
+            self._ask("time")
+        if self._insist_at is not None and now >= self._insist_at:
+            signal_tree(os.getpid(), signal.SIGKILL)
+            self._insist_at = now + 0.1  # again: a child may have been forked meanwhile
+
+    def give_grace_to_the_rest(self, control: int) -> None:
+        """Give the processes that were asked to end with the command the rest of the grace."""
+        poll = select.poll()
+        poll.register(control, select.POLLIN)
+        while self._insist_at is not None and boottime() < self._insist_at and reap():
+            if poll.poll(self.timeout(0.02) * 1000):
+                self.obey(os.read(control, 4096))
+
+    def timeout(self, longest: float) -> float:
+        soon = [at for at in (self._checkpoint_at, self.limit, self._insist_at) if at is not None]
+        return max(0.0, min([longest, *(at - boottime() for at in soon)]))
+
+    def _ask(self, by: str) -> None:
+        self.by = self.by or by
+        if self._insist_at is None:
+            signal_tree(os.getpid(), signal.SIGTERM)
+            signal_tree(os.getpid(), signal.SIGCONT)  # a stopped process would not receive it
+            self._insist_at = boottime() + self.grace
+
+
+def plain_words(words: list[bytes]) -> list[bytes] | None:
+    """The words of `bash -c LINE` that can be executed without bash; None where bash is needed.
+
+    Starting bash for `python train.py --lr 0.1` costs more than the rest of a job's start. As in make, a line of
+    plain words is executed directly. Lines with shell syntax and builtins go to the shell; so does a program that
+    cannot be started, for the shell's own message and exit code.
+    """
+    if len(words) != 3 or words[1] != b"-c" or words[0] not in _SHELLS or not _PLAIN.fullmatch(words[2]):
+        return None
+    found = words[2].split()
+    return None if found[0] in _BUILTINS else found
+
+
+def shell_is_changed(variables: Iterable[bytes]) -> bool:
+    """Whether the environment gives bash files to read or functions: then bash is needed."""
+    return any(name.startswith((b"BASH_ENV", b"BASH_FUNC_", b"BASHOPTS", b"SHELLOPTS")) for name in variables)
+
+
+def descendants(root: int) -> dict[int, int]:
+    """Every process below `root`, as {pid: parent}."""
+    found: dict[int, int] = {}
+    frontier = [root]
+    while frontier:
+        parent = frontier.pop()
+        for child in _children(parent):
+            if child not in found:
+                found[child] = parent
+                frontier.append(child)
+    return found
+
+
+def signal_tree(root: int, number: int) -> int:
+    """Send a signal to every process below `root`; return how many were there."""
+    tree = descendants(root)
+    for pid, parent in tree.items():
+        _signal_child_of(pid, parent, root, number)
+    return len(tree)
+
+
+def signal_listeners(command: int, number: int) -> bool:
+    """Send a signal to the command, or to the topmost processes below it that listen; False when it is over.
+
+    A shell without a trap would be ended by it, together with its program. The children of a process that listens
+    do not get it: its workers inherit its handler, not its work. If no process listens, the command gets it, with
+    the default action of the signal.
+    """
+    ours = os.getpid()
+    heard = False
+    frontier = [(command, ours)]
+    while frontier:
+        pid, parent = frontier.pop()
+        if _listens(pid, number):
+            _signal_child_of(pid, parent, ours, number)
+            heard = True
+        else:
+            frontier += [(child, pid) for child in _children(pid)]
+    if heard or not _is_alive(command):
+        return heard
+    _signal_child_of(command, ours, ours, number)
+    return True
+
+
+def end_children() -> int:
+    """Kill and reap all processes below this one; return how many were found at first.
+
+    A process in uninterruptible sleep blocks this call: its GPU must not be used by another job.
+    """
+    if not reap():
+        return 0
+    # Stop first, so that a fork bomb cannot outrun the killing.
+    found = signal_tree(os.getpid(), signal.SIGSTOP)
+    pause = 0.0005
+    while True:
+        signal_tree(os.getpid(), signal.SIGKILL)
+        if not reap():
+            return found
+        time.sleep(pause)
+        pause = min(pause * 2, 0.05)
+
+
+def reap() -> bool:
+    """Collect ended children; return whether any child is left."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if pid == 0:
+            return True
+
+
+def _signal_child_of(pid: int, parent: int, root: int, number: int) -> None:
+    """Signal exactly the process that was found, not another one that got its pid meanwhile."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EPERM):  # an old kernel or a strict container
+            handle = -1
+        else:
+            return
+    try:
+        # Its parent is the same, or it became our child because its parent died.
+        if _parent_of(pid) in (parent, root):
+            if handle >= 0:
+                signal.pidfd_send_signal(handle, number)
+            else:
+                os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # it has ended, or runs as another user (sudo)
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
+        except FileNotFoundError:
+            if os.path.exists(f"/proc/{pid}/task/{thread}/stat"):
+                return _children_by_scan(pid)  # a kernel without CONFIG_PROC_CHILDREN, or gVisor
+        except OSError:
+            continue
+    return found
+
+
+def _children_by_scan(parent: int) -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent_of(int(name)) == parent]
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name in parentheses may contain anything, parentheses too: count from its end.
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _listens(pid: int, number: int) -> bool:
+    """Whether a process catches a signal, or blocks it to fetch it later."""
+    bits = 0
+    for line in _status(pid):
+        if line.startswith((b"SigBlk:", b"SigCgt:")):
+            bits |= int(line.split()[1], 16)
+    return bool(bits >> (number - 1) & 1)
+
+
+def _is_alive(pid: int) -> bool:
+    return not any(line.startswith((b"State:\tZ", b"State:\tX")) for line in _status(pid) or [b"State:\tX"])
+
+
+def _status(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
