@@ -213,7 +213,7 @@ FIELDS = (
          verbs=_ONE_BY_ONE - _PLUGINS, default="", flags=("-o",), aliases=("--output",), metavar="FILE"),
     _row("notify", Kind.CHOICE, "Notify you at its end, only at a failure, or never.", verbs=_ONE_BY_ONE,
          default="", takes_none=True, choices=("end", "failure", "never"), label="notify",
-         more="[being told](queue.md#being-told)"),
+         more="[notifications](queue.md#notifications)"),
     _row("on", Kind.PLACE, "Run here, or on Slurm (default: the setting default_backend).",
          verbs=_QUEUE - _PLUGINS, default="", group=ON_SLURM, in_class=True, choices=("local", "slurm"),
          more="[where they run](slurm.md)"),
