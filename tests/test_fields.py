@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.client.requests import NOTHING, difference
+from dibs.client.adding import NOTHING, difference
 from dibs.daemon.schemas.requests import apply
 from dibs.inputs.wishes import LISTED, WORDS, read_field
 from dibs.model import fields as table

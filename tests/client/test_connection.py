@@ -8,7 +8,7 @@ import pytest
 
 from client.fake import Answer, Asked, listening
 from dibs.client.client import Client
-from dibs.client.errors import Broken, NoAnswer, NobodyListens
+from dibs.client.connection import Broken, NoAnswer, NobodyListens
 from dibs.errors import BadInput, Conflict, DibsError, NoSuchJob, NotAllowed, StoreUnusable
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from client.fake import Answer, Asked, listening
 from dibs.client.client import Client
-from dibs.client.errors import NobodyListens
+from dibs.client.connection import NobodyListens
 from dibs.client.events import follow_events
 
 

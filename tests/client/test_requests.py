@@ -6,7 +6,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.client.requests import NOTHING, difference
+from dibs.client.adding import NOTHING, difference
 from dibs.daemon.schemas.requests import requests_of
 from dibs.model.fields import BY_KEY
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dibs.client.client import Client, connect
 
 if TYPE_CHECKING:
-    from dibs.client.patient import Patient
+    from dibs.client.client import Patient
 
 _Found = TypeVar("_Found")
 
@@ -30,7 +30,7 @@ def ask(
 @contextmanager
 def patient(environ: Mapping[str, str] = os.environ) -> "Iterator[Patient]":
     """For questions over hours: it stands a restart of the daemon."""
-    from dibs.client.patient import Patient
+    from dibs.client.client import Patient
 
     asking = Patient(connect(environ, notice=say), say, environ)
     try:

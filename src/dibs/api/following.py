@@ -12,8 +12,7 @@ from dibs.model.jobs import State
 
 if TYPE_CHECKING:
     from dibs.api.job import Job
-    from dibs.client.client import LogPart
-    from dibs.client.patient import Patient
+    from dibs.client.client import LogPart, Patient
 
 _PIECE = 1 << 20  # bytes of one question
 _HOLE = 1024  # so many zero bytes in a row are no text: the middle of the file was cut out

@@ -9,8 +9,7 @@ from dibs.api.asking import ask
 from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
 from dibs.api.wishes import read_wishes
-from dibs.client.adding import Batch, send
-from dibs.client.requests import NOTHING, command_of, difference
+from dibs.client.adding import NOTHING, Batch, command_of, difference, send
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_request, environment_size
 from dibs.inputs.code import describe_code

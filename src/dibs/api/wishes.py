@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dibs.client.requests import NOTHING
+from dibs.client.adding import NOTHING
 from dibs.errors import BadInput
 from dibs.inputs.wishes import apply_wishes, check_checkpoint
 from dibs.model.fields import Kind, Verb, fields_of

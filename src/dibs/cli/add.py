@@ -13,9 +13,8 @@ from dibs.cli.commands import TakesCommand, check_parameters, check_words
 from dibs.cli.field_options import dependencies_of, field_options, queue_request_of
 from dibs.cli.gather import Gathering, in_snapshot, snapshot_of
 from dibs.cli.output import one_line, say
-from dibs.client.adding import Batch, Sent, check_wishes, send
+from dibs.client.adding import NOTHING, Batch, Sent, check_wishes, difference, send
 from dibs.client.client import Client, connect
-from dibs.client.requests import NOTHING, difference
 from dibs.inputs.code import describe_code
 from dibs.model.fields import Verb
 

@@ -15,7 +15,7 @@ from dibs.cli.job_text import show_moment
 from dibs.cli.options import count
 from dibs.cli.output import harmless, one_line, say
 from dibs.client.client import connect
-from dibs.client.errors import Broken, NoAnswer, NobodyListens
+from dibs.client.connection import Broken, NoAnswer, NobodyListens
 from dibs.client.starting import lock_is_held, start_daemon
 from dibs.errors import BadInput, DibsError, NoDaemon
 from dibs.paths import queue_folder

@@ -12,7 +12,7 @@ from dibs.backends.slurm.backend import SlurmBackend
 from dibs.build import build_backend, is_set_up
 from dibs.cli import systemd
 from dibs.client.client import Client
-from dibs.client.errors import NoAnswer, NobodyListens
+from dibs.client.connection import NoAnswer, NobodyListens
 from dibs.client.starting import lock_is_held
 from dibs.errors import DibsError
 from dibs.gpus.detect import find_probe

@@ -9,8 +9,8 @@ import click
 
 from dibs.cli.options import parsed
 from dibs.cli.references import find_jobs
+from dibs.client.adding import NOTHING
 from dibs.client.client import Client
-from dibs.client.requests import NOTHING
 from dibs.errors import BadInput
 from dibs.model.field_values import to_json, with_values
 from dibs.model.fields import BY_KEY, FIELDS, Field, Kind, Verb, fields_of

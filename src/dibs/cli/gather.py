@@ -6,9 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dibs.cli.commands import choose_seed, is_piped, points, with_command
-from dibs.client.adding import Batch
+from dibs.client.adding import Batch, difference
 from dibs.client.client import connect
-from dibs.client.requests import difference
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_request, environment_size
 from dibs.model.jobs import Request

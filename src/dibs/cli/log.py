@@ -12,8 +12,7 @@ from dibs.cli.job_text import OVER, WAITING, job_name, outcome_text, waiting_tex
 from dibs.cli.options import count
 from dibs.cli.output import harmless, put, say, terminal_width
 from dibs.cli.references import REF, find_job
-from dibs.client.client import LogPart, connect
-from dibs.client.patient import Patient
+from dibs.client.client import LogPart, Patient, connect
 from dibs.errors import Conflict
 
 _PIECE = 1 << 20  # bytes of one question

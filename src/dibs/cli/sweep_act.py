@@ -21,8 +21,7 @@ from dibs.cli.sweep_show import (
     sweep_name,
 )
 from dibs.client import sweeps as daemon
-from dibs.client.client import Client, connect
-from dibs.client.patient import Patient
+from dibs.client.client import Client, Patient, connect
 from dibs.errors import BadInput
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print an object: changed, and how many trials.")

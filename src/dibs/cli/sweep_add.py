@@ -11,9 +11,8 @@ from dibs.cli.gather import in_snapshot, snapshot_of
 from dibs.cli.output import one_line, say, show, show_json
 from dibs.cli.sweep_act import follow
 from dibs.cli.sweep_show import is_random, search_text
-from dibs.client.adding import Batch
+from dibs.client.adding import NOTHING, Batch, difference
 from dibs.client.client import connect
-from dibs.client.requests import NOTHING, difference
 from dibs.client.sweeps import add_sweep, check_sweep
 from dibs.errors import BadInput
 from dibs.inputs.code import describe_code

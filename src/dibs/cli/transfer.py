@@ -17,8 +17,8 @@ from dibs.cli.filters import filter_options, query_of
 from dibs.cli.job_text import OVER, job_number
 from dibs.cli.output import put, say, show, show_json
 from dibs.cli.references import REF, find_jobs
+from dibs.client.adding import NOTHING, difference
 from dibs.client.client import Client, connect
-from dibs.client.requests import NOTHING, difference
 from dibs.errors import BadInput, DibsError, NoSuchJob
 from dibs.inputs.wishes import LISTED, apply_wishes
 from dibs.model.fields import BY_KEY, KEYS, OF_COMMAND, Field, Kind

@@ -12,8 +12,7 @@ from dibs.cli.job_text import exit_status, job_name, outcome_text
 from dibs.cli.options import TIME
 from dibs.cli.output import one_line, say, show_json
 from dibs.cli.references import REF, find_jobs
-from dibs.client.client import Client, connect
-from dibs.client.patient import Patient
+from dibs.client.client import Client, Patient, connect
 from dibs.errors import NoSuchJob
 from dibs.model.ranges import show_ranges
 

@@ -5,11 +5,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dibs import __version__
-from dibs.client.connection import Connection, Head
-from dibs.client.errors import Broken, NobodyListens, error_of
+from dibs.client.connection import Broken, Connection, Head, NobodyListens, error_of
+from dibs.errors import NoDaemon
 from dibs.paths import socket_path
 
 Answer = dict[str, Any]
@@ -17,6 +17,9 @@ Answer = dict[str, Any]
 _PATIENCE = 30.0  # seconds for an answer
 _TRIES = 5  # of a call that may be repeated
 _PAUSE = 0.1  # seconds before the second one
+_AWAY_SECONDS = 60.0  # that a daemon may be away, as in a restart
+_AWAY_PAUSE = 0.25  # seconds between two tries
+_Found = TypeVar("_Found")
 
 
 class LogPart(NamedTuple):
@@ -37,8 +40,8 @@ class LogPart(NamedTuple):
 class Client:
     """Talks to the daemon at a socket.
 
-    `start` is called when nobody listens, and brings a daemon up or raises; `notice` is told, once, when the
-    daemon is of another version. A call that changes nothing, or has a key, is repeated when the connection
+    `start` is called when no daemon listens, and starts one or raises; `notice` is called once when the daemon
+    has another version. A call that changes nothing, or has a key, is repeated when the connection
     breaks.
     """
 
@@ -406,3 +409,40 @@ def _with_query(path: str, pairs: Sequence[tuple[str, object]]) -> str:
 
 def _say(sentence: str) -> None:
     sys.stderr.write(f"dibs: {sentence}\n")
+
+
+class Patient:
+    """Repeats a question while the daemon is away, as during an upgrade. For calls that change nothing.
+
+    A daemon that died is started again; one that was stopped is not.
+    """
+
+    def __init__(
+        self, client: Client, say: Callable[[str], None], environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._starting = client
+        self._watching = connect(environ, start=False)
+        self._socket = socket_path(environ)
+        self._say = say
+
+    def ask(self, question: Callable[[Client], _Found]) -> _Found:
+        gives_up_at, has_said = time.monotonic() + _AWAY_SECONDS, False
+        client = self._watching
+        while True:
+            try:
+                return question(client)
+            except NoDaemon:
+                if time.monotonic() > gives_up_at:
+                    raise
+                if not has_said:
+                    self._say("dibs: the daemon is away; the jobs go on, and so does this when it is back")
+                    has_said = True
+                client.close()
+                time.sleep(_AWAY_PAUSE)
+                # A daemon that was stopped has removed its socket.
+                client = self._starting if os.path.exists(self._socket) else self._watching
+
+    def close(self) -> None:
+        """Let go of the connections. The next question makes a new one."""
+        self._starting.close()
+        self._watching.close()

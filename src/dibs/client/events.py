@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dibs.client.client import Client
-from dibs.client.errors import Broken, NoAnswer, NobodyListens
+from dibs.client.connection import Broken, NoAnswer, NobodyListens
 
 _SILENCE = 40.0  # seconds; the daemon says something every 15
 _LONGEST_EVENT = 8 * 1024**2  # bytes

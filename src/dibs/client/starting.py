@@ -10,8 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
-from dibs.client.connection import Connection
-from dibs.client.errors import NoAnswer, NobodyListens, error_of
+from dibs.client.connection import Connection, NoAnswer, NobodyListens, error_of
 from dibs.errors import NoDaemon
 from dibs.paths import make_private, queue_folder, socket_path, state_folder
 
