@@ -1,13 +1,13 @@
 """Jobs as values."""
 
 import os
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from fractions import Fraction
 
 import pytest
 
 from dibs.model.claims import GPU_VARIABLES, Claim, gpu_environment
-from dibs.model.jobs import Cause, Command, Job, JobId, Outcome, Request, State, Wishes
+from dibs.model.jobs import Cause, Command, Job, JobId, Outcome, Request, State, Wishes, changed
 
 
 def claims(*indices):
@@ -110,3 +110,17 @@ def test_amd_cards_are_hidden_by_rocm_and_counted_from_0_above_it():
 def test_every_variable_that_a_job_gets_is_known_as_ours():
     for claims_of in ([], claims(0), [Claim(gpu="AMD-0", index=0, share=Fraction(1))]):
         assert gpu_environment(claims_of).keys() <= GPU_VARIABLES
+
+
+def test_changed_does_what_replace_does():
+    request = Request(command=Command.line("train"), name="a", retries=3)
+    job = Job(id=JobId(7), request=request, rank=1.5)
+
+    assert changed(job, state=State.RUNNING, attempts=2) == replace(job, state=State.RUNNING, attempts=2)
+    assert changed(request, command=Command.line("b")) == replace(request, command=Command.line("b"))
+    assert job.state is State.QUEUED
+
+
+def test_a_change_of_an_unknown_field_is_an_error():
+    with pytest.raises(AttributeError):
+        changed(Job(id=JobId(7), request=Request(command=Command.line("train"))), stat=State.RUNNING)

@@ -21,7 +21,7 @@ from dibs.api.errors import RemoteTraceback
 from dibs.api.interpreter import import_path
 from dibs.api.work import CALL, result_path
 from dibs.errors import BadInput, DibsError, NoSuchJob
-from dibs.model.calls import folder_of_call
+from dibs.model.jobs import folder_of_call
 from dibs.model.units import parse_moment
 from dibs.paths import make_private, queue_folder, state_folder
 

@@ -13,7 +13,7 @@ from dibs.cli.output import one_line, say, show_json
 from dibs.cli.references import REF, find_jobs, in_chunks
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput
-from dibs.model.ranges import show_ranges
+from dibs.model.units import show_ranges
 
 _AT_ONCE = 5_000  # jobs in one call
 _MOST_NAMED_UNCHANGED = 10  # sentences about jobs that nothing was done to

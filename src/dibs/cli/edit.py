@@ -22,7 +22,7 @@ from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.model.fields import Verb
 from dibs.model.jobs import Command, Request
-from dibs.model.ranges import show_ranges
+from dibs.model.units import show_ranges
 
 _EPILOG = """\b
 Examples:

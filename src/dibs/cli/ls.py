@@ -38,8 +38,7 @@ from dibs.cli.output import (
 from dibs.cli.references import REF, find_jobs
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput, DibsError, NoDaemon, NoSuchJob
-from dibs.model.ranges import show_ranges
-from dibs.model.units import show_duration
+from dibs.model.units import show_duration, show_ranges
 
 _PAGE = 100  # jobs, where there is no terminal whose height could be filled
 _AT_ONCE = 1000  # jobs in one answer

@@ -23,8 +23,7 @@ from dibs.errors import BadInput, DibsError, NoSuchJob
 from dibs.inputs.wishes import LISTED, apply_wishes
 from dibs.model.fields import BY_KEY, KEYS, OF_COMMAND, Field, Kind
 from dibs.model.jobs import After, State, Wishes
-from dibs.model.ranges import show_ranges
-from dibs.model.units import parse_moment
+from dibs.model.units import parse_moment, show_ranges
 
 _MOST_JOBS = 1000  # in one call
 _MOST_BYTES = 4 << 20  # in one call

@@ -14,7 +14,7 @@ from dibs.cli.output import one_line, say, show_json
 from dibs.cli.references import REF, find_jobs
 from dibs.client.client import Client, Patient, connect
 from dibs.errors import NoSuchJob
-from dibs.model.ranges import show_ranges
+from dibs.model.units import show_ranges
 
 _STILL_RUNNING = 75  # sysexits' "try again later", as for `--no-wait`
 _MOST_NAMED = 20  # jobs: of more, only those that did not succeed are told one by one

@@ -202,7 +202,7 @@ class Client:
 
     def wait(self, ids: Iterable[int], *, seconds: float = 30.0) -> Answer:
         """As soon as all are over, or the time has passed: `{"jobs", "waiting"}`."""
-        from dibs.model.ranges import show_ranges  # not for `dibs add`
+        from dibs.model.units import show_ranges  # not for `dibs add`
 
         target = _target("/v1/jobs/wait", {"ids": show_ranges(ids), "timeout_seconds": f"{seconds:g}"})
         return self._json("GET", target, patience=seconds + self._patience)

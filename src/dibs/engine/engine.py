@@ -35,7 +35,7 @@ from dibs.model.claims import Claim
 from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import Reading
 from dibs.model.jobs import Attempt, Job, JobId, Request, State
-from dibs.model.machine import NOT_COUNTED, Machine
+from dibs.model.pool import NOT_COUNTED, Machine
 from dibs.model.records import GpusAstray
 from dibs.policy.failures import Limits
 from dibs.policy.schedule import impossible

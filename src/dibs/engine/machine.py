@@ -2,7 +2,7 @@
 
 import os
 
-from dibs.model.machine import Machine
+from dibs.model.pool import Machine
 
 
 def this_machine() -> Machine:

@@ -16,7 +16,7 @@ from dibs.gpus.card_reader import CardLost, CardReader
 from dibs.gpus.probe import require_distinct, utc_now
 from dibs.gpus.processes import ProcessOwners
 from dibs.model.gpus import Gpu, GpuProcess, GpuReading, Links, Reading
-from dibs.model.ranges import parse_ranges
+from dibs.model.units import parse_ranges
 
 _VENDOR = "0x1002"
 _LEAST_MEMORY = 2 * 1024**3  # bytes; with less it is built into a processor, for its screen

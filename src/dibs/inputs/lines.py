@@ -18,8 +18,7 @@ from dibs.errors import BadInput
 from dibs.inputs.checks import check_request
 from dibs.inputs.entries import Entry, refuse
 from dibs.inputs.wishes import ONLY_IN_MAPPINGS, apply_wishes, job_from
-from dibs.model.jobs import Command, Request
-from dibs.model.values import changed
+from dibs.model.jobs import Command, Request, changed
 
 LONGEST_JOB = 1024**2  # characters; far more than Linux can start
 _LONGEST_LINE = 4 * LONGEST_JOB + 4  # bytes; one character more than the longest job, in any script

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dibs.errors import BadInput
 from dibs.model.fields import FIELDS
-from dibs.model.ranges import parse_ranges
+from dibs.model.units import parse_ranges
 
 # The option of dibs with the same meaning.
 _SAME = {alias: field.flags[-1] for field in FIELDS for alias in field.aliases}

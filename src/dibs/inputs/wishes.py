@@ -22,8 +22,7 @@ from dibs.model.fields import Field, Kind, Verb, fields_of
 from dibs.model.jobs import Cause, Checkpoint, Command, Request
 from dibs.model.places import LOCAL, parse_option, parse_place
 from dibs.model.pool import is_gpu_id
-from dibs.model.units import AUTO, parse_duration, parse_share, parse_size, parse_vram
-from dibs.model.warm import check_modules
+from dibs.model.units import AUTO, check_modules, parse_duration, parse_share, parse_size, parse_vram
 from dibs.policy.outcomes import retry_name, retry_names
 
 _LONGEST_VALUE = 4096  # characters, for everything but a command and a variable

@@ -1,4 +1,4 @@
-"""A hold on a share of a GPU, and the variables by which a job knows what it holds."""
+"""A hold on a share of a GPU, and the environment variables that name the GPUs to the job."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ GPU_VARIABLES = frozenset(
 
 
 def gpu_environment(claims: Sequence[Claim]) -> Mapping[str, str]:
-    """The variables by which a job knows its GPUs. A job for no GPU gets an empty list.
+    """The variables that name its GPUs to a job. A job without a GPU gets an empty list.
 
     Integers in PCI order: several frameworks crash on UUIDs. A part of a card has no other name.
     """

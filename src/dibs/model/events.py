@@ -1,9 +1,8 @@
-"""What happened, told once. Faces turn these into lines, tables and JSON."""
+"""What happened, announced once. The command line turns these into lines, tables and JSON."""
 
 from dataclasses import dataclass
 
-from dibs.model.jobs import Attempt, Job, Outcome
-from dibs.model.reasons import Reason
+from dibs.model.jobs import Attempt, Job, Outcome, Reason
 from dibs.model.usage import Usage
 
 
@@ -37,7 +36,7 @@ class Started:
     attempt: Attempt
     stdout: str
     stderr: str
-    adopted: bool = False  # it was running already when we came
+    adopted: bool = False  # it was running already when this engine started
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +47,12 @@ class Ended:
     attempt: Attempt
     outcome: Outcome
     retry_at: float | None  # seconds since the epoch; None: the job is over
-    usage: Usage | None = None  # None where nobody looked
+    usage: Usage | None = None  # None where nothing was measured
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An attempt of an earlier run was over when we came; it is no success or failure of this one."""
+    """An attempt of an earlier run was over when this one started: it does not count for this one."""
 
     job: Job
     attempt: Attempt
@@ -70,7 +69,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something is in our way that may pass: a full disk, a card that does not answer."""
+    """A problem that may pass: a full disk, a card that does not answer."""
 
     sentence: str
 

@@ -60,7 +60,7 @@ class Field(NamedTuple):  # a dataclass of so many columns costs `dibs add` two 
     kind: Kind
     sentence: str  # what it does, for --help and the reference
     default: object = None
-    word: str = ""  # in lists and as a keyword in Python; empty: people do not write it
+    word: str = ""  # in lists and as a keyword in Python; empty: users do not write it
     key: str = ""  # in JSON, with its unit; empty: another row carries it
     flags: tuple[str, ...] = ()  # of the command line
     aliases: tuple[str, ...] = ()  # Slurm's spellings, which are understood and not shown
@@ -72,7 +72,7 @@ class Field(NamedTuple):  # a dataclass of so many columns costs `dibs add` two 
     is_fixed: bool = False  # said when the job is added; all others may be changed until it starts
     takes_none: bool = False  # the word `none` takes it back
     of_gpus: bool = False
-    in_class: bool = False  # whether jobs that differ in it may differ in who starts first
+    in_class: bool = False  # whether it decides which of two jobs starts first
     is_secret: bool = False  # whether it may hold passwords
     least: int = 0
     most: int = 999_999
@@ -116,7 +116,7 @@ def _row(name: str, kind: Kind, sentence: str, **columns: Any) -> Field:
 
 
 def _gpus(name: str, kind: Kind, sentence: str, **columns: Any) -> Field:
-    """A wish of the GPUs: jobs that differ in it may differ in who starts first."""
+    """A wish of the GPUs: it decides which of two jobs starts first."""
     return _row(name, kind, sentence, of_gpus=True, in_class=True, **columns)
 
 

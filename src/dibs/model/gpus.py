@@ -19,7 +19,7 @@ class Gpu:
     part: int | None = None  # which part of the card, where MIG has divided it
     name: str = ""
     memory_total: int | None = None  # bytes; None where the card was only declared
-    cpus: tuple[int, ...] = ()  # those near to it; empty where nobody knows
+    cpus: tuple[int, ...] = ()  # those near to it; empty where they are not known
     address: str = ""  # how its vendor's library calls it; by its number where this is empty
 
     @property
@@ -39,7 +39,7 @@ class Gpu:
 
 
 def declared_key(index: int) -> str:
-    """The key of a card that nobody can ask for its UUID."""
+    """The key of a card whose UUID cannot be read."""
     return f"index-{index}"
 
 
@@ -52,7 +52,7 @@ class GpuProcess:
     memory: int | None  # bytes
     kind: str = "compute"  # or "graphics"
     name: str = ""
-    load: float | None = None  # percent of the card that it keeps busy; None in most readings: asking is dear
+    load: float | None = None  # percent of the card that it keeps busy; None in most readings: it is slow to read
 
     @property
     def shown(self) -> str:
@@ -70,7 +70,7 @@ class CardState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuFault:
-    """What the driver told of a card by itself: an Xid, or an error of its memory that nobody can correct."""
+    """What the driver told of a card by itself: an Xid, or an error of its memory that was not corrected."""
 
     gpu: str  # the card's key
     xid: int | None  # None for a memory error that came without one
@@ -86,7 +86,7 @@ class GpuReading:
     load: int | None = None  # percent
     temperature: int | None = None  # degrees Celsius
     power: float | None = None  # watts
-    energy: float | None = None  # joules since the driver was loaded; None in most readings: asking is dear
+    energy: float | None = None  # joules since the driver was loaded; None in most readings: it is slow to read
     ecc_uncorrected: int | None = None  # errors since the driver was loaded
     processes: tuple[GpuProcess, ...] = ()
     state: CardState = CardState.OK  # what stands above is the last that was seen where it is not

@@ -1,16 +1,18 @@
-"""Jobs, attempts, claims and outcomes: the words of style.md as frozen values."""
+"""Jobs, attempts and outcomes as frozen values."""
 
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from typing import NewType
+from typing import Any, NewType, TypeVar
 
 from dibs.model.claims import Claim
 
 JobId = NewType("JobId", int)
 AttemptKey = tuple[JobId, int]  # a job, and which of its attempts
+_T = TypeVar("_T")
+_CALLS_A_FUNCTION = "/dibs/api/work.py"  # the program of a job that calls a Python function
 
 
 class State(StrEnum):
@@ -48,11 +50,11 @@ class Cause(StrEnum):
     SYNTAX_ERROR = "syntax-error"  # the program cannot be read
     PORT_IN_USE = "port-in-use"
     DISK_FULL = "disk-full"
-    KILLED = "killed"  # somebody else ended it; the message says who, where that can be seen
-    DEPENDENCY = "dependency"  # what it was to follow did not end as it should
+    KILLED = "killed"  # another program or user ended it; the message says which, where that can be seen
+    DEPENDENCY = "dependency"  # the job that it depends on ended otherwise than wanted
     REFUSED = "refused"  # it could never run, and was told so at submit
-    STOPPED = "stopped"  # somebody asked for its end
-    LOST = "lost"  # nobody saw its end
+    STOPPED = "stopped"  # its end was asked for
+    LOST = "lost"  # its end was not seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class After(StrEnum):
     FAIL = "fail"
 
     def is_met_by(self, state: State) -> bool:
-        """Whether a job that ended in this state ended as its follower wants."""
+        """Whether a job that ended in this state frees the job that waits for it."""
         return self is After.ANY or (state is State.SUCCEEDED) == (self is After.OK)
 
 
@@ -127,7 +129,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What somebody asks for, before it has a number."""
+    """What a user asks for, before it has a number."""
 
     command: Command
     wishes: Wishes = field(default_factory=Wishes)
@@ -145,12 +147,12 @@ class Request:
     output: str = ""  # a file for stdout and stderr, absolute; empty: the attempt's folder
     after: tuple[Dependency, ...] = ()
     begin: float | None = None  # seconds since the epoch; not before this moment
-    hold: bool = False  # wait until somebody releases it
+    hold: bool = False  # wait until it is released
     array: ArrayTask | None = None
     retry_on: tuple[str, ...] = ()  # causes that are tried again; empty: all
     checkpoint: Checkpoint | None = None
     bind: bool = False  # keep it to the CPUs near its cards
-    notify: str = ""  # tell somebody at its `end`, or at its `failure` only
+    notify: str = ""  # send a message at its `end`, or at its `failure` only
     once: str = ""  # at most one job with this key
     warm: tuple[str, ...] = ()  # modules that a process has imported before, from which it is forked
     on: str = ""  # the backend that runs it; empty: this machine
@@ -170,7 +172,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How an attempt ended. Exactly one of exit_code and signal is set, unless nobody saw the end."""
+    """How an attempt ended. Exactly one of exit_code and signal is set, unless the end was not seen."""
 
     exit_code: int | None = None
     signal: int | None = None
@@ -228,14 +230,14 @@ class Job:
 
     @property
     def group(self) -> str:
-        """Whose failures are counted together: a project's, else those of one call of `add`; empty: its own."""
+        """The jobs whose failures are counted together: `project NAME`, else `batch N`; empty: this job alone."""
         if self.request.project:
             return f"project {self.request.project}"
         return "" if self.batch is None else f"batch {self.batch}"
 
     @property
     def order(self) -> tuple[int, float]:
-        """Who stands first among the jobs of one project."""
+        """The sort key among the jobs of one project."""
         return (-self.request.priority, self.id if self.rank is None else self.rank)
 
 
@@ -256,3 +258,41 @@ class Attempt:
     @property
     def key(self) -> AttemptKey:
         return (self.job, self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a job waits: data with one sentence, the same wherever it is shown.
+
+    Only the reader's program knows the time zone, and adds "until about 14:30" where `until` is known. A moment
+    that moves does not make it another reason, so that it is not announced again.
+    """
+
+    code: str
+    sentence: str
+    until: float | None = field(default=None, compare=False)  # seconds since the epoch
+
+
+def changed(value: _T, **changes: Any) -> _T:
+    """What `dataclasses.replace` does, in half the time; for what is done at every job.
+
+    Only for slotted dataclasses that check nothing when they are made. A wrong name is an AttributeError.
+    """
+    kind = type(value)
+    new = object.__new__(kind)
+    put = object.__setattr__
+    for name in kind.__slots__:  # type: ignore[attr-defined]
+        put(new, name, getattr(value, name))
+    for name in changes:
+        put(new, name, changes[name])
+    return new
+
+
+def folder_of_call(words: Sequence[str]) -> str:
+    """The folder of the function that `PYTHON .../work.py --NAME FOLDER` calls; empty for another command."""
+    return words[-1] if len(words) >= 4 and words[-3].endswith(_CALLS_A_FUNCTION) else ""
+
+
+def call_moved(words: Sequence[str], source: str, folder: str) -> list[str]:
+    """The same call where the package is in `source` and the function in `folder`."""
+    return [*words[:-3], f"{source}{_CALLS_A_FUNCTION}", words[-2], folder]

@@ -1,4 +1,4 @@
-"""Where a job runs: on this machine, or handed to another system. What each of them can be told, and what not."""
+"""Where a job runs: on this machine or on another system, and the options that each of them takes."""
 
 import re
 from typing import TYPE_CHECKING
@@ -7,9 +7,9 @@ from dibs.errors import BadInput
 from dibs.model.fields import BY_KEY, BY_WORD, FIELDS, Kind
 
 if TYPE_CHECKING:
-    from dibs.model.jobs import Request  # what only names a place is spared the cost of it
+    from dibs.model.jobs import Request  # not needed to parse a place, and slow to import
 
-LOCAL = "local"  # this machine, as people say it; a request that was accepted has an empty `on`
+LOCAL = "local"  # this machine; a request that was accepted has an empty `on`
 SLURM = "slurm"
 PLACES = BY_WORD["on"].choices
 # What Slurm is told as it is, by its own words for it.

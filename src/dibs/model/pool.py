@@ -1,10 +1,15 @@
-"""The GPUs a run may use, and how much of a card one job books."""
+"""What jobs may use: the GPUs of a pool, and the processors and memory of the machine."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from dibs.errors import BadInput
 from dibs.model.gpus import Gpu
+
+if TYPE_CHECKING:
+    from dibs.model.jobs import Wishes
 
 AUTO = "auto"
 
@@ -45,6 +50,25 @@ class Pool:
             "+".join(card.gpu.number for card in entry) + (f" ×{entry[0].slots}" if entry[0].slots > 1 else "")
             for entry in entries
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Its processors and its memory in bytes; None: not counted."""
+
+    cpus: int | None = None
+    memory: int | None = None
+
+    def left(self, booked: "Iterable[Wishes]") -> "Machine":
+        """What is not booked. Only jobs that declare what they need are counted."""
+        wishes = list(booked)
+        return Machine(
+            None if self.cpus is None else self.cpus - sum(one.cpus or 0 for one in wishes),
+            None if self.memory is None else self.memory - sum(one.mem or 0 for one in wishes),
+        )
+
+
+NOT_COUNTED = Machine()
 
 
 def parse_gpu_list(text: str) -> list[tuple[str, ...]] | None:

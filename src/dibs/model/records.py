@@ -150,7 +150,7 @@ class MarkSet:
 @dataclass(frozen=True, slots=True)
 class MarkCleared:
     subject: str
-    was_set: bool = True  # False: a card only rested, which no store knows of
+    was_set: bool = True  # False: the card only rested, which is not stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class GpusAstray:
 
 @dataclass(frozen=True, slots=True)
 class AttemptExcused:
-    """An ended attempt is told whose fault its failure was: the card's, which was quarantined after it."""
+    """The failure of an ended attempt is explained by its card, which was quarantined afterwards."""
 
     job: JobId
     number: int

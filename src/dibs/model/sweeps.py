@@ -18,7 +18,7 @@ class SweepState(StrEnum):
     """Where a sweep stands."""
 
     RUNNING = "running"
-    HELD = "held"  # no new trial is begun until somebody releases it
+    HELD = "held"  # no new trial is begun until it is released
     FINISHED = "finished"
     STOPPED = "stopped"
 
@@ -43,7 +43,7 @@ class Sweep:
     """A search with a number and a state. Its trials are jobs of the queue."""
 
     id: SweepId
-    key: str  # of the call that added it: whoever repeats it gets the same number
+    key: str  # of the call that added it: a repeated call gets the same number
     name: str
     spec: Mapping[str, Any]  # in the words of the API (sweeps/spec.py reads it)
     request: Request  # what each of its jobs asks for, beside the command

@@ -1,6 +1,7 @@
-"""Sizes, durations, moments and the numbers of GPUs as text."""
+"""Sizes, durations, moments, ranges of numbers and names of modules as text."""
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,11 @@ _MINUTES = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 _DAYS = r"([0-9]{1,6})-([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?"
 _CLOCK = r"(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-9]{1,6})"
 _SHARE = r"[0-9]{0,9}\.?[0-9]{1,9}|[0-9]{1,9}/[0-9]{1,9}"
+_RANGE = r"([0-9]{1,15})(?:-([0-9]{1,15}))?(?::([0-9]{1,15}))?"
+_MODULE = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 AUTO = "auto"  # stands for the shape of a job (policy/shapes.py) until its command is known
+_MOST_MODULES = 32
+_LONGEST_MODULE = 200  # characters of a name
 _LARGEST_SIZE = 2**53  # bytes; the largest whole number that every JSON reader keeps exact
 _LONGEST_TIME = 100 * 365 * 86400.0  # seconds; the kernel's timers take no more than some centuries
 
@@ -108,6 +113,31 @@ def parse_count(text: str, what: str, *, least: int = 0) -> int:
     return int(text)
 
 
+def parse_ranges(text: str, *, may_step: bool = False) -> list[range]:
+    """The ranges in a text like `1-5,8`, and with `may_step` like `1-9:2`; ValueError if it is something else.
+
+    A range is not expanded, so that 0-999999999 does not fill the memory. One like 5-3 is empty.
+    """
+    found = []
+    for part in text.split(","):
+        match = re.fullmatch(_RANGE, part.strip())
+        if not match or (match[3] and not (may_step and match[2])):
+            raise ValueError(part)
+        found.append(range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)))
+    return found
+
+
+def check_modules(names: list[str]) -> tuple[str, ...]:
+    """Names of Python modules, each once, in the order in which they were given."""
+    for name in names:
+        if not re.fullmatch(_MODULE, name) or len(name) > _LONGEST_MODULE:
+            raise BadInput(f"cannot read {name[:60]!r} as a module", remedy="name modules like torch,transformers")
+    found = tuple(dict.fromkeys(names))
+    if len(found) > _MOST_MODULES:
+        raise BadInput(f"{len(found)} modules are too many", remedy=f"name at most {_MOST_MODULES}")
+    return found
+
+
 def show_size(size: int | None) -> str:
     """`9.1G`, `900M`, `?`."""
     if size is None:
@@ -139,6 +169,23 @@ def show_duration(seconds: float | None) -> str:
 def format_moment(seconds: float, timespec: str = "auto") -> str:
     """RFC 3339 in UTC; a `timespec` is that of `datetime.isoformat`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def show_ranges(numbers: Iterable[int]) -> str:
+    """`1-5,8` for these numbers, each once and in order."""
+    pairs = spans(sorted(set(numbers)))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in pairs)
+
+
+def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and the last of each run of consecutive numbers. The numbers must be in order."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
 
 
 def show_gpu(index: int, part: int | None) -> str:

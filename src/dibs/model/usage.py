@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """What was measured of one attempt. What nobody could tell is None."""
+    """What was measured of one attempt. What could not be measured is None."""
 
     seconds: float = 0.0  # over which it was measured
     peak_vram: int | None = None  # bytes on one card, the most that its processes held there
@@ -16,7 +16,7 @@ class Usage:
     peak_mem: int | None = None  # bytes of the machine's memory
     mean_cpus: float | None = None  # processors it kept busy
     is_steady: bool = False  # its memory on the card has not grown for a while
-    was_alone: bool = True  # nobody else held a part of its cards
+    was_alone: bool = True  # no other job held a part of its cards
     astray: tuple[str, ...] = ()  # keys of cards that it used without having been given them
 
 

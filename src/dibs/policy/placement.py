@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dibs.model.claims import Claim
-from dibs.model.jobs import Wishes
+from dibs.model.jobs import Reason, Wishes
 from dibs.model.pool import Pool
-from dibs.model.reasons import Reason
 from dibs.model.units import show_size
 from dibs.policy.fitting import (
     could_hold,

@@ -6,9 +6,8 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import groupby
 
 from dibs.model.gpus import Gpu
-from dibs.model.jobs import ArrayTask, Job, JobId, Request, Wishes
+from dibs.model.jobs import ArrayTask, Job, JobId, Reason, Request, Wishes
 from dibs.model.pool import Pool
-from dibs.model.reasons import Reason
 from dibs.model.units import show_size
 from dibs.policy.fitting import (
     could_hold,

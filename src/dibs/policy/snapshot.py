@@ -7,9 +7,8 @@ from fractions import Fraction
 from dibs.errors import BadInput
 from dibs.model.claims import Claim
 from dibs.model.gpus import Gpu, Links
-from dibs.model.jobs import Job, JobId
+from dibs.model.jobs import Job, JobId, Reason
 from dibs.model.pool import Card, is_gpu_id
-from dibs.model.reasons import Reason
 from dibs.model.usage import Lessons
 
 WHOLE = Fraction(1)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, State
-from dibs.model.ranges import spans
+from dibs.model.units import spans
 from dibs.store.codec import encode_claims, encode_request
 
 Line = dict[str, Any]

@@ -15,8 +15,8 @@ from dibs.errors import DibsError, FolderInUse, StoreUnusable
 from dibs.files import sync_folder
 from dibs.model.claims import GPU_VARIABLES
 from dibs.model.jobs import Attempt, Command, JobId, Request
-from dibs.model.ranges import show_ranges
 from dibs.model.sweeps import SweepState
+from dibs.model.units import show_ranges
 from dibs.model.usage import Usage
 from dibs.policy.outcomes import LOST, outcome_of, retry_after
 from dibs.store import journal

@@ -34,7 +34,7 @@ from dibs.backends.slurm.squeue import Row
 from dibs.backends.slurm.states import judge_gone, judge_live, judge_removed, judge_unseen
 from dibs.errors import BackendMissing, BackendRefused, BackendSilent, DibsError
 from dibs.model.jobs import Cause
-from dibs.model.ranges import show_ranges
+from dibs.model.units import show_ranges
 from dibs.supervise import fence
 
 __all__ = ["SlurmBackend", "SlurmSettings"]

@@ -22,7 +22,7 @@ from dibs.backends.slurm.sbatch import SlurmBatch, carrying_script
 from dibs.backends.slurm.settings import SlurmSettings
 from dibs.backends.slurm.squeue import Row
 from dibs.backends.slurm.ssh import Answer, Question, Ssh
-from dibs.model.calls import call_moved
+from dibs.model.jobs import call_moved
 from dibs.supervise import fence, folder, luggage
 from dibs.supervise.carried import attempts_below
 

@@ -20,7 +20,7 @@ from dibs.backends.protocol import AttemptRef
 from dibs.backends.slurm.files import write_record
 from dibs.errors import BackendRefused
 from dibs.files import replace_file
-from dibs.model.calls import folder_of_call
+from dibs.model.jobs import folder_of_call
 from dibs.supervise import folder, luggage, records
 from dibs.supervise.deliver import STREAMS
 from dibs.supervise.logs import punch

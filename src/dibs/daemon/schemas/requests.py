@@ -21,9 +21,7 @@ from dibs.model.fields import BY_KEY, Kind
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
 from dibs.model.places import LOCAL, check_place
 from dibs.model.pool import is_gpu_id
-from dibs.model.ranges import parse_ranges
-from dibs.model.units import parse_moment, parse_share
-from dibs.model.warm import check_modules
+from dibs.model.units import check_modules, parse_moment, parse_ranges, parse_share
 
 MOST_JOBS = 5_000  # in one call
 MOST_IDS = 10_000

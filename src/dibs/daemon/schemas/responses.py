@@ -10,8 +10,7 @@ from dibs.daemon.schemas.requests import Moment, StateName
 from dibs.model import fields
 from dibs.model.field_values import request_json
 from dibs.model.fields import Kind
-from dibs.model.jobs import Outcome, Request, State
-from dibs.model.reasons import Reason
+from dibs.model.jobs import Outcome, Reason, Request, State
 from dibs.model.sweeps import trial_of
 from dibs.model.units import format_moment
 from dibs.model.usage import Usage

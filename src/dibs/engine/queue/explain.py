@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dibs.engine.engine import Engine
-from dibs.model.jobs import After, Job, JobId, Request, State
-from dibs.model.reasons import Reason
+from dibs.model.jobs import After, Job, JobId, Reason, Request, State
 from dibs.policy.forecast import forecast
 from dibs.policy.schedule import fair_order, schedule, waits_for_turn
 

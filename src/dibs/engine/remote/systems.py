@@ -26,8 +26,7 @@ from dibs.engine.turn.facts import EndFound, Finding, NeverRan, RemoteRunFound
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.errors import StoreUnusable
 from dibs.model.events import Event, Trouble
-from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
-from dibs.model.reasons import Reason
+from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Reason, State
 from dibs.model.units import show_duration
 from dibs.policy.outcomes import outcome_of
 from dibs.store.store import Store

@@ -20,8 +20,7 @@ from dibs.engine.turn.facts import (
 from dibs.engine.turn.state import EngineState, NextState, OpenAttempt, paused_by
 from dibs.model.claims import Claim
 from dibs.model.events import Ended, Event, Started, Waits
-from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
-from dibs.model.reasons import Reason
+from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Reason, State, changed
 from dibs.model.records import (
     AttemptEnded,
     AttemptExcused,
@@ -36,7 +35,6 @@ from dibs.model.records import (
     Record,
 )
 from dibs.model.usage import Lesson, Lessons, Usage
-from dibs.model.values import changed
 from dibs.policy.failures import EndedAttempt, StopDecision, judge_end, without_gpu
 from dibs.policy.fitting import (
     TRIED_ALONE,

@@ -9,8 +9,7 @@ from dibs.engine.turn.state import Key, NextState, OpenAttempt, card_marks, clai
 from dibs.model.claims import Claim
 from dibs.model.gpus import Links
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, Wishes
-from dibs.model.machine import NOT_COUNTED, Machine
-from dibs.model.pool import Card, Pool
+from dibs.model.pool import NOT_COUNTED, Card, Machine, Pool
 from dibs.model.usage import Lesson, Lessons, Usage
 from dibs.policy.failures import Limits
 from dibs.policy.fitting import host_needs, learn_early

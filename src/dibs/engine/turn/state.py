@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from dibs.model.claims import Claim
 from dibs.model.events import Event, Trouble
-from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Request
-from dibs.model.reasons import Reason
+from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Reason, Request
 from dibs.model.records import Mark
 from dibs.policy.failures import Breakers
 from dibs.policy.schedule import served_after
