@@ -137,9 +137,9 @@ class Settlement:
     def _ask_judge(
         self, one: OpenAttempt, outcome: Outcome, open_attempts: Mapping[Key, OpenAttempt], now: float
     ) -> None:
-        """The end is known once it is known whose fault it was."""
+        """A failure is settled once it is known whether its card caused it."""
         key = one.attempt.key
-        judged = self._judge(one.attempt, outcome, open_attempts, now)
+        judged = outcome if outcome.cause is None else self._judge(one.attempt, outcome, open_attempts, now)
         if judged is None:
             self._unjudged[key] = outcome
             self._look_again_at(key, now + _LOOK_AT_UNJUDGED)
