@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
+from supervise.test_census import Shims
 
 from dibs.engine.watch.sampling import Sampler
 from dibs.model.events import Trouble
 from dibs.model.gpus import Gpu, GpuProcess, GpuReading, Reading
 from dibs.supervise import records
-from dibs.supervise.process_usage import Census
+from dibs.supervise.process_usage import ProcessUsage
 from engine.world import World, a_request
 from stories.outside import wait_until
-from supervise.test_census import Shims
 
 G = 1024**3
 
@@ -72,7 +72,7 @@ def give_shim(world: World, shim: int, job: int = 1, attempt: int = 1) -> str:
 
 
 def child_of(shim: int) -> int:
-    return int(wait_until(lambda: next(iter(Census().look([shim]).trees[shim].pids), 0)))
+    return int(wait_until(lambda: next(iter(ProcessUsage().look([shim]).trees[shim].pids), 0)))
 
 
 def read(world: World, *pids: int, memory: int = 9 * G, **more) -> Reading:

@@ -1,9 +1,9 @@
-"""A shim that another system starts, for one attempt, with nobody of ours beside it.
+"""The program of a batch job: a shim that another system starts, for one attempt.
 
-It is the program of a batch job: it runs what stands in the attempt's folder and ends. Where no lock reaches
-across machines, `started` is the fence, and the other system says whether we live. Words come as signals, because
-those are what a batch system can send: USR1 stop, USR2 kill, TERM the system's own wish for our end. Where whoever
-started us is gone, the other system takes us for dead and may start another attempt: then we end too.
+It runs the attempt of a folder and ends. Locks do not work across machines: `started` is the fence, and the other
+system reports whether we run. Commands come as signals, which a batch system can send: USR1 stop, USR2 kill, TERM
+when the system itself ends us. When our parent process has ended, the other system considers us dead and may
+start another attempt: then we end too.
 
 Standard library only, everything imported at the top: the package may be deleted while we run.
 """
@@ -20,7 +20,7 @@ from dibs.supervise import fence, records
 from dibs.supervise.command import Handed
 from dibs.supervise.shim import NOT_RUN, Shim, insist
 
-NO_FOLDER = 72  # exit statuses for whoever reads them over there: nothing was started
+NO_FOLDER = 72  # exit statuses: nothing was started
 FENCED = 73
 
 _LOOK_EVERY = 2.0  # seconds between two looks at who started us

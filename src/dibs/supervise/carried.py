@@ -27,7 +27,7 @@ NO_LUGGAGE = 75  # what it needs was not brought in time
 
 _MARK = b"\n# dibs carries: "
 _LOOK_EVERY = 0.2  # seconds
-_PATIENCE = 1800.0  # seconds in which nothing arrives: nobody is there to bring it, and others want the card
+_PATIENCE = 1800.0  # seconds without any arrival, after which the card is freed for other jobs
 
 
 def pack(document: Mapping[str, Any]) -> bytes:
@@ -66,7 +66,7 @@ def main(script: str) -> int:
         spec["environment"] = _keep(f"{folder}/environment.json", document["environments"][one["environment"]])
         _unpack(folder, one.get("brings", {}))
         if (awaited := one.get("awaits")) and (problem := _await(folder, awaited, spec, (fences, name))):
-            shutil.rmtree(folder, ignore_errors=True)  # nobody would fetch it
+            shutil.rmtree(folder, ignore_errors=True)  # it would not be fetched
             return problem
         if one.get("is_call"):
             spec["words"] = _with_python(spec["words"])
@@ -87,7 +87,7 @@ def _unpack(folder: str, brought: Mapping[str, Any]) -> None:
 def _await(folder: str, awaited: luggage.Files, spec: dict[str, Any], fence_at: tuple[str, str]) -> int:
     """Wait for what is brought to this folder; return 0, or the exit status where it is not to start.
 
-    The fence is not taken yet: whoever cancels it meanwhile takes it. Slurm counts this time, so its limit does.
+    The fence is not taken yet: cancelling the job takes it. Slurm counts this time, so the time limit does too.
     """
     began = last_news = time.monotonic()
     parent, before = os.getppid(), -1

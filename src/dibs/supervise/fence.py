@@ -1,20 +1,20 @@
-"""The fence against a second start, for places where no lock reaches: a file that can be made once only.
+"""The fence against a second start, for places where locks do not work: a file that can be created only once.
 
-Whoever makes `started` decides: a shim that is going to run the command, or somebody who makes sure that nobody
-ever will. A link, not O_EXCL: the file is there with its word or not at all, on a network file system too.
-Standard library only.
+It is created either by the shim that is going to run the command, or to make sure that no shim ever will. By a
+link, not O_EXCL: the file exists with its content or not at all, also on a network file system. Standard library
+only.
 """
 
 import contextlib
 import os
 
 STARTED = "started"
-CANCELLED = "cancelled"  # the word of whoever took the fence so that nothing runs
-_LONGEST = 2000  # bytes; cards that are parts of others have long names
+CANCELLED = "cancelled"  # the content of a fence that was taken so that nothing runs
+_LONGEST = 2000  # bytes; parts of cards have long names
 
 
 def take(folder: str, word: str, name: str = STARTED) -> bool:
-    """Whether the fence is ours now; False where somebody was here before."""
+    """Take the fence; False if it was taken before."""
     new = f"{folder}/{name}.{os.urandom(6).hex()}"
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -30,7 +30,7 @@ def take(folder: str, word: str, name: str = STARTED) -> bool:
 
 
 def holder(folder: str, name: str = STARTED) -> str | None:
-    """The word of whoever took the fence; None while nobody has."""
+    """The content of the fence; None while it is not taken."""
     try:
         with open(f"{folder}/{name}", "rb") as file:
             return file.read(_LONGEST).decode("utf-8", "replace")
@@ -39,11 +39,11 @@ def holder(folder: str, name: str = STARTED) -> str | None:
 
 
 def word_of(node: str, cards: str) -> str:
-    """What a shim says that starts a command: where, and on which cards."""
+    """The content for a shim that starts a command: its node and its cards."""
     return f"{node} {cards}".rstrip()
 
 
 def place_in(word: str) -> tuple[str, str]:
-    """The node and the cards of a shim's word."""
+    """The node and the cards in the content of a fence."""
     node, _, cards = word.partition(" ")
     return ("", "") if word == CANCELLED else (node, cards)

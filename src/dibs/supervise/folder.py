@@ -1,4 +1,4 @@
-"""An attempt's folder: made by the engine, filled by the shim, read by whoever comes back."""
+"""An attempt's folder: created by the engine, filled by the shim, and read again after a restart."""
 
 import contextlib
 import fcntl
@@ -20,22 +20,22 @@ _SIGNALS = {"stop": signal.SIGTERM, "kill": signal.SIGKILL}
 
 @dataclass(frozen=True, slots=True)
 class AttemptFacts:
-    """What a folder says about its attempt."""
+    """The state of an attempt, from its folder."""
 
-    is_locked: bool  # a shim looks after it
-    record: dict[str, Any] | None  # None where nothing whole was written
+    is_locked: bool  # a shim runs it
+    record: dict[str, Any] | None  # None where no complete record was written
     has_started: bool  # the fence was passed; the command may have run
 
     @property
     def exit_record(self) -> dict[str, Any] | None:
-        """How it ended, once nobody can change it any more."""
+        """How it ended, once that cannot change any more."""
         if self.is_locked or self.record is None or self.record.get("state") != "ended":
             return None
         return self.record
 
 
 def prepare(folder: str, spec: dict[str, Any]) -> int:
-    """Make the folder and its record; return the record's descriptor, locked, for the shim.
+    """Create the folder and its record; return the record's descriptor, locked, for the shim.
 
     Raises OSError where an attempt was made here before, unless it never ran.
     """
@@ -58,9 +58,9 @@ def prepare(folder: str, spec: dict[str, Any]) -> int:
 
 
 def prepare_unlocked(folder: str, spec: dict[str, Any]) -> bool:
-    """Make the folder and its record where locks do not reach; False where it was made before, and is left alone.
+    """Create the folder and its record where locks do not work; False if it exists already, and is not changed.
 
-    Synced: who comes back after a power cut must find what the other system was told to run.
+    Synced: after a power cut the record must still say what the other system was told to run.
     """
     os.makedirs(folder, mode=0o700, exist_ok=True)
     new = f"{folder}/{RECORD}.{os.urandom(6).hex()}"
@@ -68,7 +68,7 @@ def prepare_unlocked(folder: str, spec: dict[str, Any]) -> bool:
     try:
         _write_blank(fd, spec, folder)
         os.fsync(fd)
-        os.link(new, f"{folder}/{RECORD}")  # whole or not at all, and never over another
+        os.link(new, f"{folder}/{RECORD}")  # complete or not at all, and never over another
     except FileExistsError:
         return False
     finally:
@@ -79,7 +79,7 @@ def prepare_unlocked(folder: str, spec: dict[str, Any]) -> bool:
 
 
 def is_silent(folder: str) -> bool:
-    """Whether an attempt that is over left nothing that anybody could want to read."""
+    """Whether an attempt that is over left no output."""
     try:
         for name in os.listdir(folder):
             if name not in _NAMES or not _is_plain(os.lstat(f"{folder}/{name}"), may_be_full=name == RECORD):
@@ -92,7 +92,7 @@ def is_silent(folder: str) -> bool:
 def reuse(old: str, folder: str, spec: dict[str, Any]) -> int | None:
     """Like `prepare`, with the folder of a silent attempt whose outcome is recorded elsewhere.
 
-    Making four new inodes for every job costs more than starting it. None where it cannot be done.
+    Creating four inodes for every job costs more than starting it. None if it cannot be reused.
     """
     try:
         fd = os.open(f"{old}/{RECORD}", os.O_RDWR | os.O_CLOEXEC)
@@ -109,9 +109,9 @@ def reuse(old: str, folder: str, spec: dict[str, Any]) -> int | None:
 
 
 def read_record(folder: str) -> dict[str, Any] | None:
-    """What stands in the record now; None where nothing whole does. The lock is not touched.
+    """The record now; None where no complete one was written. The lock is not used.
 
-    An error is an error: where another machine wrote it, it must not look like nothing.
+    A read error is raised: on a file system of another machine it must not look like a missing record.
     """
     try:
         with open(f"{folder}/{RECORD}", "rb", buffering=0) as file:
@@ -121,14 +121,14 @@ def read_record(folder: str) -> dict[str, Any] | None:
 
 
 def record_of(folder: str) -> dict[str, Any] | None:
-    """The same, for whoever only shows it."""
+    """The same without errors, to show it."""
     with contextlib.suppress(OSError):
         return read_record(folder)
     return None
 
 
 def read_spec(folder: str) -> dict[str, Any] | None:
-    """What the shim was told to run; None where that cannot be read."""
+    """What the shim was told to run; None if it cannot be read."""
     try:
         with open(f"{folder}/{RECORD}", "rb") as file:
             file.seek(records.SIZE)
@@ -139,7 +139,7 @@ def read_spec(folder: str) -> dict[str, Any] | None:
 
 
 def facts(folder: str) -> AttemptFacts:
-    """Look at an attempt without disturbing it: the lock first, the record second."""
+    """The state of an attempt, without changing it: the lock first, the record second."""
     try:
         fd = os.open(f"{folder}/{RECORD}", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -169,7 +169,7 @@ def watch(folder: str) -> int | None:
 
 
 def tell(folder: str, word: str) -> bool:
-    """Send `stop`, `kill` or `signal N` to whoever looks after this folder; False when nobody does."""
+    """Send `stop`, `kill` or `signal N` to the shim of this attempt; False when there is none."""
     fd = watch(folder)
     if fd is None:
         return False
@@ -180,26 +180,29 @@ def tell(folder: str, word: str) -> bool:
 
 
 def _is_plain(seen: os.stat_result, *, may_be_full: bool) -> bool:
-    """Whether the next attempt may write here: a job may have put a link or a pipe in its file's place."""
+    """Whether the next attempt may write here: a job may have replaced its file by a link or a pipe."""
     is_ours = stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1 and seen.st_uid == os.geteuid()
     return is_ours and bool(seen.st_mode & stat.S_IWUSR) and (may_be_full or not seen.st_size)
 
 
 def _write_blank(fd: int, spec: dict[str, Any], folder: str) -> None:
-    # Written, not only made longer: a full disk can lose neither the exit code nor, with it, the GPU.
+    # Written, not only extended: then a full disk cannot lose the exit code.
     content = records.blank(spec)
     if os.pwrite(fd, content, 0) != len(content):
         raise OSError(ENOSPC, os.strerror(ENOSPC), folder)
-    if os.fstat(fd).st_size != len(content):  # whatever stood here before may have been longer
+    if os.fstat(fd).st_size != len(content):  # the content before may have been longer
         os.ftruncate(fd, len(content))
 
 
 def tell_orphans(folder: str, word: str) -> bool:
-    """Send `stop`, `kill` or `signal N` to whatever of this attempt lives; False where nothing does."""
+    """Send `stop`, `kill` or `signal N` to the processes of an attempt without a shim; False: there are none.
+
+    They are found by the mark in their environment.
+    """
     number = _SIGNALS.get(word) or int(word.removeprefix("signal "))
     told = False
     for pid in filter(str.isdecimal, os.listdir("/proc")):
-        with contextlib.suppress(OSError):  # it has ended, or is not ours to look into
+        with contextlib.suppress(OSError):  # it has ended, or may not be read
             told |= _tell(int(pid), folder, number)
     return told
 
@@ -209,7 +212,7 @@ def _tell(pid: int, folder: str, number: int) -> bool:
         return False
     handle = os.pidfd_open(pid)
     try:
-        # Looked at again with the handle in hand: the number may have become somebody else's in between.
+        # Checked again with the handle: the pid may belong to another process by now.
         if not _belongs_to(pid, folder):
             return False
         signal.pidfd_send_signal(handle, number)

@@ -1,4 +1,4 @@
-"""The engine's side of the zygote and its shims: hands an attempt over and tells when it is done."""
+"""The engine's side of the zygote and its shims: hands attempts over and reports their end."""
 
 import json
 import os
@@ -15,7 +15,7 @@ _START = "import sys; sys.path.append(sys.argv[2]); from dibs.supervise.zygote i
 # Waits for a descriptor to become readable; the same shape as asyncio's add_reader and remove_reader.
 AddReader = Callable[..., Any]
 RemoveReader = Callable[[int], Any]
-# Called with the record as the shim left it, or None when the shim was killed: then the folder tells.
+# Called with the record as the shim left it, or None when the shim was killed: then read the folder.
 WhenDone = Callable[[bytes | None], None]
 
 
@@ -47,8 +47,8 @@ class Launcher:
     ) -> None:
         """Give an attempt's locked descriptors to a shim; the caller closes its copies afterwards.
 
-        `control` is the folder for the shims' FIFOs. `when_done` is called when the shim has let the attempt go. A
-        note goes into the job's log.
+        `control` is the folder for the shims' FIFOs. `when_done` is called when the shim has finished the attempt.
+        A note goes into the job's log.
         """
         message = shim_message(control, stdin, terminal, note)
         while True:
@@ -65,7 +65,7 @@ class Launcher:
             return
 
     def close(self) -> None:
-        """Let everybody go: shims end after their attempt, the zygote after its last shim."""
+        """Close all channels: shims end after their attempt, the zygote after its last shim."""
         for shim in [*self._idle, *self._busy]:
             self._forget(shim)
         self._idle.clear()
@@ -80,7 +80,7 @@ class Launcher:
         return ours
 
     def ask_zygote(self, word: bytes, fds: list[int]) -> None:
-        """Have the zygote fork somebody who gets these descriptors; start it first where there is none."""
+        """Have the zygote fork a process with these descriptors; start the zygote first if there is none."""
         self.warm_up()
         assert self._zygote is not None
         try:
@@ -132,12 +132,12 @@ class Launcher:
             self._zygote = None
         if self._process is not None:
             self._process.poll()
-            self._process.returncode = 0  # not waited for: it may have shims to stay with
+            self._process.returncode = 0  # not waited for: it may still have shims
             self._process = None
 
 
 @lru_cache(maxsize=8)
 def shim_message(control: str, stdin: bool, terminal: bool, note: str = "") -> bytes:
-    """What goes with the descriptors: the same for nearly every attempt."""
+    """The message with the descriptors: the same for nearly every attempt."""
     wishes = {"control": control, "stdin": stdin, "terminal": terminal}
     return json.dumps({**wishes, "note": note} if note else wishes).encode()

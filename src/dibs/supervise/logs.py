@@ -1,8 +1,8 @@
-"""A command's output files: kept within a limit while it writes, and read for its last words.
+"""A command's output files: kept within a limit while it writes, and searched for the cause of a failure.
 
-The command writes straight to its files and is never hindered: where one grows too long, its middle is given back
-to the disk (a hole; the file keeps its size) and its beginning and its end stay. What was cut stands beside it,
-in `stdout.cut`: the first byte that is gone and the first that is there again, in decimal. Standard library only.
+The command writes directly to its files and is never blocked: when one grows too long, its middle is freed (a
+hole; the file keeps its size), and its beginning and its end stay. `stdout.cut` says what was cut: the first byte
+of the hole and the first after it, in decimal. Standard library and `policy.causes` only.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _FLOOD = 1 << 30  # bytes a second; at this speed a file grows to twice its limi
 _QUICKEST, _SLOWEST = 0.01, 5.0  # seconds between two looks
 _libc = ctypes.CDLL(None, use_errno=True)
 _CGROUPS = "/sys/fs/cgroup"
-# These come from somebody else; what the log says has nothing to do with them.
+# Sent from outside: the log does not name their cause.
 _FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL})
 _NO_MEMORY = "the machine's memory did not suffice, and the kernel killed it"
 
@@ -32,15 +32,15 @@ class Log:
     """A file that a command writes to, and our copy of its descriptor."""
 
     path: str
-    fd: int  # whatever the command does to the name, this is the file it was given
-    start: int  # what stands before is not the command's
+    fd: int  # the file that the command was given, also if it is renamed
+    start: int  # content before it is not the command's
     size: int = 0  # at the last look
     cut_to: int = 0  # 0: nothing was cut
 
 
 def open_log(path: str) -> Log:
-    # Appending, so that a log that somebody truncates goes on at its new end. Not waiting for whoever may one day
-    # read a pipe: nobody could end the job meanwhile.
+    # Appending, so that a truncated log continues at its new end. Not waiting for the reader of a pipe: the job
+    # could not be ended meanwhile.
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
     os.set_blocking(fd, True)
     try:
@@ -50,7 +50,7 @@ def open_log(path: str) -> Log:
 
 
 class BoundedLogs:
-    """Looks at the files now and then, the more often the faster they grow."""
+    """Checks the files now and then, more often the faster they grow."""
 
     def __init__(self, logs: list[Log], limit: int) -> None:
         self._logs = list(logs)
@@ -63,11 +63,11 @@ class BoundedLogs:
 
     @property
     def seconds_left(self) -> float:
-        """Until the next look."""
+        """Until the next check."""
         return max(0.0, self._due - time.monotonic())
 
     def look(self) -> None:
-        """Look, if it is time."""
+        """Check, if it is time."""
         if time.monotonic() < self._due:
             return
         growth = self.cut()
@@ -76,13 +76,13 @@ class BoundedLogs:
         self._due = time.monotonic() + self._pause
 
     def cut(self) -> int:
-        """Look now, and cut what is too long; return by how many bytes the fastest has grown."""
+        """Check now, and cut what is too long; return by how many bytes the fastest has grown."""
         growth = 0
         for log in list(self._logs):
             seen = os.fstat(log.fd)
             growth = max(growth, seen.st_size - log.size)
             log.size = seen.st_size
-            if seen.st_size < log.cut_to:  # the command made its log shorter: what was cut is gone altogether
+            if seen.st_size < log.cut_to:  # the command truncated its log, with the hole
                 log.cut_to = 0
                 with contextlib.suppress(OSError):
                     os.unlink(f"{log.path}.cut")
@@ -99,21 +99,21 @@ class BoundedLogs:
         try:
             punch(log.fd, start, end - start)
         except OSError:
-            # Not every file system can do it: then the file stays whole, and nothing may say otherwise.
+            # Not every file system can do it: then the file stays whole, without a mark.
             self._logs.remove(log)
             with contextlib.suppress(OSError):
                 os.unlink(f"{log.path}.cut")
             return
         log.cut_to = end
         if not is_marked:
-            self._mark(log.path, end)  # the disk was too full even for this; now there is room
+            self._mark(log.path, end)  # the disk was full even for this; now there is room
 
     def _mark(self, path: str, end: int) -> bool:
-        """Say what is cut before it is: a reader must know why it reads zeros."""
+        """Mark the cut before it is made: a reader must know why it reads zeros."""
         try:
             with open(f"{path}.cut.new", "w") as file:
                 file.write(f"{self._head} {end}\n")
-            # Not synced: it must survive kill -9 only, and a supervisor that waits for a disk hears no stop.
+            # Not synced: it must survive kill -9 only, and a supervisor that waits for a disk cannot obey a stop.
             os.replace(f"{path}.cut.new", f"{path}.cut")
         except OSError:
             return False
@@ -121,10 +121,10 @@ class BoundedLogs:
 
 
 def last_words(log: Log, most: int) -> bytes:
-    """The end of what a command wrote to a log; empty where that is no file.
+    """The end of what a command wrote to a log; empty if that is not a file.
 
-    Its descriptor and ours share their place in the file, so that we see where its own last word ended, though
-    others may write to the same file.
+    Its descriptor and ours share their file offset, which is the end of its own output, though other processes may
+    write to the same file.
     """
     try:
         end = os.lseek(log.fd, 0, os.SEEK_CUR)
@@ -141,7 +141,7 @@ def last_words(log: Log, most: int) -> bytes:
 
 
 def punch(fd: int, start: int, length: int) -> None:
-    """Give a piece of a file back to the disk; the file keeps its size."""
+    """Free a part of a file on the disk; the file keeps its size."""
     arguments = (ctypes.c_int(_KEEP_SIZE | _PUNCH_HOLE), ctypes.c_int64(start), ctypes.c_int64(length))
     if _libc.fallocate64(fd, *arguments) != 0:
         number = ctypes.get_errno()
@@ -151,7 +151,7 @@ def punch(fd: int, start: int, length: int) -> None:
 class KernelKills:
     """Counts the processes of our memory cgroup that the kernel killed because memory ran out.
 
-    Other jobs may share the cgroup, so a count alone proves nothing. Where there is none, nothing is seen.
+    Other jobs may share the cgroup, so a count alone proves nothing. Without a cgroup `are_seen` is False.
     """
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class KernelKills:
         return self._fd >= 0
 
     def look(self) -> bytes:
-        """The counter as it stands, unread: a job that succeeds has no use for the number."""
+        """The counter, not parsed yet: a job that succeeds does not need the number."""
         if self._fd < 0:
             return b""
         try:
@@ -185,21 +185,21 @@ def diagnose(
 ) -> tuple[str, str] | None:
     """The cause of a failure and a sentence about it; None where nothing is known but the exit code or signal.
 
-    `kernel_killed` is None where nobody can tell. `seconds` is how long it ran, `sent` are the signals that
-    somebody sent it through us.
+    `kernel_killed` is None if unknown. `seconds` is how long it ran, `sent` are the signals that were sent to it
+    through dibs.
     """
     if kernel_killed and (number == signal.SIGKILL or code == 128 + signal.SIGKILL):
         return "host-oom", _NO_MEMORY
     if number in _FROM_OUTSIDE or (number is not None and number in sent):
-        return "killed", _by_whom(number, kernel_killed, sent)
-    tails = [last_words(log, TAIL) for log in reversed(logs)]  # the reason stands in stderr, most often
+        return "killed", _sender(number, kernel_killed, sent)
+    tails = [last_words(log, TAIL) for log in reversed(logs)]  # stderr first: it usually names the reason
     if kernel_killed and any(map(reports_kill, tails)):
         return "host-oom", "the machine's memory did not suffice, and the kernel killed a process of it"
     return next((found for tail in tails if tail and (found := cause_in(tail, seconds, code))), None)
 
 
-def _by_whom(number: int, kernel_killed: bool | None, sent: Collection[int]) -> str:
-    """The kernel tells nobody who sent a signal. But only the same user and root may."""
+def _sender(number: int, kernel_killed: bool | None, sent: Collection[int]) -> str:
+    """The kernel does not report the sender of a signal. Only the same user and root may send one."""
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     if number in sent:
         return f"{name} was sent to it through dibs"
@@ -237,7 +237,7 @@ def _open_counter() -> int:
 
 
 def _open_nearest(place: str, path: str, name: str) -> int:
-    """Our own cgroup may not count, or have another name in this container: then one above it does."""
+    """The counter of our own cgroup, or of the nearest one above it that has one."""
     while True:
         try:
             return os.open(f"{place}{path.rstrip('/')}/{name}", os.O_RDONLY | os.O_CLOEXEC)

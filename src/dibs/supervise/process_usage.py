@@ -1,8 +1,8 @@
-"""What the processes below our shims use of this machine: one look at /proc for all of them together.
+"""CPU and memory of the processes below our shims: one pass over /proc for all of them.
 
-A shim is a subreaper: whoever is below it stays below it, whatever becomes of the processes between. So each
-process is placed once, when it is first seen, and afterwards only our own are read again. That makes a look cheap
-on a machine with thousands of processes, and a job's program with a hundred threads costs one read.
+A shim is a subreaper: a process below it stays below it, also when the processes between them end. So the shim of
+a process is looked up once, and afterwards only our own processes are read again. That keeps a pass cheap on a
+machine with thousands of processes.
 """
 
 import os
@@ -20,17 +20,17 @@ class Tree:
     """The processes below one shim."""
 
     pids: frozenset[int]
-    cpu: float  # seconds since they began; of those that ended and were waited for, too
-    reaped: float  # seconds of what the shim itself has waited for, in all its attempts
-    memory: int  # bytes; what several of them share is counted for each
+    cpu: float  # seconds since their start, with children that were waited for
+    reaped: float  # seconds of children that the shim has waited for, in all its attempts
+    memory: int  # bytes; shared memory counts for each process
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look."""
+    """The result of one pass."""
 
-    trees: Mapping[int, Tree]  # by the shim's pid; a shim that is gone and left nothing is not in it
-    owners: Mapping[int, int]  # of each process that was placed: its shim, or 0
+    trees: Mapping[int, Tree]  # by the shim's pid, without shims that have ended and left no process
+    owners: Mapping[int, int]  # of each known process: its shim, or 0
 
 
 def shim_of(attempt_folder: str) -> int | None:
@@ -39,21 +39,21 @@ def shim_of(attempt_folder: str) -> int | None:
     return pid if isinstance(pid, int) and pid > 0 else None
 
 
-class Census:
-    """Knows who is below which shim. For one thread at a time."""
+class ProcessUsage:
+    """Knows which processes are below which shim. For one thread at a time."""
 
     def __init__(self) -> None:
         self._owners: dict[int, int] = {}
-        self._begun: dict[int, int] = {}  # of our own, when each began: a number may become somebody else's
+        self._begun: dict[int, int] = {}  # start times of our own: a pid may be reused
         self._shims: set[int] = set()
 
     def look(self, shims: Collection[int]) -> Seen:
-        """Read the processes below these shims, and place those that came since the last look.
+        """Read the processes below these shims, and find the shims of new processes.
 
-        Raises OSError where there are too many open files: nobody must seem to have ended because of that.
+        Raises OSError if too many files are open: processes must not seem to have ended because of that.
         """
         pids = {int(name) for name in os.listdir("/proc") if name.isdecimal()}
-        # Children of a new shim may have been seen, and taken for strangers, before it was known as one.
+        # Children of a new shim may have been seen, and taken for foreign, before the shim was known.
         is_known = self._shims.issuperset(shims)
         self._shims = {*self._shims, *shims} & pids
         self._owners = {pid: shim for pid, shim in self._owners.items() if pid in pids and (shim or is_known)}
@@ -65,13 +65,13 @@ class Census:
         """Find the shims of processes that were not seen before; return what was read."""
         stats = {pid: stat for pid in new if (stat := _read(pid)) is not None}
         for pid in stats:
-            way = []  # up to somebody who is placed
+            way = []  # up to a known process
             at, owner = pid, None
             while owner is None:
                 way.append(at)
                 stat = stats.get(at)
                 if stat is None or len(way) > len(stats):
-                    break  # the parent ended in between: the child has another one at the next look
+                    break  # the parent ended meanwhile: the child has another one at the next pass
                 at = stat.parent
                 owner = at if at in self._shims else 0 if at <= 1 else self._owners.get(at)
             if owner is not None:
@@ -97,7 +97,7 @@ class Census:
                 if stat is None:
                     continue
                 if stat.begun != self._begun.get(pid):
-                    del self._owners[pid]  # another process by now; the next look places it
+                    del self._owners[pid]  # another process by now, for the next pass
                     continue
                 found.append(pid)
                 cpu += stat.used + stat.reaped
@@ -117,13 +117,13 @@ class _Stat:
 
 
 def _read(pid: int) -> _Stat | None:
-    """None where it has ended, or is hidden from us."""
+    """None if it has ended, or is hidden."""
     try:
         handle = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     try:
-        # The name in parentheses may hold anything, parentheses too: count from its end.
+        # The name in parentheses may contain anything, parentheses too: count from its end.
         words = os.read(handle, 4096).rpartition(b")")[2].split()
         return _Stat(
             parent=int(words[1]),

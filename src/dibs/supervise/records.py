@@ -1,4 +1,4 @@
-"""An attempt's record: a file of SIZE bytes of truth, followed by the spec, a JSON object.
+"""An attempt's record: a file with SIZE bytes of state, followed by the spec, a JSON object.
 
 The first part is blank until a shim takes the attempt, then it says `starting`, `running` and at last `ended`. It
 is written before the command starts and overwritten in place: neither a full disk nor a half-written
@@ -18,9 +18,9 @@ _HEAD = 20  # bytes: magic, checksum, length
 
 
 def blank(spec: dict[str, Any]) -> bytes:
-    """A record that nobody has taken, with its spec."""
+    """A record that no shim has taken, with its spec."""
     text = json.dumps(spec).encode()
-    # Blanks up to a round length: the next attempt's spec mostly fits the file without making it shorter.
+    # Padded to a round length, so that the next attempt's spec usually has the same size.
     return bytes(SIZE) + text.ljust(-(-len(text) // _ROUND) * _ROUND)
 
 
@@ -39,7 +39,7 @@ def encode(record: dict[str, Any]) -> bytes:
 
 
 def decode(content: bytes) -> dict[str, Any] | None:
-    """What `encode` wrote, or None where nothing whole was written."""
+    """What `encode` wrote, or None where it is incomplete."""
     head = content[:_HEAD].split(b" ")
     try:
         if head[0] != _MAGIC:

@@ -9,7 +9,7 @@ from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.metering import CardEnergy, Measured, Meter, Sample, StoredSeries, read_series
 from dibs.model.claims import Claim
 from dibs.model.gpus import CardState, GpuReading, Reading, declared_key
-from dibs.supervise.process_usage import Census, Seen, shim_of
+from dibs.supervise.process_usage import ProcessUsage, Seen, shim_of
 from dibs.worker_thread import Submit
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Sampler:
         self._engine = engine
         self._submit = submit
         self._ticks = ticks
-        self._census = Census()  # used in the thread only
+        self._census = ProcessUsage()  # used in the thread only
         self._attribution = Attribution()
         self._energy: dict[str, CardEnergy] = {}  # by card
         self._meters = engine.meters

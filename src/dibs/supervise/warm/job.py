@@ -31,7 +31,7 @@ class Born:
 
 @dataclass(frozen=True, slots=True)
 class OpenedFiles:
-    """A file that is open, and where in it somebody reads or writes next."""
+    """An open file: its flags and its offset."""
 
     flags: int
     offset: int
@@ -260,8 +260,7 @@ def _fail(result: int, function: Any, arguments: Any) -> None:
 class Title:
     """The memory in which /proc shows a process's command and variables.
 
-    Of the variables, what stood there at its start stays: somebody may hold on to it. Only the room that was left
-    free is written to.
+    The variables of its start stay: code may have pointers to them. Only the room that was left free is written.
     """
 
     def __init__(self, variable: str) -> None:

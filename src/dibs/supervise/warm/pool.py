@@ -1,8 +1,8 @@
-"""The engine's side of warm processes: asks them for shims, and starts afresh what cannot be forked.
+"""The engine's side of warm processes: asks them for shims, and starts normally what cannot be forked.
 
-Nothing here waits. An attempt is kept, locked, until a shim that was forked for it says that it is there; whatever
-happens before that, the attempt has not begun and goes to another process or to an ordinary shim, with a note in
-the job's log that says why. A warm process may be killed at any time: its shims and jobs go on.
+Nothing here waits. An attempt is kept, locked, until a shim that was forked for it reports; before that the
+attempt has not begun, and on any failure goes to another process or to an ordinary shim, with a note in the job's
+log that says why. A warm process may be killed at any time: its shims and jobs go on.
 """
 
 import json
@@ -34,7 +34,7 @@ class Handover:
     spec: dict[str, Any]
     line: PythonLine
     control: str
-    fds: tuple[int, ...]  # locked; our own copies until somebody has them
+    fds: tuple[int, ...]  # locked; our own copies until a shim has them
     when_done: WhenDone
     stdin: bool
     terminal: bool
@@ -113,7 +113,7 @@ class WarmProcesses:
         return False
 
     def close(self) -> None:
-        """Let everybody go: shims end after their attempt, warm processes after their last shim."""
+        """Close all channels: shims end after their attempt, warm processes after their last shim."""
         for process in list(self._processes.values()):
             for shim in process.waiting:
                 self._forget(shim)
@@ -252,7 +252,7 @@ class WarmProcesses:
     # -- letting go ------------------------------------------------------------------------------------
 
     def _lose(self, process: _Process, why: str, *, is_final: bool = False) -> None:
-        """Nothing more is forked from it: whoever waits for it goes elsewhere."""
+        """Fork nothing more from it: attempts that wait for it go to another process."""
         self._let_go(process)
         if is_final:
             self._refused = {kind: said for kind, said in self._refused.items() if self._clock() < said[1]}

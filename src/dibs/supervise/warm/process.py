@@ -38,7 +38,7 @@ _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 
 
 def main(channel_fd: int, order_fd: int) -> None:
-    """Import, then fork for as long as somebody asks. Returns in a job, which Python then runs."""
+    """Import, then fork for as long as the engine asks. Returns in a job, which Python then runs."""
     try:
         warm = _warm_up(channel_fd, order_fd)
     except Exception as error:  # a bug of ours: the jobs run all the same
@@ -62,13 +62,13 @@ def _warm_up(channel_fd: int, order_fd: int) -> "_Warm":
         refuse(channel_fd, f"importing {', '.join(order['modules'])} {why}")
     collects = gc.isenabled()
     gc.collect()
-    gc.freeze()  # memory that nobody touches stays shared with the jobs
+    gc.freeze()  # memory that is not written stays shared with the jobs
     gc.disable()
     interpreter = order["interpreter"].encode("utf-8", "surrogateescape")
     footprint = Footprint(interpreter, first, order["workdir"], began)
     fds = {fd: _opened(fd) for fd in _open_fds() - {0, 1, 2, channel_fd}}
     parent = Parent(fds, said, variables_of(order), dict(os.environb), place, collects, title)
-    os.chdir("/")  # pin nobody's folder
+    os.chdir("/")  # do not keep the job's folder in use
     title.set([b"dibs: warm", *(name.encode() for name in order["modules"])], {})
     return _Warm(socket.socket(fileno=channel_fd), order, first, footprint, parent)
 
@@ -176,7 +176,7 @@ class _Warm:
             reading, writing = os.pipe()
             pid = os.fork()
         except OSError:
-            channel.close()  # the engine asks somebody else
+            channel.close()  # the engine asks another process
             return None
         if pid == 0:
             os.close(reading)

@@ -59,7 +59,7 @@ def variables_of(order: dict[str, Any]) -> dict[bytes, bytes]:
 
 
 def find_program(name: bytes, path: bytes, workdir: bytes) -> bytes | None:
-    """Where a command is found by somebody in this folder, as `execvp` would."""
+    """The path of a command, searched from this folder as `execvp` does."""
     if b"/" in name:
         return os.path.join(workdir, name)
     for folder in path.split(b":"):
@@ -102,7 +102,7 @@ def _execute(order: dict[str, Any], channel: int, order_fd: int) -> NoReturn:
     fds = [_moved(channel), _moved(order_fd)]
     path = environment.get(b"PYTHONPATH", b"")
     environment[b"PYTHONPATH"] = os.fsencode(_HOOK) + (b":" + path if path else b"")
-    # The blanks are room: whoever looks at a job's process is to see the job's own command and variables there.
+    # The blanks are room for the job's own command and variables, as /proc shows them.
     environment[VARIABLE.encode()] = f"{fds[0]} {fds[1]}".encode().ljust(_ROOM)
     flags = [flag.encode("utf-8", "surrogateescape") for flag in order["flags"]]
     os.execve(program, [interpreter, *flags, b"-m", NAME.encode(), b" " * _ROOM], environment)
@@ -132,7 +132,7 @@ class Footprint:
         files = {*_module_files(), *_mapped_files(), *_homes(), sys.executable}
         self._marks: Mapping[str, _Mark] = {path: _mark(path) for path in files}
         self._shadows = self._visible()
-        # Somebody may have written a file after it was read. A clock that runs ahead proves nothing.
+        # A file may have been written after it was read. A time in the future proves nothing.
         now = time.time()
         self._was_late = next(
             (path for path, mark in self._marks.items() if mark is not None and began < mark[2] / 1e9 <= now), ""

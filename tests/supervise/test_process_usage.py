@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dibs.supervise.process_usage import Census, shim_of
+from dibs.supervise.process_usage import ProcessUsage, shim_of
 from stories.outside import wait_until
 
 # A subreaper that starts what it is told and reaps whatever ends: what a shim is to its attempt.
@@ -43,7 +43,7 @@ class Shims:
 
     def end(self) -> None:
         for shim in self._started:
-            below = [pid for pid, owner in Census().look([shim.pid]).owners.items() if owner == shim.pid]
+            below = [pid for pid, owner in ProcessUsage().look([shim.pid]).owners.items() if owner == shim.pid]
             shim.kill()
             for pid in below:
                 with contextlib.suppress(ProcessLookupError):
@@ -66,7 +66,7 @@ def names(pids: frozenset[int]) -> list[str]:
     return sorted(found)
 
 
-def below(census: Census, shim: int) -> list[str]:
+def below(census: ProcessUsage, shim: int) -> list[str]:
     try:
         return names(census.look([shim]).trees[shim].pids)
     except OSError:
@@ -75,7 +75,7 @@ def below(census: Census, shim: int) -> list[str]:
 
 def test_everybody_below_a_shim_is_found_also_who_ran_away(shims):
     shim = shims("setsid sleep 1001 & (setsid -f sleep 1002); exec sleep 1003")
-    census = Census()
+    census = ProcessUsage()
 
     wait_until(
         lambda: below(census, shim) == ["sleep 1001", "sleep 1002", "sleep 1003"], show=lambda: below(census, shim)
@@ -84,7 +84,7 @@ def test_everybody_below_a_shim_is_found_also_who_ran_away(shims):
 
 def test_two_shims_and_strangers_are_told_apart(shims):
     one, other = shims("exec sleep 1001"), shims("exec sleep 1002")
-    census = Census()
+    census = ProcessUsage()
     wait_until(lambda: below(census, one) == ["sleep 1001"])
     wait_until(lambda: below(census, other) == ["sleep 1002"])
 
@@ -97,9 +97,9 @@ def test_two_shims_and_strangers_are_told_apart(shims):
 
 def test_the_children_of_a_shim_that_was_not_known_before_are_no_strangers(shims):
     known, new = shims("exec sleep 1001"), shims("exec sleep 1002")
-    census = Census()
+    census = ProcessUsage()
     child = next(iter(census.look([new]).trees[new].pids))
-    census = Census()
+    census = ProcessUsage()
     assert census.look([known]).owners[child] == 0
 
     seen = census.look([known, new])
@@ -109,7 +109,7 @@ def test_the_children_of_a_shim_that_was_not_known_before_are_no_strangers(shims
 
 def test_who_was_below_a_shim_that_was_killed_is_still_ours(shims):
     shim = shims("sleep 1001 & exec sleep 1002")
-    census = Census()
+    census = ProcessUsage()
     wait_until(lambda: len(below(census, shim)) == 2)
 
     os.kill(shim, signal.SIGKILL)
@@ -121,7 +121,7 @@ def test_who_was_below_a_shim_that_was_killed_is_still_ours(shims):
 def test_the_work_of_children_that_ended_is_not_forgotten(shims):
     """A tree that starts one short process after the other has used what all of them used."""
     shim = shims(f"for i in 1 2 3; do {BURN}; done; exec sleep 1001")
-    census = Census()
+    census = ProcessUsage()
 
     wait_until(lambda: below(census, shim) == ["sleep 1001"], show=lambda: below(census, shim))
 
@@ -130,7 +130,7 @@ def test_the_work_of_children_that_ended_is_not_forgotten(shims):
 
 def test_what_an_orphan_used_is_with_the_shim_that_reaped_it(shims):
     shim = shims(f"({BURN} &); exec sleep 1001")
-    census = Census()
+    census = ProcessUsage()
 
     wait_until(lambda: census.look([shim]).trees[shim].reaped >= 0.25)
 
@@ -138,13 +138,13 @@ def test_what_an_orphan_used_is_with_the_shim_that_reaped_it(shims):
 def test_memory_is_counted_for_the_whole_tree(shims):
     hungry = f"{PYTHON} -c 'x = bytearray(64 << 20); import time; time.sleep(1000)'"
     shim = shims(f"{hungry} & {hungry}")
-    census = Census()
+    census = ProcessUsage()
 
     wait_until(lambda: census.look([shim]).trees[shim].memory > 2 * 64 * 1024**2)
 
 
 def test_a_shim_that_left_nothing_is_not_there(shims):
-    assert 2**22 - 1 not in Census().look([2**22 - 1]).trees
+    assert 2**22 - 1 not in ProcessUsage().look([2**22 - 1]).trees
 
 
 def test_a_folder_without_a_shim_has_none(tmp_path):
