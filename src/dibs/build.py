@@ -240,9 +240,9 @@ def build_queue(
     from dibs.gpus.detect import find_probe
     from dibs.gpus.pool import resolve_pool
     from dibs.policy.failures import Limits
-    from dibs.store.catch_up import catch_up, refuse_to_begin_anew, shorten
     from dibs.store.journal import NAME, Journal
     from dibs.store.recorder import Recorder
+    from dibs.store.replay import catch_up, refuse_to_begin_anew, shorten
     from dibs.store.store import Store
 
     refuse_to_begin_anew(root)

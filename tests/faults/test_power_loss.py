@@ -20,9 +20,9 @@ import pytest
 
 from dibs.errors import DibsError
 from dibs.model.jobs import JobId
-from dibs.store.catch_up import catch_up
-from dibs.store.job_lines import numbers
 from dibs.store.journal import Journal, read
+from dibs.store.journal_lines import numbers
+from dibs.store.replay import catch_up
 from dibs.store.store import Store
 
 TESTS = Path(__file__).resolve().parent.parent

@@ -21,7 +21,7 @@ from dibs.model.jobs import (
 )
 from dibs.model.records import Mark
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
-from dibs.store import job_lines, sweep_lines
+from dibs.store import journal_lines
 from dibs.store.codec import encode_requests
 from dibs.store.journal import Journal
 from dibs.store.recorder import Recorder, remember_position
@@ -51,7 +51,7 @@ class Books:
         self.store = Store(f"{self.folder}/store.db")
         self.journal = Journal(f"{self.folder}/journal.jsonl")
         self.clock = NOON
-        self._late: list[job_lines.Line] = []
+        self._late: list[journal_lines.Line] = []
         with self.store.turn():
             self.environment = self.store.keep_environment(ENVIRONMENT)
         with open(f"{self.folder}/environments/{self.environment}.json", "w") as file:
@@ -62,10 +62,10 @@ class Books:
         self.journal.close()
 
     @contextmanager
-    def turn(self) -> Iterator[list[job_lines.Line]]:
+    def turn(self) -> Iterator[list[journal_lines.Line]]:
         """One turn of a loop: the lines are written before the store commits."""
         self.clock += 1.0
-        lines: list[job_lines.Line] = []
+        lines: list[journal_lines.Line] = []
         size = self.journal.size
         try:
             with self.store.turn():
@@ -98,7 +98,7 @@ class Books:
             self.store.queue.add(jobs, texts, self.clock)
             call = f"call {jobs[0].id}"
             self.store.queue.remember_call(call, jobs[0].id, jobs[-1].id, self.clock)
-            lines += [job_lines.coded(key, code), job_lines.added(jobs, texts, key=call, now=self.clock)]
+            lines += [journal_lines.coded(key, code), journal_lines.added(jobs, texts, key=call, now=self.clock)]
         return jobs
 
     def start(self, job: JobId) -> Attempt:
@@ -107,7 +107,7 @@ class Books:
         attempt = replace(an_attempt(self.store.queue.job(job), number, folder), opened_at=self.clock)
         with self.turn() as lines:
             self.store.open_attempt(attempt)
-            lines.append(job_lines.started(attempt))
+            lines.append(journal_lines.started(attempt))
         return attempt
 
     def end(self, attempt: Attempt, outcome: Outcome = GOOD, *, retry: bool = False) -> None:
@@ -115,23 +115,23 @@ class Books:
             retry_at = self.clock + 60 if retry else None
             state = State.QUEUED if retry else outcome.state
             self.store.end_attempt(attempt, outcome, self.clock, retry_at)
-            lines.append(job_lines.ended(attempt, outcome, state, retry_at, self.clock))
+            lines.append(journal_lines.ended(attempt, outcome, state, retry_at, self.clock))
             self._follow(attempt.job, state, lines)
 
     def never(self, attempt: Attempt) -> None:
         with self.turn() as lines:
             self.store.forget_attempt(attempt, None)
-            lines.append(job_lines.never_ran(attempt))
+            lines.append(journal_lines.never_ran(attempt))
 
     def hold(self, *jobs: JobId) -> None:
         with self.turn() as lines:
             self.store.queue.hold(jobs, "somebody wants to look")
-            lines.append(job_lines.changed(jobs, State.HELD, now=self.clock, why="somebody wants to look"))
+            lines.append(journal_lines.changed(jobs, State.HELD, now=self.clock, why="somebody wants to look"))
 
     def release(self, job: JobId) -> None:
         with self.turn() as lines:
             self.store.queue.release(job)
-            lines.append(job_lines.changed([job], State.QUEUED, now=self.clock))
+            lines.append(journal_lines.changed([job], State.QUEUED, now=self.clock))
 
     def cancel(self, job: JobId) -> None:
         with self.turn() as lines:
@@ -142,7 +142,7 @@ class Books:
             self.store.queue_again(job)
             self.store.queue.block_again(job, self.store.queue.job(job).request)
             self.store.queue.release(job)
-            lines.append(job_lines.changed([job], State.QUEUED, now=self.clock, is_fresh=True))
+            lines.append(journal_lines.changed([job], State.QUEUED, now=self.clock, is_fresh=True))
 
     def edit(self, job: JobId) -> None:
         with self.turn() as lines:
@@ -150,12 +150,12 @@ class Books:
             request = replace(before.request, priority=before.request.priority + 3, name="edited", project="p2")
             after = replace(before, request=request, rank=0.5, not_before=NOON + 9999)
             self.store.queue.change(after)
-            lines.append(job_lines.edited(after))
+            lines.append(journal_lines.edited(after))
 
     def clean(self, jobs: Sequence[JobId]) -> None:
         with self.turn() as lines:
             self.store.queue.remove(jobs)
-            lines.append(job_lines.cleaned(jobs))
+            lines.append(journal_lines.cleaned(jobs))
 
     def compact(self) -> None:
         self.journal.compact(lambda number: bool(self.store.queue.find([JobId(number)])))
@@ -166,19 +166,22 @@ class Books:
         with self.turn() as lines:
             self.store.queue.mark(Mark(subject, "paused", "tea", self.clock))
             self.store.queue.set("pool", subject)
-            lines += [job_lines.marked(subject, "paused", "tea", self.clock), job_lines.setting("pool", subject)]
+            lines += [
+                journal_lines.marked(subject, "paused", "tea", self.clock),
+                journal_lines.setting("pool", subject),
+            ]
 
     def sweep(self, name: str = "", **more: Any) -> Sweep:
         with self.turn() as lines:
             number = self.store._db.execute("select count(*) from sweeps").fetchone()[0] + 1
             sweep = self.store.sweeps.add(a_sweep(f"call {number}", self.environment, name=name, **more))
-            lines.append(sweep_lines.swept(sweep))
+            lines.append(journal_lines.swept(sweep))
         return sweep
 
     def change_sweep(self, sweep: Sweep, *, is_edited: bool = False) -> None:
         with self.turn() as lines:
             self.store.sweeps.change(sweep)
-            lines.append(sweep_lines.sweep_changed(sweep, is_edited=is_edited))
+            lines.append(journal_lines.sweep_changed(sweep, is_edited=is_edited))
 
     def try_point(self, sweep: SweepId, job: JobId | None = None) -> Trial:
         table = self.store.sweeps
@@ -186,26 +189,26 @@ class Books:
         with self.turn() as lines:
             cursor = table.sweep(sweep).cursor + 1
             table.add_trial(trial, table.goals(sweep), cursor)
-            lines.append(sweep_lines.tried(trial, cursor=cursor))
+            lines.append(journal_lines.tried(trial, cursor=cursor))
         return trial
 
     def change_trial(self, trial: Trial, **more: Any) -> None:
         with self.turn() as lines:
             trial = replace(trial, **more)
             self.store.sweeps.change_trial(trial, self.store.sweeps.goals(trial.sweep))
-            lines.append(sweep_lines.tried(trial))
+            lines.append(journal_lines.tried(trial))
 
     def unpause(self, subject: str) -> None:
         with self.turn() as lines:
             self.store.queue.unmark(subject)
-            lines.append(job_lines.unmarked(subject))
+            lines.append(journal_lines.unmarked(subject))
 
-    def _end_without_attempt(self, job: JobId, outcome: Outcome, lines: list[job_lines.Line]) -> None:
+    def _end_without_attempt(self, job: JobId, outcome: Outcome, lines: list[journal_lines.Line]) -> None:
         self.store.queue.end_without_attempt(job, outcome, self.clock)
-        lines.append(job_lines.changed([job], outcome.state, now=self.clock, outcome=outcome))
+        lines.append(journal_lines.changed([job], outcome.state, now=self.clock, outcome=outcome))
         self._follow(job, outcome.state, lines)
 
-    def _follow(self, ended: JobId, state: State, lines: list[job_lines.Line]) -> None:
+    def _follow(self, ended: JobId, state: State, lines: list[journal_lines.Line]) -> None:
         if not state.is_over:
             return
         for follower, kind in self.store.queue.followers(ended):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import JobId
-from dibs.store.catch_up import catch_up, refuse_to_begin_anew, shorten
 from dibs.store.journal import Journal
+from dibs.store.replay import catch_up, refuse_to_begin_anew, shorten
 from dibs.store.store import Store
 from examples import examples
 from store.builders import a_request

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.model.jobs import Cause, Job, JobId, Outcome, State
-from dibs.store import job_lines, journal
+from dibs.store import journal, journal_lines
 from dibs.store.codec import encode_request
 from dibs.store.journal import Journal
 from store.builders import NOON, a_request, an_attempt
@@ -40,7 +40,7 @@ def jobs(*numbers, **more):
 
 def added(*numbers, **more):
     found = jobs(*numbers)
-    return job_lines.added(found, [encode_request(job.request) for job in found], now=NOON, **more)
+    return journal_lines.added(found, [encode_request(job.request) for job in found], now=NOON, **more)
 
 
 # -- writing ---------------------------------------------------------------------------------------------
@@ -50,11 +50,11 @@ def test_lines_come_back_as_they_were_written(book, place):
     ugly = os.fsdecode(b"/runs/\xff\n") + '","crc":5}'
     lines = [
         added(1, 2, key="call"),
-        job_lines.started(an_attempt(jobs(1)[0], folder=ugly)),
-        job_lines.ended(
+        journal_lines.started(an_attempt(jobs(1)[0], folder=ugly)),
+        journal_lines.ended(
             an_attempt(jobs(1)[0]), Outcome(signal=9, cause=Cause.SIGNAL, message=ugly), State.FAILED, None, NOON
         ),
-        job_lines.cleaned([1, 2, 3, 7]),
+        journal_lines.cleaned([1, 2, 3, 7]),
     ]
 
     book.append(lines[:2])
@@ -210,7 +210,7 @@ def test_a_flipped_byte_is_noticed_though_it_may_still_be_json(at, bits):
 
 @given(numbers=st.sets(st.integers(1, 60)))
 def test_ranges_name_every_number_once(numbers):
-    found = list(job_lines.numbers(job_lines.ranges(sorted(numbers))))
+    found = list(journal_lines.numbers(journal_lines.ranges(sorted(numbers))))
 
     assert found == sorted(numbers)
 
@@ -220,11 +220,11 @@ def test_ranges_name_every_number_once(numbers):
 
 def test_compaction_drops_what_is_said_about_cleaned_jobs(book, place):
     first, second = jobs(1, 2)
-    book.append([job_lines.coded("unused", {"commit": "1"}), job_lines.coded("used", {"commit": "2"})])
+    book.append([journal_lines.coded("unused", {"commit": "1"}), journal_lines.coded("used", {"commit": "2"})])
     book.append([{**added(1, 2, key="call"), "code": "used"}, {**added(3), "code": "unused"}])
-    book.append([job_lines.started(an_attempt(first)), job_lines.started(an_attempt(second))])
-    book.append([job_lines.changed([1, 2, 3], State.HELD, now=NOON, why="later")])
-    book.append([job_lines.marked("queue", "paused", "", NOON), job_lines.cleaned([1, 3])])
+    book.append([journal_lines.started(an_attempt(first)), journal_lines.started(an_attempt(second))])
+    book.append([journal_lines.changed([1, 2, 3], State.HELD, now=NOON, why="later")])
+    book.append([journal_lines.marked("queue", "paused", "", NOON), journal_lines.cleaned([1, 3])])
     before = book.size
 
     book.compact(lambda number: number == 2)
@@ -247,7 +247,7 @@ def test_numbers_are_not_forgotten_by_compacting_twice(book, place):
     book.compact(lambda number: False)
     book.compact(lambda number: False)
 
-    assert max(map(job_lines.next_number, bodies(place))) == 100
+    assert max(map(journal_lines.next_number, bodies(place))) == 100
 
 
 def test_compaction_keeps_lines_that_nobody_can_read(book, place):

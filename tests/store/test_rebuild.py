@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dibs.errors import FolderInUse, StoreUnusable
 from dibs.model.jobs import After, ArrayTask, Dependency, JobId, State
 from dibs.model.usage import Usage
-from dibs.store import job_lines
+from dibs.store import journal_lines
 from dibs.store import rebuild as rebuilding
 from dibs.store.codec import encode_request
 from dibs.store.journal import Journal
@@ -160,7 +160,7 @@ def test_a_later_call_takes_the_place_of_one_that_was_never_acknowledged(books):
     (kept,) = books.add(a_request("kept"))
     ghosts = [replace(kept, id=JobId(number), request=a_request("ghost")) for number in (2, 3, 4)]
     texts = [encode_request(job.request) for job in ghosts]
-    books.journal.append([job_lines.added(ghosts, texts, key="lost call", now=NOON)])  # and then it was killed
+    books.journal.append([journal_lines.added(ghosts, texts, key="lost call", now=NOON)])  # and then it was killed
     books.add(a_request("two"))
 
     report, store = again(books)
@@ -174,7 +174,7 @@ def test_a_later_call_takes_the_place_of_one_that_was_never_acknowledged(books):
 def test_a_start_that_was_written_twice_counts_once(books):
     (job,) = books.add(a_request(retries=3))
     attempt = books.start(job.id)
-    books.journal.append([job_lines.started(attempt)])
+    books.journal.append([journal_lines.started(attempt)])
 
     _, store = again(books)
 

@@ -8,7 +8,7 @@ import pytest
 from dibs.errors import BadInput, NoSuchSweep
 from dibs.model.jobs import JobId
 from dibs.model.sweeps import SweepId, SweepState, TrialState
-from dibs.store import sweep_lines
+from dibs.store import journal_lines
 from dibs.store.journal import Journal
 from dibs.store.rebuild import rebuild
 from dibs.store.store import Store
@@ -280,7 +280,7 @@ def test_a_line_about_a_sweep_that_nobody_knows_is_named_and_passed_over(books):
     with books.store.turn():
         books.store._db.execute("delete from sweeps")
     trial = a_trial(sweep.id, 1)
-    lines = [sweep_lines.tried(trial, cursor=1) | {"sweep": 7}, sweep_lines.sweep_changed(sweep) | {"id": 7}]
+    lines = [journal_lines.tried(trial, cursor=1) | {"sweep": 7}, journal_lines.sweep_changed(sweep) | {"id": 7}]
     books.journal.append(lines)
 
     report = made_again(books)

@@ -24,9 +24,8 @@ from dibs.leases.leases import Leases
 from dibs.model.events import Ended, Event
 from dibs.model.jobs import JobId, State
 from dibs.settings import Settings
-from dibs.store.eventlog import EventRow
-from dibs.store.rows import JobRow
-from dibs.store.store import Store
+from dibs.store.codec import JobRow
+from dibs.store.store import EventRow, Store
 
 _AT_ONCE = 500  # events read in one go
 _MOST_PROJECTS = 1000  # that are counted by name; the rest is counted together

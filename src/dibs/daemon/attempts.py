@@ -7,8 +7,8 @@ from typing import Any
 
 from dibs.errors import BadInput
 from dibs.model.jobs import Attempt, JobId
+from dibs.store.codec import AttemptRow
 from dibs.store.listing import Listing
-from dibs.store.rows import AttemptRow
 from dibs.supervise.folder import record_of
 from dibs.worker_thread import run_in_thread
 

@@ -14,7 +14,7 @@ from errno import ENOSPC
 from typing import IO, Any, NamedTuple
 
 from dibs.files import replacing_file, sync_folder
-from dibs.store.job_lines import Line, cleaned, going_on_from, next_number, without_gone
+from dibs.store.journal_lines import Line, cleaned, going_on_from, next_number, without_gone
 
 NAME = "journal.jsonl"
 _LONGEST = 64 * 1024**2  # bytes of one line; a batch of jobs is at most some megabytes

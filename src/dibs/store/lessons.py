@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dibs.model.usage import Lesson, Lessons
-from dibs.store.rows import text_value
+from dibs.store.codec import text_value
 
 _MOST_ROWS = 10_000  # the oldest is forgotten beyond
 _MOST_KEPT = 1024  # shapes in memory; a plan asks for a few hundred

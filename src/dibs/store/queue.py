@@ -10,8 +10,7 @@ from typing import Any
 from dibs.model.jobs import After, Job, JobId, Outcome, Request, State
 from dibs.model.records import Mark
 from dibs.model.sweeps import SweepId, trial_key, trial_of
-from dibs.store.codec import class_of, encode_request
-from dibs.store.rows import JOB, job_of, text_value
+from dibs.store.codec import JOB, class_of, encode_request, job_of, text_value
 
 
 class QueueTables:

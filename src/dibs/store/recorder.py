@@ -14,7 +14,7 @@ from dibs.model import records
 from dibs.model.jobs import Cause, Job, JobId, Outcome, State
 from dibs.model.records import Record
 from dibs.model.sweeps import SweepState
-from dibs.store import job_lines, sweep_lines
+from dibs.store import journal_lines
 from dibs.store.journal import Journal
 from dibs.store.store import Store
 
@@ -42,7 +42,7 @@ class Recorder:
     def __init__(self, store: Store, journal: Journal | None = None) -> None:
         self._store = store
         self._journal = journal
-        self._lines: list[job_lines.Line] = []  # of this turn
+        self._lines: list[journal_lines.Line] = []  # of this turn
         self._must_sync = False
         self._size_before = 0 if journal is None else journal.size
         self._followed = Followed()
@@ -78,7 +78,7 @@ class Recorder:
         self._write[type(record)](record)
         return followed
 
-    def note(self, line: job_lines.Line, *, sync: bool = False) -> None:
+    def note(self, line: journal_lines.Line, *, sync: bool = False) -> None:
         """A journal line of a sweep or of code, which have rows of their own."""
         if self._journal is None:
             return
@@ -100,7 +100,7 @@ class Recorder:
         if self._journal is not None:
             for line in lines:
                 if line["k"] == "set":
-                    line["jobs"] = job_lines.ranges(job_lines.numbers(line["jobs"]))
+                    line["jobs"] = journal_lines.ranges(journal_lines.numbers(line["jobs"]))
             self._size_before = self._journal.size
             if lines:
                 self._journal.append(lines)
@@ -128,7 +128,7 @@ class Recorder:
         mark = f"q{secrets.token_hex(4)}"
         with self._store.turn():
             self._store.queue.set("mark", mark)
-            self.note(job_lines.setting("mark", mark), sync=True)
+            self.note(journal_lines.setting("mark", mark), sync=True)
             self.finish()
         self.committed()
         return mark
@@ -139,7 +139,7 @@ class Recorder:
         jobs = record.jobs
         self._store.queue.add(jobs, record.requests, self._now)
         # Acknowledged is durable: the journal is synced.
-        self.note(job_lines.added(jobs, record.requests, key=record.key, now=self._now), sync=True)
+        self.note(journal_lines.added(jobs, record.requests, key=record.key, now=self._now), sync=True)
         self.tell(self._now, "job.queued", jobs[0].id, {"first": jobs[0].id, "last": jobs[-1].id})
 
     def _jobs_held(self, record: records.JobsHeld) -> None:
@@ -162,8 +162,8 @@ class Recorder:
                 goes_on = f"`dibs sweep release {number}` goes on"
                 held = replace(sweep, state=SweepState.HELD, why=f"{what}; {goes_on}")
                 sweeps.change(held)
-                self.note(sweep_lines.sweep_changed(held), sync=True)
-                self.tell(self._now, "sweep.changed", None, sweep_lines.sweep_told(held))
+                self.note(journal_lines.sweep_changed(held), sync=True)
+                self.tell(self._now, "sweep.changed", None, journal_lines.sweep_told(held))
 
     def _job_released(self, record: records.JobReleased) -> None:
         self._store.queue.release(record.job)
@@ -176,7 +176,7 @@ class Recorder:
         self._followed.retried.append(record.job)
 
     def _changed(self, jobs: Sequence[JobId], state: State, why: str = "", *, is_fresh: bool = False) -> None:
-        self.note(job_lines.changed(jobs, state, now=self._now, why=why, is_fresh=is_fresh))
+        self.note(journal_lines.changed(jobs, state, now=self._now, why=why, is_fresh=is_fresh))
         for job in jobs:
             self.tell(self._now, f"job.{state}", job, {"why": why} if why else {})
 
@@ -184,7 +184,7 @@ class Recorder:
         for job in record.jobs:
             self._store.queue.stop(job)
             self.tell(self._now, "job.stopping", job)
-        self.note(job_lines.stopped(sorted(record.jobs)))
+        self.note(journal_lines.stopped(sorted(record.jobs)))
 
     def _job_cancelled(self, record: records.JobCancelled) -> None:
         self._end_unstarted(record.job, record.outcome, record.by)
@@ -192,12 +192,12 @@ class Recorder:
 
     def _job_edited(self, record: records.JobEdited) -> None:
         self._store.queue.change(record.job)
-        self.note(job_lines.edited(record.job))
+        self.note(journal_lines.edited(record.job))
         self.tell(self._now, "job.edited", record.job.id)
 
     def _jobs_removed(self, record: records.JobsRemoved) -> None:
         self._store.queue.remove(record.jobs)
-        self.note(job_lines.cleaned(sorted(record.jobs)))
+        self.note(journal_lines.cleaned(sorted(record.jobs)))
         self.tell(self._now, "jobs.removed", None, {"jobs": len(record.jobs)})
 
     # -- attempts --------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Recorder:
     def _attempt_opened(self, record: records.AttemptOpened) -> None:
         attempt = record.attempt
         self._store.open_attempt(attempt)
-        self.note(job_lines.started(attempt))
+        self.note(journal_lines.started(attempt))
         if attempt.backend:
             body: dict[str, Any] = {"attempt": attempt.number, "backend": attempt.backend}
             self.tell(attempt.opened_at, "job.submitted", attempt.job, body)
@@ -217,7 +217,7 @@ class Recorder:
     def _attempt_running(self, record: records.AttemptRunning) -> None:
         attempt = record.attempt
         self._store.run_attempt(attempt)
-        self.note(job_lines.running(attempt))
+        self.note(journal_lines.running(attempt))
         if record.is_new:
             body = {"attempt": attempt.number, "gpus": [], "backend": attempt.backend, "node": attempt.node}
             self.tell(attempt.opened_at, "job.started", attempt.job, body)
@@ -226,19 +226,19 @@ class Recorder:
     def _attempt_ended(self, record: records.AttemptEnded) -> None:
         attempt, outcome, state = record.attempt, record.outcome, record.state
         self._store.end_attempt(attempt, outcome, self._now, record.retry_at, record.usage)
-        self.note(job_lines.ended(attempt, outcome, state, record.retry_at, self._now))
+        self.note(journal_lines.ended(attempt, outcome, state, record.retry_at, self._now))
         body = {"attempt": attempt.number, **_told(outcome, state), "retry_at": record.retry_at}
         self.tell(self._now, "job.ended", attempt.job, body)
         self._followed.touched.append(attempt.job)
         if outcome.tried_alone:  # it wants the card to itself from now on
             self._store.queue.change(record.job)
-            self.note(job_lines.edited(record.job))
+            self.note(journal_lines.edited(record.job))
         if record.retry_at is None:
             self._let_follow(attempt.job, state)
 
     def _attempt_forgotten(self, record: records.AttemptForgotten) -> None:
         self._store.forget_attempt(record.attempt, record.retry_at)
-        self.note(job_lines.never_ran(record.attempt, record.retry_at))
+        self.note(journal_lines.never_ran(record.attempt, record.retry_at))
 
     def _attempt_excused(self, record: records.AttemptExcused) -> None:
         """The journal does not tell it: a store that is made again has what each attempt said when it ended."""
@@ -258,13 +258,13 @@ class Recorder:
     def _mark_set(self, record: records.MarkSet) -> None:
         mark = record.mark
         self._store.queue.mark(mark)
-        self.note(job_lines.marked(mark.subject, mark.kind, mark.why, mark.since))
+        self.note(journal_lines.marked(mark.subject, mark.kind, mark.why, mark.since))
         self._tell_mark(mark.subject, mark.kind, mark.why, mark.since)
 
     def _mark_cleared(self, record: records.MarkCleared) -> None:
         if record.was_set:
             self._store.queue.unmark(record.subject)
-            self.note(job_lines.unmarked(record.subject))
+            self.note(journal_lines.unmarked(record.subject))
         self._tell_mark(record.subject, "cleared", "", self._now)
 
     def _tell_mark(self, subject: str, kind: str, why: str, now: float) -> None:
@@ -273,7 +273,7 @@ class Recorder:
 
     def _setting_changed(self, record: records.SettingChanged) -> None:
         self._store.queue.set(record.name, record.value)
-        self.note(job_lines.setting(record.name, record.value))
+        self.note(journal_lines.setting(record.name, record.value))
         self.tell(self._now, f"{record.name}.set", None, {"value": record.value})
 
     def _card_tested(self, record: records.CardTested) -> None:
@@ -306,7 +306,7 @@ class Recorder:
 
     def _end_unstarted(self, job: JobId, outcome: Outcome, by: JobId | None) -> None:
         self._store.queue.end_without_attempt(job, outcome, self._now, by)
-        self.note(job_lines.changed([job], outcome.state, now=self._now, outcome=outcome, by=by))
+        self.note(journal_lines.changed([job], outcome.state, now=self._now, outcome=outcome, by=by))
         self.tell(self._now, "job.ended", job, _told(outcome, outcome.state))
         self._followed.touched.append(job)
 
@@ -325,7 +325,7 @@ _ENDED = {
 }
 
 
-def _is_alike(line: job_lines.Line, other: job_lines.Line) -> bool:
+def _is_alike(line: journal_lines.Line, other: journal_lines.Line) -> bool:
     """Whether two lines differ in their jobs alone."""
     return {**line, "jobs": ()} == {**other, "jobs": ()}
 

@@ -1,18 +1,70 @@
-"""The journal's lines, told to an empty store in their order, make the store that they were written beside."""
+"""Replaying the journal: the store gets what its journal has and it has not, all of it in a rebuild."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from dibs.errors import NoSuchSweep, StoreUnusable
 from dibs.model.jobs import Attempt, Cause, Command, Job, JobId, Outcome, Request, State
 from dibs.model.records import Mark
-from dibs.store import job_lines
-from dibs.store.codec import class_of, decode_claims, decode_request, encode_request, encode_requests
-from dibs.store.rows import AttemptRow
+from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
+from dibs.store import journal_lines
+from dibs.store.codec import AttemptRow, class_of, decode_claims, decode_request, encode_request, encode_requests
+from dibs.store.journal import NAME, Journal, Position, read
+from dibs.store.recorder import POSITION, remember_position
 from dibs.store.store import Store
-from dibs.store.sweep_lines import acts_on
+from dibs.store.sweeps import SweepTable, goals_of
 
-_NOBODY = Request(command=Command((), ""))  # holds a number whose job was cleaned away
+_LARGEST = 64 * 1024**2  # bytes; a smaller journal is not worth a compaction
+_REMOVED = Request(command=Command((), ""))  # holds a number whose job was cleaned away
+
+
+def catch_up(store: Store, book: Journal) -> list[str]:
+    """Tell the store what its journal says beyond what it remembers; return what could not be told.
+
+    A daemon that was killed between journal and commit leaves one turn that nobody was told of; taking it in does
+    no harm. A log that was deleted, or an old copy that was put back, takes acknowledged turns away: here they are
+    again. A store and a journal that do not belong together are refused.
+    """
+    complaints: list[str] = []
+    start = _place_to_begin(store, book)
+    with store.turn():
+        replay = Replay(store, complaints.append)
+        for line in read(book.path, start):
+            if line.body is not None:
+                replay.tell(line.number, line.body)
+            else:
+                complaints.append(f"line {line.number} after byte {start} of the journal is damaged")
+        remember_position(store, book)
+    return complaints
+
+
+def shorten(store: Store, book: Journal, *, largest: int = _LARGEST) -> bool:
+    """Write the journal anew where most of what it tells is about jobs that were cleaned away; say whether it was.
+
+    It takes a second for a hundred thousand jobs, so it is for the start of a daemon, when nobody waits yet.
+    """
+    there = sum(store.counts().values())
+    if book.size <= largest or 2 * there > store.queue.next_number():
+        return False
+    book.compact(lambda number: bool(store.listing.states([JobId(number)])))
+    with store.turn():
+        remember_position(store, book)
+    return True
+
+
+def refuse_to_begin_anew(folder: str) -> None:
+    """Refuse a folder whose store is gone while its journal is not: a new store would give numbers twice."""
+    try:
+        is_used = os.path.getsize(f"{folder}/{NAME}") > 0
+    except OSError:
+        return
+    if is_used and not os.path.exists(f"{folder}/store.db"):
+        raise StoreUnusable(
+            f"cannot find {folder}/store.db, but a journal of its jobs is there",
+            remedy="take the store back from a backup, or let `dibs doctor --rebuild` make it again",
+        )
 
 
 class Replay:
@@ -38,7 +90,7 @@ class Replay:
             "mark": self._mark,
             "setting": self._setting,
             "next": lambda line: None,
-            **acts_on(store.sweeps),
+            **_sweep_acts(store.sweeps),
         }
         self._db.execute("create temp table if not exists cleaned (id integer primary key)")
 
@@ -49,7 +101,7 @@ class Replay:
             self._complain(f"line {number} of the journal is of a kind that this dibs does not know")
             return
         try:
-            self.next_number = max(self.next_number, job_lines.next_number(line))
+            self.next_number = max(self.next_number, journal_lines.next_number(line))
             act(line)
         except (KeyError, ValueError, TypeError):  # whole, but written by another dibs, or about an unknown job
             self._complain(f"line {number} of the journal does not fit the lines before it")
@@ -60,7 +112,7 @@ class Replay:
     def add(self, first: int, requests: list[Request | None], line: Mapping[str, Any]) -> None:
         """Jobs with these numbers, whatever the next number was."""
         queue = self._store.queue
-        jobs = [self._only_once(request or _NOBODY) for request in requests]
+        jobs = [self._only_once(request or _REMOVED) for request in requests]
         self._db.execute("delete from sqlite_sequence where name = 'jobs'")
         self._db.execute("insert into sqlite_sequence values ('jobs', ?)", (first - 1,))
         added = queue.number(jobs, line.get("environment", ""), line.get("code", ""))
@@ -154,7 +206,7 @@ class Replay:
 
     def _set(self, line: Mapping[str, Any]) -> None:
         state = State(line["state"])
-        for number in job_lines.numbers(line["jobs"]):
+        for number in journal_lines.numbers(line["jobs"]):
             self._set_one(self._job(number), state, line)
 
     def _set_one(self, job: Job, state: State, line: Mapping[str, Any]) -> None:
@@ -176,7 +228,7 @@ class Replay:
             self._db.execute("update jobs set not_before = ? where id = ?", (line["not_before"], job.id))
 
     def _stop(self, line: Mapping[str, Any]) -> None:
-        for number in job_lines.numbers(line["jobs"]):
+        for number in journal_lines.numbers(line["jobs"]):
             self._store.queue.stop(number)
 
     def _edit(self, line: Mapping[str, Any]) -> None:
@@ -260,4 +312,104 @@ def _outcome(said: Mapping[str, Any]) -> Outcome:
         seconds=said.get("seconds"),
         checkpointed=said.get("checkpointed", False),
         tried_alone=said.get("tried_alone", False),
+    )
+
+
+def _place_to_begin(store: Store, book: Journal) -> int:
+    remembered = store.queue.setting(POSITION)
+    if remembered is None and store.queue.next_number() > 1:
+        return book.size  # it is older than this memory: what it says itself must do
+    known = Position("", 0) if remembered is None else Position.parse(remembered)
+    if known.id == book.position.id:
+        return min(known.size, book.size)  # the end of a journal may be lost in a power cut; the store's is not
+    if known == book.position_before:
+        return book.size  # it was compacted, and then the machine stopped
+    raise StoreUnusable(
+        f"cannot use {store.path}: its journal is of another time",
+        remedy="take both back from one backup, or let `dibs doctor --rebuild` make the store again",
+    )
+
+
+def _sweep_acts(table: SweepTable) -> dict[str, Callable[[Mapping[str, Any]], None]]:
+    """What each of these lines does to a store. KeyError where a line fits nothing before it."""
+
+    def sweep(line: Mapping[str, Any]) -> None:
+        if table.with_key(line["key"]) is None:
+            table.add(
+                _stands(
+                    Sweep(
+                        id=SweepId(line["id"]),
+                        key=line["key"],
+                        name=line["name"],
+                        spec=line["spec"],
+                        request=decode_request(line["request"]),
+                        environment=line["environment"],
+                        code=line["code"],
+                        queued_at=line["at"],
+                    ),
+                    line,
+                )
+            )
+
+    def sweep_set(line: Mapping[str, Any]) -> None:
+        table.change(_stands(_known(table, line["id"]), line))
+
+    def trial(line: Mapping[str, Any]) -> None:
+        goals = goals_of(_known(table, line["sweep"]).spec)
+        before = table.trial(SweepId(line["sweep"]), line["number"])
+        if before is None:
+            table.add_trial(_became(_new_trial(line), line), goals, line["cursor"])
+        else:
+            table.change_trial(_became(before, line), goals)
+
+    def gone(line: Mapping[str, Any]) -> None:
+        table.remove(SweepId(line["id"]))
+
+    return {"sweep": sweep, "sweep-set": sweep_set, "sweep-gone": gone, "trial": trial}
+
+
+def _known(table: SweepTable, number: int) -> Sweep:
+    try:
+        return table.sweep(number)
+    except NoSuchSweep:
+        raise KeyError(number) from None
+
+
+def _stands(sweep: Sweep, line: Mapping[str, Any]) -> Sweep:
+    return replace(
+        sweep,
+        spec=line.get("spec", sweep.spec),
+        state=SweepState(line["state"]),
+        why=line.get("why", ""),
+        cursor=line.get("cursor", 0),
+        counts_from=line.get("counts_from", 0.0),
+        ended_at=line.get("ended_at"),
+    )
+
+
+def _new_trial(line: Mapping[str, Any]) -> Trial:
+    return Trial(
+        sweep=SweepId(line["sweep"]),
+        number=line["number"],
+        point=line["point"],
+        command=line["command"],
+        fingerprint=line["fingerprint"],
+    )
+
+
+def _became(trial: Trial, line: Mapping[str, Any]) -> Trial:
+    job, values, reused_from = line.get("as_job"), line.get("values"), line.get("reused_from")
+    return replace(
+        trial,
+        state=TrialState(line["state"]),
+        job=None if job is None else JobId(job),
+        values=None if values is None else tuple(values),
+        why=line.get("why", ""),
+        cause=line.get("cause", ""),
+        seconds=line.get("seconds"),
+        reused_from=None if reused_from is None else JobId(reused_from),
+        ended_at=line.get("ended_at"),
+        study=line.get("study"),
+        pruned_by=line.get("pruned_by", ""),
+        is_due=line.get("due", False),
     )

@@ -5,21 +5,37 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, State
 from dibs.model.usage import Usage
-from dibs.store.codec import RequestEncoder, class_of, encode_claims, encode_request, encode_usage
-from dibs.store.eventlog import EventLog
+from dibs.store.codec import (
+    ATTEMPT,
+    JOB,
+    JOB_ROW,
+    JobRow,
+    RequestEncoder,
+    attempt_of,
+    class_of,
+    encode_claims,
+    encode_request,
+    encode_usage,
+    job_of,
+    job_row_of,
+    path_value,
+    text_value,
+)
 from dibs.store.file import LEFT_UNCHANGED, READ_ERRORS, open_file, unusable
 from dibs.store.lessons import LessonTable
-from dibs.store.listing import Listing
+from dibs.store.listing import Ask, Listing
 from dibs.store.queue import QueueTables
-from dibs.store.rows import ATTEMPT, JOB, JOB_ROW, JobRow, attempt_of, job_of, job_row_of, path_value, text_value
 from dibs.store.sweeps import SweepTable
 
 _T = TypeVar("_T")
+_KEPT_EVENTS = 100_000
+_LOOK_EVERY = 1_000  # events between two searches for old ones
 # What only the readers of a queue ask for. A run's list writes twice as many pages with it at every start and end.
 _FOR_READERS = """
 drop index if exists jobs_turn;
@@ -341,3 +357,46 @@ class Store:
         with suppress(sqlite3.DatabaseError):
             if self._db.in_transaction:
                 self._db.execute("rollback")
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    id: int
+    at: float
+    kind: str
+    job: int | None
+    body: dict[str, Any]
+
+
+class EventLog:
+    """Numbered events. Written inside a turn of the store, read at any time."""
+
+    def __init__(self, db: sqlite3.Connection, ask: Ask) -> None:
+        self._db = db
+        self._ask = ask
+
+    def write(self, at: float, kind: str, job: int | None = None, body: Mapping[str, Any] | None = None) -> None:
+        number = self._db.execute(
+            "insert into events (at, kind, job, body) values (?, ?, ?, ?)",
+            (at, kind, job, json.dumps(body or {})),
+        ).lastrowid
+        if number and number % _LOOK_EVERY == 0:
+            self._db.execute("delete from events where id <= ?", (number - _KEPT_EVENTS,))
+
+    def since(self, number: int, limit: int = 1000) -> list[EventRow]:
+        """The events after this one, oldest first."""
+        rows = self._ask(
+            "select id, at, kind, job, body from events where id > ? order by id limit ?", (number, limit)
+        )
+        return [EventRow(id, at, kind, job, json.loads(body)) for id, at, kind, job, body in rows]
+
+    @property
+    def last_id(self) -> int:
+        ((last,),) = self._ask("select max(id) from events")
+        return int(last or 0)
+
+    @property
+    def first_id(self) -> int:
+        """The oldest that is still there; whoever comes back from before it has missed something."""
+        ((first,),) = self._ask("select min(id) from events")
+        return int(first or 0)

@@ -10,9 +10,8 @@ from dibs.errors import BadInput, NoSuchSweep, StoreUnusable
 from dibs.model.jobs import JobId
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
 from dibs.policy.sweeps import Goal, front, score
-from dibs.store.codec import decode_request, encode_request
+from dibs.store.codec import decode_request, encode_request, text_value
 from dibs.store.file import LEFT_UNCHANGED
-from dibs.store.rows import text_value
 
 _SWEEP = "id, key, name, spec, request, environment, code, state, why, cursor, counts_from, queued_at, ended_at"
 _TRIAL = (

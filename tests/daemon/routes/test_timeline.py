@@ -10,7 +10,7 @@ from daemon.daemon_process import DaemonProcess
 from dibs.daemon.routes import timeline
 from dibs.daemon.routes.timeline import TimelineSearch
 from dibs.model.jobs import Cause, Outcome
-from dibs.store.spans import Span
+from dibs.store.listing import Span
 from dibs.store.store import Store
 from store.builders import an_attempt, submit
 from stories.outside import wait_until

@@ -12,7 +12,7 @@ from dibs.daemon.http.errors import encode, errors
 from dibs.daemon.http.server import most_connections
 from dibs.daemon.schemas.responses import moment
 from dibs.errors import DibsError
-from dibs.store.eventlog import EventLog, EventRow
+from dibs.store.store import EventLog, EventRow
 
 _HEARTBEAT = 15.0  # seconds
 _PAUSE = 0.02  # seconds between two batches, so that a thousand jobs a second are not a thousand writes a second

@@ -32,8 +32,8 @@ from dibs.engine.watch.metering import Series, read_series
 from dibs.errors import BadInput
 from dibs.model.jobs import OVER, JobId, State
 from dibs.policy.advice import failure_advice, usage_advice
+from dibs.store.codec import AttemptRow, JobRow
 from dibs.store.listing import ORDERS, Filter
-from dibs.store.rows import AttemptRow, JobRow
 
 MOST_WAITED = 10_000  # jobs in one call of `wait`
 _PAGE = 500

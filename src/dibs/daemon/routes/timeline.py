@@ -14,7 +14,7 @@ from dibs.daemon.schemas.requests import Moment, StateName, read_moment
 from dibs.daemon.schemas.responses import moment
 from dibs.errors import BadInput
 from dibs.model.jobs import OVER, State
-from dibs.store.spans import EndedSpan, Span, Spans
+from dibs.store.listing import EndedSpan, Span, Spans
 
 MOST = 10_000  # attempts in one response
 _DAY = 86_400.0

@@ -15,8 +15,8 @@ from dibs.model.sweeps import trial_of
 from dibs.model.units import format_moment
 from dibs.model.usage import Usage
 from dibs.policy.fitting import is_packed, show_lesson, with_margin
+from dibs.store.codec import AttemptRow, JobRow
 from dibs.store.lessons import LessonRow
-from dibs.store.rows import AttemptRow, JobRow
 
 Counts = dict[StateName, int]
 

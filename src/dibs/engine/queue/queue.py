@@ -29,7 +29,7 @@ from dibs.model.records import (
 )
 from dibs.policy.outcomes import retry_name, retry_names
 from dibs.policy.shapes import with_shape
-from dibs.store import job_lines
+from dibs.store import journal_lines
 from dibs.store.codec import encode_requests
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Queue:
         """Remember what is known about the code of jobs, inside a change of the engine; its key."""
         key, is_new = self._tables.keep_code(code)
         if code and is_new:
-            self._engine.recorder.note(job_lines.coded(key, code))
+            self._engine.recorder.note(journal_lines.coded(key, code))
         return key
 
     def enter(self, requests: Sequence[Request], environment: str, code: str, change: Change) -> list[Job]:

@@ -10,7 +10,7 @@ from dibs.engine.queue.queue import Queue
 from dibs.model.jobs import Command, Request, Wishes
 from dibs.model.sweeps import Point, Sweep, SweepId, Trial, trial_key
 from dibs.policy.sweeps import Goal, places, places_elsewhere, planned
-from dibs.store import sweep_lines
+from dibs.store import journal_lines
 from dibs.store.recorder import Recorder
 from dibs.store.store import Store
 from dibs.store.sweeps import SweepTable
@@ -28,7 +28,7 @@ class SweepRecords:
     def added(self, sweep: Sweep) -> Sweep:
         """The sweep with its number. The journal is synced: an acknowledged sweep is durable."""
         sweep = self._store.sweeps.add(sweep)
-        self._recorder.note(sweep_lines.swept(sweep), sync=True)
+        self._recorder.note(journal_lines.swept(sweep), sync=True)
         body = {"sweep": sweep.id, "name": sweep.name, "state": sweep.state, "why": sweep.why}
         self._recorder.tell(sweep.queued_at, "sweep.added", None, body)
         return sweep
@@ -36,25 +36,25 @@ class SweepRecords:
     def changed(self, sweep: Sweep, now: float, *, is_edited: bool = False) -> None:
         """The journal is synced: the change may be acknowledged to a client."""
         self._store.sweeps.change(sweep)
-        self._recorder.note(sweep_lines.sweep_changed(sweep, is_edited=is_edited), sync=True)
-        self._recorder.tell(now, "sweep.changed", None, sweep_lines.sweep_told(sweep))
+        self._recorder.note(journal_lines.sweep_changed(sweep, is_edited=is_edited), sync=True)
+        self._recorder.tell(now, "sweep.changed", None, journal_lines.sweep_told(sweep))
 
     def removed(self, sweep: SweepId, now: float) -> None:
         """Remove the sweep and its trials; their jobs stay."""
         self._store.sweeps.remove(sweep)
-        self._recorder.note(sweep_lines.sweep_gone(sweep), sync=True)
+        self._recorder.note(journal_lines.sweep_gone(sweep), sync=True)
         self._recorder.tell(now, "sweep.removed", None, {"sweep": sweep})
 
     def new_trial(self, trial: Trial, goals: Sequence[Goal], cursor: int, now: float) -> None:
         """Add a trial, and the cursor of its sweep after it."""
         self._store.sweeps.add_trial(trial, goals, cursor)
-        self._recorder.note(sweep_lines.tried(trial, cursor=cursor))
+        self._recorder.note(journal_lines.tried(trial, cursor=cursor))
         self._tell(trial, now)
 
     def trial(self, trial: Trial, goals: Sequence[Goal], now: float) -> None:
         """Change a trial."""
         self._store.sweeps.change_trial(trial, goals)
-        self._recorder.note(sweep_lines.tried(trial))
+        self._recorder.note(journal_lines.tried(trial))
         self._tell(trial, now)
 
     def _tell(self, trial: Trial, now: float) -> None:

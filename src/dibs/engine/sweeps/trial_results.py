@@ -11,7 +11,7 @@ from dibs.engine.turn.state import OpenAttempt
 from dibs.model.jobs import Job, State
 from dibs.model.sweeps import Trial
 from dibs.paths import network_file_system
-from dibs.store.rows import JobRow
+from dibs.store.codec import JobRow
 from dibs.sweeps.results import LogReader, MetricsReader, Reader, Report, read_result_file
 from dibs.sweeps.spec import Spec
 

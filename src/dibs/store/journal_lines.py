@@ -1,9 +1,10 @@
-"""What the journal says of jobs, cards and settings: a line for each thing that happened."""
+"""The lines of the journal: one for each thing that happened to jobs, sweeps, cards and settings."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, State
+from dibs.model.sweeps import Sweep, SweepId, Trial
 from dibs.model.units import spans
 from dibs.store.codec import encode_claims, encode_request
 
@@ -123,6 +124,62 @@ def setting(name: str, value: str) -> Line:
     return {"k": "setting", "name": name, "value": value}
 
 
+def swept(sweep: Sweep) -> Line:
+    """A new sweep."""
+    return {
+        "k": "sweep",
+        "id": sweep.id,
+        "key": sweep.key,
+        "name": sweep.name,
+        "request": encode_request(sweep.request),
+        "environment": sweep.environment,
+        "code": sweep.code,
+        "at": sweep.queued_at,
+        "spec": dict(sweep.spec),
+        **_standing(sweep),
+    }
+
+
+def sweep_changed(sweep: Sweep, *, is_edited: bool = False) -> Line:
+    """It stands elsewhere, or is to do something else."""
+    line: Line = {"k": "sweep-set", "id": sweep.id, **_standing(sweep)}
+    return line | {"spec": dict(sweep.spec)} if is_edited else line
+
+
+def sweep_told(sweep: Sweep) -> dict[str, Any]:
+    """The body of the event that tells of it."""
+    return {"sweep": sweep.id, "state": sweep.state, "why": sweep.why}
+
+
+def sweep_gone(sweep: SweepId) -> Line:
+    """Somebody removed it, and its trials with it."""
+    return {"k": "sweep-gone", "id": sweep}
+
+
+def tried(trial: Trial, *, cursor: int | None = None) -> Line:
+    """What became of a trial; of a new one, where its sweep goes on after it, and its point.
+
+    Its job is not under `job`: a trial outlives one that was cleaned away.
+    """
+    line: Line = {"k": "trial", "sweep": trial.sweep, "number": trial.number, "state": trial.state}
+    if cursor is not None:
+        line |= {"point": dict(trial.point), "command": trial.command, "fingerprint": trial.fingerprint}
+        line["cursor"] = cursor
+    said = {
+        "as_job": trial.job,
+        "values": None if trial.values is None else list(trial.values),
+        "why": trial.why or None,
+        "cause": trial.cause or None,
+        "seconds": trial.seconds,
+        "reused_from": trial.reused_from,
+        "ended_at": trial.ended_at,
+        "study": trial.study,
+        "pruned_by": trial.pruned_by or None,
+        "due": trial.is_due or None,
+    }
+    return line | {name: value for name, value in said.items() if value is not None}
+
+
 def going_on_from(number: int, name: str, was: tuple[str, int]) -> Line:
     """The lines before are gone; whatever number was given before is not given again."""
     return {"k": "next", "number": number, "id": name, "was": list(was)}
@@ -173,5 +230,16 @@ def _outcome(outcome: Outcome) -> Line:
         "seconds": outcome.seconds,
         "checkpointed": outcome.checkpointed or None,
         "tried_alone": outcome.tried_alone or None,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _standing(sweep: Sweep) -> Line:
+    said = {
+        "state": sweep.state,
+        "why": sweep.why or None,
+        "cursor": sweep.cursor or None,
+        "counts_from": sweep.counts_from or None,
+        "ended_at": sweep.ended_at,
     }
     return {name: value for name, value in said.items() if value is not None}
