@@ -141,7 +141,7 @@ def _slurm(environ: Mapping[str, str], settings: "Settings", root: str) -> "Slur
     from dibs.backends.slurm.controller import Commands
     from dibs.backends.slurm.root_mark import memory_in
     from dibs.backends.slurm.settings import SlurmSettings
-    from dibs.cluster.known import known_cluster
+    from dibs.cluster.saved import known_cluster
 
     there = settings.backends_slurm_root or root
     variables = dict(environ)
@@ -200,7 +200,7 @@ def _remote_systems(
 
 def is_set_up(environ: Mapping[str, str], settings: "Settings") -> bool:
     """Whether any setting is about Slurm."""
-    from dibs.cluster.known import known_cluster
+    from dibs.cluster.saved import known_cluster
     from dibs.settings import TABLE
 
     rows = [row for row in TABLE if row.name == "default_backend" or row.name.startswith("backends.slurm.")]

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dibs.cluster.checks import PORT_PAIRS, choose_ports, choose_slurm, judge, judge_calls, why_unreached
-from dibs.cluster.looks import Look
+from dibs.cluster.checks import PORT_PAIRS, Look, choose_ports, choose_slurm, judge, judge_calls, why_unreached
 
 PROGRAMS = dict.fromkeys(
     ("slurmd", "slurmctld", "munged", "sbatch", "squeue", "scancel", "scontrol", "sinfo"), "/usr/bin/x"

@@ -14,7 +14,7 @@ import pytest
 
 from backends.private_slurm import missing_programs
 from cluster.hosts import UID, Server, Servers, why_not
-from dibs.cluster.there.packages import fetch
+from dibs.cluster.on_host.packages import fetch
 from stories.outside import Finished, wait_until
 
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)

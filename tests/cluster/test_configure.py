@@ -7,21 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from dibs.cluster import there
+from dibs.cluster import on_host
 from dibs.cluster.configure import (
     cards_of,
     cgroup_conf,
+    check_hosts,
     configuration,
     gres_conf,
     kind_of,
+    node_name,
     python_script,
     slurm_conf,
 )
-from dibs.cluster.known import Cluster, ClusterNode, NodeCard, alone, forget, known_cluster, remember, remembered
-from dibs.cluster.names import check_hosts, node_name
+from dibs.cluster.saved import Cluster, ClusterNode, NodeCard, alone, forget, known_cluster, remember, remembered
 from dibs.cluster.slurm import parse_sinfo
 from dibs.cluster.ssh import _MODULES, ssh_words
-from dibs.cluster.standing import ClusterStanding, judge_host
+from dibs.cluster.status import ClusterStanding, judge_host
 from dibs.errors import BadInput, DibsError, FolderInUse
 
 H200 = NodeCard(kind="h200", device="/dev/nvidia0")
@@ -201,7 +202,7 @@ def test_what_is_wrong_with_a_host_is_said_in_words():
 
 
 def test_what_runs_on_the_hosts_is_text_that_an_old_python_reads_too():
-    for path in Path(there.__file__).parent.glob("*.py"):
+    for path in Path(on_host.__file__).parent.glob("*.py"):
         ast.parse(path.read_text(), feature_version=(3, 8))
         assert path.stem in (*_MODULES, "__init__")
 

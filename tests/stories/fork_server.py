@@ -221,7 +221,7 @@ def _umask() -> int:
 # -- the server --------------------------------------------------------------------------------------------
 
 # Not imported: code that is sent to other hosts, code that runs in other processes, plugins of other packages.
-_LEFT_OUT = ("dibs.__main__", "dibs.cluster.there", "dibs.supervise.warm", "dibs.plugins", ADVISER_MAIN)
+_LEFT_OUT = ("dibs.__main__", "dibs.cluster.on_host", "dibs.supervise.warm", "dibs.plugins", ADVISER_MAIN)
 
 
 @dataclass(frozen=True)

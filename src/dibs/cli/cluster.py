@@ -10,12 +10,11 @@ from dibs.cli.options import count
 from dibs.cli.output import one_line, say, show, show_json, table, table_width
 from dibs.client.client import connect
 from dibs.client.starting import lock_is_held
-from dibs.cluster.ending import end_cluster
-from dibs.cluster.known import Cluster, alone, remembered
-from dibs.cluster.leaving import remove_host
-from dibs.cluster.raising import ClusterRefused, Wish, raise_cluster
+from dibs.cluster.down import end_cluster, remove_host
+from dibs.cluster.saved import Cluster, alone, remembered
 from dibs.cluster.ssh import ssh_words
-from dibs.cluster.standing import ClusterStanding, standings
+from dibs.cluster.status import ClusterStanding, standings
+from dibs.cluster.up import ClusterRefused, Wish, raise_cluster
 from dibs.errors import BadInput, Conflict, DibsError
 from dibs.paths import queue_folder
 from dibs.settings import load_settings

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dibs.cluster.known import Cluster
-from dibs.cluster.ssh import Hands, HostFailed, all_of
+from dibs.cluster.saved import Cluster
+from dibs.cluster.ssh import HostCaller, HostFailed, all_of
 from dibs.errors import DibsError
 
 UP_WITHIN = 60.0  # seconds
@@ -30,14 +30,14 @@ class NodeState:
         return self.state in AT_WORK
 
 
-def start(hands: Hands, cluster: Cluster, name: str, hosts: Sequence[str]) -> int:
+def start(caller: HostCaller, cluster: Cluster, name: str, hosts: Sequence[str]) -> int:
     """Start one kind of daemon on these hosts; how many did not run before."""
     nodes = dict(cluster.members)
 
     def ask(host: str) -> dict[str, Any]:
         request = {"base": cluster.base, "local": cluster.local, "name": name, "node": nodes[host]}
         try:
-            return hands.call(host, "daemons.start", request, seconds=90.0)
+            return caller.call(host, "daemons.start", request, seconds=90.0)
         except HostFailed as error:
             raise DibsError(
                 f"cannot start {name} on {error.message}",
@@ -48,32 +48,34 @@ def start(hands: Hands, cluster: Cluster, name: str, hosts: Sequence[str]) -> in
 
 
 def stop(
-    hands: Hands, cluster: Cluster, names: Sequence[str], host: str, *, jobs: bool, within: float = 10.0
+    caller: HostCaller, cluster: Cluster, names: Sequence[str], host: str, *, jobs: bool, within: float = 10.0
 ) -> list[str]:
     """End daemons on a host; which of them had run."""
     request = {"base": cluster.base, "local": cluster.local, "names": names, "node": dict(cluster.members)[host]}
     more = {"jobs": jobs, "within_seconds": within}
-    return list(hands.call(host, "daemons.stop", {**request, **more}, seconds=90.0)["ended"])
+    return list(caller.call(host, "daemons.stop", {**request, **more}, seconds=90.0)["ended"])
 
 
-def running(hands: Hands, cluster: Cluster, host: str) -> Mapping[str, int]:
+def running(caller: HostCaller, cluster: Cluster, host: str) -> Mapping[str, int]:
     """The daemons that run on a host, with their pids."""
-    answer = hands.call(host, "daemons.state", {"base": cluster.base, "local": cluster.local})
+    answer = caller.call(host, "daemons.state", {"base": cluster.base, "local": cluster.local})
     found: Mapping[str, int] = answer["running"]
     return found
 
 
-def ask(hands: Hands, cluster: Cluster, *words: str, host: str = "", seconds: float = 10.0) -> dict[str, Any]:
+def ask(
+    caller: HostCaller, cluster: Cluster, *words: str, host: str = "", seconds: float = 10.0
+) -> dict[str, Any]:
     """What one of Slurm's commands says, here or on a host."""
-    return hands.call(host, "daemons.ask", {"base": cluster.base, "words": words, "seconds": seconds})
+    return caller.call(host, "daemons.ask", {"base": cluster.base, "words": words, "seconds": seconds})
 
 
-def wait_for_controller(hands: Hands, cluster: Cluster) -> None:
+def wait_for_controller(caller: HostCaller, cluster: Cluster) -> None:
     """Until it answers. A node that calls too early waits for long before it calls again."""
     said: dict[str, Any] = {}
 
     def answers() -> bool:
-        said.update(ask(hands, cluster, "scontrol", "ping"))
+        said.update(ask(caller, cluster, "scontrol", "ping"))
         return "is UP" in said["said"]
 
     if not _wait(answers):
@@ -84,12 +86,12 @@ def wait_for_controller(hands: Hands, cluster: Cluster) -> None:
         )
 
 
-def wait_for_nodes(hands: Hands, cluster: Cluster, names: Sequence[str]) -> None:
+def wait_for_nodes(caller: HostCaller, cluster: Cluster, names: Sequence[str]) -> None:
     """Until these take jobs."""
     seen: dict[str, NodeState] = {}
 
     def all_well() -> bool:
-        seen.update(node_states(hands, cluster))
+        seen.update(node_states(caller, cluster))
         return all(name in seen and seen[name].is_well for name in names)
 
     if not _wait(all_well):
@@ -106,10 +108,10 @@ def wait_for_nodes(hands: Hands, cluster: Cluster, names: Sequence[str]) -> None
         )
 
 
-def node_states(hands: Hands, cluster: Cluster) -> dict[str, NodeState]:
+def node_states(caller: HostCaller, cluster: Cluster) -> dict[str, NodeState]:
     """Every node as the controller sees it; empty where it does not answer."""
     fields = ",".join(f"{name}:{width}" for name, width in zip(_FIELDS, _WIDTHS, strict=True))
-    return parse_sinfo(ask(hands, cluster, "sinfo", "-h", "-N", "-O", fields)["said"])
+    return parse_sinfo(ask(caller, cluster, "sinfo", "-h", "-N", "-O", fields)["said"])
 
 
 def parse_sinfo(text: str) -> dict[str, NodeState]:

@@ -1,4 +1,4 @@
-"""The hands: run what stands in `there/` on hosts, over ssh, or here without it."""
+"""The caller: run what stands in `on_host/` on hosts, over ssh, or here without it."""
 
 import contextlib
 import json
@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dibs.cluster.checks import Problem, why_unreached
-from dibs.cluster.known import SSH_OPTIONS
-from dibs.cluster.there.talk import MARK
-from dibs.errors import DibsError
+from dibs.cluster.on_host.talk import MARK
+from dibs.cluster.saved import SSH_OPTIONS
+from dibs.errors import BadInput, DibsError
 
 PATIENCE = 60.0  # seconds for an answer
 
 _Answer = TypeVar("_Answer")
-_MODULES = ("talk", "processes", "cards", "ground", "look", "meet", "files", "packages", "daemons")
+_MODULES = ("talk", "daemons", "look", "files", "packages")  # each may import those before it
 _BOOT = "import sys; b=sys.stdin.buffer; exec(b.read(int(b.readline())))"
-# Through whatever shell somebody has there: no single quote and no exclamation mark may stand in it.
+# It passes through the user's login shell there, so it has no single quote and no exclamation mark.
 _FIND_PYTHON = (
     "for p in python3.11 python3.12 python3.13 python3.14 python3; do"
     ' $p -c "" 2>/dev/null && exec $p -c "' + _BOOT + '"; done; echo no-python3 >&2; exit 127'
@@ -33,14 +33,14 @@ _CALL = """
 import json, sys, types
 payload = json.loads(b.read(int(b.readline())).decode())
 for name, text in payload["modules"]:
-    module = sys.modules["dibs.cluster.there." + name] = types.ModuleType(name)
+    module = sys.modules["dibs.cluster.on_host." + name] = types.ModuleType(name)
     exec(compile(text, name + ".py", "exec"), module.__dict__)
 module, _, function = payload["call"].partition(".")
 try:
-    answer = getattr(sys.modules["dibs.cluster.there." + module], function)(payload["request"])
+    answer = getattr(sys.modules["dibs.cluster.on_host." + module], function)(payload["request"])
 except Exception as error:
     answer = {"error": str(error) or type(error).__name__}
-sys.modules["dibs.cluster.there.talk"].say(answer)
+sys.modules["dibs.cluster.on_host.talk"].say(answer)
 """
 
 
@@ -60,8 +60,8 @@ class HostFailed(DibsError):
     code = "host-failed"
 
 
-class Hands:
-    """Calls functions of `there/` by their names, `look.look`, on hosts; an empty host is this machine."""
+class HostCaller:
+    """Calls functions of `on_host/` by their names, `look.look`, on hosts; an empty host is this machine."""
 
     def __init__(self, ssh: Sequence[str]) -> None:
         self.ssh = tuple(ssh)
@@ -185,7 +185,7 @@ def _sent(call: str, request: Mapping[str, Any]) -> bytes:
 
 @cache
 def _sources() -> list[tuple[str, str]]:
-    folder = Path(__file__).parent / "there"
+    folder = Path(__file__).parent / "on_host"
     return [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in _MODULES]
 
 
@@ -208,8 +208,6 @@ def _no_answer(host: str, within: str) -> Problem:
 
 def ssh_words(text: str) -> tuple[str, ...]:
     """The words of `--ssh`, `ssh -p 2222 -i key`."""
-    from dibs.errors import BadInput
-
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:

@@ -7,11 +7,10 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dibs.cluster.checks import PORT_PAIRS, Problem
-from dibs.cluster.known import ClusterNode
-from dibs.cluster.looks import Look, look_from
-from dibs.cluster.names import host_of
-from dibs.cluster.ssh import Hands, HostFailed, Unreached, each
+from dibs.cluster.checks import PORT_PAIRS, Look, Problem, look_from
+from dibs.cluster.configure import host_of
+from dibs.cluster.saved import ClusterNode
+from dibs.cluster.ssh import HostCaller, HostFailed, Unreached, each
 from dibs.errors import DibsError
 
 
@@ -34,7 +33,7 @@ class HostSurvey:
 
 
 def survey(
-    hands: Hands,
+    caller: HostCaller,
     hosts: Sequence[str],
     *,
     own: Collection[str],
@@ -47,7 +46,7 @@ def survey(
     `own` are names of this machine, and `ports` those that are wanted, where that is known already.
     """
     name = f".dibs-{os.urandom(8).hex()}"
-    mark = hands.call("", "ground.make_mark", {"base": base, "name": name})["mark"]
+    mark = caller.call("", "look.make_mark", {"base": base, "name": name})["mark"]
     request = {
         "base": base,
         "local": local,
@@ -58,7 +57,7 @@ def survey(
 
     def ask(host: str) -> Look:
         asked_at = time.time()
-        answer = hands.call(host, "look.survey", request)
+        answer = caller.call(host, "look.survey", request)
         return look_from(host, answer, asked_at=asked_at, answered_at=time.time())
 
     is_here = {host for host in hosts if host in own or _means_here(host)}
@@ -68,7 +67,7 @@ def survey(
     finally:
         if mark:
             with contextlib.suppress(DibsError):
-                hands.call("", "ground.remove_mark", {"mark": mark})
+                caller.call("", "look.remove_mark", {"mark": mark})
     for error in errors:
         if not isinstance(error, (Unreached, HostFailed)):
             raise error  # there is no ssh: no host is to blame
@@ -80,15 +79,15 @@ def survey(
     return HostSurvey(here=here, hosts=looks, problems=tuple(problems))
 
 
-def addresses(hands: Hands, looks: Sequence[Look]) -> dict[str, str]:
+def addresses(caller: HostCaller, looks: Sequence[Look]) -> dict[str, str]:
     """Where each host is reached by the others: where we reach it."""
-    found = {look.host: _resolved(hands.address_of(look.host)) for look in looks if not look.is_here}
+    found = {look.host: _resolved(caller.address_of(look.host)) for look in looks if not look.is_here}
     others = list(found.values())
     return {"": _own_address(others[0]) if others else "127.0.0.1", **found}
 
 
 def who_cannot_reach(
-    hands: Hands,
+    caller: HostCaller,
     nodes: Sequence[ClusterNode],
     controller: str,
     ports: tuple[int, int],
@@ -110,7 +109,7 @@ def who_cannot_reach(
             listen += [controller_port] if host == head.destination and "slurmctld" not in daemons else []
             call = [(node.host, node.address, node_port) for node in nodes if host in hosts]
             call += [(f"the controller, {head.host},", head.address, controller_port)]
-            talks.append(hands.talk(host, "meet.meet", {"listen": listen, "call": call}))
+            talks.append(caller.talk(host, "talk.meet", {"listen": listen, "call": call}))
         for talk in talks:
             talk.hear()
         for talk in talks:

@@ -6,14 +6,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from dibs.cluster import slurm
-from dibs.cluster.archive import install
-from dibs.cluster.checks import Problem, choose_ports, choose_slurm, judge, judge_calls
-from dibs.cluster.configure import cards_of, configuration, memory_of
-from dibs.cluster.known import Cluster, ClusterNode, remember
-from dibs.cluster.looks import Look
-from dibs.cluster.names import check_hosts, node_name
-from dibs.cluster.packages import gather, unpack
-from dibs.cluster.ssh import Hands, all_of
+from dibs.cluster.checks import Look, Problem, choose_ports, choose_slurm, judge, judge_calls
+from dibs.cluster.configure import cards_of, check_hosts, configuration, memory_of, node_name
+from dibs.cluster.install import gather, install, unpack
+from dibs.cluster.saved import Cluster, ClusterNode, remember
+from dibs.cluster.ssh import HostCaller, all_of
 from dibs.cluster.survey import HostSurvey, addresses, survey, who_cannot_reach
 from dibs.errors import BadInput, DibsError
 from dibs.paths import local_folder
@@ -65,14 +62,14 @@ def raise_cluster(environ: Mapping[str, str], wish: Wish, previous: Cluster | No
         raise BadInput(
             f"--controller {wish.controller} is none of the hosts", remedy="name it among the hosts too"
         )
-    hands = Hands(wish.ssh)
+    caller = HostCaller(wish.ssh)
     draft = previous or _draft(environ, wish)
     hosts = [*(node.host for node in draft.nodes), *wish.hosts]
     tell(f"looking at {_listed(hosts)}")
     wanted = (wish.port, wish.port + 1) if wish.port else None
     ports = previous.ports if previous else wanted
     own = {node.host for node in draft.nodes if not node.destination}
-    seen = survey(hands, hosts, own=own, base=draft.base, local=draft.local, ports=ports)
+    seen = survey(caller, hosts, own=own, base=draft.base, local=draft.local, ports=ports)
     problems = _not_excused(seen, draft, tell)
     head = seen.hosts.get(_controller(seen, draft, wish))
     looks = seen.looks
@@ -90,62 +87,64 @@ def raise_cluster(environ: Mapping[str, str], wish: Wish, previous: Cluster | No
             "cannot change the Slurm of a cluster that there is: not every host has the installed one",
             remedy="install it there, or `dibs cluster down --purge` and then up with all hosts",
         )
-    cluster = _with_nodes(draft, seen, addresses(hands, looks), head)
+    cluster = _with_nodes(draft, seen, addresses(caller, looks), head)
     cluster = replace(cluster, ports=ports or choose_ports(looks) or draft.ports, ssh=wish.ssh)
     for node in cluster.nodes:
         if node.host in seen.hosts:
             tell(f"{node.host}: {_size(node)}")
-    _let_them_meet(hands, cluster, seen)
+    _let_them_meet(caller, cluster, seen)
     tell(f"they reach each other at the ports {cluster.ports[0]} and {cluster.ports[1]}")
-    cluster = _with_slurm(environ, hands, replace(cluster, is_unpacked=not choice.is_installed), looks, wish, tell)
+    cluster = _with_slurm(
+        environ, caller, replace(cluster, is_unpacked=not choice.is_installed), looks, wish, tell
+    )
     remember(environ, cluster)
-    configure_and_start(hands, cluster, [look.host for look in looks], previous, tell)
+    configure_and_start(caller, cluster, [look.host for look in looks], previous, tell)
     return Raised(cluster=cluster, nodes=tuple(node for node in cluster.nodes if node.host in seen.hosts))
 
 
 def _with_slurm(
-    environ: Mapping[str, str], hands: Hands, cluster: Cluster, looks: Sequence[Look], wish: Wish, tell: Tell
+    environ: Mapping[str, str], caller: HostCaller, cluster: Cluster, looks: Sequence[Look], wish: Wish, tell: Tell
 ) -> Cluster:
     """The Slurm that is installed, or packages on every host: from here on something is changed."""
     if cluster.is_unpacked:
         fetchers = [look.host for look in looks if look.has_apt]
-        files = gather(hands, base=cluster.base, folder=wish.packages, fetchers=fetchers, tell=tell)
+        files = gather(caller, base=cluster.base, folder=wish.packages, fetchers=fetchers, tell=tell)
         remember(environ, cluster)
         members = [look.host for look in looks]
-        plugins = unpack(hands, members, files, base=cluster.base, fetchers=fetchers, tell=tell)
+        plugins = unpack(caller, members, files, base=cluster.base, fetchers=fetchers, tell=tell)
         tell(f"unpacked Slurm's packages on {_listed([look.shown for look in looks])}")
         cluster = replace(cluster, plugins=plugins)
-    said = slurm.ask(hands, cluster, "slurmctld", "-V", host=cluster.head.destination)
+    said = slurm.ask(caller, cluster, "slurmctld", "-V", host=cluster.head.destination)
     if not said["said"].split():
         raise DibsError(f"slurmctld cannot be started on {cluster.head.host}: {said['error']}")
     return replace(cluster, version=said["said"].split()[-1])
 
 
 def configure_and_start(
-    hands: Hands, cluster: Cluster, members: Sequence[str], previous: Cluster | None, tell: Tell
+    caller: HostCaller, cluster: Cluster, members: Sequence[str], previous: Cluster | None, tell: Tell
 ) -> None:
     """Put everything in its place, and start what does not run."""
     key = _known_key(cluster)
     if key is None:
         key = os.urandom(128)
         if previous:  # with another key than the others they would not understand each other
-            all_of(members, lambda host: slurm.stop(hands, cluster, ["munged"], host, jobs=False))
+            all_of(members, lambda host: slurm.stop(caller, cluster, ["munged"], host, jobs=False))
     nodes = [node for node in cluster.nodes if node.destination in members]
     hosts = [node.destination for node in nodes]
-    all_of(members, lambda host: install(hands, host, cluster, key))
+    all_of(members, lambda host: install(caller, host, cluster, key))
     tell(f"configured Slurm {cluster.version} in {cluster.base}")
     if previous and configuration(previous) != configuration(cluster):
         # Slurm learns of nodes that come or go only when it starts. Jobs do not notice: each has its own process.
-        slurm.stop(hands, cluster, ["slurmctld"], cluster.head.destination, jobs=False, within=30.0)
-        all_of(hosts, lambda host: slurm.stop(hands, cluster, ["slurmd"], host, jobs=False, within=30.0))
-    if number := slurm.start(hands, cluster, "munged", members):
+        slurm.stop(caller, cluster, ["slurmctld"], cluster.head.destination, jobs=False, within=30.0)
+        all_of(hosts, lambda host: slurm.stop(caller, cluster, ["slurmd"], host, jobs=False, within=30.0))
+    if number := slurm.start(caller, cluster, "munged", members):
         tell(f"started munged on {number} {'host' if number == 1 else 'hosts'}")
-    if slurm.start(hands, cluster, "slurmctld", [cluster.head.destination]):
+    if slurm.start(caller, cluster, "slurmctld", [cluster.head.destination]):
         tell(f"started slurmctld on {cluster.head.host}, port {cluster.ports[0]}")
-    slurm.wait_for_controller(hands, cluster)
-    if number := slurm.start(hands, cluster, "slurmd", hosts):
+    slurm.wait_for_controller(caller, cluster)
+    if number := slurm.start(caller, cluster, "slurmd", hosts):
         tell(f"started slurmd on {number} {'host' if number == 1 else 'hosts'}, port {cluster.ports[1]}")
-    slurm.wait_for_nodes(hands, cluster, [node.name for node in nodes])
+    slurm.wait_for_nodes(caller, cluster, [node.name for node in nodes])
 
 
 def _draft(environ: Mapping[str, str], wish: Wish) -> Cluster:
@@ -209,11 +208,11 @@ def _with_nodes(draft: Cluster, seen: HostSurvey, at: Mapping[str, str], head: L
     return replace(draft, nodes=tuple(nodes.values()), controller=controller, is_shared=seen.is_shared)
 
 
-def _let_them_meet(hands: Hands, cluster: Cluster, seen: HostSurvey) -> None:
+def _let_them_meet(caller: HostCaller, cluster: Cluster, seen: HostSurvey) -> None:
     """Refuse hosts that cannot call each other."""
     nodes = [node for node in cluster.nodes if node.host in seen.hosts]
     running = {look.host: tuple(look.running) for look in seen.looks}
-    failed = who_cannot_reach(hands, nodes, cluster.controller, cluster.ports, running)
+    failed = who_cannot_reach(caller, nodes, cluster.controller, cluster.ports, running)
     if failed:
         raise ClusterRefused(judge_calls(failed))
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dibs.cluster import slurm
-from dibs.cluster.known import Cluster
+from dibs.cluster.saved import Cluster
 from dibs.cluster.slurm import NodeState
-from dibs.cluster.ssh import Hands, Unreached, each
+from dibs.cluster.ssh import HostCaller, Unreached, each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,20 +26,20 @@ class ClusterStanding:
 
 def standings(cluster: Cluster) -> list[ClusterStanding]:
     """Ask every host, and the controller about its nodes."""
-    hands = Hands(cluster.ssh)
+    caller = HostCaller(cluster.ssh)
     request = {"base": cluster.base, "local": cluster.local}
     hosts = [host for host, _ in cluster.members]
 
     def ask(host: str) -> dict[str, Any]:
-        answer = hands.call(host, "daemons.state", request)
-        version = slurm.ask(hands, cluster, "sinfo", "-V", host=host)["said"].split()
+        answer = caller.call(host, "daemons.state", request)
+        version = slurm.ask(caller, cluster, "sinfo", "-V", host=host)["said"].split()
         return {**answer, "slurm": version[-1] if version else ""}
 
     answers, errors = each(hosts, ask)
     away = {error.problem.host: error.problem.message for error in errors if isinstance(error, Unreached)}
     # Without a controller the question would take long, and have no answer.
     head = answers.get(cluster.head.destination)
-    states = slurm.node_states(hands, cluster) if head is None or "slurmctld" in head["running"] else {}
+    states = slurm.node_states(caller, cluster) if head is None or "slurmctld" in head["running"] else {}
     found = []
     for node in cluster.nodes:
         shown = node.destination or "this machine"

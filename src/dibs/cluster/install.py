@@ -1,0 +1,153 @@
+"""What goes to a host: Slurm's packages from Debian, our own package, and the configuration."""
+
+import base64
+import hashlib
+import io
+import os
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dibs
+from dibs.cluster.configure import configuration, python_script
+from dibs.cluster.on_host.packages import CORE
+from dibs.cluster.saved import Cluster, ClusterNode
+from dibs.cluster.ssh import HostCaller, HostFailed, all_of
+from dibs.errors import BadInput, DibsError
+
+Files = Mapping[str, tuple[bytes, int]]  # path, from the base on: content and mode
+Packages = Mapping[str, bytes]  # by their names
+_SECONDS = 600.0  # a slow line, and forty libraries
+
+
+def send(
+    caller: HostCaller,
+    host: str,
+    *,
+    base: str,
+    files: Files,
+    folders: Sequence[str] = (),
+    links: Sequence[tuple[str, str]] = (),
+) -> None:
+    """Put files, folders and links where they belong on a host."""
+    data = _archive(files)
+    request = {"base": base, "folders": [base, *folders], "links": links, "size": len(data)}
+    caller.call(host, "files.put", request, data=data, seconds=300.0)
+
+
+def install(caller: HostCaller, host: str, cluster: Cluster, key: bytes) -> None:
+    """Everything that a host needs besides Slurm itself."""
+    local = cluster.local
+    node = next((node for node in cluster.nodes if node.destination == host), None)
+    files = {f"etc/{name}": (text.encode(), 0o644) for name, text in configuration(cluster).items()}
+    files["bin/dibs-python"] = (python_script(cluster.nodes).encode(), 0o755)
+    files |= {f"src/dibs/{name}": (data, 0o644) for name, data in _source().items()}
+    files[f"{local}/munge.key"] = (key, 0o600)
+    folders = [local, *(f"{local}/{name}" for name in ("run", "log", "spool", "state", "dev"))]
+    folders.append(f"{cluster.base}/attempts")
+    send(caller, host, base=cluster.base, files=files, folders=folders, links=_devices(node, local))
+
+
+def _devices(node: ClusterNode | None, local: str) -> list[tuple[str, str]]:
+    """Cards out of a file have no device; for Slurm it must be a character device, or a link to one."""
+    cards = node.cards if node else ()
+    return [(card.device, "/dev/null") for card in cards if card.device.startswith(f"{local}/dev/")]
+
+
+def _source() -> dict[str, bytes]:
+    """Our own package, of which the nodes run the shim."""
+    folder = Path(dibs.__file__).parent
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.py"))}
+
+
+def _archive(files: Files) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=1) as archive:
+        for name, (data, mode) in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(data), mode
+            archive.addfile(member, io.BytesIO(data))
+    return stream.getvalue()
+
+
+def gather(
+    caller: HostCaller, *, base: str, folder: str, fetchers: Sequence[str], tell: Callable[[str], None]
+) -> Packages:
+    """The packages: out of `folder`, from an earlier time, or by the first of the fetchers that can get them."""
+    files = _from_folder(folder) if folder else _from_folder(f"{base}/packages", must=False)
+    return files or _fetched(caller, fetchers, False, tell)
+
+
+def unpack(
+    caller: HostCaller,
+    members: Sequence[str],
+    files: Packages,
+    *,
+    base: str,
+    fetchers: Sequence[str],
+    tell: Callable[[str], None],
+) -> str:
+    """Unpack the same packages everywhere, with their libraries where one is missing; where the plugins lie."""
+    for libraries in (False, True):
+        if libraries:
+            files = {**files, **_fetched(caller, fetchers, True, tell)}
+        answers = _unpacked(caller, members, base, files)
+        lacking = {
+            host or "this machine": answer["missing"] for host, answer in answers.items() if answer["missing"]
+        }
+        if not lacking:
+            return str(answers[members[0]]["plugins"])
+    host, names = next(iter(lacking.items()))
+    raise DibsError(
+        f"cannot use the packages on {host}: {', '.join(names)} is missing there",
+        remedy="--packages names a folder that has the packages with these libraries too",
+    )
+
+
+def _unpacked(caller: HostCaller, members: Sequence[str], base: str, files: Packages) -> dict[str, dict[str, Any]]:
+    request = {"base": base, "version": _number(files), "names": sorted(files)}
+
+    def ask(host: str) -> dict[str, Any]:
+        answer = caller.call(host, "packages.unpack", request, seconds=_SECONDS)
+        if not answer["lacking"]:
+            return answer
+        send(
+            caller, host, base=base, files={f"packages/{name}": (files[name], 0o644) for name in answer["lacking"]}
+        )
+        return caller.call(host, "packages.unpack", request, seconds=_SECONDS)
+
+    return all_of(members, ask)
+
+
+def _fetched(
+    caller: HostCaller, fetchers: Sequence[str], libraries: bool, tell: Callable[[str], None]
+) -> dict[str, bytes]:
+    why = "no host has apt-get"
+    for host in fetchers:
+        tell(
+            f"fetching Slurm's packages on {host or 'this machine'}{', with their libraries' if libraries else ''}"
+        )
+        try:
+            answer = caller.call(host, "packages.fetch", {"libraries": libraries}, seconds=_SECONDS)
+            return {os.path.basename(name): base64.b64decode(text) for name, text in answer["files"].items()}
+        except HostFailed as error:
+            why = error.message
+    raise DibsError(
+        f"cannot fetch Slurm's packages: {why}",
+        remedy="have slurm-wlm and munge installed on every host, or give a folder of .deb files with --packages",
+    )
+
+
+def _from_folder(folder: str, *, must: bool = True) -> dict[str, bytes]:
+    found = {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.deb"))}
+    if must and not found:
+        raise BadInput(
+            f"there is no package in {folder}",
+            remedy=f"in it: apt-get download {' '.join(CORE)}",
+        )
+    return found
+
+
+def _number(files: Packages) -> str:
+    return hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()[:12]
