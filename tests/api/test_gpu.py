@@ -344,7 +344,7 @@ def test_a_process_that_uses_a_gpu_already_is_refused(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch_that(True))
 
-    with pytest.raises(dibs.DibsError, match="CUDA has started in it already"):
+    with pytest.raises(dibs.DibsError, match="CUDA has started in it"):
         dibs.gpu(gpus="0,1").take()
 
     assert here.holders() == []
@@ -361,7 +361,7 @@ def test_a_cell_that_is_run_again_gets_the_gpu_that_cuda_knows(
         again = leased.ids
 
     assert first == again == (1,)
-    with pytest.raises(dibs.DibsError, match="would not look again"):
+    with pytest.raises(dibs.DibsError, match="ignores GPUs leased later"):
         dibs.gpu(2, gpus="0,1").take()
 
 

@@ -110,7 +110,7 @@ def test_the_folder_and_the_umask_are_those_of_now() -> None:
         ({"after": []}, "after names no job"),
         ({"after": 0}, "as after"),
         ({"after": True}, "as after"),
-        ({"after": 3, "after_any": 3}, "in two ways"),
+        ({"after": 3, "after_any": 3}, "two kinds of dependencies"),
         ({"env": {"A=B": "1"}}, "name of a variable"),
         ({"tags": ["", "a"]}, "as tags"),
     ],

@@ -1,27 +1,28 @@
-"""Functions on their way to a job and back: a folder with the call, beside which the job lays what came of it.
+"""Calls of functions in jobs: a folder with the pickled call, to which the job adds its result.
 
-The folders lie with the queue, for our eyes only. Whoever collects a result removes its folder; what nobody
-collects goes some days after its job.
+The folders are private, beside the queue. Collecting a result removes its folder; the others are removed some days
+after the end of the job.
 """
 
 import contextlib
 import json
 import os
 import pickle
+import re
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from dibs.api.connection import ask
 from dibs.api.errors import RemoteTraceback
-from dibs.api.interpreter import import_path
 from dibs.api.work import CALL, result_path
 from dibs.errors import BadInput, DibsError, NoSuchJob
-from dibs.model.jobs import folder_of_call
+from dibs.model.jobs import Command, folder_of_call
 from dibs.model.units import parse_moment
 from dibs.paths import make_private, queue_folder, state_folder
 
@@ -32,22 +33,22 @@ if TYPE_CHECKING:
 _WORK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "work.py")
 _JOB = "job"  # a file with the number of the call's job
 _RUNNER = "--runner"
-_UNCLAIMED = 86_400.0  # seconds after which a call without a job was left by somebody who died
+_UNCLAIMED = 86_400.0  # seconds after which a call without a job was left by a process that died
 _KEPT = 7 * 86_400.0  # seconds that an uncollected result stays after the end of its job
 _TIDY_EVERY = 3_600.0  # seconds
-_AT_ONCE = 500  # jobs in one question
+_AT_ONCE = 500  # jobs in one request
 _LONGEST_SHOWN = 200  # characters of a call
 
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a job laid beside its call: a value, an exception, or why there is neither."""
+    """The result that a job added to its call: a value, an exception, or why there is neither."""
 
     head: Mapping[str, Any]
     data: bytes
 
     def get(self, job: "Job") -> Any:
-        """The value; the function's exception is raised, and everything else as a JobFailed."""
+        """The value. Raises the function's exception, and JobFailed for every other failure."""
         if self.head["kind"] == "value":
             try:
                 return pickle.loads(self.data)
@@ -56,31 +57,31 @@ class CallResult:
         cause = RemoteTraceback(self.head["traceback"]) if self.head.get("traceback") else None
         raised: BaseException | None = None
         if self.data:
-            with contextlib.suppress(Exception):  # then its words must do
+            with contextlib.suppress(Exception):  # then only its text is shown
                 raised = pickle.loads(self.data)
         raise raised or job.failure(f"job {job.id}: {self.head['message']}") from cause
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function with its arguments, in a folder that its job finds."""
+    """A function with its arguments, in a folder."""
 
     folder: str
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> "Call | None":
-        """The call that a job of the queue makes; None for a command."""
+        """The call of a job in the queue; None for a command."""
         words: Sequence[str] = about["words"]
         folder = folder_of_call(words)
         return None if not folder or words[-2].startswith(_RUNNER) else cls(folder)
 
     def keep(self, job: int) -> None:
-        """Write down whose call it is."""
+        """Record the job of this call."""
         with contextlib.suppress(OSError), open(f"{self.folder}/{_JOB}", "w") as file:
             file.write(str(job))
 
     def result(self, attempt: int) -> CallResult | None:
-        """What this attempt gave back; None where it did not come so far."""
+        """The result of this attempt; None where it has none."""
         try:
             with open(result_path(self.folder, attempt), "rb") as file:
                 return CallResult(json.loads(file.readline()), file.read())
@@ -88,7 +89,7 @@ class Call:
             return None
 
     def value(self, job: "Job") -> Any:
-        """What the function returned. Of a job that is over, as it was seen last."""
+        """The value that the function returned, for a job that is over."""
         found = self.result(job.about["attempts"])
         if found is not None:
             return found.get(job)
@@ -96,7 +97,7 @@ class Call:
         why = (
             "it ended by itself before it could return one"
             if os.path.exists(f"{self.folder}/{CALL}")
-            else "it was collected before, or removed because nobody came for it"
+            else "it was collected before, or removed because it was not collected for days"
         )
         raise job.failure(f"job {job.id} has no value to give back: {why}")
 
@@ -113,9 +114,9 @@ def write_call(
     is_runner: bool = False,
     path: Sequence[str] | None = None,
 ) -> Call:
-    """Lay a call down for a job; a text `module:function` is looked for there.
+    """Write a call for a job; the text `module:function` is imported in the job.
 
-    `by_value`: modules that the job cannot import, whose functions travel whole. `path`: where it finds others.
+    `by_value`: modules that the job cannot import, which are pickled by value. `path`: its module search path.
     """
     if isinstance(function, str):
         data = pickle.dumps((None, tuple(words), dict(named or {})))
@@ -136,12 +137,12 @@ def write_call(
         with open(f"{folder}/{CALL}", "wb") as file:
             file.write(json.dumps(head).encode("ascii") + b"\n" + data)
             file.flush()
-            os.fsync(file.fileno())  # a job whose number is known must find it after a power cut
+            os.fsync(file.fileno())  # an acknowledged job must find it after a power cut
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
             raise DibsError(
-                f"cannot lay down the call for its job in {folder}: {error.strerror}",
+                f"cannot write the call of a job to {folder}: {error.strerror}",
                 remedy="free some space, or set DIBS_STATE to another disk",
             ) from error
         raise
@@ -158,9 +159,9 @@ def job_of(
     named: bool = False,
     is_runner: bool = False,
 ) -> dict[str, Any]:
-    """The new job that makes this call, in the API's words; `before` are words that stand before its own.
+    """The new job of this call, as the API takes it; `before` are words that precede its command.
 
-    It is called like the function, unless it is `named` already.
+    Its name is that of the function, unless it is `named` already.
     """
     name = name_of(function)
     label = f"{_RUNNER}:{name}" if is_runner else label_of(function)
@@ -169,7 +170,7 @@ def job_of(
 
 
 def shown_call(function: Callable[..., Any], words: Sequence[Any], named: Mapping[str, Any]) -> str:
-    """`train(0.1, layers=3)`: how people see the job in lists."""
+    """`train(0.1, layers=3)`: the job's command in lists."""
     import reprlib
 
     parts = [reprlib.repr(word) for word in words]
@@ -180,7 +181,7 @@ def shown_call(function: Callable[..., Any], words: Sequence[Any], named: Mappin
 
 
 def name_of(function: object) -> str:
-    """A function's own name; of a partial or an object that can be called, that of what is inside."""
+    """The name of a function; of a partial, that of its function, and of a callable object, that of its class."""
     if isinstance(function, str):
         return function
     inner = getattr(function, "func", function)
@@ -189,12 +190,12 @@ def name_of(function: object) -> str:
 
 
 def label_of(function: object) -> str:
-    """A word that makes functions jobs of different shapes: `--train:/data/ann/net/train.py`."""
+    """An argument that gives each function its own job shape: `--train:/data/ann/net/train.py`."""
     return f"--{name_of(function)}:{_home_of(function)}"
 
 
 def _home_of(function: object) -> str:
-    """Where a function is written: what one was seen to need says nothing of another of the same name."""
+    """The file of a function: functions of the same name in other files have other needs."""
     from inspect import unwrap
 
     inner: Any = getattr(function, "func", function)
@@ -268,7 +269,7 @@ _tidied_at: dict[str, float] = {}  # by shelf
 
 
 def _tidy(shelf: str) -> None:
-    """Remove what nobody will collect. Now and then, and never a reason for a call to fail."""
+    """Remove results that will not be collected, once an hour at most. Never raises."""
     now = time.time()
     if now - _tidied_at.get(shelf, 0.0) < _TIDY_EVERY:
         return
@@ -297,14 +298,12 @@ def _number_in(folder: str) -> int | None:
 
 
 def _forgotten(numbers: Sequence[int], now: float) -> Iterator[int]:
-    """The jobs that are gone, or have been over for long."""
-    from dibs.api.asking import ask
-
+    """The jobs that were removed, or have been over for days."""
     for start in range(0, len(numbers), _AT_ONCE):
         asked = numbers[start : start + _AT_ONCE]
         try:
             answer = ask(partial(_those_over, jobs=asked))
-        except NoSuchJob:  # the only one that was asked for
+        except NoSuchJob:  # raised for a single job
             yield from asked
             continue
         over = {job["id"]: job["ended_at"] for job in answer["jobs"]}
@@ -318,3 +317,75 @@ def _forgotten(numbers: Sequence[int], now: float) -> Iterator[int]:
 
 def _those_over(client: "Client", *, jobs: Sequence[int]) -> Mapping[str, Any]:
     return client.wait(jobs, seconds=0)
+
+
+Runner = Sequence[str] | Callable[[str | list[str]], int | None] | str
+
+_NAMED = re.compile(r"[\w.]+:[\w.]+")
+
+
+def run_by(runner: Runner, command: Command) -> tuple[dict[str, Any], Call | None]:
+    """The new job that runs a command with a runner, and its call where the runner is a function.
+
+    A line is appended to the runner's words as one word, words as they are. A function, or `module:function`, gets
+    the line as text or the words as a list; it returns the exit code.
+    """
+    is_line = len(command.words) == 3 and command.words[1:] == ("-c", command.shown)
+    given: str | list[str] = command.shown if is_line else list(command.words)
+    if callable(runner) or (isinstance(runner, str) and _NAMED.fullmatch(runner)):
+        call = write_call(runner, (given,), is_runner=True)
+        return job_of(call, runner, command.shown, is_runner=True), call
+    words = words_of(runner)
+    return {"words": [*words, *([given] if isinstance(given, str) else given)], "command": command.shown}, None
+
+
+def words_of(runner: object) -> list[str]:
+    """The words of a runner that is not a function."""
+    is_words = isinstance(runner, Sequence) and not isinstance(runner, str | bytes)
+    if is_words and runner and all(isinstance(word, str) and word for word in runner):  # type: ignore[attr-defined]
+        return list(runner)  # type: ignore[call-overload, no-any-return]
+    raise BadInput(
+        f"cannot read {runner!r:.60} as a runner",
+        remedy="it is words like ['apptainer', 'exec', 'image.sif'], a function, or 'module:function'",
+    )
+
+
+_PATIENCE = 30.0  # seconds; the first start of an interpreter on a network disk is slow
+_PROBE = "import sys; print(*sys.version_info[:2]); import cloudpickle"
+
+
+def import_path(python: str) -> Sequence[str]:
+    """The module search path for a job; for another interpreter without the folders of this installation."""
+    places = [os.path.abspath(place) if place else os.getcwd() for place in sys.path]
+    if not python:
+        return places
+    ours = tuple(f"{prefix.rstrip('/')}/" for prefix in {sys.prefix, sys.base_prefix})
+    return [place for place in places if not place.startswith(ours)]
+
+
+@cache
+def check_interpreter(python: str) -> None:
+    """Raise BadInput for an interpreter that cannot load functions pickled by this one."""
+    import subprocess
+
+    try:
+        asked = subprocess.run(
+            [python, "-c", _PROBE], capture_output=True, text=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        raise BadInput(
+            f"cannot use {python!r} as python: {error}", remedy="name an interpreter by its path"
+        ) from error
+    ours = f"{sys.version_info[0]} {sys.version_info[1]}"
+    theirs = asked.stdout.strip()
+    if theirs != ours:
+        shown = theirs.replace(" ", ".") or "of an unknown version"
+        raise BadInput(
+            f"cannot send functions to {python}: it is Python {shown}, and this is {ours.replace(' ', '.')}",
+            remedy="a pickled function can be read by the same version only; submit a command instead",
+        )
+    if asked.returncode:
+        raise BadInput(
+            f"cannot send functions to {python}: it cannot import cloudpickle",
+            remedy=f"{python} -m pip install cloudpickle",
+        )

@@ -10,17 +10,17 @@ from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
 
 if TYPE_CHECKING:
-    from dibs.api.shipping import Shipping
+    from dibs.api.submit import Shipping
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 class Submitter(Generic[_P, _T]):
-    """A function with wishes. Called, it runs here; `submit` and `map` make jobs of it."""
+    """A function with wishes. A call runs it here; `submit` and `map` run it in jobs."""
 
     def __init__(self, function: Callable[_P, _T], wishes: dict[str, Any], options: dict[str, Any]) -> None:
-        functools.update_wrapper(self, function)  # first: a function that is a Submitter has these fields as well
+        functools.update_wrapper(self, function)  # first: if the function is a Submitter, this copies its fields
         self._function = function
         self._wishes = wishes
         self._options = options  # python, runner, by_value
@@ -45,22 +45,22 @@ class Submitter(Generic[_P, _T]):
             return [job for job, _ in packed.send()]
 
     def wishing(self, **wishes: Unpack[JobKeywords]) -> "Submitter[_P, _T]":
-        """The same function with other wishes on top: `train.wishing(num_gpus=2).submit(cfg)`."""
+        """The same function with other wishes: `train.wishing(num_gpus=2).submit(cfg)`."""
         return Submitter(self._function, {**self._wishes, **wishes}, self._options)
 
     def _shipping(self) -> "Shipping":
         if self._made is None:
-            from dibs.api.shipping import Shipping
+            from dibs.api.submit import Shipping
 
             self._made = Shipping(self._wishes, **self._options)
         return self._made
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:
-        """As a method: of an object it can be called and sent alike."""
+        """Bind it as a method, which can be called and submitted."""
         return self if owner is None else Submitter(MethodType(self, owner), self._wishes, self._options)
 
     def __reduce__(self) -> Any:
-        """By its name where a job can import it; else whole."""
+        """Pickle it by name where a job can import it, otherwise by value."""
         if _can_be_imported(self):
             return self.__qualname__  # type: ignore[attr-defined]  # given by update_wrapper
         return Submitter, (self._function, self._wishes, self._options)
@@ -89,7 +89,7 @@ def job(
     by_value: Iterable[ModuleType] = (),
     **wishes: Unpack[JobKeywords],
 ) -> Any:
-    """Make a function one that can be sent to the queue, with these wishes: `@dibs.job(num_gpus=1)`."""
+    """Let a function be submitted to the queue, with these wishes: `@dibs.job(num_gpus=1)`."""
     options = {"python": python, "runner": runner, "by_value": tuple(by_value)}
 
     def decorate(function: Callable[..., Any]) -> Submitter[..., Any]:

@@ -1,4 +1,4 @@
-"""What can go wrong with a job, for those who wait for it."""
+"""The exceptions for jobs that did not succeed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ _VERBS = {
     "failed": "failed",
     "cancelled": "was stopped",
     "timed_out": "ran out of time",
-    "lost": "was lost: nobody saw its end",
+    "lost": "was lost: its end was not observed",
 }
 
 
@@ -34,7 +34,7 @@ class JobFailed(DibsError):
 
 
 class RemoteTraceback(Exception):
-    """Where a function failed in its job, as text: the cause of the exception that came back."""
+    """The traceback of a function in its job, as text: the cause of the exception that is raised here."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

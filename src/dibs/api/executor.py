@@ -1,4 +1,4 @@
-"""Functions into the queue, as an Executor of concurrent.futures: each call is a job."""
+"""An Executor of concurrent.futures that runs each call as a job of the queue."""
 
 import threading
 import time
@@ -10,17 +10,17 @@ from functools import partial
 from types import ModuleType, TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack
 
-from dibs.api.asking import ask
 from dibs.api.calls import Call
+from dibs.api.connection import ask
 from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
-from dibs.api.shipping import Shipping
+from dibs.api.submit import Shipping
 from dibs.api.watch import News, the_watch
 from dibs.errors import BadInput, DibsError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_AT_ONCE = 5_000  # jobs in one order
+_AT_ONCE = 5_000  # jobs in one request
 
 
 class JobFuture(Future[_T]):
@@ -30,15 +30,15 @@ class JobFuture(Future[_T]):
         super().__init__()
         self.job = job
         self._call = call
-        self._turn = threading.Lock()  # who cancels and who hears of the start may come at once
+        self._turn = threading.Lock()  # `cancel` and `hear` may be called at the same time
 
     def cancel(self) -> bool:
-        """Take the job out of the queue. False once it has started: `job.cancel` ends that."""
+        """Remove the job from the queue. False once it has started: `job.cancel` ends it then."""
         _withdraw([self])
         return self.cancelled()
 
     def withdraw(self) -> None:
-        """Its job will not start any more: tell those who wait."""
+        """Mark the future as cancelled, because its job will not start."""
         the_watch().remove(self.job.id, self.hear)
         self._call.remove()
         with self._turn:
@@ -46,7 +46,7 @@ class JobFuture(Future[_T]):
                 self.set_running_or_notify_cancel()
 
     def hear(self, kind: str, news: News) -> None:
-        """What the watch tells of its job."""
+        """Handle an event of the watch about its job."""
         if kind == "started":
             self._begin()
             return
@@ -57,9 +57,9 @@ class JobFuture(Future[_T]):
                 raise news
             found = self._call.result(news["attempts"])
             value = self._call.value(self.job.refresh()) if found is None else found.get(self.job)
-        except BaseException as error:  # whatever the function raised
+        except BaseException as error:  # anything that the function raised
             failure = error
-        self._call.remove()  # first: whoever has the result finds nothing left of it
+        self._call.remove()  # first: no folder is left when the result is available
         self._end(value, failure)
 
     def _begin(self) -> None:
@@ -81,7 +81,7 @@ class Executor(StandardExecutor):
     """Runs functions as jobs of the queue, each with these wishes.
 
     `python` is another interpreter of the same version; `by_value` are modules that a job cannot import; `runner`
-    are words that stand before the interpreter's, such as a container's. Leaving a `with` block waits for all
+    are words that precede the interpreter, such as those of a container. Leaving a `with` block waits for all
     jobs; Ctrl-C in it ends them.
     """
 
@@ -101,19 +101,19 @@ class Executor(StandardExecutor):
         self._open: set[JobFuture[Any]] = set()
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> JobFuture[_T]:
-        """Call a function in a job; what it returns or raises is the future's."""
+        """Call a function in a job; the future gets its value or its exception."""
         return self._submit(fn, [(args, kwargs)])[0]
 
     def map(
         self, fn: Callable[..., _T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[_T]:
-        """The results of a job for each set of arguments, in their order. `chunksize` makes no difference."""
+        """The results of a job for each set of arguments, in their order. `chunksize` is ignored."""
         ends_at = None if timeout is None else time.monotonic() + timeout
         futures = self._submit(fn, [(words, {}) for words in zip(*iterables, strict=False)])
         return self._results(futures, ends_at)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; with `cancel_futures` take back those whose jobs have not started."""
+        """Accept no more calls; `cancel_futures` cancels those whose jobs have not started."""
         with self._lock:
             self._is_shut = True
             futures = list(self._open)
@@ -132,7 +132,7 @@ class Executor(StandardExecutor):
             self._end_all()
         try:
             self.shutdown(wait=True)
-        except KeyboardInterrupt:  # most wait here, at the end of the block
+        except KeyboardInterrupt:  # while it waits at the end of the block
             self._end_all()
             self.shutdown(wait=True)
             raise
@@ -172,7 +172,7 @@ class Executor(StandardExecutor):
 
     def _results(self, futures: list[JobFuture[_T]], ends_at: float | None) -> Iterator[_T]:
         try:
-            futures.reverse()  # taken from the end, so that what was given out is forgotten
+            futures.reverse()  # popped from the end, so that yielded results can be freed
             while futures:
                 left = None if ends_at is None else max(0.0, ends_at - time.monotonic())
                 value = futures[-1].result(left)
@@ -185,7 +185,7 @@ class Executor(StandardExecutor):
 def _withdraw(futures: Sequence[JobFuture[Any]]) -> None:
     """Cancel those whose jobs have not started, in few calls.
 
-    Held first: then none of them can start in between. Killed last: then nobody hears of an end that is no result.
+    They are held first, so that none can start in between, and killed last, so that no listener gets their end.
     """
     waiting = {future.job.id: future for future in futures if not future.done() and not future.running()}
     numbers = list(waiting)
@@ -199,7 +199,7 @@ def _withdraw(futures: Sequence[JobFuture[Any]]) -> None:
 
 def _hold(client: Any, *, jobs: Sequence[int]) -> list[int]:
     answer = client.act("hold", jobs)
-    # Of the others, somebody holds it already, or it is too late.
+    # The others were held already, or have started.
     others = [one["id"] for one in answer["unchanged"] if client.job(one["id"])["state"] == "held"]
     return [*answer["changed"], *others]
 

@@ -1,4 +1,4 @@
-"""`with dibs.gpu(num_gpus=1) as g:` GPUs for this very process, without a daemon."""
+"""`with dibs.gpu(num_gpus=1) as g:` leases GPUs for this process, without a daemon."""
 
 import os
 import shutil
@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 from dibs.errors import BadInput, DibsError
 
 if TYPE_CHECKING:
-    from dibs.api.lending import Lent
+    from dibs.api.gpu_leasing import Lent
 
 _DRIVER = "libcuda.so.1"
 _NOT_INITIALISED = 3  # CUDA_ERROR_NOT_INITIALIZED
 
 
 class CudaHasStarted(DibsError):
-    """CUDA looks once which GPUs a process may use, and has done so already."""
+    """CUDA reads once which GPUs a process may use, and has done so already."""
 
     code = "cuda-has-started"
 
 
 class GpuLease:
-    """GPUs that are leased for this process while the block lasts; `ids` are their numbers.
+    """GPUs that are leased for this process during the block; `ids` are their numbers.
 
-    CUDA_VISIBLE_DEVICES and its like are set in `os.environ` meanwhile, for this process and for those that it
-    starts. The lease ends with the block, and with the process however it ends.
+    CUDA_VISIBLE_DEVICES and similar variables are set in `os.environ` during the block, for this process and its
+    children. The lease ends with the block or with the process.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class GpuLease:
         self._seconds = _seconds(wait)
         self._name = name or _program()
         self._lent: Lent | None = None
-        self._inner = ""  # where others lease of what we hold
+        self._inner = ""  # the lease folder for programs that this process starts
         self._before: dict[str, str | None] = {}
         self._pid = 0
 
@@ -70,11 +70,11 @@ class GpuLease:
         self.release()
 
     def take(self) -> "GpuLease":
-        """Lease the GPUs now, without a `with`. `release` gives them back."""
+        """Lease the GPUs now, without a `with`. `release` returns them."""
         global _current
         from dataclasses import replace
 
-        from dibs.api.lending import borrow
+        from dibs.api.gpu_leasing import borrow
         from dibs.model.claims import gpu_environment
 
         with _turn:
@@ -82,7 +82,7 @@ class GpuLease:
                 ids = ", ".join(map(str, _current.ids))
                 raise BadInput(
                     f"this process has leased GPU {ids} already" if ids else "this process waits for GPUs already",
-                    remedy="all of a process sees the same GPUs: ask for as many as it needs at once",
+                    remedy="a process has one set of GPUs: lease as many as it needs at once",
                 )
             _current = self
         try:
@@ -90,7 +90,7 @@ class GpuLease:
             if cuda_has_started():
                 wishes = replace(wishes, only=self._cards_of_cuda())
             inner = _inner_leases()
-            # It may wait for hours: not with the lock, other threads are told so at once.
+            # It may wait for hours, so without the lock: other threads get an error at once.
             lent = borrow(wishes, gpus=self._gpus, label=self._name, environ=os.environ, seconds=self._seconds)
             with _turn:
                 self._lent, self._inner, self._pid = lent, inner, os.getpid()
@@ -101,7 +101,7 @@ class GpuLease:
         return self
 
     def release(self) -> None:
-        """Give the GPUs back, and the environment its old values. In a fork the parent's lease goes on."""
+        """Return the GPUs and restore the environment. In a fork the lease of the parent continues."""
         global _current, _cards_of_cuda
         with _turn:
             lent, self._lent = self._lent, None
@@ -116,11 +116,11 @@ class GpuLease:
             lent.lease.close()
 
     def _cards_of_cuda(self) -> tuple[str, ...]:
-        """The cards that CUDA sees in this process since an earlier block: only those are of any use."""
+        """The cards that CUDA has seen in this process in an earlier block: it can use only those."""
         if len(_cards_of_cuda) == self._wishes.num_gpus:
             return _cards_of_cuda
         raise CudaHasStarted(
-            "cannot lease a GPU for this process: CUDA has started in it already, and would not look again",
+            "cannot lease a GPU for this process: CUDA has started in it, and ignores GPUs leased later",
             remedy="lease it before the first use of a GPU, or restart the notebook's kernel",
         )
 
@@ -150,8 +150,8 @@ def gpu(
 ) -> GpuLease:
     """Lease GPUs for this process: `with dibs.gpu() as g: ...`.
 
-    It waits for its turn; with `wait=False`, or after so many seconds, NoGpuNow is raised instead. `gpus` are
-    those that may be used, as in `dibs run --gpus`.
+    It waits until they are free; with `wait=False`, or after `wait` seconds, it raises NoGpuNow. `gpus` are those
+    that may be used, as in `dibs run --gpus`.
     """
     wishes = {
         "num_gpus": num_gpus,
@@ -165,30 +165,30 @@ def gpu(
 
 
 def cuda_has_started() -> bool:
-    """Whether this process uses a GPU already, by torch or by anything else."""
+    """Whether this process has initialised CUDA, with torch or any other library."""
     torch = sys.modules.get("torch")
     if torch is not None:
         try:
             if torch.cuda.is_initialized():
                 return True
-        except Exception:  # one that is half imported, or built without CUDA
+        except Exception:  # a partly imported torch, or one without CUDA
             pass
     return _driver_has_started()
 
 
 def _driver_has_started() -> bool:
-    """Whether cuInit was called, which looks at the environment: `torch.cuda.is_available` does so already."""
+    """Whether cuInit was called, which reads the environment; `torch.cuda.is_available` calls it."""
     import ctypes
 
     try:
-        driver = ctypes.CDLL(_DRIVER, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)  # never load it for that
+        driver = ctypes.CDLL(_DRIVER, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)  # do not load it only for this
         return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != _NOT_INITIALISED)
     except (OSError, AttributeError):
         return False
 
 
 def _seconds(wait: object) -> float | None:
-    """How long somebody waits at most; None: for as long as it takes."""
+    """The longest wait in seconds; None: no limit."""
     if wait is True:
         return None
     if not isinstance(wait, int | float) or not wait >= 0:
@@ -197,7 +197,7 @@ def _seconds(wait: object) -> float | None:
 
 
 def _inner_leases() -> str:
-    """A folder that is not there yet, and is ours."""
+    """A new private folder name."""
     from dibs.paths import make_private, state_folder
 
     root = make_private(f"{make_private(state_folder(os.environ))}/lent")
@@ -205,7 +205,7 @@ def _inner_leases() -> str:
 
 
 def _leasing_in(folder: str) -> Mapping[str, str]:
-    """Whoever leases in the block leases of what we hold: a world of its own, as inside a job."""
+    """Variables for leases inside the block, which are taken from the GPUs held here, as inside a job."""
     from dibs.client.starting import OUTER_LEASES
 
     outer = os.environ.get(OUTER_LEASES) or os.environ.get("DIBS_LEASES", "")
@@ -213,17 +213,17 @@ def _leasing_in(folder: str) -> Mapping[str, str]:
 
 
 def _program() -> str:
-    """What others see as the holder's name."""
+    """The name of the holder that other users see."""
     return os.path.basename(getattr(sys.modules.get("__main__"), "__file__", None) or "python")
 
 
 _turn = threading.RLock()
 _current: GpuLease | None = None
-_cards_of_cuda: tuple[str, ...] = ()  # what CUDA has seen in this process, by their keys
+_cards_of_cuda: tuple[str, ...] = ()  # the keys of the cards that CUDA has seen in this process
 
 
 def _begin_anew() -> None:
-    """A fork leases for itself: of what its parent has."""
+    """A fork leases for itself, from the GPUs of its parent."""
     global _turn, _current
     _turn, _current = threading.RLock(), None
 

@@ -1,4 +1,4 @@
-"""A job of the queue, as an object: look at it, wait for it, read what it wrote, end it."""
+"""A job of the queue as an object: inspect it, wait for it, read its output, end it."""
 
 import os
 import time
@@ -6,22 +6,22 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from dibs.api.asking import ask, patient, say
+from dibs.api.connection import ask, patient, say
 from dibs.api.errors import JobFailed
 from dibs.errors import NoSuchJob
 from dibs.model.jobs import State
 
 if TYPE_CHECKING:
-    from dibs.api.following import Following
+    from dibs.api.job_log import JobLog
     from dibs.client.client import Client
 
-_ROUND = 30.0  # seconds of one question; the daemon answers at once when the job is over
+_ROUND = 30.0  # seconds of one request; the daemon answers at once when the job is over
 _LAST_LINES = 20  # of the log, in an error
 _MISSING = object()
 
 
 class Job:
-    """A job in the queue. What it says about itself is asked of the daemon; `about` is what was said last."""
+    """A job in the queue. Its properties ask the daemon; `about` is the last answer."""
 
     def __init__(self, id: int, about: Mapping[str, Any] | None = None) -> None:
         self.id = int(id)
@@ -41,7 +41,7 @@ class Job:
     def __hash__(self) -> int:
         return hash(self.id)
 
-    # -- what it is -------------------------------------------------------------------------------
+    # -- its fields -------------------------------------------------------------------------------
 
     def refresh(self) -> "Job":
         """Ask the daemon for everything about it."""
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """Everything that is known of it, in the words of the API, as it was when somebody last looked."""
+        """All fields of the job, with the names of the API, as of the last request."""
         if self._about is None:
             self.refresh()
         assert self._about is not None
@@ -81,7 +81,7 @@ class Job:
         return tuple(self._latest()["gpus"])
 
     def why(self) -> str:
-        """In one sentence why it waits; empty where it does not."""
+        """The reason why it waits, in one sentence; empty where it does not."""
         answer = ask(lambda client: client.why(self.id))
         return str((answer["reason"] or {}).get("sentence", ""))
 
@@ -92,7 +92,7 @@ class Job:
         return State(self.state).is_over
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Come back when it is over, or after so many seconds; whether it is over."""
+        """Wait until it is over, or for so many seconds; whether it is over."""
         until = None if timeout is None else time.monotonic() + timeout
         with patient() as daemon:
             while True:
@@ -107,10 +107,10 @@ class Job:
                     return False
 
     def result(self, timeout: float | None = None) -> Any:
-        """What came of it: 0 for a command, its value for a function. One that did not succeed raises.
+        """Its result: 0 for a command, the value of a function. A job that did not succeed raises.
 
-        A function's own exception comes back as it was raised, with the traceback of the job as its cause; every
-        other failure is a JobFailed. After `timeout` seconds it is a TimeoutError.
+        A function's exception is raised again, with the traceback of the job as its cause; every other failure is
+        a JobFailed. After `timeout` seconds it is a TimeoutError.
         """
         if self._value is not _MISSING:
             return self._value
@@ -118,7 +118,7 @@ class Job:
             raise TimeoutError(f"job {self.id} is not over after {timeout:g} seconds")
         from dibs.api.calls import Call
 
-        self.refresh()  # with what only the whole job has: the advice, and where its output is
+        self.refresh()  # `wait` has fewer fields: no explanation and no folder
         call = Call.of(self.about)
         if call is None:
             self.check()
@@ -129,12 +129,10 @@ class Job:
     def metric(self, name: str, timeout: float | None = None) -> float:
         """The last number that it reported under this name (`DIBS_METRICS`, `dibs.report`), once it is over.
 
-        Raises as `result` does where it did not succeed, and where it reported none that can be used.
+        Raises as `result` does where it did not succeed, and JobFailed where it reported no valid number.
         """
         self.result(timeout)
-        from dibs.api.metric import last_value
-
-        return last_value(self, name)
+        return _last_metric(self, name)
 
     def check(self) -> None:
         """Raise JobFailed unless it has succeeded."""
@@ -142,7 +140,7 @@ class Job:
             raise self.failure()
 
     def failure(self, message: str = "") -> JobFailed:
-        """What to raise for it: how it ended, with the last lines of what it wrote."""
+        """The exception for this job: how it ended, with the last lines of its output."""
         return JobFailed(self.about, log=self._last_lines(), message=message)
 
     def cancel(self) -> bool:
@@ -150,27 +148,27 @@ class Job:
         return bool(ask(lambda client: client.act("kill", [self.id]))["changed"])
 
     def __await__(self) -> Generator[Any, None, Any]:
-        from dibs.api.awaiting import result_of
+        from dibs.api.watch import result_of
 
         return result_of(self).__await__()
 
-    # -- what it wrote ----------------------------------------------------------------------------
+    # -- its output -------------------------------------------------------------------------------
 
     @overload
     def log(self, *, stream: str = ..., lines: int | None = ..., follow: Literal[False] = ...) -> str: ...
 
     @overload
-    def log(self, *, stream: str = ..., lines: int | None = ..., follow: Literal[True]) -> "Following": ...
+    def log(self, *, stream: str = ..., lines: int | None = ..., follow: Literal[True]) -> "JobLog": ...
 
-    def log(self, *, stream: str = "both", lines: int | None = None, follow: bool = False) -> "str | Following":
-        """What it wrote, as text: `stdout`, `stderr`, or both, one behind the other; of each the last `lines`.
+    def log(self, *, stream: str = "both", lines: int | None = None, follow: bool = False) -> "str | JobLog":
+        """Its output as text: `stdout`, `stderr`, or both, one after the other; the last `lines` of each.
 
-        With `follow` its lines as they come, until it is over: `for line in job.log(follow=True)`, also with
+        With `follow`, its lines as they are written, until it is over: `for line in job.log(follow=True)`, or with
         `async for`.
         """
-        from dibs.api.following import Following, streams_of
+        from dibs.api.job_log import JobLog, streams_of
 
-        following = Following(self, streams_of(stream), lines)
+        following = JobLog(self, streams_of(stream), lines)
         return following if follow else following.all()
 
     def _latest(self) -> Mapping[str, Any]:
@@ -214,7 +212,23 @@ def _found(reference: str) -> int:
 
     numbers = ask(lambda client: client.find(reference))
     if len(numbers) != 1:
-        raise BadInput(
-            f"{reference!r} names {len(numbers)} jobs, and this is about one", remedy="name one of them"
-        )
+        raise BadInput(f"{reference!r} names {len(numbers)} jobs instead of one", remedy="name one of them")
     return numbers[0]
+
+
+def _last_metric(job: Job, name: str) -> float:
+    """The last number that the last attempt reported under a name; JobFailed where there is no valid one."""
+    from dibs.sweeps.results import MetricsReader  # few programs need it
+
+    reader = MetricsReader([name])
+    try:
+        with open(f"{job.about['folder']}/metrics", "rb") as file:
+            while piece := file.read(1 << 20):
+                reader.feed(piece)
+        reader.finish()
+    except FileNotFoundError:
+        pass  # it has reported nothing: `result` says so
+    found = reader.result()
+    if found.values is None:
+        raise job.failure(f"job {job.id} has not reported {name}: {found.problem}")
+    return found.values[0]

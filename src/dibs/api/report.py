@@ -1,4 +1,4 @@
-"""`dibs.report(loss=0.3, step=5)`: what a job has to tell about its progress, one line for each call."""
+"""`dibs.report(loss=0.3, step=5)`: reports metrics of a job, one line for each call."""
 
 import os
 import re
@@ -10,13 +10,13 @@ from dibs.errors import BadInput
 
 Number = SupportsFloat | SupportsIndex
 _NAME = re.compile(r"[A-Za-z_][\w./@-]{0,99}")
-_LONGEST = 4096  # bytes of a line: one write of so many is one piece
+_LONGEST = 4096  # bytes of a line, which one write appends as a whole
 
 
 def report(values: Mapping[str, Number] | None = None, /, *, step: int | None = None, **more: Number) -> None:
-    """Tell how far the job is: `dibs.report(loss=0.3, step=5)`. Outside of a job it does nothing.
+    """Report metrics of this job: `dibs.report(loss=0.3, step=5)`. Outside of a job it only checks them.
 
-    Names that are no keywords come in a mapping: `dibs.report({"val/loss": 0.3})`.
+    Names that are not keywords are given in a mapping: `dibs.report({"val/loss": 0.3})`.
     """
     if values is not None and not isinstance(values, Mapping):
         raise BadInput(f"cannot report {values!r:.60}: it has no name", remedy="dibs.report(loss=0.3, step=5)")
@@ -31,7 +31,7 @@ def report(values: Mapping[str, Number] | None = None, /, *, step: int | None = 
     path = os.environ.get("DIBS_METRICS")
     if not path:
         return
-    # One write at the end of the file: several processes of a job do not write into each other's lines.
+    # One appending write: lines of several processes of a job are not mixed.
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, line)
@@ -41,18 +41,16 @@ def report(values: Mapping[str, Number] | None = None, /, *, step: int | None = 
 
 def _number(name: str, value: Number) -> float | int:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "step":
-        raise BadInput(f"cannot report {name!r:.60}: it is no name", remedy="names look like loss or val/loss")
+        raise BadInput(f"cannot report {name!r:.60}: it is not a name", remedy="names look like loss or val/loss")
     if isinstance(value, bool | str | bytes):
-        raise BadInput(f"cannot report {name}={value!r:.60}: it is no number", remedy="report numbers")
+        raise BadInput(f"cannot report {name}={value!r:.60}: it is not a number", remedy="report numbers")
     try:
         number = float(value)
     except OverflowError as error:
-        raise BadInput(
-            f"cannot report {name}: it is no number below 1e308", remedy="report smaller ones"
-        ) from error
+        raise BadInput(f"cannot report {name}: it is not below 1e308", remedy="report smaller ones") from error
     except (TypeError, ValueError) as error:
         raise BadInput(
-            f"cannot report {name}={value!r:.60}: it is no number", remedy="of a tensor, report loss.item()"
+            f"cannot report {name}={value!r:.60}: it is not a number", remedy="of a tensor, report loss.item()"
         ) from error
     return value if isinstance(value, int) else number
 

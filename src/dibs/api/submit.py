@@ -1,11 +1,24 @@
-"""Jobs into the queue, from Python: `dibs.submit`, and the way that all others take as well."""
+"""Adds jobs to the queue: `dibs.submit` for commands, and `Shipping` for functions."""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from dibs.api.asking import ask
+from dibs.api.calls import (
+    Call,
+    Runner,
+    check_interpreter,
+    import_path,
+    job_of,
+    run_by,
+    shown_call,
+    words_of,
+    write_call,
+)
+from dibs.api.connection import ask
 from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
 from dibs.api.wishes import read_wishes
@@ -16,7 +29,6 @@ from dibs.inputs.code import describe_code
 from dibs.model.jobs import Command, Request
 
 if TYPE_CHECKING:
-    from dibs.api.runners import Runner
     from dibs.client.client import Client
 
 
@@ -24,22 +36,19 @@ def submit(
     command: str | Sequence[str],
     /,
     *,
-    runner: "Runner | None" = None,
+    runner: Runner | None = None,
     shell: str = "bash",
     **wishes: Unpack[JobKeywords],
 ) -> Job:
-    """Put a command into the queue and come back at once.
+    """Add a command to the queue and return at once.
 
-    Text is a line for the shell, a sequence is exact words. The folder, the environment and the umask are those of
-    now. A `runner` takes the place of the shell: words that stand before the command, or a function that is called
-    with it in the job.
+    Text is a line for the shell, a sequence is exact words. The current folder, environment and umask are used.
+    A `runner` replaces the shell: words that precede the command, or a function that is called with it in the job.
     """
     read = _command(command, shell)
     said: Mapping[str, Any] = wishes
     if runner is None:
         return add([command_of(read)], said)[0]
-    from dibs.api.runners import run_by
-
     new, call = run_by(runner, read)
     try:
         job = add([new], said)[0]
@@ -53,12 +62,12 @@ def submit(
 
 
 def add(jobs: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> list[Job]:
-    """Store jobs that have their wishes in common: all, or none."""
+    """Add jobs with the same wishes: all, or none."""
     return ask(lambda client: add_with(client, jobs, wishes))
 
 
 def add_with(client: "Client", jobs: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> list[Job]:
-    """The same, by somebody who is connected already."""
+    """The same, over an open connection."""
     environ = dict(os.environ)
     base = read_wishes(wishes, client=client)
     size = environment_size(environ)
@@ -75,7 +84,7 @@ def add_with(client: "Client", jobs: Sequence[Mapping[str, Any]], wishes: Mappin
 
 
 def _request(base: Request, job: Mapping[str, Any]) -> Request:
-    """As far as the kernel is interested."""
+    """The request, for the checks of its size."""
     command = Command.exact(job["words"]) if "words" in job else Command.line(job["command"])
     return replace(base, command=command, name=job.get("name", base.name))
 
@@ -95,3 +104,73 @@ def _command(command: object, shell: str) -> Command:
     raise BadInput(
         f"cannot read {command!r:.60} as a command", remedy="it is a line of text, or words that no shell touches"
     )
+
+
+_Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+_AFTER = ("after", "after_any", "after_fail")
+
+
+class Shipping:
+    """Adds calls of functions as jobs, with these wishes, interpreter and runner, which are checked at once."""
+
+    def __init__(
+        self,
+        wishes: Mapping[str, Any],
+        *,
+        python: str = "",
+        runner: Sequence[str] = (),
+        by_value: Sequence[ModuleType] = (),
+    ) -> None:
+        # Dependencies may be given by name, which only the daemon can resolve: they are checked later.
+        read_wishes({word: value for word, value in wishes.items() if word not in _AFTER})
+        if python and not runner:  # inside a runner's container it may be another interpreter
+            check_interpreter(python)
+        self.wishes = dict(wishes)
+        self._python = python
+        self._path = import_path(python)
+        self._by_value = by_value
+        self._before = words_of(runner) if runner else ()
+
+    @contextmanager
+    def packed(self, function: Callable[..., Any], calls: Sequence[_Arguments]) -> "Iterator[Packed]":
+        """Written calls; removed at the end of the block unless they were sent."""
+        if not callable(function):
+            raise BadInput(f"cannot call {function!r:.60} in a job", remedy="give a function and its arguments")
+        packed = Packed(self.wishes)
+        try:
+            for words, named in calls:
+                call = write_call(function, words, named, by_value=self._by_value, path=self._path)
+                packed.calls.append(call)
+                packed.jobs.append(
+                    job_of(
+                        call,
+                        function,
+                        shown_call(function, words, named),
+                        python=self._python,
+                        before=self._before,
+                        named=bool(self.wishes.get("name")),
+                    )
+                )
+            yield packed
+        finally:
+            if not packed.is_sent:
+                for call in packed.calls:
+                    call.remove()
+
+
+@dataclass(slots=True)
+class Packed:
+    """Written calls and their jobs."""
+
+    wishes: Mapping[str, Any]
+    calls: list[Call] = field(default_factory=list)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    is_sent: bool = False
+
+    def send(self) -> list[tuple[Job, Call]]:
+        """Add the jobs: all, or none."""
+        sent = list(zip(add(self.jobs, self.wishes), self.calls, strict=True))
+        self.is_sent = True
+        for job, call in sent:
+            call.keep(job.id)
+        return sent

@@ -1,18 +1,22 @@
-"""One thread that hears of the queue's jobs for everybody in this process who waits for some."""
+"""One thread per process that receives the events of the queue's jobs, for futures and for `await job`."""
 
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dibs.api.asking import ask, patient, say
+from dibs.api.connection import ask, patient, say
 from dibs.client.client import Client, connect
 from dibs.client.events import listen
 from dibs.errors import DibsError, NoDaemon, NoSuchJob
 from dibs.model.jobs import State
 from dibs.paths import socket_path
+
+if TYPE_CHECKING:
+    from dibs.api.job import Job
 
 News = Mapping[str, Any] | DibsError
 Listener = Callable[[str, News], None]  # `started` or `over` with what is known, or `error`
@@ -20,23 +24,23 @@ _AT_ONCE = 500  # jobs in one question
 
 
 class Watch:
-    """Tells listeners when a job starts, each time, and once when it is over. They are called from its thread.
+    """Calls listeners, from its thread, at each start of a job and once when it is over.
 
-    The thread lives as long as somebody listens. It never holds up the end of the program.
+    The thread runs while there are listeners. It never delays the end of the program.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._lock = threading.RLock()
         self._listeners: dict[int, list[Listener]] = {}  # by job
-        self._coming = 0  # who is about to listen
+        self._coming = 0  # callers that are about to add a listener
         self._connected = threading.Event()
         self._error: DibsError | None = None
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """In this block nothing is told, so that jobs which are added in it cannot end before somebody listens."""
+        """No listener is called in this block, so that jobs added in it cannot end before they have one."""
         with self._lock:
             self._coming += 1
             if self._thread is None:
@@ -67,7 +71,7 @@ class Watch:
                 self._listeners.pop(job, None)
 
     def look(self, jobs: Iterable[int]) -> None:
-        """Tell of those of these jobs that are over, or were removed."""
+        """Call the listeners of those jobs that are over, or were removed."""
         numbers = list(jobs)
         for start in range(0, len(numbers), _AT_ONCE):
             asked = numbers[start : start + _AT_ONCE]
@@ -85,7 +89,7 @@ class Watch:
 
     def _run(self) -> None:
         try:
-            # Started where there is none; one that is stopped later stays so.
+            # Starts a daemon where there is none; one that is stopped later is not started again.
             ask(lambda client: client.status(), environ=self._environ)
             last: int | None = None
             while True:
@@ -97,7 +101,7 @@ class Watch:
                         if self._is_idle():
                             return
                 except NoDaemon:
-                    # It may be back in a moment; one that has died is started again.
+                    # It may restart in a moment; one that has crashed is started again.
                     if self._is_idle():
                         return
                     with patient(self._environ) as daemon:
@@ -141,9 +145,9 @@ class Watch:
         with self._lock:
             self._thread = None
             self._error = error
-            everybody, self._listeners = self._listeners, {}
+            by_job, self._listeners = self._listeners, {}
             self._connected.set()
-        for listeners in everybody.values():
+        for listeners in by_job.values():
             for listener in listeners:
                 listener("error", error)
 
@@ -157,7 +161,7 @@ _making = threading.Lock()
 
 
 def the_watch() -> Watch:
-    """The one of this process, for the daemon that its environment names."""
+    """The watch of this process, for the daemon of its environment."""
     path = socket_path(os.environ)
     with _making:
         if path not in _ours:
@@ -166,10 +170,39 @@ def the_watch() -> Watch:
 
 
 def _begin_anew() -> None:
-    """After a fork the thread is not there, and a lock may be held by nobody."""
+    """After a fork the thread does not exist, and a lock may be held without an owner."""
     global _making
     _making = threading.Lock()
     _ours.clear()
 
 
 os.register_at_fork(after_in_child=_begin_anew)
+
+
+async def result_of(job: "Job") -> Any:
+    """What `job.result()` returns, without a thread that waits for the job."""
+    import asyncio  # slow to import, and an Executor does not need it
+
+    over: Future[None] = Future()
+    watch = the_watch()
+
+    def hear(kind: str, news: News) -> None:
+        if kind == "started" or not over.set_running_or_notify_cancel():
+            return
+        if isinstance(news, DibsError):
+            over.set_exception(news)
+        else:
+            over.set_result(None)
+
+    def begin() -> None:
+        with watch.listening():
+            watch.add(job.id, hear)
+        with suppress(NoDaemon):  # the watch looks again when the daemon is back
+            watch.look([job.id])  # it may be over already
+
+    try:
+        await asyncio.to_thread(begin)
+        await asyncio.wrap_future(over)
+    finally:
+        watch.remove(job.id, hear)
+    return await asyncio.to_thread(job.result)

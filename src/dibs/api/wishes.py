@@ -1,4 +1,4 @@
-"""The wishes of a job as keywords: the words of `dibs add` and of JSON lines, read by the same readers."""
+"""The wishes of a job as Python keywords, with the names and readers of `dibs add` and JSON lines."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -19,9 +19,9 @@ _AFTER = {word: After(field.choices[0]) for word, field in _KEYWORDS.items() if 
 
 
 def read_wishes(wishes: Mapping[str, Any], *, client: "Client | None" = None) -> Request:
-    """A request without a command. What cannot be meant raises BadInput, in the words of `dibs add`.
+    """A request without a command; BadInput as from `dibs add` for invalid wishes.
 
-    `client` is asked for jobs that are named by `@` or by a name.
+    `client` resolves dependencies that are given as `@` or by name.
     """
     said = {word: value for word, value in wishes.items() if value is not None}
     after = [
@@ -34,7 +34,7 @@ def read_wishes(wishes: Mapping[str, Any], *, client: "Client | None" = None) ->
     if "workdir" in said and not os.path.isdir(request.workdir):
         raise BadInput(f"there is no folder {request.workdir}", remedy="make it, or name another as workdir")
     if len({one.job for one in after}) < len(after):
-        raise BadInput("a job is to be waited for in two ways", remedy="name it once")
+        raise BadInput("the same job is in two kinds of dependencies", remedy="name it once")
     check_checkpoint(request)
     output = os.path.join(request.workdir, request.output) if request.output else ""
     return replace(request, output=output, after=tuple(after))
@@ -67,7 +67,7 @@ def _here() -> str:
 
 
 def _umask() -> int | None:
-    """This process's umask. Not by setting it: other threads may be making files meanwhile."""
+    """The umask of this process, read without setting it: other threads may create files meanwhile."""
     try:
         with open("/proc/self/status") as lines:
             return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), None)

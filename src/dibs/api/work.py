@@ -1,13 +1,13 @@
-"""The job's side of a function: `python work.py --NAME FOLDER` calls what lies in the folder.
+"""The job's side of a call: `python work.py --NAME FOLDER` runs the call in the folder.
 
-Run by its path in an interpreter that may be another one than ours: the standard library only, and nothing that an
-older Python could not read, so that it can say in a sentence that it is too old.
+Run by its path, maybe in another interpreter: it uses only the standard library, and no syntax that an older
+Python cannot parse, so that it can report that the version differs.
 """
 
 import sys
 
 if sys.path and sys.path[0] == __file__.rpartition("/")[0]:
-    del sys.path[0]  # our own folder: its files are no modules of the user's
+    del sys.path[0]  # the folder of this file, which has no modules of the user
 
 import json
 import os
@@ -22,7 +22,7 @@ def main(folder: str) -> int:
             data = file.read()
     except FileNotFoundError:
         sys.stderr.write(
-            "dibs: the function of this job is gone: its result was collected, or nobody came for it\n"
+            "dibs: the function of this job is gone: its result was collected, or was not collected for days\n"
         )
         return 1
     ours = [sys.version_info[0], sys.version_info[1]]
@@ -31,7 +31,7 @@ def main(folder: str) -> int:
             folder,
             "the job runs Python {}.{}, but the function comes from {}.{}".format(*ours, *head["python"]),
         )
-    # As it was where the function comes from: modules that were found there are found here.
+    # The search path of the submitting process, so that the same modules are found.
     sys.path[:] = head["path"] + [place for place in sys.path if place not in head["path"]]
     sys.argv[:] = [head["name"]]
     import pickle
@@ -48,7 +48,7 @@ def main(folder: str) -> int:
     try:
         value = function(*words, **named)
     except SystemExit:
-        raise  # it wants to end the job, with this status
+        raise  # ends the job with this status
     except BaseException as error:
         _show(error)
         return _fail(folder, error)
@@ -56,7 +56,7 @@ def main(folder: str) -> int:
 
 
 def result_path(folder: str, attempt: object) -> str:
-    """Of each attempt its own: one that was killed must not hand in what the one before it left."""
+    """One for each attempt: a killed attempt must not return the result of an earlier one."""
     return f"{folder}/result-{attempt}"
 
 
@@ -77,7 +77,7 @@ def _fail(folder: str, error: BaseException) -> int:
     head = {"kind": "error", "message": _told(error), "traceback": _traceback(error)}
     try:
         data = _pickled(error)
-        pickle.loads(data)  # many an exception can be written and not be read
+        pickle.loads(data)  # many exceptions can be pickled but not unpickled
     except BaseException:
         data = b""
     _write(folder, head, data)
@@ -97,7 +97,7 @@ def _write(folder: str, head: object, data: bytes) -> None:
         file.write(json.dumps(head).encode("ascii") + b"\n" + data)
         file.flush()
         os.fsync(file.fileno())
-    # Renamed, not written: whoever waits must see the whole of it or nothing.
+    # Rename, not write: a reader must see the whole file or none of it.
     os.rename(path + ".new", path)
 
 
@@ -120,11 +120,11 @@ def _named(text: str) -> object:
 
 
 def _status(value: object) -> int:
-    """What a runner returned, as the job's exit code."""
+    """The return value of a runner as the job's exit code."""
     if value is None:
         return 0
     if isinstance(value, int):
-        return value & 0xFF if value >= 0 else 128 + -value  # subprocess tells a signal as -15
+        return value & 0xFF if value >= 0 else 128 + -value  # subprocess returns -15 for signal 15
     sys.stderr.write(f"dibs: the runner returned {value!r:.60}, and an exit code is a number\n")
     return 1
 
@@ -136,7 +136,7 @@ def _told(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    """From the function on: how it was called here is nobody's business."""
+    """The traceback from the function on, without the frames of this file."""
     import traceback
 
     place = error.__traceback__

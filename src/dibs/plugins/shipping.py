@@ -5,7 +5,7 @@ from typing import Any
 
 from dibs.api.calls import Call
 from dibs.api.job import Job
-from dibs.api.shipping import Shipping
+from dibs.api.submit import Shipping
 
 
 def ship(

@@ -42,7 +42,7 @@ class DibsWatcher(core.InfoWatcher):
             self.update()
 
     def update(self) -> None:
-        from dibs.api.asking import patient
+        from dibs.api.connection import patient
 
         asked = sorted(self._registered - self._finished, key=int)
         found: dict[str, Any] = {}
@@ -65,7 +65,7 @@ class DibsJob(core.Job[R]):
 
     def wait(self) -> None:
         """Until it is over; the daemon tells."""
-        from dibs.api.asking import patient
+        from dibs.api.connection import patient
 
         with patient() as daemon:
             while not self.done(force_check=True):

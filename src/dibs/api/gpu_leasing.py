@@ -1,4 +1,4 @@
-"""Taking GPUs for a process by the rules of `dibs run`: everybody's leases and the cards themselves must agree."""
+"""Leases GPUs for a process by the rules of `dibs run`: they must be free by all leases and by their readings."""
 
 import os
 import time
@@ -27,22 +27,22 @@ from dibs.policy.snapshot import Snapshot
 from dibs.settings import load_settings
 
 _PAUSE = 0.1  # seconds between two tries for cards that other programs hold
-_READ_EVERY = 1.0  # seconds between two looks at the cards
-_NO_CARD = JobId(1)  # a plan wants a number; there is one job in ours
+_READ_EVERY = 1.0  # seconds between two readings of the cards
+_ONLY_JOB = JobId(1)  # the plan has one job
 
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """GPUs that are ours until the lease is closed, or this process and its forks have ended."""
+    """GPUs that are held until the lease is closed, or this process and its forks have ended."""
 
     claims: tuple[Claim, ...]
     lease: Lease
 
 
 def borrow(wishes: Wishes, *, gpus: str, label: str, environ: Mapping[str, str], seconds: float | None) -> Lent:
-    """Take GPUs; wait for them at most so many seconds (None: for as long as it takes).
+    """Take GPUs; wait for at most so many seconds (None: no limit).
 
-    Those who came first go first, in this process or in another, of this user or of another.
+    Processes that wait are served in the order of their arrival, whichever user they belong to.
     """
     probe = find_probe(environ)
     pool = resolve_pool(gpus, probe, environ)
@@ -54,7 +54,7 @@ def borrow(wishes: Wishes, *, gpus: str, label: str, environ: Mapping[str, str],
     try:
         return _Borrower(cards, leases, probe, rules, wishes, label).borrow(seconds)
     finally:
-        leases.close()  # ends the wishes; what was lent lives on
+        leases.close()  # ends the wishes; the lease of the GPUs stays
 
 
 class _Borrower:
@@ -65,8 +65,8 @@ class _Borrower:
         self._leases = leases
         self._probe = probe
         self._rules = rules
-        self._job = Job(id=_NO_CARD, request=Request(command=Command.exact(["-"]), wishes=wishes, name=label))
-        self._since = time.time()  # our place among those who wait
+        self._job = Job(id=_ONLY_JOB, request=Request(command=Command.exact(["-"]), wishes=wishes, name=label))
+        self._since = time.time()  # the place in the line
         self._read_at: float | None = None
         self._reason = ""
 
@@ -79,14 +79,14 @@ class _Borrower:
             if until is not None and time.monotonic() >= until:
                 raise NoGpuNow(
                     f"cannot lease {_gpus(self._job.request.wishes.num_gpus)} now: {self._reason}",
-                    remedy="wait=True waits for its turn; `dibs gpus` shows who has them",
+                    remedy="wait=True waits for them; `dibs gpus` shows who has them",
                 )
             self._stand_in_line()
             left = _PAUSE if until is None else max(0.0, min(_PAUSE, until - time.monotonic()))
             time.sleep(left)
 
     def _try(self) -> Lent | None:
-        """As long as the plan finds cards: somebody else may be quicker with the first ones."""
+        """Try as long as the plan finds cards: another program may take the first ones meanwhile."""
         while True:
             board = self._cards.board()
             plan = schedule(
@@ -118,7 +118,7 @@ class _Borrower:
             return Busy(guarded_by=error.message)
 
     def _look(self) -> None:
-        """Forget what others held, and now and then ask the cards again."""
+        """Forget the leases of others, and read the cards again where the reading is old."""
         self._cards.look_again()
         if self._probe is None:
             return
@@ -132,7 +132,7 @@ class _Borrower:
             self._cards.saw(None, error.message)
 
     def _without_holders(self, reading: Reading) -> Reading:
-        """Who computes on a card of which it holds a claim is no stranger there; nor are we ourselves."""
+        """The reading without processes that hold a claim on their card, and without this process."""
         holders = self._holders()
 
         def is_stranger(pid: int, gpu: str) -> bool:
@@ -148,10 +148,10 @@ class _Borrower:
         try:
             return self._leases.holders()
         except LeaseRefused:
-            return []  # nobody can tell; the try will say what is in the way
+            return []  # the attempt to take a lease will report the problem
 
     def _stand_in_line(self) -> None:
-        """Leave a wish for what others hold: whoever comes later waits behind us."""
+        """Register a wish for GPUs that others hold, so that later processes wait behind this one."""
         wishes = self._job.request.wishes
         cards = [self._cards.pool.card(key) for key in self._cards.board().awaited]
         claims = [
@@ -160,7 +160,7 @@ class _Borrower:
             if card is not None and is_allowed(card.gpu, wishes)
             for share, vram in [need(card, wishes)]
         ]
-        with suppress(LeaseRefused):  # without a wish we only wait longer
+        with suppress(LeaseRefused):  # without a wish the wait may be longer
             self._leases.wish(claims, job=self._job.label, since=self._since)
 
 

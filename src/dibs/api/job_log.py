@@ -1,4 +1,4 @@
-"""What a job wrote as text, at once or line by line while it writes; for loops and for asyncio."""
+"""The output of a job as text, at once or line by line while it runs; for loops and for asyncio."""
 
 import codecs
 import re
@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dibs.api.asking import patient
+from dibs.api.connection import patient
 from dibs.errors import BadInput
 from dibs.model.jobs import State
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from dibs.api.job import Job
     from dibs.client.client import LogPart, Patient
 
-_PIECE = 1 << 20  # bytes of one question
-_HOLE = 1024  # so many zero bytes in a row are no text: the middle of the file was cut out
-_SHORT, _LONG = 0.1, 1.0  # seconds between two looks, while much and while nothing is written
+_PIECE = 1 << 20  # bytes of one request
+_HOLE = 1024  # so many zero bytes in a row are a hole: the middle of the file was cut out
+_SHORT, _LONG = 0.1, 1.0  # seconds between two requests, while much and while nothing is written
 _STREAMS = {"both": ("stdout", "stderr"), "stdout": ("stdout",), "stderr": ("stderr",)}
 
 
@@ -27,21 +27,21 @@ def streams_of(word: str) -> tuple[str, ...]:
     return _STREAMS[word]
 
 
-class Following:
-    """The lines of a job, without their ends. Whoever stops in the middle may go on with the same object."""
+class JobLog:
+    """The lines of a job, without their ends. An interrupted loop may continue with the same object."""
 
     def __init__(self, job: "Job", streams: Sequence[str], lines: int | None = None) -> None:
         self._job = job
         self._names = streams
         self._lines = lines
-        self._streams: list[_Stream] | None = None  # None: nobody has looked yet
-        self._attempt = 0  # whose output is being read; 0: it has had none
+        self._streams: list[_Stream] | None = None  # None: not opened yet
+        self._attempt = 0  # the attempt that is read; 0: there is none yet
         self._ready: list[str] = []
         self._is_over = False
         self._wrote = False
 
     def all(self) -> str:
-        """What is there now, as it was written."""
+        """All output until now."""
         about = self._job.refresh().about
         if not about["attempts"]:
             return ""
@@ -68,7 +68,7 @@ class Following:
                 yield line
             if self._is_over:
                 return
-            # Each look is short: a cancelled reader leaves no thread behind that would hold up the end.
+            # Each request is short: a cancelled reader leaves no thread behind that would delay the exit.
             await asyncio.to_thread(self._look)
             pause = _SHORT if self._wrote else min(_LONG, pause * 1.3)
             if not self._ready and not self._is_over:
@@ -79,8 +79,8 @@ class Following:
         return ready
 
     def _look(self) -> None:
-        """Read everything that is new; of a job that is tried again, the attempts one after another."""
-        # Its state before its output: what was written until then is in what is read now.
+        """Read all new output; of a job that is retried, the attempts one after another."""
+        # The state before the output: output of a job that is over is then complete.
         about = self._job.refresh().about
         self._wrote = False
         if not about["attempts"]:
@@ -102,7 +102,7 @@ class Following:
             self._is_over = has_ended
 
     def _open(self, about: Any, attempt: int) -> "list[_Stream]":
-        # Where it has a file of its own, both streams are in it, and stderr is the same text again.
+        # With an output file both streams are in it, and stderr is the same text again.
         names = self._names[:1] if about.get("output") else self._names
         return [_Stream(about["id"], name, attempt, self._lines) for name in names]
 
@@ -114,12 +114,12 @@ class _Stream:
         self._asked = {"stream": name, "attempt": attempt}
         self._job = job
         self._lines = lines
-        self._offset: int | None = None  # None: not asked for yet
-        self._begun = ""  # a line whose end has not come
+        self._offset: int | None = None  # None: not read yet
+        self._begun = ""  # an incomplete line
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def text(self, daemon: "Patient", *, is_last: bool = True) -> str:
-        """Everything new. What is written in the meantime is left for the next time."""
+        """All new text. Text that is written in the meantime is left for the next call."""
         found, size = "", None
         while (part := self._part(daemon)).data:
             size = part.size if size is None else size
@@ -129,7 +129,7 @@ class _Stream:
         return found + (self._decoder.decode(b"", final=True) if is_last else "")
 
     def new_lines(self, daemon: "Patient", *, is_last: bool) -> list[str]:
-        """The lines that are whole by now; with `is_last` the beginning of one as well."""
+        """The lines that are complete now; with `is_last` also an incomplete one."""
         *whole, self._begun = (self._begun + self.text(daemon, is_last=is_last)).split("\n")
         if is_last and self._begun:
             whole.append(self._begun)

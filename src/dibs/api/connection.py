@@ -1,25 +1,22 @@
-"""How Python reaches the daemon: a connection for each question, so that threads and forks may ask."""
+"""Connections to the daemon: one for each request, so that threads and forks may use them."""
 
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from dibs.client.client import Client, connect
-
-if TYPE_CHECKING:
-    from dibs.client.client import Patient
+from dibs.client.client import Client, Patient, connect
 
 _Found = TypeVar("_Found")
 
-_said: set[str] = set()  # a notebook need not hear the same sentence for every question
+_said: set[str] = set()  # each notice is printed once, not for every request
 
 
 def ask(
     question: Callable[[Client], _Found], *, start: bool = True, environ: Mapping[str, str] = os.environ
 ) -> _Found:
-    """One answer of this user's daemon; it is started where there is none."""
+    """The answer of this user's daemon to one request; the daemon is started where there is none."""
     client = connect(environ, start=start, notice=say)
     try:
         return question(client)
@@ -28,10 +25,8 @@ def ask(
 
 
 @contextmanager
-def patient(environ: Mapping[str, str] = os.environ) -> "Iterator[Patient]":
-    """For questions over hours: it stands a restart of the daemon."""
-    from dibs.client.client import Patient
-
+def patient(environ: Mapping[str, str] = os.environ) -> Iterator[Patient]:
+    """A connection for requests over hours: it survives a restart of the daemon."""
     asking = Patient(connect(environ, notice=say), say, environ)
     try:
         yield asking
@@ -40,7 +35,7 @@ def patient(environ: Mapping[str, str] = os.environ) -> "Iterator[Patient]":
 
 
 def say(sentence: str) -> None:
-    """Tell a person something that is no answer, once."""
+    """Print a notice to stderr, once."""
     if sentence not in _said:
         _said.add(sentence)
         sys.stderr.write(f"dibs: {sentence.removeprefix('dibs: ')}\n")
