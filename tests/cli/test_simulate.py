@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dibs.cli.simulate import _KINDS
-from dibs.simulate.made import KINDS
+from dibs.simulate.trace import KINDS
 
 LINES = "".join(
     json.dumps({"queued_at": at, "seconds": 60, "num_gpus": gpus, "project": project}) + "\n"

@@ -3,11 +3,9 @@
 import pytest
 from hypothesis import given
 
-from dibs.simulate.fairness import Fairness, fairness_of
 from dibs.simulate.machine import Rules, SimulatedMachine
-from dibs.simulate.plot import bars
-from dibs.simulate.report import report, series
-from dibs.simulate.world import simulate
+from dibs.simulate.report import Fairness, bars, fairness_of, report, series
+from dibs.simulate.simulator import simulate
 from simulate.traces import comes, machines, traces
 
 

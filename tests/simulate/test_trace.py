@@ -7,9 +7,8 @@ from hypothesis import given
 
 from dibs.errors import BadInput
 from dibs.simulate.machine import SimulatedMachine
-from dibs.simulate.made import KINDS, make
-from dibs.simulate.trace import line_of, read_trace
-from dibs.simulate.world import simulate
+from dibs.simulate.simulator import simulate
+from dibs.simulate.trace import KINDS, line_of, make, read_trace
 from simulate.traces import traces
 
 

@@ -13,12 +13,10 @@ from dibs.cli.output import columns, one_line, say, show, show_json, styled, ter
 from dibs.errors import BadInput, DibsError
 from dibs.model.units import show_duration
 from dibs.simulate.machine import Arrival, Rules, SimulatedMachine
-from dibs.simulate.made import make
-from dibs.simulate.plot import bars
-from dibs.simulate.report import SimulationReport, WaitTimes, report, series
-from dibs.simulate.trace import Trace, line_of, lines_of, read_trace
-from dibs.simulate.world import SimulatedRun
-from dibs.simulate.world import simulate as play_trace
+from dibs.simulate.report import SimulationReport, WaitTimes, bars, report, series
+from dibs.simulate.simulator import SimulatedRun
+from dibs.simulate.simulator import simulate as play_trace
+from dibs.simulate.trace import Trace, line_of, lines_of, make, read_trace
 
 _KINDS = ("day", "wide", "rivals", "halves")
 

@@ -1,4 +1,4 @@
-"""A machine that does not exist, and which rules of the policy hold on it."""
+"""A simulated machine, the rules of the policy that are on, and the jobs that arrive."""
 
 import math
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from dibs.model.pool import Card, Pool
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedMachine:
-    """GPUs that are all alike. None: not counted."""
+    """A machine with identical GPUs. None: not counted."""
 
     num_gpus: int
     gpu_memory: int | None = None  # bytes of each
     gpu_type: str = ""
-    slots: int = 1  # jobs on each card that ask for no share
+    slots: int = 1  # jobs without a share on each card
     cpus: int | None = None
     mem: int | None = None  # bytes
 
@@ -35,17 +35,17 @@ class SimulatedMachine:
 
     @property
     def room_without_gpu(self) -> int:
-        """How many jobs for no GPU run at once: as in the queue, one on each processor."""
+        """How many jobs without a GPU run at once: as in the queue, one per CPU."""
         return 10**9 if self.cpus is None else self.cpus
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """What of the policy holds. The policy itself is always the same: without a rule it is told less."""
+    """The rules that are on. The policy is always the same: without a rule it gets less information."""
 
-    backfill: bool = True  # off: it knows of no time limit, so nobody is sure to be over in time
-    turns: bool = True  # off: it knows of no project, so it goes by priority and age
-    packing: bool = True  # off: it knows of no share, memory or slot, so every job has its cards to itself
+    backfill: bool = True  # off: it gets no time limits, so no job is known to end in time
+    turns: bool = True  # off: it gets no projects, so it orders by priority and age
+    packing: bool = True  # off: it gets no shares, memory or slots, so every job has whole cards
 
     @property
     def missing(self) -> list[str]:
@@ -55,7 +55,7 @@ class Rules:
         return machine if self.packing else replace(machine, slots=1)
 
     def job(self, job: Job) -> Job:
-        """The job as the policy is told of it."""
+        """The job as the policy gets it."""
         request = job.request
         if not self.backfill:
             request = replace(request, time_limit=None)
@@ -68,7 +68,7 @@ class Rules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arrival:
-    """A job, when it came, and how long it runs once it has started."""
+    """A job, when it arrives, and how long it runs once it has started."""
 
     job: Job
     queued_at: float  # seconds since the trace began
@@ -77,7 +77,7 @@ class Arrival:
 
     @property
     def runs(self) -> float:
-        """Seconds until it ends. Where its time limit comes first, it ends there."""
+        """Seconds until it ends, at its time limit at the latest."""
         request = self.job.request
         limit = math.inf if request.time_limit is None else request.time_limit
         return self.seconds if self.seconds <= limit + request.grace else limit

@@ -1,14 +1,90 @@
-"""What came of a trace, in numbers."""
+"""The results of a simulation in numbers: waiting times, use of the GPUs, fairness, and a small chart."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 
-from dibs.simulate.fairness import fairness_of
 from dibs.simulate.machine import SimulatedMachine
-from dibs.simulate.world import History, SimulatedRun
+from dibs.simulate.simulator import History, SimulatedRun
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """What projects got while they competed: while a job waited, and two or more projects had jobs.
+
+    At such a moment the fair part of a project is an equal part of the GPUs held, but no more than it holds and
+    waits for; the others share the rest. `parts` is what each project got in all these moments, divided by its
+    fair parts: 1.0 is exactly fair. The index is Jain's over these: 1.0 where they are equal, 1/n where one of n
+    projects got everything.
+    """
+
+    competing: float = 0.0  # seconds
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def index(self) -> float | None:
+        """None where no projects competed."""
+        parts = list(self.parts.values())
+        squares = math.fsum(part * part for part in parts)
+        return math.fsum(parts) ** 2 / (len(parts) * squares) if squares else None
+
+
+@dataclass(slots=True)
+class _Project:
+    jobs: int = 0  # that wait or run
+    waiting: int = 0
+    wanted: float = 0.0  # GPUs, by those that wait
+    held: float = 0.0
+    got: float = 0.0  # GPU-seconds
+    fair: float = 0.0
+
+
+def fairness_of(runs: Sequence[SimulatedRun]) -> Fairness:
+    """The fairness over the whole history."""
+    projects: dict[str, _Project] = {}
+    competing = before = 0.0
+    for at, name, jobs, waiting, wanted, held in _changes(runs):
+        active = [one for one in projects.values() if one.jobs] if at > before else []
+        if len(active) > 1 and any(one.waiting for one in active):
+            competing += at - before
+            _share_out(active, at - before)
+        before = at
+        project = projects.setdefault(name, _Project())
+        project.jobs += jobs
+        project.waiting += waiting
+        project.wanted += wanted
+        project.held += held
+    return Fairness(competing, {name: one.got / one.fair for name, one in sorted(projects.items()) if one.fair})
+
+
+def _share_out(active: Sequence[_Project], seconds: float) -> None:
+    """Those with the smallest demand first: the others share what is left."""
+    left = sum(one.held for one in active)
+    for place, one in enumerate(sorted(active, key=_demand)):
+        part = max(0.0, min(_demand(one), left / (len(active) - place)))
+        left -= part
+        one.fair += part * seconds
+        one.got += one.held * seconds
+
+
+def _demand(project: _Project) -> float:
+    return project.held + project.wanted
+
+
+def _changes(runs: Iterable[SimulatedRun]) -> list[tuple[float, str, int, int, float, float]]:
+    """The changes by time: project, more jobs, more waiting jobs, more GPUs wanted, more GPUs held."""
+    changes = []
+    for run in runs:
+        project, gpus = run.arrival.job.request.project, run.held
+        changes += [
+            (run.ready_at, project, 1, 1, gpus, 0.0),
+            (run.started_at, project, 0, -1, -gpus, gpus),
+            (run.ended_at, project, -1, 0, 0.0, -gpus),
+        ]
+    return sorted(changes)
+
 
 _POINTS = 100  # of each series
 
@@ -27,11 +103,11 @@ class WaitTimes:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """One project: its waits, and what it got while it had to compete."""
+    """One project: its waits, and what it got while it competed."""
 
     waits: WaitTimes
     gpu_seconds: float
-    fair_part: float | None  # of its equal part, 1.0: just that; None: it never competed
+    fair_part: float | None  # 1.0 is exactly fair; None: it never competed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +116,7 @@ class SimulatedSeries:
 
     step: float  # seconds
     held: Sequence[float]  # GPUs, on average
-    waiting: Sequence[int]  # jobs, at the most
+    waiting: Sequence[int]  # jobs, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +131,17 @@ class SimulationReport:
     really: WaitTimes | None  # as it was recorded
     projects: dict[str, Project]
     widths: dict[str, WaitTimes]
-    makespan: float  # seconds from the first job's coming to the last one's end
+    makespan: float  # seconds from the first arrival to the last end
     last_queued: float  # seconds after the first
     use: float  # of the GPUs, until the end
-    use_while_queued: float | None  # the same until the last job came; None where all came at once
+    use_while_queued: float | None  # the same until the last arrival; None where all arrived at once
     fairness: float | None
     competing: float  # seconds in which two projects or more had jobs waiting
     series: SimulatedSeries
 
 
 def report(history: History, machine: SimulatedMachine) -> SimulationReport:
-    """Count what can be counted."""
+    """The report of a history."""
     runs = history.runs
     arrivals = [run.arrival for run in runs] + [one.arrival for one in history.never]
     makespan = max((run.ended_at for run in runs), default=0.0)
@@ -102,12 +178,12 @@ def series(runs: Sequence[SimulatedRun], until: float, points: int) -> Simulated
     step = until / points if until else 1.0
     held = [0.0] * points
     for run in runs:
-        _lay_over(held, step, run)
+        _add_held(held, step, run)
     return SimulatedSeries(step, held, _most_waiting(runs, step, points))
 
 
-def _lay_over(held: list[float], step: float, run: SimulatedRun) -> None:
-    """Add what a run holds to each step, as much as it lies within it."""
+def _add_held(held: list[float], step: float, run: SimulatedRun) -> None:
+    """Add what a run holds to each step that it overlaps, in proportion."""
     gpus = run.held
     if not gpus:
         return
@@ -118,7 +194,7 @@ def _lay_over(held: list[float], step: float, run: SimulatedRun) -> None:
 
 
 def _most_waiting(runs: Sequence[SimulatedRun], step: float, points: int) -> list[int]:
-    """The most that wait within each step. Who starts at once has not waited."""
+    """The most jobs that wait within each step. A job that starts at once has not waited."""
     changes: Counter[float] = Counter()
     for run in runs:
         changes[run.ready_at] += 1
@@ -139,7 +215,7 @@ def _spread(seconds: Sequence[float]) -> WaitTimes:
     values = sorted(seconds)
 
     def rank(part: float) -> float:
-        """So many of them waited no longer."""
+        """The value that this part of the jobs did not exceed."""
         return values[max(0, math.ceil(part * len(values)) - 1)] if values else 0.0
 
     mean = math.fsum(values) / len(values) if values else 0.0
@@ -174,3 +250,21 @@ def _gpu_seconds(run: SimulatedRun, until: float = math.inf) -> float:
 def _use(runs: Iterable[SimulatedRun], machine: SimulatedMachine, until: float) -> float:
     whole = machine.num_gpus * until
     return math.fsum(_gpu_seconds(run, until) for run in runs) / whole if whole else 0.0
+
+
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+
+
+def bars(values: Sequence[float], top: float, height: int) -> list[str]:
+    """Lines of blocks, the top line first; `top` fills all of them, and every value above 0 is visible."""
+    levels = [_level(value, top, 8 * height) for value in values]
+    return [
+        "".join(_EIGHTHS[min(8, max(0, level - 8 * row))] for level in levels).rstrip()
+        for row in reversed(range(height))
+    ]
+
+
+def _level(value: float, top: float, eighths: int) -> int:
+    if value <= 0 or top <= 0:
+        return 0
+    return min(eighths, max(1, round(value / top * eighths)))

@@ -1,7 +1,8 @@
-"""Traces as JSON lines: one job each, in the words of the API. What `dibs export` prints is one."""
+"""Traces: JSON lines with one job each, as from `dibs export`, or generated from a seed."""
 
 import json
 import math
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
@@ -11,11 +12,10 @@ from typing import IO, Any
 from dibs.errors import BadInput
 from dibs.model.field_values import with_values
 from dibs.model.fields import BY_KEY
-from dibs.model.jobs import ArrayTask, Dependency, Job, JobId, Request, Wishes
+from dibs.model.jobs import ArrayTask, Command, Dependency, Job, JobId, Request, Wishes
 from dibs.model.pool import is_gpu_id
 from dibs.model.units import parse_moment, parse_share
 from dibs.simulate.machine import Arrival
-from dibs.simulate.made import COMMAND
 
 _LONGEST_LINE = 4 << 20  # bytes
 _MOST_BYTES = 1 << 60
@@ -25,14 +25,14 @@ _EXAMPLE = 'a line is like {"queued_at": 0, "seconds": 600, "num_gpus": 2}'
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs in the order in which they came; the first came at 0."""
+    """Jobs in the order of their arrival; the first arrives at 0."""
 
     arrivals: Sequence[Arrival]
     left_out: int = 0  # recorded jobs that have not run to an end
 
 
 def read_trace(lines: Iterable[bytes]) -> Trace:
-    """The trace in these lines. Strict: what cannot be meant raises BadInput and names its line."""
+    """The trace in these lines; BadInput with the number of the line for an invalid one."""
     found: list[_Line] = []
     left_out = 0
     for number, line in enumerate(lines, 1):
@@ -54,7 +54,7 @@ def read_trace(lines: Iterable[bytes]) -> Trace:
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file; of one that never ends only as much as it takes to refuse it."""
+    """The lines of a file; a line that is too long is cut, so that it is refused."""
     while line := file.readline(_LONGEST_LINE + 1):
         yield line
 
@@ -100,7 +100,7 @@ class _Line:
 def _read(line: bytes) -> _Line | None:
     """None for a recorded job that has not run to an end."""
     body = _object(line)
-    if "state" not in body:  # a recorded line has more words, and tomorrow others
+    if "state" not in body:  # a recorded line may have other keys, also those of newer versions
         _refuse_unknown(body)
     elif body.get("seconds") is None:
         return None
@@ -120,7 +120,7 @@ def _read(line: bytes) -> _Line | None:
 
 
 def _in_order(lines: Sequence[_Line]) -> list[Arrival]:
-    """The jobs by age, numbered from 1, with their moments counted from the first of them."""
+    """The jobs by age, numbered from 1, with times relative to the first of them."""
     lines = sorted(lines, key=lambda line: line.queued_at)
     start = lines[0].queued_at
     numbers: dict[int, JobId] = {}
@@ -133,7 +133,7 @@ def _in_order(lines: Sequence[_Line]) -> list[Arrival]:
     cards = _numbers_of_cards(lines)
     for place, line in enumerate(lines, 1):
         request = replace(line.request, wishes=_on_cards(line.request.wishes, cards))
-        if request.after:  # what is not in the trace was over when the trace began
+        if request.after:  # jobs that are not in the trace were over before it began
             after = tuple(Dependency(numbers[one.job]) for one in request.after if one.job in numbers)
             request = replace(request, after=after)
         if request.begin is not None:
@@ -150,7 +150,7 @@ def _in_order(lines: Sequence[_Line]) -> list[Arrival]:
 
 
 def _numbers_of_cards(lines: Sequence[_Line]) -> dict[str, str]:
-    """The queue records cards by UUID. The simulated ones are all alike, so any number will do for each."""
+    """GPU numbers instead of recorded UUIDs. The simulated cards are identical, so any numbers are right."""
     ids = dict.fromkeys(one for line in lines for one in (*line.request.wishes.only, *line.request.wishes.prefer))
     return {one: str(number) for number, one in enumerate(one for one in ids if not one[:1].isdigit())}
 
@@ -177,7 +177,7 @@ def _object(line: bytes) -> Mapping[str, Any]:
 def _refuse_unknown(body: Mapping[str, Any]) -> None:
     for word in body:
         if word not in _WORDS and word not in _ONLY_TOLD:
-            import difflib  # only the mistaken pay for it
+            import difflib  # only needed for an error
 
             near = difflib.get_close_matches(word, _WORDS, n=1)
             remedy = f"did you mean {near[0]}?" if near else f"a trace knows {', '.join(_WORDS)}"
@@ -250,7 +250,7 @@ def _after(value: object, word: str) -> tuple[Dependency, ...]:
 
 
 def _most_of_array(value: object, word: str) -> int | None:
-    """So many of the array at once."""
+    """How many tasks of the array run at once."""
     if not isinstance(value, dict):
         raise _wrong(value, word, 'it is an object like {"most": 2}, with an array_id beside it')
     most = value.get("most")
@@ -279,4 +279,111 @@ _WORDS: dict[str, Callable[[object, str], Any]] = {
     "array": _most_of_array,
     "array_id": _count(1),
 }
-_ONLY_TOLD = ("name", "user", "command", "tags")  # for people; the policy does not ask for them
+_ONLY_TOLD = ("name", "user", "command", "tags")  # not used by the policy
+
+
+COMMAND = Command.exact(["true"])  # never run
+_DAY = 86400.0
+_LIMITS = (600.0, 1800.0, 3600.0, 2 * 3600.0, 4 * 3600.0, 8 * 3600.0, 24 * 3600.0)  # usual values of -t
+_LOAD = 0.65  # of the GPU time of the day: in the afternoon all GPUs are wanted
+_PROJECTS = {"vision": 40, "speech": 30, "robots": 20, "theses": 10}
+_WIDTHS = {(1, None): 55, (1, Fraction(1, 2)): 25, (2, None): 12, (4, None): 6, (8, None): 2}
+
+
+def make(kind: str, *, jobs: int, gpus: int, seed: int) -> list[Arrival]:
+    """The generated trace of that kind, for a machine with so many GPUs."""
+    return KINDS[kind](jobs, gpus, random.Random(f"{kind} {seed}"))
+
+
+def _a_day(jobs: int, gpus: int, chance: random.Random) -> list[Arrival]:
+    """Four projects, jobs of all widths, most of them by day, a third of them without a time limit."""
+    moments = sorted(_by_day(chance) for _ in range(jobs))
+    widths = [width for width in _WIDTHS if width[0] <= gpus]
+    wishes = chance.choices(widths, [_WIDTHS[width] for width in widths], k=jobs)
+    lengths = [chance.lognormvariate(0.0, 1.3) for _ in range(jobs)]
+    asked = sum(
+        length * num_gpus * float(share or 1) for length, (num_gpus, share) in zip(lengths, wishes, strict=True)
+    )
+    scale = _LOAD * gpus * _DAY / asked if asked else 1.0
+    projects = chance.choices(list(_PROJECTS), list(_PROJECTS.values()), k=jobs)
+    found = []
+    for number, (at, (num_gpus, share), length, project) in enumerate(
+        zip(moments, wishes, lengths, projects, strict=True), 1
+    ):
+        seconds = min(max(10.0, length * scale), 20 * 3600.0)
+        limit = None if chance.random() < 1 / 3 else _usual_limit(seconds)
+        found.append(
+            _arrival(
+                number, at - moments[0], seconds, num_gpus=num_gpus, share=share, limit=limit, project=project
+            )
+        )
+    return found
+
+
+def _wide_jobs(jobs: int, gpus: int, chance: random.Random) -> list[Arrival]:
+    """One job in twenty wants every GPU for about an hour; the others one, for minutes or for hours."""
+    found, at = [], 0.0
+    for number in range(1, jobs + 1):
+        if number % 20 == 0:
+            num_gpus, seconds = gpus, chance.uniform(2400, 3600)
+        elif chance.random() < 0.2:
+            num_gpus, seconds = 1, chance.uniform(2 * 3600, 4 * 3600)
+        else:
+            num_gpus, seconds = 1, chance.uniform(120, 900)
+        found.append(_arrival(number, at, seconds, num_gpus=num_gpus, limit=_usual_limit(seconds)))
+        # At a rate that needs 65 % of the GPU time.
+        at += chance.expovariate(_LOAD * gpus / (0.05 * gpus * 3000 + 0.19 * 10800 + 0.76 * 510))
+    return found
+
+
+def _rivals(jobs: int, gpus: int, chance: random.Random) -> list[Arrival]:
+    """One project queues half of the jobs at once, and another the other half a minute later."""
+    return [
+        _arrival(number, 0.0 if number <= jobs // 2 else 60.0, chance.uniform(300, 900), project=project)
+        for number in range(1, jobs + 1)
+        for project in ("early" if number <= jobs // 2 else "late",)
+    ]
+
+
+def _halves(jobs: int, gpus: int, chance: random.Random) -> list[Arrival]:
+    """Jobs that each need half a card, all at once."""
+    return [_arrival(number, 0.0, chance.uniform(300, 900), share=Fraction(1, 2)) for number in range(1, jobs + 1)]
+
+
+def _arrival(
+    number: int,
+    at: float,
+    seconds: float,
+    *,
+    num_gpus: int = 1,
+    share: Fraction | None = None,
+    limit: float | None = None,
+    project: str = "",
+) -> Arrival:
+    request = Request(
+        command=COMMAND, wishes=Wishes(num_gpus=num_gpus, share=share), time_limit=limit, project=project
+    )
+    return Arrival(
+        job=Job(id=JobId(number), request=request), queued_at=float(round(at)), seconds=float(round(seconds))
+    )
+
+
+def _usual_limit(seconds: float) -> float:
+    """The time limit of a user who knows the job well."""
+    return next((limit for limit in _LIMITS if limit >= 1.2 * seconds), _LIMITS[-1])
+
+
+def _by_day(chance: random.Random) -> float:
+    """A moment of the day: three times as likely at three in the afternoon as at three in the morning."""
+    while True:
+        at = chance.uniform(0, _DAY)
+        if chance.random() < (2 - math.cos((at / _DAY - 3 / 24) * 2 * math.pi)) / 3:
+            return at
+
+
+KINDS: dict[str, Callable[[int, int, random.Random], list[Arrival]]] = {
+    "day": _a_day,
+    "wide": _wide_jobs,
+    "rivals": _rivals,
+    "halves": _halves,
+}

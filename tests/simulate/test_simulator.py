@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from dibs.policy.schedule import fair_order, impossible, schedule
 from dibs.policy.snapshot import CardView, Hold, Snapshot
 from dibs.simulate.machine import Rules, SimulatedMachine
-from dibs.simulate.made import make
-from dibs.simulate.world import History, simulate
+from dibs.simulate.simulator import History, simulate
+from dibs.simulate.trace import make
 from examples import examples
 from simulate.traces import comes, machines, traces
 

@@ -1,23 +1,25 @@
-"""A queue and its machine on a clock that is turned: every plan comes from the policy itself.
+"""Runs a trace on a simulated machine and clock; every plan comes from the policy itself.
 
-What the engine does around the policy is done here in the same order: at each moment the ends, then the arrivals,
-then plans until nothing more starts. The policy sees the same snapshot as it does in the engine.
+The order of steps is that of the engine: at each moment the ends, then the arrivals, then plans until nothing more
+starts. The policy gets the same snapshot as in the engine.
 """
 
+import bisect
 import functools
 import heapq
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dibs.model.claims import Claim
-from dibs.model.jobs import Job, JobId, Wishes
+from dibs.model.jobs import Job, JobId, Request, Wishes
 from dibs.policy.fitting import booking, most_at_once
 from dibs.policy.schedule import (
     fair_order,
     impossible,
+    kind_of,
     longest,
     schedule,
     served_after,
@@ -25,7 +27,6 @@ from dibs.policy.schedule import (
     without_idle,
 )
 from dibs.policy.snapshot import CardView, Hold, Placement, Snapshot
-from dibs.simulate.line import Line
 from dibs.simulate.machine import Arrival, Rules, SimulatedMachine
 
 
@@ -34,7 +35,7 @@ class SimulatedRun:
     """A job that ran, once, to its end."""
 
     arrival: Arrival
-    ready_at: float  # it was queued, its time had come, and what it follows was over
+    ready_at: float  # when it was queued, its start time had passed, and its dependencies were over
     started_at: float
     ended_at: float
     claims: tuple[Claim, ...]
@@ -45,7 +46,7 @@ class SimulatedRun:
 
     @property
     def held(self) -> float:
-        """GPUs: half a card is a half."""
+        """GPUs; half a card is 0.5."""
         return float(sum((claim.share for claim in self.claims), Fraction(0)))
 
 
@@ -59,18 +60,18 @@ class Never:
 
 @dataclass(slots=True)
 class History:
-    """What came of every job of a trace."""
+    """The outcome of every job of a trace."""
 
-    runs: list[SimulatedRun] = field(default_factory=list)  # by their ends
+    runs: list[SimulatedRun] = field(default_factory=list)  # in the order of their ends
     never: list[Never] = field(default_factory=list)
 
 
 def simulate(trace: Sequence[Arrival], machine: SimulatedMachine, rules: Rules | None = None) -> History:
-    """Play the trace to its end."""
-    return _World(trace, machine, Rules() if rules is None else rules).play()
+    """Run the trace to its end."""
+    return _Simulator(trace, machine, Rules() if rules is None else rules).play()
 
 
-class _World:
+class _Simulator:
     """A machine, its queue, and a clock."""
 
     def __init__(self, trace: Sequence[Arrival], machine: SimulatedMachine, rules: Rules) -> None:
@@ -79,12 +80,12 @@ class _World:
         self._jobs = {one.job.id: rules.job(one.job) for one in trace}
         self._books = _Books(machine)
         self._turns = _Turns()
-        self._line = Line()
+        self._line = _WaitingJobs()
         self._history = History()
-        self._due: list[tuple[float, JobId]] = []  # who will stand in line
+        self._due: list[tuple[float, JobId]] = []  # jobs that will be ready
         self._ends: list[tuple[float, JobId]] = []
         self._ready_at: dict[JobId, float] = {}
-        self._running: dict[JobId, tuple[float, Placement]] = {}  # since when
+        self._running: dict[JobId, tuple[float, Placement]] = {}  # with their start times
         self._blockers: dict[JobId, set[JobId]] = {}
         self._followers: dict[JobId, list[JobId]] = {}
         self._now = 0.0
@@ -102,7 +103,7 @@ class _World:
         return self._history
 
     def _let_in(self, machine: SimulatedMachine) -> None:
-        """Refuse what could never run, as the queue does, and let the others come when their time has come."""
+        """Refuse jobs that could never run, as the queue does, and schedule the arrival of the others."""
         answers: dict[Wishes, str] = {}
         pool = machine.pool
         for number, job in self._jobs.items():
@@ -121,7 +122,7 @@ class _World:
                 self._expect(number, self._arrivals[number].queued_at)
 
     def _expect(self, number: JobId, at: float) -> None:
-        """It stands in line from this moment on, or from its own."""
+        """Let the job be ready from this moment on, or from its own start time."""
         ready_at = max(at, self._arrivals[number].queued_at, self._jobs[number].request.begin or 0.0)
         self._ready_at[number] = ready_at
         heapq.heappush(self._due, (ready_at, number))
@@ -139,7 +140,7 @@ class _World:
                 self._expect(follower, self._now)
 
     def _begin(self) -> None:
-        """Start what may start now. A plan sees the first of each kind only, so there may be another."""
+        """Start what may start now. A plan sees only the first jobs of each kind, so it may need several plans."""
         while self._line:
             self._turns.let_join(self._line.projects)
             if not self._books.may_fit(self._line.wishes):
@@ -160,7 +161,7 @@ class _World:
         heapq.heappush(self._ends, (self._now + self._arrivals[job.id].runs, job.id))
 
     def _give_up(self) -> None:
-        """Whoever is left waits for what will never happen."""
+        """Record the jobs that are left: they can never run."""
         stuck = schedule(self._books.snapshot(self._line.jobs, self._now)).reasons
         for number, reason in stuck.items():
             self._history.never.append(Never(self._arrivals[number], f"it {reason.sentence}"))
@@ -170,7 +171,7 @@ class _World:
 
 
 class _Books:
-    """What is held of each card and of the machine."""
+    """What is in use of each card and of the machine."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self._views = {card.gpu.key: CardView(card=card) for card in machine.pool.cards}
@@ -178,7 +179,7 @@ class _Books:
         self._room = machine.room_without_gpu
         self._arrays: Counter[JobId] = Counter()
         self._holds: dict[JobId, list[tuple[str, Hold]]] = {}
-        self._open = set(self._views)  # cards that are not wholly taken
+        self._open = set(self._views)  # cards that are not fully taken
         self.most_at_once = functools.cache(functools.partial(most_at_once, machine.pool.cards))
 
     def snapshot(self, waiting: Sequence[Job], now: float) -> Snapshot:
@@ -193,7 +194,7 @@ class _Books:
         )
 
     def may_fit(self, wishes: Collection[Wishes]) -> bool:
-        """Whether some card is open enough for anybody. Most arrivals at a busy machine need no plan at all."""
+        """Whether the cards have room for any of these. On a busy machine most arrivals need no plan."""
         return any(self._fits(one) for one in wishes)
 
     def _fits(self, wishes: Wishes) -> bool:
@@ -234,7 +235,7 @@ class _Books:
         self._count(placement.job, -1)
 
     def _count(self, job: Job, by: int) -> None:
-        """Book what a job takes beside its cards, or give it back."""
+        """Book what a job uses besides its cards, or return it."""
         wishes = job.request.wishes
         self._room -= by * (wishes.num_gpus == 0)
         if self._cpus is not None:
@@ -246,7 +247,7 @@ class _Books:
 
 
 class _Turns:
-    """Whose turn it is between projects, counted as the engine counts it."""
+    """The order between projects, counted as in the engine."""
 
     def __init__(self) -> None:
         self._served: Mapping[str, float] = {}
@@ -270,3 +271,65 @@ class _Turns:
 
     def ended(self, job: Job) -> None:
         self._running[job.request.project] -= 1
+
+
+class _Kind:
+    """The waiting jobs of one scheduling class, each with its order."""
+
+    def __init__(self, request: Request) -> None:
+        self.wishes = request.wishes
+        self.project = request.project
+        self.places: list[tuple[tuple[int, float], Job]] = []
+
+
+class _WaitingJobs:
+    """The waiting jobs by kind. As in the engine, a plan needs only the first few of each."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Hashable, _Kind] = {}
+        self._kind_of: dict[JobId, _Kind] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._kinds)
+
+    def add(self, job: Job) -> None:
+        name = kind_of(job.request)
+        kind = self._kinds.get(name)
+        if kind is None:
+            kind = self._kinds[name] = _Kind(job.request)
+        self._kind_of[job.id] = kind
+        bisect.insort(kind.places, (job.order, job), key=_order)
+
+    def remove(self, job: Job) -> None:
+        kind = self._kind_of[job.id]
+        del kind.places[bisect.bisect_left(kind.places, job.order, key=_order)]
+        if not kind.places:
+            del self._kinds[kind_of(job.request)]
+
+    def first(self, each: Callable[[Wishes], int]) -> list[Job]:
+        """The first jobs of each kind, together in order. `each` returns how many could start at most."""
+        found = [place for kind in self._kinds.values() for place in kind.places[: each(kind.wishes)]]
+        if len(self._kinds) > 1:
+            found.sort(key=_order)
+        return [job for _, job in found]
+
+    @property
+    def jobs(self) -> list[Job]:
+        return [job for kind in self._kinds.values() for _, job in kind.places]
+
+    @property
+    def projects(self) -> set[str]:
+        return {kind.project for kind in self._kinds.values()}
+
+    @property
+    def wishes(self) -> set[Wishes]:
+        return {kind.wishes for kind in self._kinds.values()}
+
+    def each_kind_waits(self, seen: Collection[Job], waiting: Collection[JobId]) -> bool:
+        """Whether a job of each kind in `seen` still waits; otherwise more jobs of that kind may fit."""
+        left = {self._kind_of[number] for number in waiting}
+        return all(self._kind_of[job.id] in left for job in seen)
+
+
+def _order(place: tuple[tuple[int, float], Job]) -> tuple[int, float]:
+    return place[0]
