@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from supervise.test_census import Shims
 
 from dibs.engine.watch.sampling import Sampler
 from dibs.model.events import Trouble
@@ -15,6 +14,7 @@ from dibs.supervise import records
 from dibs.supervise.process_usage import ProcessUsage
 from engine.world import World, a_request
 from stories.outside import wait_until
+from supervise.test_process_usage import Shims
 
 G = 1024**3
 
