@@ -242,10 +242,10 @@ def build_queue(
     from dibs.policy.failures import Limits
     from dibs.store.journal import NAME, Journal
     from dibs.store.recorder import Recorder
-    from dibs.store.replay import catch_up, refuse_to_begin_anew, shorten
+    from dibs.store.replay import catch_up, refuse_journal_without_store, shorten
     from dibs.store.store import Store
 
-    refuse_to_begin_anew(root)
+    refuse_journal_without_store(root)
     probe = find_probe(environ)
     browse = settings.results_folder or f"{os.path.dirname(root)}/results"
     results = BrowsableFolders("" if browse == "none" else os.path.abspath(browse))
@@ -264,7 +264,7 @@ def build_queue(
     for sentence in catch_up(store, journal):
         log(sentence)
     if shorten(store, journal):
-        log("wrote the journal anew, without the jobs that were cleaned away")
+        log("rewrote the journal without the jobs that were cleaned away")
     recorder = Recorder(store, journal)
     place = build_place(environ, root=root, run="queue", workdir="/", log_limit=settings.log_limit)
     cards = build_cards(root, _queue_pool(store, environ, settings, probe, log), rules=sharing_rules(settings))

@@ -16,7 +16,7 @@ class DibsError(Exception):
         self.message = message
         self.remedy = remedy
         if remedy:
-            self.add_note(remedy)  # a traceback in somebody's own program ends with it
+            self.add_note(remedy)  # the last line of a traceback in a user's own program
 
 
 class BadInput(DibsError):
@@ -41,7 +41,7 @@ class NoGpuNow(DibsError):
 
 
 class NotAllowed(DibsError):
-    """It belongs to somebody else."""
+    """It belongs to another user."""
 
     code = "not-allowed"
     exit_status = 77
@@ -97,7 +97,7 @@ class Conflict(DibsError):
 
 
 class NoDaemon(DibsError):
-    """Nobody listens, and nobody could be started."""
+    """No daemon listens, and none could be started."""
 
     code = "no-daemon"
     exit_status = 69
@@ -111,7 +111,7 @@ class BackendMissing(DibsError):
 
 
 class BackendSilent(DibsError):
-    """Nobody over there answers at the moment. Nothing is known, and nothing has changed."""
+    """The other system does not answer at the moment. Nothing is known, and nothing has changed."""
 
     code = "backend-silent"
     exit_status = 75

@@ -52,7 +52,7 @@ def socket_path(environ: Mapping[str, str]) -> str:
 
 
 def is_private(folder: str) -> bool:
-    """Whether it is a folder of ours that nobody else can look into."""
+    """Whether it is a folder of ours that no other user can read."""
     try:
         seen = os.lstat(folder)
     except OSError:
@@ -61,7 +61,7 @@ def is_private(folder: str) -> bool:
 
 
 def make_private(folder: str) -> str:
-    """Make a folder that nobody else can look into; refuse a link and what somebody else made."""
+    """Make a folder that no other user can read; refuse a link and a folder of another user."""
     folder = folder.rstrip("/") or "/"  # a slash at the end would follow a link
     try:
         with contextlib.suppress(FileExistsError):

@@ -125,8 +125,8 @@ class Books:
 
     def hold(self, *jobs: JobId) -> None:
         with self.turn() as lines:
-            self.store.queue.hold(jobs, "somebody wants to look")
-            lines.append(journal_lines.changed(jobs, State.HELD, now=self.clock, why="somebody wants to look"))
+            self.store.queue.hold(jobs, "its owner wants to look")
+            lines.append(journal_lines.changed(jobs, State.HELD, now=self.clock, why="its owner wants to look"))
 
     def release(self, job: JobId) -> None:
         with self.turn() as lines:

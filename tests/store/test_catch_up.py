@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import JobId
 from dibs.store.journal import Journal
-from dibs.store.replay import catch_up, refuse_to_begin_anew, shorten
+from dibs.store.replay import catch_up, refuse_journal_without_store, shorten
 from dibs.store.store import Store
 from examples import examples
 from store.builders import a_request
@@ -142,7 +142,7 @@ def test_a_compaction_after_which_the_machine_stopped_is_no_hindrance(folder):
     books = Books(folder)
     (job,) = books.add(a_request())
     books.end(books.start(job.id))
-    books.journal.compact(lambda number: True)  # and nobody told the store
+    books.journal.compact(lambda number: True)  # and the store was not told
     books.close()
     before = picture(f"{folder}/store.db")
 
@@ -163,7 +163,7 @@ def test_a_store_from_before_a_compaction_is_refused(folder, tmp_path):
     books.close()
     shutil.copy(tmp_path / "backup", f"{folder}/store.db")
 
-    with pytest.raises(StoreUnusable, match="its journal is of another time") as refused:
+    with pytest.raises(StoreUnusable, match="its journal belongs to another store") as refused:
         caught_up(folder)
 
     assert "--rebuild" in refused.value.remedy
@@ -185,18 +185,18 @@ def test_a_store_that_is_gone_is_not_begun_anew_while_its_journal_is_there(folde
     books = Books(folder)
     books.add(a_request())
     books.close()
-    refuse_to_begin_anew(folder)  # both are there
+    refuse_journal_without_store(folder)  # both are there
     os.unlink(f"{folder}/store.db")
 
     with pytest.raises(StoreUnusable, match="a journal of its jobs is there"):
-        refuse_to_begin_anew(folder)
+        refuse_journal_without_store(folder)
 
 
 def test_a_new_folder_may_be_begun(tmp_path):
-    refuse_to_begin_anew(str(tmp_path))
+    refuse_journal_without_store(str(tmp_path))
     Journal(f"{tmp_path}/journal.jsonl").close()
 
-    refuse_to_begin_anew(str(tmp_path))  # a journal without a line is no journal yet
+    refuse_journal_without_store(str(tmp_path))  # a journal without a line is no journal yet
 
     assert os.listdir(tmp_path) == ["journal.jsonl"]
 

@@ -103,7 +103,7 @@ def test_a_second_process_is_told_that_the_store_is_in_use(path):
     store.close()
 
 
-def test_somebody_who_only_reads_is_locked_out_and_does_no_harm(path):
+def test_a_program_that_only_reads_is_locked_out_and_does_no_harm(path):
     store = Store(path)
     submit(store, "train")
 

@@ -146,7 +146,7 @@ def test_what_the_store_did_not_take_can_be_taken_back(book, place):
     book.append([added(3)])
 
     book.take_back(size)
-    book.take_back(size)  # whoever is not sure may say it again
+    book.take_back(size)  # a second time does no harm
 
     assert book.size == size == os.path.getsize(place)
     assert [body["first"] for body in bodies(place)] == [1]
@@ -250,7 +250,7 @@ def test_numbers_are_not_forgotten_by_compacting_twice(book, place):
     assert max(map(journal_lines.next_number, bodies(place))) == 100
 
 
-def test_compaction_keeps_lines_that_nobody_can_read(book, place):
+def test_compaction_keeps_lines_that_cannot_be_read(book, place):
     book.append([added(1)])
     with open(place, "ab") as file:
         file.write(b"garbage\n")

@@ -76,7 +76,7 @@ def test_any_history_is_restored_to_the_last_column(tmp_path_factory, choices, c
 
     report = rebuild(folder, look=lambda folder: RUNS, spec_of=lambda folder: None, now=TODAY)
 
-    if compacts:  # what nobody needs any more may be forgotten
+    if compacts:  # what is not needed any more may be forgotten
         before = {**before, "submissions": [], "code": []}
     after = picture(f"{folder}/store.db")
     assert {name: after[name] if before[name] else [] for name in after} == before
@@ -182,7 +182,7 @@ def test_a_start_that_was_written_twice_counts_once(books):
     assert [row.attempt.number for row in store.listing.attempts(job.id)] == [1]
 
 
-# -- attempts whose end nobody wrote down --------------------------------------------------------------------
+# -- attempts whose end was not recorded ----------------------------------------------------------------------
 
 
 def test_what_still_runs_is_left_for_the_next_daemon_to_adopt(books):

@@ -185,7 +185,7 @@ def test_an_attempt_that_never_ran_leaves_no_trace(store):
         (Outcome(signal=9, cause=Cause.SIGNAL), State.FAILED),
         (Outcome(exit_code=143, cause=Cause.TIME_LIMIT), State.TIMED_OUT),
         (Outcome(signal=15, cause=Cause.STOPPED), State.CANCELLED),
-        (Outcome(cause=Cause.LOST, message="nobody saw its end"), State.LOST),
+        (Outcome(cause=Cause.LOST, message="its end was not seen"), State.LOST),
     ],
 )
 def test_how_it_ended_is_kept_exactly(store, outcome, state):
@@ -214,7 +214,7 @@ def test_what_an_attempt_used_is_kept_with_its_end(store):
     assert [row.usage for row in store.listing.attempts(job.id)] == [usage]
 
 
-def test_a_measurement_that_cannot_be_read_keeps_nobody_from_its_job(store):
+def test_a_measurement_that_cannot_be_read_does_not_hide_its_job(store):
     (job,) = submit(store, "train")
     run(store, job, Outcome(exit_code=0))
     for text in ("{", "[]", '{"seconds":"long"}'):

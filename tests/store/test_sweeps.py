@@ -154,7 +154,7 @@ def test_a_front_forgets_what_a_failed_turn_would_have_added(store):
     assert [trial.number for trial in store.sweeps.best(sweep.id)] == [1]
 
 
-def test_what_somebody_must_look_after_runs_or_has_something_open(store):
+def test_an_unfinished_sweep_runs_or_has_an_open_trial(store):
     begin(store, "a")
     begin(store, "b", state=SweepState.FINISHED)
     stopped = begin(store, "c", state=SweepState.STOPPED)
@@ -275,7 +275,7 @@ def test_a_sweep_whose_environment_is_gone_is_held_and_named(books):
     assert (sweep.state, sweep.why) == (SweepState.HELD, "its environment could not be restored")
 
 
-def test_a_line_about_a_sweep_that_nobody_knows_is_named_and_passed_over(books):
+def test_a_line_about_an_unknown_sweep_is_named_and_passed_over(books):
     sweep = books.sweep()
     with books.store.turn():
         books.store._db.execute("delete from sweeps")

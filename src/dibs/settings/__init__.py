@@ -104,7 +104,7 @@ def read_text(path: str) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, PermissionError) and not os.access(os.path.dirname(path), os.X_OK):
-            return ""  # somebody else's home, as `sudo -u` may leave it behind: our settings are not there
+            return ""  # the home of another user, as after `sudo -u`: our settings are not there
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise BadInput(
             f"cannot read the settings in {path}: {reason}", remedy="mend or remove the file"

@@ -9,7 +9,7 @@ from dibs.settings import values
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What somebody may set once for all commands. Every field is a row of TABLE."""
+    """What can be set once for all commands. Every field is a row of TABLE."""
 
     gpus: str = "auto"
     gpu_order: str = "emptiest"

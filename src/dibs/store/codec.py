@@ -97,7 +97,7 @@ def encode_wishes(wishes: Wishes) -> str:
 
 
 def class_of(request: Request) -> str:
-    """What fits one job of a class fits all: the wishes, and whatever else decides who may start now."""
+    """What fits one job of a class fits all: the wishes, and what else decides which job may start now."""
     more = [
         f"{field.word} {text}"
         for field, value, _ in _IN_CLASS.differences(request)
@@ -183,7 +183,7 @@ def _of_claim(claim: Claim) -> tuple[object, ...]:
 
 
 def encode_usage(usage: Usage | None) -> str:
-    """Only what was measured is written; nothing at all where nobody looked."""
+    """Only what was measured is written; nothing at all where nothing was measured."""
     if usage is None:
         return ""
     body = {name: value for name in _USAGE if (value := getattr(usage, name)) != getattr(_UNMEASURED, name)}
@@ -309,7 +309,7 @@ def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
 
 
 def _usage(text: str | None) -> Usage | None:
-    """What was measured is worth no trouble: what cannot be read was not measured."""
+    """A measurement that cannot be read counts as not measured: no job depends on it."""
     try:
         return decode_usage(text or "")
     except (ValueError, TypeError, AttributeError):
@@ -353,7 +353,7 @@ def _outcome(
 
 
 def path_value(path: str) -> str | bytes:
-    """A folder's name may be no UTF-8; SQLite keeps that as bytes."""
+    """A folder's name need not be UTF-8; SQLite keeps such a name as bytes."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -362,5 +362,5 @@ def path_value(path: str) -> str | bytes:
 
 
 def text_value(text: str) -> str:
-    """Messages may name files whose names are no UTF-8; SQLite wants text."""
+    """Messages may name files whose names are not UTF-8; SQLite wants text."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,8 +1,8 @@
 """The journal: what happened to the queue, one line for each thing, so that a store can be made again.
 
 Lines are written before the store commits, so whatever is acknowledged stands here. What the store did not take
-after all does no harm: numbers are given in order, so an `add` that counts from 17 says that nobody has been
-told of a job 17 before, and a second start or end of an attempt takes the place of the first.
+after all does no harm: numbers are given in order, so an `add` that counts from 17 means that no job 17 was
+acknowledged before, and a second start or end of an attempt takes the place of the first.
 """
 
 import json
@@ -88,7 +88,7 @@ class Journal:
         self._size += written
 
     def take_back(self, size: int) -> None:
-        """The store did not take what was appended since the file had this size: neither do we."""
+        """Remove what was appended since the file had this size: the store did not commit it."""
         self._size = min(size, self._size)
         self._must_cut = True  # until it is done: behind half a line nothing could be read
         os.ftruncate(self._fd, self._size)
@@ -103,7 +103,7 @@ class Journal:
             raise
 
     def compact(self, is_kept: Callable[[int], bool]) -> None:
-        """Write it anew without the jobs that were cleaned away. A crash leaves the old file or the new one."""
+        """Rewrite it without the jobs that were cleaned away. A crash leaves the old file or the new one."""
         _remove_drafts(self.path)
         with replacing_file(self.path) as file:
             self._write_compact(file, is_kept)
@@ -125,12 +125,12 @@ class Journal:
                 file.write(line.raw)
             elif line.body["k"] != "code" or line.body["key"] in used:
                 file.write(encode(line.body))
-        # Those who waited for them must know that they have ended.
+        # Jobs that waited for them must know that they have ended.
         file.write(encode(cleaned(number for number in range(1, following) if not is_kept(number))))
 
     def _kept(self, is_kept: Callable[[int], bool]) -> "Iterator[Read]":
         for line in read(self.path):
-            if line.body is None:  # nobody knows what it says: not ours to remove
+            if line.body is None:  # it cannot be read, so it is kept
                 yield line
             elif (body := without_gone(line.body, is_kept)) is not None:
                 yield Read(line.number, line.raw, body)
@@ -152,7 +152,7 @@ class Read:
 
     @property
     def is_torn(self) -> bool:
-        """Its writer was stopped in the middle: nobody was told of what it says."""
+        """Its writer was stopped in the middle: it was not acknowledged."""
         return not self.raw.endswith(b"\n")
 
 

@@ -79,7 +79,7 @@ def changed(
     is_fresh: bool = False,
     not_before: float | None = None,
 ) -> Line:
-    """Somebody held, released, cancelled, refused or retried them. `is_fresh`: their tries are counted anew."""
+    """They were held, released, cancelled, refused or retried. `is_fresh`: their tries are counted from 0."""
     line: Line = {"k": "set", "jobs": ranges(jobs), "state": state, "at": now}
     if why:
         line["why"] = why
@@ -95,7 +95,7 @@ def changed(
 
 
 def stopped(jobs: Iterable[int]) -> Line:
-    """Somebody asked for the end of jobs that run: they are not tried again."""
+    """The end of running jobs was asked for: they are not tried again."""
     return {"k": "stop", "jobs": ranges(jobs)}
 
 
@@ -152,7 +152,7 @@ def sweep_told(sweep: Sweep) -> dict[str, Any]:
 
 
 def sweep_gone(sweep: SweepId) -> Line:
-    """Somebody removed it, and its trials with it."""
+    """It was removed, and its trials with it."""
     return {"k": "sweep-gone", "id": sweep}
 
 

@@ -1,4 +1,4 @@
-"""Questions that faces ask of the store. A page costs the same with a thousand jobs or a million."""
+"""Queries for the command line, the API and the page. A page costs the same with a thousand jobs or a million."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from dibs.store.codec import (
     text_value,
 )
 
-Ask = Callable[..., list[Any]]  # a question and its values; StoreUnusable where the disk is sick
+Ask = Callable[..., list[Any]]  # a question and its values; StoreUnusable if the disk fails
 Scanned = tuple[int, Any]  # a job's number, and by what it is sorted; None where it has nothing of the kind
 
 _MOST_IN_RANGE = 100_000
@@ -147,7 +147,7 @@ class Listing:
     def scan(self, wanted: Filter, order: str, first: int, last: int) -> list[Scanned]:
         """The jobs meant among those with these numbers, the newest first, and what to sort them by.
 
-        This looks at each of them. Whoever has many asks for a few thousand numbers at a time.
+        This looks at each of them. A caller that has many asks for a few thousand numbers at a time.
         """
         where, values = _conditions(wanted)
         if order == "turn":
@@ -390,7 +390,7 @@ def _stands_in(text: str, request: str) -> bool:
     try:
         body = json.loads(request)
     except ValueError:
-        return False  # whoever asks for this job is told that its row is damaged
+        return False  # reading this job raises an error that names the damaged row
     wanted = text.casefold()
     return any(wanted in body.get(name, "").casefold() for name in ("name", "project", "shown"))
 
@@ -425,7 +425,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class EndedSpan:
-    """A job that is over; the place of a reader who goes through them."""
+    """A job that is over; the position of a reader in the list of them."""
 
     at: float
     job: int

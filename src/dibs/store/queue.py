@@ -58,7 +58,7 @@ class QueueTables:
         return JobId(1 if row is None else row[0] + 1)
 
     def number(self, requests: Sequence[Request], environment: str, code: str) -> list[Job]:
-        """Make jobs of requests, with the next numbers. Whom they follow is settled by how things stand now."""
+        """Make jobs of requests, with the next numbers. What they wait for is decided by the present states."""
         first = self.next_number()
         batch = first if len(requests) > 1 else None
         array, last_task = first, None
@@ -132,7 +132,7 @@ class QueueTables:
     # -- dependencies ----------------------------------------------------------------------------------
 
     def followers(self, ended: JobId) -> list[tuple[JobId, After]]:
-        """Who waits for this job, and for what end of it."""
+        """The jobs that wait for this one, and for what end of it."""
         rows = self._db.execute("select job, kind from dependencies where needs = ?", (ended,)).fetchall()
         return [(JobId(job), After(kind)) for job, kind in rows]
 
@@ -188,7 +188,7 @@ class QueueTables:
         return self.job(job)
 
     def stop(self, job: JobId) -> None:
-        """Remember that somebody asked for the end of a job that runs."""
+        """Remember that the end of a running job was asked for."""
         self._db.execute("update jobs set is_stopping = 1 where id = ?", (job,))
 
     def end_without_attempt(self, job: JobId, outcome: Outcome, now: float, by: JobId | None = None) -> None:
@@ -243,7 +243,7 @@ class QueueTables:
         return int(row[0] or 0)
 
     def rank_before(self, job: Job) -> float:
-        """A place between this job and whoever stands before it in its priority."""
+        """A place between this job and the one before it in its priority."""
         here = job.order[1]
         row = self._db.execute(
             "select max(coalesce(rank, id)) from jobs where state = 'queued' and priority = ?"
@@ -278,7 +278,7 @@ class QueueTables:
     def forget_unused(self) -> tuple[list[str], list[str]]:
         """Forget environments and code that no job and no sweep refers to any more.
 
-        Returns the environments' keys, and the copies of code that nobody runs in any more.
+        Returns the environments' keys, and the copies of code that no job uses any more.
         """
         gone = self._db.execute(
             "delete from code where key not in (select code from jobs union all select code from sweeps)"

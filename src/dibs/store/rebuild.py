@@ -67,7 +67,7 @@ def rebuild(
     that was ever given. FolderInUse while a daemon works here; then, and on every other error, nothing changed.
     """
     new = f"{folder}/store.db.rebuilt"
-    with _nobody_else(folder):
+    with _daemon_lock(folder):
         _remove(new)  # of a rebuild that was interrupted
         try:
             work = _Rebuilding(folder, Store(new), look, spec_of, now, used)
@@ -110,7 +110,7 @@ class _Rebuilding:
         self._unnamed = 0
         self._replay = Replay(store, self._complain)
         self._highest = 0
-        # Nobody uses the new file before it is whole and synced.
+        # The new file is not used before it is complete and synced.
         store._db.execute("pragma synchronous = off")
 
     def run(self) -> tuple[int, int, list[str]]:
@@ -198,7 +198,7 @@ class _Rebuilding:
             line = {"at": began, "environment": _environment_of(spec)}
             self._replay.add(number, [_request_of(spec)], line)
             self._complain(f"job {number} is not in the journal; what its folder says was restored")
-        # What another system runs is not locked here: that system is asked, and nobody takes it for lost.
+        # What another system runs is not locked here: that system is asked, and it does not count as lost.
         on = known[0].request.on if known else ""
         self.store.open_attempt(
             Attempt(job=number, number=attempt, claims=(), boot_id="", opened_at=began, folder=folder, backend=on)
@@ -221,7 +221,7 @@ class _Rebuilding:
             elif facts.is_locked or facts.has_started:
                 continue  # the next daemon adopts it, or sees whether something of it still holds a GPU
             else:
-                # Not "never ran": nobody knows what became of its folder.
+                # Not "never ran": what became of its folder is not known.
                 outcome, ended = LOST, self._now
                 self._complain(f"how job {job.id} ended is not known: attempt {attempt.number} left no record")
             pause = retry_after(job, outcome)
@@ -275,7 +275,7 @@ class _Rebuilding:
             self._hold_follower(job, needs, "could not be restored")
 
     def _hold_follower(self, job: JobId, needs: JobId, what: str) -> None:
-        """A job that waits for one that can never free it: somebody must look."""
+        """Hold a job that waits for one that can never free it, until its owner decides."""
         self._complain(f"job {job} waits for job {needs}, which {what}")
         self.store.queue.hold([job], f"job {needs}, which it was to follow, {what}")
 
@@ -283,7 +283,7 @@ class _Rebuilding:
         db = self.store._db
         highest = max(self._replay.next_number - 1, self._highest)
         db.execute("delete from sqlite_sequence where name in ('jobs', 'events')")
-        # No count of events can be higher than this: whoever asks for those after his last one misses none.
+        # No count of events can be higher than this: a reader that asks for those after its last one misses none.
         events = int(self._now * 1000)
         db.execute("insert into sqlite_sequence values ('jobs', ?), ('events', ?)", (highest, events))
         self.store.events.write(self._now, "store.rebuilt")
@@ -322,8 +322,8 @@ def _environment_of(spec: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _nobody_else(folder: str) -> Iterator[None]:
-    """Hold the daemon's own lock."""
+def _daemon_lock(folder: str) -> Iterator[None]:
+    """Hold the lock of the daemon, so that none starts meanwhile."""
     try:
         fd = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:

@@ -37,7 +37,7 @@ class Followed:
 
 
 class Recorder:
-    """Writes records. Without a journal it keeps rows only: a run's list has no readers who come back."""
+    """Writes records. Without a journal it keeps rows only: a run's list has no readers that reconnect."""
 
     def __init__(self, store: Store, journal: Journal | None = None) -> None:
         self._store = store

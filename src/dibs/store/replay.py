@@ -21,11 +21,11 @@ _REMOVED = Request(command=Command((), ""))  # holds a number whose job was clea
 
 
 def catch_up(store: Store, book: Journal) -> list[str]:
-    """Tell the store what its journal says beyond what it remembers; return what could not be told.
+    """Apply the lines that the journal has beyond the store; return what could not be applied.
 
-    A daemon that was killed between journal and commit leaves one turn that nobody was told of; taking it in does
-    no harm. A log that was deleted, or an old copy that was put back, takes acknowledged turns away: here they are
-    again. A store and a journal that do not belong together are refused.
+    A daemon that was killed between journal and commit leaves one turn that was not acknowledged; recording it
+    does no harm. If the store's log was deleted, or an old copy of the store was restored, acknowledged turns are
+    missing: here they are applied again. A store and a journal that do not belong together are refused.
     """
     complaints: list[str] = []
     start = _place_to_begin(store, book)
@@ -41,9 +41,9 @@ def catch_up(store: Store, book: Journal) -> list[str]:
 
 
 def shorten(store: Store, book: Journal, *, largest: int = _LARGEST) -> bool:
-    """Write the journal anew where most of what it tells is about jobs that were cleaned away; say whether it was.
+    """Compact the journal if most of it is about jobs that were cleaned away; return whether it was compacted.
 
-    It takes a second for a hundred thousand jobs, so it is for the start of a daemon, when nobody waits yet.
+    It takes a second for a hundred thousand jobs, so it is for the start of a daemon, before clients connect.
     """
     there = sum(store.counts().values())
     if book.size <= largest or 2 * there > store.queue.next_number():
@@ -54,7 +54,7 @@ def shorten(store: Store, book: Journal, *, largest: int = _LARGEST) -> bool:
     return True
 
 
-def refuse_to_begin_anew(folder: str) -> None:
+def refuse_journal_without_store(folder: str) -> None:
     """Refuse a folder whose store is gone while its journal is not: a new store would give numbers twice."""
     try:
         is_used = os.path.getsize(f"{folder}/{NAME}") > 0
@@ -68,7 +68,7 @@ def refuse_to_begin_anew(folder: str) -> None:
 
 
 class Replay:
-    """Tells a store what happened. Everything here happens inside a turn of the store."""
+    """Applies journal lines to a store. Everything here happens inside a turn of the store."""
 
     def __init__(self, store: Store, complain: Callable[[str], None]) -> None:
         self.next_number = 1
@@ -129,7 +129,7 @@ class Replay:
         if first < self._first_unknown:
             return
         if self._db.execute("select 1 from jobs where id >= ?", (first,)).fetchone():
-            # A call that counts from here says that nobody has been told of these numbers before.
+            # A call that counts from here means that these numbers were never acknowledged.
             for statement in (
                 "delete from attempts where job >= ?",
                 "delete from dependencies where job >= ?",
@@ -242,7 +242,7 @@ class Replay:
     def _gone(self, line: Mapping[str, Any]) -> None:
         for one in line["jobs"]:
             span = (one[0], one[1]) if isinstance(one, list) else (one, one)
-            # They had ended: nobody waits for them any more.
+            # They had ended: no job waits for them any more.
             waiting = self._db.execute(
                 "select job, needs from dependencies where needs between ? and ?", span
             ).fetchall()
@@ -280,7 +280,7 @@ class Replay:
         return next((row for row in rows if row.attempt.number == line["attempt"]), None)
 
     def _free_followers(self, ended: JobId, state: State) -> None:
-        """Those for whom it did not end as it should are cancelled by lines of their own."""
+        """Jobs that wait for another end are cancelled by lines of their own."""
         if not state.is_over:
             return
         for follower, kind in self._store.queue.followers(ended):
@@ -325,7 +325,7 @@ def _place_to_begin(store: Store, book: Journal) -> int:
     if known == book.position_before:
         return book.size  # it was compacted, and then the machine stopped
     raise StoreUnusable(
-        f"cannot use {store.path}: its journal is of another time",
+        f"cannot use {store.path}: its journal belongs to another store",
         remedy="take both back from one backup, or let `dibs doctor --rebuild` make the store again",
     )
 

@@ -12,7 +12,7 @@ create table code (
   content text not null      -- a JSON object: commit, diff of the dirty tree
 ) without rowid;
 
--- What somebody asked for, and where it stands.
+-- What was asked for, and its state.
 create table jobs (
   id          integer primary key autoincrement,  -- never used again
   content_key text,                               -- in a run's list the same text is the same work
@@ -32,7 +32,7 @@ create table jobs (
   state       text    not null,
   blockers    integer not null default 0,         -- jobs that must end first
   why_held    text    not null default '',
-  is_stopping integer not null default 0,         -- somebody asked for its end: it is not tried again
+  is_stopping integer not null default 0,         -- its end was asked for: it is not tried again
   stopped_by  integer,                            -- the job whose end cancelled it
   attempts    integer not null default 0,
   tries       integer not null default 0,         -- counted against the request's retries
@@ -59,7 +59,7 @@ create index jobs_stopped on jobs (stopped_by) where stopped_by is not null;
 create unique index jobs_listed on jobs (content_key, occurrence) where content_key is not null;
 create unique index jobs_once on jobs (once) where once is not null;
 
--- How many jobs there are, so that nobody has to count a million. The triggers keep it true.
+-- How many jobs there are, so that a million need not be counted. The triggers keep it up to date.
 create table tally (
   project text    not null,
   state   text    not null,
@@ -90,7 +90,7 @@ create table dependencies (
 
 create index dependencies_of_job on dependencies (job);
 
--- One call of `add`: whoever lost the answer asks again with the same key and gets the same numbers.
+-- One call of `add`: a client that lost the answer repeats it with the same key and gets the same numbers.
 create table submissions (
   key   text primary key,
   first integer not null,
@@ -211,7 +211,7 @@ create trigger trial_changed after update of state on trials when old.state <> n
   insert into trial_tally values (new.sweep, new.state, 1) on conflict do update set trials = trials + 1;
 end;
 
--- What happened, for readers who come back and want to miss nothing.
+-- What happened, so that a reader that reconnects misses nothing.
 create table events (
   id   integer primary key autoincrement,
   at   real    not null,

@@ -81,7 +81,7 @@ class Store:
             raise
 
     def be_a_list(self) -> None:
-        """Do without what only the readers of a queue need: nobody pages through a run's list while it runs."""
+        """Do without what only the readers of a queue need: a run's list has no readers while it runs."""
         self._is_list = True
         # Pages, 4 MB: the same few change again and again, and to write over a log costs half of letting it grow.
         self._db.execute("pragma wal_autocheckpoint = 1000")
@@ -91,7 +91,7 @@ class Store:
                     self._db.execute(statement)
 
     def shrink(self) -> None:
-        """Give back the memory of pages that were read. They are read again when somebody asks."""
+        """Give back the memory of pages that were read. They are read again when they are needed."""
         with suppress(StoreUnusable):
             self._ask("pragma shrink_memory")
 
@@ -329,7 +329,7 @@ class Store:
         )
 
     def open_attempts(self) -> list[tuple[Job, Attempt]]:
-        """Attempts whose end nobody has recorded yet."""
+        """Attempts whose end is not recorded yet."""
         rows = self._ask(
             f"select {JOB}, {ATTEMPT} from jobs join attempts on job = id and number = attempts"
             " where state in ('running', 'submitted') order by id"
@@ -353,7 +353,7 @@ class Store:
     def _roll_back(self) -> None:
         self.lessons.drop_kept()
         self.sweeps.drop_kept()
-        # A failed write may have rolled back by itself, and a sick disk may fail again: the next turn tells.
+        # A failed write may have rolled back by itself, and a failing disk may fail again: the next turn shows it.
         with suppress(sqlite3.DatabaseError):
             if self._db.in_transaction:
                 self._db.execute("rollback")
@@ -397,6 +397,6 @@ class EventLog:
 
     @property
     def first_id(self) -> int:
-        """The oldest that is still there; whoever comes back from before it has missed something."""
+        """The oldest that is still there; a reader that has seen less than this has missed some."""
         ((first,),) = self._ask("select min(id) from events")
         return int(first or 0)

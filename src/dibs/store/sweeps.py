@@ -171,7 +171,7 @@ class SweepTable:
         return SweepId(rows[0][0])
 
     def unfinished(self) -> list[SweepId]:
-        """Those that somebody must look after: they run, or something of them may still run."""
+        """Those that run, or of which a trial may still run."""
         rows = self._ask(
             "select id from sweeps where state = 'running' or exists (select 1 from trial_tally"
             " where sweep = sweeps.id and trial_tally.state = 'open' and trials > 0) order by id"
@@ -247,7 +247,7 @@ class SweepTable:
         return [_trial(row) for row in rows]
 
     def revived(self) -> list[Trial]:
-        """Failed ones whose jobs somebody has queued again."""
+        """Failed ones whose jobs were queued again."""
         rows = self._ask(
             f"select {', '.join(f't.{one}' for one in _TRIAL.split(', '))} from sweeps join trials as t"
             " on t.sweep = sweeps.id and t.state = 'failed' join jobs on jobs.id = t.job"
