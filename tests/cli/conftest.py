@@ -17,7 +17,7 @@ Typed = Callable[..., Finished]
 
 @pytest.fixture
 def socket(tmp_path: Path) -> Iterator[str]:
-    """Where a daemon would listen; nobody does, and none is started."""
+    """Where a daemon would listen; none does, and none is started."""
     with a_place_for_a_socket() as path, pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("DIBS_")]:
             patch.delenv(name)

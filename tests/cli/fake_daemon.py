@@ -435,7 +435,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 @contextmanager
 def a_place_for_a_socket() -> Iterator[str]:
-    """A short path in a folder that nobody else can look into: the tests' own folders have long names."""
+    """A short path in a folder that no other user can read: the tests' own folders have long names."""
     folder = tempfile.mkdtemp(prefix="dibs-fake-")
     try:
         yield f"{folder}/socket"

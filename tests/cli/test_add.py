@@ -219,7 +219,7 @@ def test_a_chunk_whose_answer_is_lost_is_sent_again_and_adds_nothing_twice(socke
     def lose_the_second(asked: Asked) -> Answer | None:
         if asked.target == "/v1/jobs" and asked.body["key"].endswith("-1") and not lost:
             lost.append(asked)
-            answer = fake.ordinary(asked)  # it is stored, and nobody hears of it
+            answer = fake.ordinary(asked)  # it is stored, and the answer is lost
             return Answer(answer.body, answer.status, breaks=10)
         return None
 

@@ -112,7 +112,7 @@ def test_a_log_that_a_killed_daemon_left_stays_where_it_is(environ, queue):
         pytest.param(lambda queue: os.truncate(queue / "store.db", 0), "store", "it is not a store", id="empty"),
         pytest.param(lambda queue: os.truncate(queue / "store.db", 9000), "store", "malformed", id="truncated"),
         pytest.param(lambda queue: os.unlink(queue / "store.db"), "store", "is gone, but its journal", id="gone"),
-        pytest.param(lambda queue: os.chmod(queue.parent, 0o755), "state folder", "others may look", id="open"),
+        pytest.param(lambda queue: os.chmod(queue.parent, 0o755), "state folder", "other users may", id="open"),
     ],
 )
 def test_what_is_broken_is_a_problem_with_something_to_do(environ, queue, break_it, name, says):
@@ -433,7 +433,7 @@ def _doctor(environ, *arguments):
 
 
 class _a_listener:
-    """Somebody at the daemon's socket who gives one answer to everybody, or none."""
+    """Listens at the daemon's socket and gives every caller the same answer, or none."""
 
     def __init__(self, queue, answer=b""):
         self._answer = answer

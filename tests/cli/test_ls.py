@@ -103,7 +103,7 @@ def test_filters_go_to_the_daemon_in_its_own_words(daemon, typed):
             "limit": "100",
         }
     ]
-    assert done.stderr == "dibs: no job is like this\n"
+    assert done.stderr == "dibs: no job matches\n"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`dibs sweep`: what is asked of the daemon, what is chosen where nobody said, and what is refused."""
+"""`dibs sweep`: what is asked of the daemon, what is chosen by default, and what is refused."""
 
 import json
 import os

@@ -8,7 +8,7 @@ import pytest
 
 from client.fake import Answer, Asked, listening
 from dibs.client.client import Client
-from dibs.client.connection import Broken, NoAnswer, NobodyListens
+from dibs.client.connection import Broken, NoAnswer, NotListening
 from dibs.errors import BadInput, Conflict, DibsError, NoSuchJob, NotAllowed, StoreUnusable
 
 
@@ -74,11 +74,11 @@ def test_a_socket_in_somebody_elses_folder_is_refused(path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_a_daemon_of_somebody_else_is_refused(path, monkeypatch):
     with listening(path) as fake:
-        # The folder looks like ours to us, and whoever listens in it is root.
+        # The folder seems to be ours, and the listener is root.
         monkeypatch.setattr(os, "geteuid", lambda: 65534)
         os.chown(os.path.dirname(path), 65534, 65534)
 
-        with pytest.raises(NotAllowed, match="who listens there is uid 0"):
+        with pytest.raises(NotAllowed, match="the process that listens there has uid 0"):
             Client(path).status()
 
     assert fake.asked == []
@@ -93,7 +93,7 @@ def test_where_nobody_listens_one_sentence_says_so(path, kind):
     if kind == "no folder":
         path = f"{os.path.dirname(path)}/none/socket"
 
-    with pytest.raises(NobodyListens) as missing:
+    with pytest.raises(NotListening) as missing:
         Client(path).status()
 
     assert missing.value.exit_status == 69

@@ -8,7 +8,7 @@ import pytest
 
 from client.fake import Answer, Asked, listening
 from dibs.client.client import Client
-from dibs.client.connection import NobodyListens
+from dibs.client.connection import NotListening
 from dibs.client.events import follow_events
 
 
@@ -54,7 +54,7 @@ def test_an_event_cut_in_the_middle_is_asked_for_again(path):
 
 
 def test_a_daemon_that_stays_away_is_given_up(path):
-    with pytest.raises(NobodyListens):
+    with pytest.raises(NotListening):
         next(follow_events(Client(path), patience=0.1))
 
 

@@ -78,7 +78,7 @@ def test_while_somebody_else_starts_one_it_is_waited_for(environ, spawned):
     handle = os.open(f"{queue}/start.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_EX)
 
-    with pytest.raises(NoDaemon, match="somebody else has been starting"):
+    with pytest.raises(NoDaemon, match="another process has been starting"):
         start_daemon(environ, seconds=0.2)
     with listening(socket_path(environ)):
         assert start_daemon(environ) is False

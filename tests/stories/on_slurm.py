@@ -9,7 +9,7 @@ from backends.private_slurm import PrivateSlurm
 from stories.outside import Running, World, wait_until
 
 PATIENCE = 120.0  # seconds; only a failing test waits for so long
-# Says that it runs, and does so until somebody lets all of them go.
+# Says that it runs, and does so until a test lets all of them go.
 HOLD = "touch up-$DIBS_JOB_ID; until test -e go; do sleep 0.05; done"
 
 

@@ -68,7 +68,7 @@ class Finished:
 
 
 class Running:
-    """A dibs that was started and goes on. Its streams are files: nobody has to read them in time."""
+    """A dibs that was started and goes on. Its streams are files: they need not be read in time."""
 
     def __init__(self, process: "subprocess.Popen[bytes] | ForkedProcess", stdout: Path, stderr: Path) -> None:
         self.process = process
@@ -241,7 +241,7 @@ class World:
                 cat.wait()
 
     def holders(self) -> list[Holder]:
-        """Everybody who holds a GPU now."""
+        """All holders of a GPU now."""
         if not self.leases.exists():
             return []
         return Leases(str(self.leases), uid=os.geteuid(), user="test").holders()
@@ -301,7 +301,7 @@ class World:
 
 
 def fill(disk: Path) -> Path:
-    """Leave no byte free on a disk; whoever removes the returned file makes room again."""
+    """Leave no byte free on a disk; removing the returned file makes room again."""
     ballast = disk / "ballast"
     with ballast.open("ab", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):
@@ -338,11 +338,11 @@ def our_fork_server() -> ForkServer:
 
 @cache
 def for_other_users() -> Sequence[str]:
-    """dibs, where everybody may read it and with an interpreter that everybody may run.
+    """dibs, where all users may read it, with an interpreter that all may run.
 
     Ours may lie in a home folder, as pyenv's does, and so may this checkout.
     """
-    place = tempfile.mkdtemp(prefix="dibs-for-everybody-", dir="/tmp")
+    place = tempfile.mkdtemp(prefix="dibs-for-all-", dir="/tmp")
     atexit.register(shutil.rmtree, place)
     for name in ("dibs", "click", "pytimeparse", "pynvml"):
         found = importlib.util.find_spec(name)
@@ -387,7 +387,7 @@ def _kept() -> dict[str, str]:
 
 @contextmanager
 def open_store(root: Path) -> Iterator[sqlite3.Connection]:
-    """A run's store, read by somebody else once dibs is gone."""
+    """A run's store, read by another process once dibs is gone."""
     connection = sqlite3.connect(os.fsencode(root / "store.db"))
     try:
         yield connection

@@ -32,7 +32,7 @@ class Session:
         os.write(self._fd, keys.encode())
 
     def resize(self, rows: int, columns: int) -> None:
-        """The kernel sends SIGWINCH to whoever is in the foreground."""
+        """The kernel sends SIGWINCH to the foreground process group."""
         _resize(self._fd, (rows, columns))
 
     def expect(self, words: str, seconds: float = PATIENCE) -> None:
@@ -72,7 +72,7 @@ class Session:
             return False
         try:
             data = os.read(self._fd, 65536)
-        except OSError:  # EIO: everybody on the other side is gone
+        except OSError:  # EIO: the other side is closed
             return False
         self.text += data
         return bool(data)

@@ -68,7 +68,7 @@ def test_after_a_kill_the_running_go_on_are_adopted_and_recorded(world: World) -
 
     assert held == {"index-0", "index-1", "index-2"}
     assert ended.status == 1
-    assert ended.stderr.count("has been running since before; going on with it") == 3
+    assert ended.stderr.count("was still running; going on with it") == 3
     assert "3 succeeded, 3 failed" in ended.stderr
     assert Counter(world.ledger.ended()) == {str(number): 1 for number in range(6)}
     assert world.ledger.overlaps() == []

@@ -15,7 +15,7 @@ from stories.outside import World, wait_until
 
 @pytest.fixture
 def strangers() -> Iterator[Callable[..., int]]:
-    """Starts processes that asked nobody, and ends them after the test."""
+    """Starts processes without a lease, and ends them after the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(**env: str) -> int:

@@ -1,4 +1,4 @@
-"""The queue with a real Slurm beside it, from outside: the same commands, run by somebody else's nodes."""
+"""The queue with a real Slurm beside it, from outside: the same commands, run by Slurm's nodes."""
 
 import json
 import os

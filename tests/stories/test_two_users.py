@@ -15,7 +15,7 @@ pytestmark = needs_root
 
 @pytest.fixture
 def common() -> Iterator[World]:
-    """A world that everybody may enter, with a lease folder as an admin would make it."""
+    """A world that all users may enter, with a lease folder as an admin would make it."""
     place = Path(tempfile.mkdtemp(prefix="dibs two users ", dir="/tmp"))
     place.chmod(0o755)
     world = make_world(place)

@@ -12,7 +12,7 @@ from stories.outside import World, wait_until
 
 HEAVY = "open('imports', 'a').write('x')\nvalue = 42\n"
 JOB = "import heavy, os, sys\nprint(heavy.value, sys.argv[1:], os.environ['DIBS_JOB_ID'])\n"
-# It imports until somebody lets it go on.
+# It imports until a test lets it go on.
 SLOW = "import os, time\nwhile not os.path.exists('on'): time.sleep(0.01)\n"
 
 

@@ -37,7 +37,7 @@ def _signal(text: str) -> int:
 @click.command(
     epilog="""\b
 Examples:
-  dibs kill 17              ask it to end; it is killed after its grace
+  dibs kill 17              ask it to end; it is killed after its grace period
   dibs kill 3-9 train @     several
   dibs kill --signal USR1 17
   dibs kill --project old   everything of a project that waits or runs
@@ -48,7 +48,7 @@ Examples:
 @_PROJECT
 @_JSON
 def kill(references: Sequence[str], signal: int | None, project: str | None, as_json: bool) -> int:
-    """End jobs: those that wait never start, those that run are asked to end and killed after their grace."""
+    """End jobs: waiting jobs never start, running ones are asked to end and killed after their grace period."""
     chosen = {"state": ["queued", "held", "submitted", "running"], "project": project}
 
     done = "ending" if signal is None else f"sent {signal_name(signal)} to"

@@ -21,7 +21,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.option("--older", type=TIME, metavar="TIME", help="Only what ended so long ago: 30d, 12h.")
+@click.option("--older", type=TIME, metavar="TIME", help="Only jobs that ended longer ago than this: 30d, 12h.")
 @click.option("--state", type=STATE, metavar="STATES", help="Only these: succeeded,failed,cancelled,...")
 @click.option("-P", "--project", metavar="NAME", help="Only this project.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")

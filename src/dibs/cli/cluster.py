@@ -57,13 +57,13 @@ Examples:
   dibs cluster status --json
 """
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print an object; also of what is wrong.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON object, also for problems.")
 
 
 @click.group(epilog=_EPILOG, invoke_without_command=True)
 @click.pass_context
 def cluster(context: click.Context, /) -> None:
-    """Make a private Slurm of several servers, over ssh. Nobody needs to be root there."""
+    """Make a private Slurm of several servers, over ssh. No root is needed."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -224,7 +224,7 @@ def _open_on(known: Cluster, force: bool) -> list[int]:
 @cluster.command(epilog=_STATUS_EPILOG)
 @_JSON
 def status(as_json: bool) -> int:
-    """One line for each host: its state, its GPUs, what runs there. Ends with 1 where something is wrong."""
+    """Print a line for each host: its state, its GPUs, what runs there. Ends with 1 where there is a problem."""
     known = _there_is()
     found = standings(known)
     if as_json:

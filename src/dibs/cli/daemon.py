@@ -15,7 +15,7 @@ from dibs.cli.job_text import show_moment
 from dibs.cli.options import count
 from dibs.cli.output import harmless, one_line, say
 from dibs.client.client import connect
-from dibs.client.connection import Broken, NoAnswer, NobodyListens
+from dibs.client.connection import Broken, NoAnswer, NotListening
 from dibs.client.starting import lock_is_held, start_daemon
 from dibs.errors import BadInput, DibsError, NoDaemon
 from dibs.paths import queue_folder
@@ -23,14 +23,14 @@ from dibs.paths import queue_folder
 _LOOK_EVERY = 0.05  # seconds
 _LOOK_AT_LOG_EVERY = 0.2  # seconds
 _STOP_WITHIN = 30.0  # seconds for a daemon that ends no jobs
-_SAY_AFTER = 2.0  # seconds until a person wants to know what they wait for
+_SAY_AFTER = 2.0  # seconds of waiting before we say for what
 
 _EPILOG = """\b
 Examples:
   dibs daemon status         whether it runs, since when, and what is queued
   dibs daemon restart        after an upgrade; running jobs are left alone
   dibs daemon stop --jobs    end what runs, then the daemon
-  dibs daemon log -f         what it says
+  dibs daemon log -f         its log, as it grows
 """
 
 
@@ -93,7 +93,7 @@ def restart() -> int:
 @daemon.command()
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def status(as_json: bool) -> int:
-    """Tell whether the daemon runs, and how the queue stands. Ends with 69 where it does not."""
+    """Say whether the daemon runs, and what is queued. Ends with 69 where it does not run."""
     found = connect(os.environ, start=False).status()
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -104,9 +104,9 @@ def status(as_json: bool) -> int:
 
 @daemon.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on as it grows.")
-@click.option("--lines", type=count(0), default=50, metavar="N", help="So many lines of its end (default 50).")
+@click.option("--lines", type=count(0), default=50, metavar="N", help="Show the last N lines (default 50).")
 def log(follow: bool, lines: int) -> int:
-    """Show what the daemon says."""
+    """Show the log of the daemon."""
     path = f"{queue_folder(os.environ)}/daemon.log"
     try:
         file = open(path, "rb")  # noqa: SIM115  # closed below, after it was followed
@@ -158,7 +158,7 @@ def uninstall() -> int:
 
 
 def _ready_fd() -> int | None:
-    """The descriptor on which whoever started us waits; no job may inherit it."""
+    """The descriptor on which the starting process waits; no job may inherit it."""
     text = os.environ.get("DIBS_READY_FD", "")
     if not text.isdigit():
         return None
@@ -170,7 +170,7 @@ def _ready_fd() -> int | None:
 
 
 def _report(ready: int | None, error: Any) -> None:
-    """Tell our starter in its words why we end; it alone has somebody to tell."""
+    """Tell the starting process why the daemon ends, so that it can show the error."""
     if ready is not None:
         told = {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
         with contextlib.suppress(OSError):
@@ -185,7 +185,7 @@ def _stop(jobs: bool) -> bool:
         client.stop(jobs=jobs)
     except Broken:
         pass  # it ended before it could answer
-    except (NobodyListens, NoAnswer) as error:
+    except (NotListening, NoAnswer) as error:
         if not lock_is_held(queue):
             return False
         if jobs:
@@ -216,7 +216,7 @@ def _terminate(queue: str) -> None:
             pid = int(file.read(20).split()[0])
         handle = os.pidfd_open(pid)
         try:
-            # Looked at again behind the pidfd: a number may be somebody else's by now, a held lock is not.
+            # Checked again with the pidfd open: the pid may have been reused meanwhile, a held lock cannot be.
             if lock_is_held(queue):
                 signal.pidfd_send_signal(handle, signal.SIGTERM)
         finally:

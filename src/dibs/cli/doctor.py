@@ -26,7 +26,7 @@ Examples:
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def doctor(as_json: bool, wants_rebuild: bool, yes: bool) -> int:
-    """Look at the folders, the store, the daemon and the GPUs, and say what to do about what is wrong.
+    """Check the folders, the store, the daemon and the GPUs, and say what to do about problems.
 
     Nothing is changed. With --rebuild the store is made again from the journal and the attempts' folders, and what
     could not be restored is named; jobs that run are left alone.

@@ -12,7 +12,7 @@ from dibs.backends.slurm.backend import SlurmBackend
 from dibs.build import build_backend, is_set_up
 from dibs.cli import systemd
 from dibs.client.client import Client
-from dibs.client.connection import NoAnswer, NobodyListens
+from dibs.client.connection import NoAnswer, NotListening
 from dibs.client.starting import lock_is_held
 from dibs.errors import DibsError
 from dibs.gpus.detect import find_probe
@@ -60,7 +60,7 @@ def check_up(environ: Environ, checks: Iterable[tuple[str, Check]] | None = None
         except OSError as error:
             findings.append(
                 Finding(
-                    PROBLEM, f"it cannot be looked at: {error}", "see who owns it, and what `dmesg` says", name
+                    PROBLEM, f"it cannot be checked: {error}", "check its owner, and the output of `dmesg`", name
                 )
             )
     return findings
@@ -68,9 +68,7 @@ def check_up(environ: Environ, checks: Iterable[tuple[str, Check]] | None = None
 
 def check_settings(environ: Environ) -> list[Finding]:
     changed = [one.setting.name for one in find_settings(environ) if one.source != "default"]
-    return [
-        Finding(OK, f"{', '.join(changed)} set" if changed else "nothing is set, so everything is as it comes")
-    ]
+    return [Finding(OK, f"{', '.join(changed)} set" if changed else "none is set: all have their defaults")]
 
 
 def check_state_folder(environ: Environ) -> list[Finding]:
@@ -93,7 +91,7 @@ def check_state_folder(environ: Environ) -> list[Finding]:
             Finding(PROBLEM, f"{folder} belongs to uid {seen.st_uid}", "set DIBS_STATE to a folder of your own"),
         ]
     if stat.S_IMODE(seen.st_mode) & 0o077:
-        return [*found, Finding(PROBLEM, f"others may look into {folder}", f"`chmod 700 {folder}`")]
+        return [*found, Finding(PROBLEM, f"other users may read {folder}", f"`chmod 700 {folder}`")]
     if kind := paths.network_file_system(folder):
         return [
             *found,
@@ -132,7 +130,7 @@ def check_store(environ: Environ) -> list[Finding]:
             return [Finding(PROBLEM, f"{path} is gone, but its journal is there", _REBUILD)]
         return [Finding(OK, "there is none yet; the first job makes it")]
     if lock_is_held(queue):
-        return [Finding(OK, f"{path} is in use by the daemon, which looked at it when it started")]
+        return [Finding(OK, f"{path} is in use by the daemon, which checked it when it started")]
     looked = inspect_store(path)
     if "locked" in looked.problem:
         return [Finding(OK, f"{path} is in use")]
@@ -147,7 +145,7 @@ def check_store(environ: Environ) -> list[Finding]:
                 "use that version again",
             )
         ]
-    size = "" if looked.is_complete else "; it is too large to look at every page of it now"
+    size = "" if looked.is_complete else "; it is too large to check every page now"
     return [Finding(OK, f"{path} is whole, with {looked.jobs} jobs (schema {looked.version}){size}")]
 
 
@@ -177,7 +175,7 @@ def check_daemon(environ: Environ) -> list[Finding]:
     client = Client(socket, patience=_ANSWER_SECONDS)
     try:
         status = client.status()
-    except NobodyListens:
+    except NotListening:
         return _nobody_listens(queue, socket, is_held)
     except NoAnswer:
         sentence = f"it does not answer within {_ANSWER_SECONDS:g} second at {socket}"
@@ -204,7 +202,7 @@ def check_leases(environ: Environ) -> list[Finding]:
             )
         ]
     if seen.st_mode & stat.S_ISVTX:
-        return [Finding(OK, f"{folder} is shared with everybody on this machine")]
+        return [Finding(OK, f"{folder} is shared with all users of this machine")]
     remedy = "unset DIBS_LEASES to share the GPUs of this machine with its other users"
     return [Finding(WARNING, f"{folder} is yours alone: other users do not see which GPUs you hold", remedy)]
 
@@ -328,7 +326,7 @@ def _nobody_listens(queue: str, socket: str, is_held: bool) -> list[Finding]:
             Finding(
                 PROBLEM,
                 f"one is there (pid {_pid_in(f'{queue}/lock')}), but does not listen at {socket}",
-                "`dibs daemon log` tells why; `dibs daemon restart` leaves the jobs alone",
+                "`dibs daemon log` shows why; `dibs daemon restart` leaves the jobs alone",
             )
         ]
     if os.path.lexists(socket):
@@ -340,7 +338,7 @@ def _nobody_listens(queue: str, socket: str, is_held: bool) -> list[Finding]:
     folder = os.path.dirname(socket)
     if os.path.lexists(folder) and not paths.is_private(folder):
         return [
-            Finding(PROBLEM, f"others may look into {folder}, where its socket would be", f"`chmod 700 {folder}`")
+            Finding(PROBLEM, f"other users may read {folder}, where its socket would be", f"`chmod 700 {folder}`")
         ]
     return [Finding(OK, "none runs; the first command that needs one starts it")]
 

@@ -56,7 +56,7 @@ class _EditCommand(click.Command):
 
 @click.command(cls=_EditCommand, epilog=_EPILOG, options_metavar="[OPTIONS]")
 @click.argument("references", nargs=-1, required=True, type=REF, metavar="REF... [-- COMMAND...]")
-@click.option("--top", is_flag=True, help="Let it be the next: its priority goes above all others.")
+@click.option("--top", is_flag=True, help="Start it next: its priority goes above all others.")
 @click.option("--before", type=REF, metavar="REF", help="Put it in front of this job.")
 @field_options(Verb.EDIT)
 @click.option("--json", "as_json", is_flag=True, help="Print the job, or of several a list.")

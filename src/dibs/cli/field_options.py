@@ -50,7 +50,7 @@ class FieldText(click.ParamType):  # type: ignore[type-arg]  # generic only in n
             return value
         if not value and self._field.default == "":
             return value
-        from dibs.inputs.wishes import read_field  # only those who use an option pay for it
+        from dibs.inputs.wishes import read_field  # loaded only where an option is used
 
         with parsed(self, param, ctx):
             return read_field(self._field, value)

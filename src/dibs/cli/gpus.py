@@ -35,7 +35,7 @@ Examples:
   dibs gpus                      one line per GPU
   dibs gpus --on slurm           one line per node of the cluster
   dibs gpus --json | jq -r '.[] | select(.state == "free") | .index'
-  dibs gpus release 0            end the job of yours that holds GPU 0, after asking
+  dibs gpus release 0            end your job that holds GPU 0, after asking
   dibs gpus drain 1              the queue starts nothing more on GPU 1; what runs goes on
   dibs gpus undrain 1
 """
@@ -50,12 +50,12 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print an object: t
     "--on",
     type=click.Choice(PLACES),
     default=LOCAL,
-    help="Whose GPUs: those of this machine (local), or the nodes of a cluster (slurm).",
+    help="The GPUs of this machine (local), or the nodes of a cluster (slurm).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list, one object per GPU or node.")
 @click.pass_context
 def gpus(ctx: click.Context, on: str, as_json: bool) -> int:
-    """Show every GPU: memory, load, who holds it, who waits, and processes without a lease."""
+    """Show every GPU: memory, load, holders, waiting jobs, and processes without a lease."""
     if ctx.invoked_subcommand is not None:
         if on != LOCAL:
             raise click.UsageError(f"`dibs gpus {ctx.invoked_subcommand}` is for the GPUs of this machine", ctx)
@@ -82,7 +82,7 @@ def gpus(ctx: click.Context, on: str, as_json: bool) -> int:
 @_GPUS
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def release(ids: Sequence[str], yes: bool) -> int:
-    """End the jobs of yours that hold these GPUs, after asking.
+    """End your jobs that hold these GPUs, after asking.
 
     A job is asked to end, and killed after its grace period. GPUs are named by number or UUID.
     """
@@ -143,7 +143,7 @@ def _now(use: GpuUse) -> str:
 
 @gpus.command()
 @_GPUS
-@click.option("--why", default="", metavar="TEXT", help="The reason, for those who look at it.")
+@click.option("--why", default="", metavar="TEXT", help="The reason, shown with the GPU.")
 @_JSON
 def drain(ids: Sequence[str], why: str, as_json: bool) -> int:
     """Start nothing more on these GPUs. What runs there goes on to its end."""
@@ -189,7 +189,7 @@ def _act(action: str, ids: Sequence[str], done: str, as_json: bool, why: str = "
     for one in changed:
         say(f"GPU {one_line(str(one), 60)} {done}")
     if not changed:
-        say(f"dibs: nothing to {action}: it was so already")
+        say(f"dibs: nothing to {action}: nothing changed")
     return 0
 
 
@@ -240,7 +240,7 @@ def _gpu_table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]])
 
 
 def _troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A sentence for each GPU that nothing is started on until somebody does something."""
+    """A sentence for each GPU that stays unused until a user acts."""
     for use in uses:
         stands = _standing(use, marks.get(use.key))
         if stands.state in TROUBLES:

@@ -44,7 +44,9 @@ _MOST_ATTEMPTS = 20  # rows
 
 @click.command(epilog=_EPILOG)
 @click.argument("reference", type=REF, metavar="REF")
-@click.option("--env", "all_variables", is_flag=True, help="Every variable, not only what is different here.")
+@click.option(
+    "--env", "all_variables", is_flag=True, help="Every variable, not only those that differ from this shell."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print an object; with --env it has an environment.")
 def info(reference: str, all_variables: bool, as_json: bool) -> int:
     """Show everything about a job: wishes, attempts, what it used, code, environment, cause, files."""
@@ -227,7 +229,7 @@ def _card(client: Client, job: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _how(attempt: Mapping[str, Any]) -> str:
-    """`exit 1`, `time limit`, `SIGKILL: somebody killed it`, or `-` while it runs."""
+    """`exit 1`, `time limit`, `SIGKILL: it was killed`, or `-` while it runs."""
     if attempt["ended_at"] is None:
         return "-"
     if not attempt["cause"]:
@@ -273,7 +275,7 @@ Examples:
 @click.argument("references", nargs=-1, required=True, type=REF, metavar="REF...")
 @click.option("--json", "as_json", is_flag=True, help="Print an object, or of several jobs a list.")
 def why(references: Sequence[str], as_json: bool) -> int:
-    """Say what a job waits for, or how it is with one that does not wait."""
+    """Say what a job waits for; of a job that does not wait, say whether it runs or how it ended."""
     client = connect(os.environ)
     jobs = find_jobs(client, references)
     if as_json:
@@ -294,7 +296,7 @@ Numbers = Sequence[float | None]
 
 
 def report_card(report: Mapping[str, Any], width: int) -> Iterator[str]:
-    """The lines, from what the daemon says about the usage of a job; none where nobody looked."""
+    """The lines of what a job used; none where it was not measured."""
     usage = report.get("usage")
     if not usage:
         return

@@ -24,7 +24,7 @@ Examples:
 @click.option("--forget", metavar="SHAPE", help="Forget what is known of this shape; all: of every shape.")
 @click.option("--json", "as_json", is_flag=True, help="Print a list, or how many were forgotten.")
 def lessons(forget: str | None, as_json: bool) -> int:
-    """Show what jobs with --vram auto were seen to need, by their shape: script and names of arguments."""
+    """Show what jobs with --vram auto were measured to need, by their shape: script and names of arguments."""
     client = connect(os.environ)
     if forget is not None:
         removed = client.forget_lessons(None if forget == "all" else forget)

@@ -38,9 +38,9 @@ Exit status: 0, also when you leave with Ctrl-C, and however the job ended: `dib
 @click.option("--err", is_flag=True, help="Only what it wrote to stderr, on stdout.")
 @click.option("--lines", type=count(0), metavar="N", help="Only the last N lines of each stream.")
 @click.option("--attempt", type=count(1), metavar="N", help="Of this attempt, not of the last one.")
-@click.option("--raw", is_flag=True, help="As it was written: with what a terminal would obey.")
+@click.option("--raw", is_flag=True, help="Byte for byte, with control sequences that a terminal would execute.")
 def log(reference: str, follow: bool, err: bool, lines: int | None, attempt: int | None, raw: bool) -> int:
-    """Show what a job wrote. Colours are kept; nothing else in it can command your terminal."""
+    """Show what a job wrote. Colours are kept; other control sequences are removed."""
     client = connect(os.environ)
     daemon = Patient(client, say)
     number = find_job(client, reference)
@@ -79,7 +79,7 @@ class _Stream:
         self._in_hole = False
 
     def put(self, data: bytes) -> None:
-        """Show whole lines; a line that grows is drawn again where somebody looks."""
+        """Show whole lines; a line that grows is drawn again on a terminal."""
         if self._raw:
             put(self.fd, data)
             return

@@ -75,10 +75,12 @@ the end) and counts. --ids prints all that match. A pipe gets the table uncut, w
 @click.argument("references", nargs=-1, type=REF, metavar="[REF...]")
 @filter_options
 @click.option(
-    "--sort", type=click.Choice(["newest", "oldest", "ended", "turn"]), help="By number, by end, or who is next."
+    "--sort",
+    type=click.Choice(["newest", "oldest", "ended", "turn"]),
+    help="By number, by end, or in the order of starting.",
 )
 @click.option("-a", "--all", "everything", is_flag=True, help="Every job, not one page.")
-@click.option("--limit", type=count(1), metavar="N", help="So many jobs.")
+@click.option("--limit", type=count(1), metavar="N", help="Show at most N jobs.")
 @click.option("-w", "--watch", is_flag=True, help="Stay, and show changes as they come; Ctrl-C ends it.")
 @click.option("--ids", "only_ids", is_flag=True, help="Print numbers only.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -97,7 +99,7 @@ def ls(references: Sequence[str], watch: bool, only_ids: bool, as_json: bool, **
             show(str(job["id"]))
         return 0
     if watch:
-        client.status()  # it runs now; a daemon that is stopped later is not started again by those who look
+        client.status()  # it runs now; if it is stopped later, watching does not start it again
         client = connect(os.environ, start=False)
         most = options["limit"] or sys.maxsize
         return watch_jobs(lambda rows, width: picture(client, query, options, rows=min(rows, most), width=width))
@@ -196,7 +198,7 @@ def _reasons(client: Client, jobs: Sequence[Mapping[str, Any]]) -> dict[int, str
     for job in [job for job in jobs if job["state"] in WAITING][:_HEADS]:
         try:
             answer = client.why(job["id"])
-        except NoSuchJob:  # somebody cleaned up in between
+        except NoSuchJob:  # it was cleaned up in between
             continue
         if answer.get("reason") or job["state"] == "queued":
             reasons[job["id"]] = waiting_text(answer)
@@ -254,7 +256,7 @@ def _cells(job: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _nothing(query: Mapping[str, Any]) -> str:
-    return "no job is like this" if query else "there are no jobs yet: `dibs add -- COMMAND` queues one"
+    return "no job matches" if query else "there are no jobs yet: `dibs add -- COMMAND` queues one"
 
 
 # -- for programs ------------------------------------------------------------------------------------------
@@ -308,7 +310,7 @@ def _picture(draw: Callable[[int, int], list[str]], height: int, width: int, is_
         # The reasons of waiting jobs take lines of their own.
         lines = draw(max(1, height - 6), width)
     except NoDaemon as error:
-        lines = [one_line(f"the daemon is away, and the jobs go on: {error.message}", width)]
+        lines = [one_line(f"the daemon is away; jobs go on: {error.message}", width)]
     except DibsError as error:
         lines = [one_line(error.message, width)]
     lines = [one_line(f"{time.strftime('%H:%M:%S')} · Ctrl-C ends this", width), *lines][: height - 1]

@@ -26,26 +26,26 @@ _COMMANDS = {
     "log": ("dibs.cli.log:log", "Show what a job wrote, also while it writes."),
     "why": ("dibs.cli.info:why", "Say what a job waits for."),
     "info": ("dibs.cli.info:info", "Show everything about a job."),
-    "wait": ("dibs.cli.wait:wait", "Wait until jobs are over; the exit code is theirs."),
-    "gpus": ("dibs.cli.gpus:gpus", "Show every GPU and who holds it."),
+    "wait": ("dibs.cli.wait:wait", "Wait until jobs are over, and end with their exit code."),
+    "gpus": ("dibs.cli.gpus:gpus", "Show every GPU and its holders."),
     "web": ("dibs.cli.web:web", "Open the queue in a browser."),
     "kill": ("dibs.cli.act:kill", "End jobs, or send them a signal."),
     "retry": ("dibs.cli.act:retry", "Put jobs that are over back into the queue."),
     "hold": ("dibs.cli.act:hold", "Keep jobs from starting."),
     "release": ("dibs.cli.act:release", "Let jobs start that were held."),
     "edit": ("dibs.cli.edit:edit", "Change a job, or its place, before it starts."),
-    "pause": ("dibs.cli.act:pause", "Start nothing more: of all, of a project, on a GPU."),
+    "pause": ("dibs.cli.act:pause", "Start no more jobs: at all, of a project, or on a GPU."),
     "unpause": ("dibs.cli.act:unpause", "Undo a pause."),
-    "lessons": ("dibs.cli.lessons:lessons", "Show what jobs were seen to need, or forget it."),
+    "lessons": ("dibs.cli.lessons:lessons", "Show how much memory jobs were measured to need, or forget it."),
     "clean": ("dibs.cli.clean:clean", "Forget jobs that are over, and their output."),
     "export": ("dibs.cli.transfer:export_jobs", "Print jobs as JSON lines."),
     "import": ("dibs.cli.transfer:import_jobs", "Queue jobs from JSON lines."),
     "simulate": ("dibs.cli.simulate:simulate", "Try the policy on a trace of jobs, in virtual time."),
-    "doctor": ("dibs.cli.doctor:doctor", "Look at what dibs stands on, and say what to do."),
+    "doctor": ("dibs.cli.doctor:doctor", "Check folders, store, daemon and GPUs, and say what to do."),
     "daemon": ("dibs.cli.daemon:daemon", "Start, stop and watch the queue's daemon."),
     "cluster": ("dibs.cli.cluster:cluster", "Make a private Slurm of several servers, over ssh."),
     "config": ("dibs.cli.config:config", "Show and change settings."),
-    "completion": ("dibs.cli.completion:completion", "Print the script that completes words in your shell."),
+    "completion": ("dibs.cli.completion:completion", "Print the script for completion in your shell."),
 }
 
 # What `dibs --help` shows together. A command that stands in none is shown at the end.
@@ -64,7 +64,7 @@ Examples:
   dibs add -- python train.py                  into the queue; it runs when a GPU is free
   dibs sweep "python train.py --lr {lr}" -p lr 1e-4..1:log --samples 20 --metric loss
   dibs ls                                      what runs, what waits, what has ended
-  dibs gpus                                    who holds what
+  dibs gpus                                    every GPU and its holders
 """
 
 
@@ -108,7 +108,7 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="dibs")
 @click.pass_context
 def dibs(context: click.Context, /) -> None:
-    """Gives every command its GPU."""
+    """Give every command its GPU."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

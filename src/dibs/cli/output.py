@@ -85,7 +85,7 @@ def table(
 
 
 def terminal_width(fd: int = 2) -> int:
-    """Columns; a generous line where nobody sits at a terminal."""
+    """Columns; a wide line where there is no terminal."""
     if not os.isatty(fd):
         return 160
     try:
@@ -100,7 +100,7 @@ def table_width() -> int:
 
 
 def terminal_height(fd: int = 1) -> int:
-    """Lines; a page where nobody sits at a terminal."""
+    """Lines; a page where there is no terminal."""
     try:
         return max(2, os.get_terminal_size(fd).lines or 24)
     except OSError:
@@ -108,7 +108,7 @@ def terminal_height(fd: int = 1) -> int:
 
 
 def styled(text: str, style: str, fd: int = 1) -> str:
-    """Bold, dim or a colour, where the one who reads it wants colours."""
+    """Bold, dim or a colour, where colours are wanted."""
     if not style or not wants_colour(os.environ, fd):
         return text
     return click.style(text, **{style: True}) if style in ("bold", "dim") else click.style(text, fg=style)
@@ -140,7 +140,7 @@ def put(fd: int, data: bytes) -> None:
 
 
 def write_all(fd: int, data: bytes) -> bool:
-    """Write every byte, however slowly it is read; False when nobody reads it any more."""
+    """Write every byte, however slowly it is read; False when the reader has gone."""
     while data:
         try:
             data = data[os.write(fd, data) :]
@@ -152,7 +152,7 @@ def write_all(fd: int, data: bytes) -> bool:
 
 
 def say(text: str) -> None:
-    """Talk goes to stderr; stdout is for data. That nobody can hear it changes nothing."""
+    """Write a message to stderr; stdout is for data. A closed stderr is ignored."""
     with contextlib.suppress(OSError, AttributeError):  # a stream that was closed from the start is None
         sys.stdout.flush()
     with contextlib.suppress(OSError):

@@ -67,7 +67,7 @@ Exit status: 0 all succeeded, 1 something failed, 2 bad usage, 75 no GPU now (--
 @field_options(Verb.RUN)
 @click.option("--no-wait", is_flag=True, help="End with 75 instead of waiting when no GPU is free.")
 @click.option("--ignore-processes", is_flag=True, help="Use GPUs on which other people's processes run.")
-@click.option("--min-free", type=count(0), metavar="N", help="Leave N GPUs that nobody uses to others.")
+@click.option("--min-free", type=count(0), metavar="N", help="Leave N unused GPUs to others.")
 @click.option("--fail-fast", is_flag=True, help="End everything at the first failure.")
 @click.option("--max-failures", type=count(1), metavar="N", help="Start nothing more after N failures.")
 @click.option(
@@ -128,7 +128,7 @@ class _Run:
         except NoGpu:
             if text is not None or options["num_gpus"] != 0:
                 raise
-            pool = Pool(cards=())  # nobody asked for one
+            pool = Pool(cards=())  # none was asked for
         if not options["gpus_file"]:
             self._check_wishes(pool, settings.min_free)
         elif probe is not None:  # the file may name more GPUs later, but not more than there are

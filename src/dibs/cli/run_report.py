@@ -27,7 +27,7 @@ _TAIL_BYTES = 4096
 
 
 class RunReport:
-    """A face for a person at a terminal, or for a log file."""
+    """Shows a run at a terminal or in a log file."""
 
     def __init__(
         self, environ: Mapping[str, str], *, raw: bool = False, quiet: bool = False, single: bool = False
@@ -53,7 +53,7 @@ class RunReport:
         if self._quiet or self._single:
             return
         where = f"on GPU {pool.shown}" if pool.cards else "without GPUs"
-        note = "" if driver or not pool.cards else " (as you named them: no GPU driver was found)"
+        note = "" if driver or not pool.cards else " (not checked: no GPU driver was found)"
         self._say(f"run {run} {where}{note}")
 
     # -- as it happens ---------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class RunReport:
                     {(claim.index, claim.number): event.job.label for claim in event.attempt.claims}
                 )
                 if event.adopted:
-                    self._say(f"job {_label(event.job)} has been running since before; going on with it")
+                    self._say(f"job {_label(event.job)} was still running; going on with it")
             elif isinstance(event, Ended):
                 self._note_end(event)
             elif isinstance(event, Found):
@@ -201,9 +201,9 @@ class RunReport:
         self._say(text, "yellow" if event.outcome.cause is Cause.STOPPED else "red")
 
     def _say_wait(self, now: float, *, is_idle: bool) -> None:
-        """Say why nothing starts when somebody else is the reason, and not when it passes in a moment.
+        """Say why nothing starts when others are the reason, unless it passes in a moment.
 
-        Our own jobs stand on the progress line; while none runs, it is never they who are waited for.
+        Our own jobs are on the progress line; while none of them runs, others are the reason.
         """
         if self._wait is None or now - self._wait[1] < _PATIENCE:
             return
@@ -337,7 +337,7 @@ def _count(number: int, noun: str) -> str:
 
 
 class JsonReport:
-    """A face for programs: every event as one line of JSON on stdout."""
+    """Shows a run to programs: every event as one line of JSON on stdout."""
 
     follows_output = False
 

@@ -50,9 +50,9 @@ A trace has one JSON object a line: {"queued_at": 0, "seconds": 600, "num_gpus":
 @click.option("--slots", type=count(1, 64), metavar="N", default=1, help="Jobs on each GPU that ask for no share.")
 @click.option("--cpus", type=count(1), metavar="N", help="Processors of the machine; not counted unless given.")
 @click.option("--mem", type=SIZE, metavar="SIZE", help="Memory of the machine; not counted unless given.")
-@click.option("--no-backfill", is_flag=True, help="As if nobody had set a time limit: nobody may pass.")
+@click.option("--no-backfill", is_flag=True, help="As if no job had a time limit: none may pass another.")
 @click.option("--no-turns", is_flag=True, help="As if there were no projects: first come, first served.")
-@click.option("--alone", is_flag=True, help="As if nobody had asked for a part of a card: all get whole ones.")
+@click.option("--alone", is_flag=True, help="As if no job had asked for a part of a GPU: each gets whole GPUs.")
 @click.option("--compare", is_flag=True, help="Also run it with nothing left out, and show both.")
 @click.option("--plot/--no-plot", default=True, help="Draw held GPUs and waiting jobs over time; so unless told.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -142,7 +142,7 @@ def _rules(options: dict[str, Any]) -> list[Any]:
 
 
 def _plot_width() -> int:
-    """Columns: those of the terminal, or of a page where nobody sits at one."""
+    """Columns: those of the terminal, or 80 where there is none."""
     return min(100, terminal_width(1)) if os.isatty(1) else 80
 
 

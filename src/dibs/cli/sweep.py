@@ -58,7 +58,7 @@ _VERBS = {
 _PARTS = {
     "What is tried": ("_params", "where", "method", "sampler", "shuffle", "seed", "samples", "rerun"),
     "Results": ("metric", "goal", "from_log", "result_file", "prune", "prune_after"),
-    "Good manners": ("parallel", "dry_run", "wait", "quiet", "as_json"),
+    "Running it": ("parallel", "dry_run", "wait", "quiet", "as_json"),
 }
 
 
@@ -85,7 +85,7 @@ class _SweepCommand(TakesCommand):
         return super().make_context(info_name, args, parent, **extra)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Forty options in one list would be read by nobody."""
+        """The options in sections: there are forty of them."""
         width = max(map(len, _VERBS))
         with formatter.section("Look and change"):
             formatter.write_dl([(name.ljust(width), about) for name, (_, about) in _VERBS.items()])
@@ -150,7 +150,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "l
     help="End trials early that fall behind the others.",
 )
 @click.option("--prune-after", type=count(1), metavar="N", help="Prune no trial before it has told N steps (1).")
-@click.option("--parallel", type=count(1), metavar="N", help="At most so many trials at a time.")
+@click.option("--parallel", type=count(1), metavar="N", help="Run at most N trials at a time.")
 @field_options(Verb.SWEEP)
 @click.option("-J", "--name", default="", metavar="NAME", help="What the sweep is called.")
 @shared.SNAPSHOT

@@ -69,7 +69,7 @@ Examples:
 """
 )
 @SWEEP
-@click.option("--samples", type=count(1), metavar="N", help="So many trials in all, with those it has.")
+@click.option("--samples", type=count(1), metavar="N", help="The number of trials in all, with those it has.")
 @_WAIT
 @_JSON
 def resume(reference: str, samples: int | None, follows: bool, as_json: bool) -> int:
@@ -92,7 +92,7 @@ def retry_failed(reference: str, follows: bool, as_json: bool) -> int:
 
 @click.command(epilog="\b\nExamples:\n  dibs sweep edit 3 --parallel 8     from now on at most eight at a time\n")
 @SWEEP
-@click.option("--parallel", type=count(1), metavar="N", help="At most so many trials at a time.")
+@click.option("--parallel", type=count(1), metavar="N", help="Run at most N trials at a time.")
 @_JSON
 def edit(reference: str, parallel: int | None, as_json: bool) -> int:
     """Change how many trials of a sweep run at a time."""

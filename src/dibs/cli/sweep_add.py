@@ -67,7 +67,7 @@ class SweepAdder:
         """What every trial wants. The wishes of a file count where no option says otherwise."""
         request = queue_request_of(self._options, Verb.SWEEP)
         if wishes:
-            # Here nobody asks for a partition.
+            # The options of Slurm do not apply to this machine.
             said = {*self._given, *(GROUP_OF if self._options["on"] == LOCAL else ())}
             unsaid = {
                 word: wish
@@ -136,12 +136,12 @@ def _trials(number: int) -> str:
 
 
 class SweepPlan(NamedTuple):
-    """A sweep as it is sent to the daemon, and what was chosen for somebody who did not say."""
+    """A sweep as it is sent to the daemon, and what was chosen where no option said it."""
 
     spec: dict[str, Any]
     wishes: Mapping[str, object]  # of a file, about its jobs
     is_chosen: bool  # whether the search or its seed was chosen here
-    is_one_by_one: bool  # whether nobody said how many at a time, and more than one would be wrong
+    is_one_by_one: bool  # --parallel was not given, and more than one at a time would be wrong
 
 
 def plan_of(
@@ -171,7 +171,7 @@ def plan_of(
 
 
 def slips(spec: Mapping[str, Any]) -> list[str]:
-    """Parameters typed as `0..1`: two whole numbers, where most who write it mean what lies between."""
+    """Parameters typed as `0..1`: two whole numbers, where a range between them is usually meant."""
     return [
         one["name"] for one in spec["parameters"] if one.get("integer") and (one["low"], one["high"]) == (0, 1)
     ]
@@ -282,7 +282,7 @@ def _metric(text: str, goal: str | None) -> dict[str, str]:
 
 
 def _choose(spec: dict[str, Any], options: Mapping[str, Any]) -> bool:
-    """Fill in the search and its seed where nobody said; whether something was chosen."""
+    """Fill in the search and its seed where they were not given; return whether something was chosen."""
     chosen = False
     if options["method"]:
         spec["method"] = options["method"]

@@ -64,7 +64,7 @@ Examples:
 """,
 )
 @SWEEP
-@click.option("--limit", type=count(1, _AT_ONCE), default=_LEADERS, metavar="N", help="So many of the best.")
+@click.option("--limit", type=count(1, _AT_ONCE), default=_LEADERS, metavar="N", help="Show the best N trials.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object: the sweep, its leaders and importance.")
 def show_sweep(reference: str, limit: int, as_json: bool) -> int:
     """Show a sweep: the best trials, what mattered, the best command line, and why trials failed."""
@@ -334,7 +334,7 @@ def count_with_result(sweep: Sweep) -> int:
 
 
 def count_wanted(sweep: Sweep) -> int | None:
-    """How many trials there will be, or were; None where nobody knows. Conditions may leave fewer."""
+    """How many trials there will be, or were; None where it is not known. Conditions may leave fewer."""
     size: int | None = sweep["size"]
     return count_ended(sweep) if sweep["state"] == "finished" else size
 

@@ -84,7 +84,7 @@ def _export_script(references: Sequence[str], environment: bool, output: str | N
         put(1, data)
     else:
         try:
-            # For our eyes only: somebody's variables stand in it.
+            # Readable for its owner only: the variables may hold secrets.
             with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:
                 file.write(data)
         except OSError as error:

@@ -20,7 +20,7 @@ _STILL_RUNNING = 75  # sysexits' "try again later", as for `--no-wait`
 _MOST_NAMED = 20  # jobs: of more, only those that did not succeed are told one by one
 _ROUND = 30.0  # seconds of one question; the daemon answers at once when all are over
 _AT_ONCE = 500  # jobs in one question
-_SAY_AFTER = 2.0  # seconds until a person wants to know what they wait for
+_SAY_AFTER = 2.0  # seconds of waiting before we say for what
 
 _EPILOG = """\b
 Examples:
@@ -29,8 +29,8 @@ Examples:
   dibs wait @ --timeout 2h        75 when it still runs by then
 
 \b
-Exit status: the job's own, 128+n for a signal, 124 when it ran out of its time limit, 1 when nobody
-saw its end or it never began; of several the highest; 75 when --timeout passed first.
+Exit status: the job's own, 128+n for a signal, 124 when it ran out of its time limit, 1 when
+its end is unknown or it never began; of several the highest; 75 when --timeout passed first.
 """
 
 

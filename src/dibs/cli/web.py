@@ -17,7 +17,7 @@ from dibs.errors import BadInput
 _EPILOG = """\b
 Examples:
   dibs web                 print an address and open it
-  dibs web --read-only     for a look that can change nothing
+  dibs web --read-only     an address that can change nothing
   dibs web --stop          let no browser in any more
 """
 
@@ -33,7 +33,7 @@ _PORT = Parsed("port", _port)
 
 @click.command(epilog=_EPILOG)
 @click.option("--port", type=_PORT, metavar="N", help="The port (8265, or the next one that is free).")
-@click.option("--read-only", is_flag=True, help="Whoever opens this address can look and change nothing.")
+@click.option("--read-only", is_flag=True, help="Give an address that can look but change nothing.")
 @click.option("--no-open", is_flag=True, help="Only print the address.")
 @click.option("--host", metavar="NAME", help="Listen at this address instead of 127.0.0.1. Any other needs TLS.")
 @click.option("--tls-cert", type=click.Path(), metavar="FILE", help="The certificate, in PEM.")
@@ -103,7 +103,7 @@ def _sentence(read_only: bool) -> str:
 
 
 def _over_ssh(address: str) -> str:
-    """How to come here from the machine at which somebody sits; empty where it is this one."""
+    """How to reach the page from the machine of the ssh session; empty where there is none."""
     if not os.environ.get("SSH_CONNECTION"):
         return ""
 
@@ -115,7 +115,7 @@ def _over_ssh(address: str) -> str:
 
 
 def _has_browser() -> bool:
-    """Whether somebody sits at a screen of this machine."""
+    """Whether this machine has a screen, and a terminal shows our output."""
     if not sys.stdout.isatty():
         return False
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -41,7 +41,7 @@ _OF_THE_COMMAND = frozenset(("command", "words", "shell"))
 
 
 class Interrupted(DibsError):
-    """Somebody pressed Ctrl-C between two chunks."""
+    """Ctrl-C was pressed between two chunks."""
 
     code = "interrupted"
     exit_status = 130
@@ -64,7 +64,7 @@ class Sent(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """`17`, `17-116`, and where somebody else added jobs in between `17-2016,2020-3000`."""
+        """`17`, `17-116`, and where another call added jobs in between `17-2016,2020-3000`."""
         return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in self.ranges)
 
     @property
@@ -109,7 +109,7 @@ def send(
             if not ranges:
                 raise
             raise Interrupted(
-                f"stopped in the middle: jobs {Sent(tuple(ranges), True).shown} are added, perhaps some more",
+                f"interrupted: jobs {Sent(tuple(ranges), True).shown} are added, perhaps some more",
                 remedy="`dibs ls` shows what is there",
             ) from end
         _join(ranges, answer["first"], answer["last"])

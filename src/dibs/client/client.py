@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from dibs import __version__
-from dibs.client.connection import Broken, Connection, Head, NobodyListens, error_of
+from dibs.client.connection import Broken, Connection, Head, NotListening, error_of
 from dibs.errors import NoDaemon
 from dibs.paths import socket_path
 
@@ -334,7 +334,7 @@ class Client:
     def _connect(self) -> Connection:
         try:
             return Connection(self._path, seconds=self._patience)
-        except NobodyListens:
+        except NotListening:
             if self._start is None:
                 raise
         self._start()
@@ -435,7 +435,7 @@ class Patient:
                 if time.monotonic() > gives_up_at:
                     raise
                 if not has_said:
-                    self._say("dibs: the daemon is away; the jobs go on, and so does this when it is back")
+                    self._say("dibs: the daemon is away; jobs go on, and this command goes on when it is back")
                     has_said = True
                 client.close()
                 time.sleep(_AWAY_PAUSE)

@@ -15,7 +15,7 @@ from dibs import errors
 from dibs.errors import DibsError, NoDaemon, NotAllowed
 
 
-class NobodyListens(NoDaemon):
+class NotListening(NoDaemon):
     """There is no daemon at this moment. One may be started."""
 
 
@@ -226,7 +226,7 @@ def _reach(connection: socket.socket, address: str, until: float, path: str) -> 
         except BlockingIOError:  # so many wait to be let in that the kernel takes no more
             if time.monotonic() > until:
                 raise NoAnswer(
-                    "the daemon lets nobody in", remedy="`dibs daemon log` shows what it does"
+                    "the daemon accepts no connection", remedy="`dibs daemon log` shows what it does"
                 ) from None
             time.sleep(_PAUSE)
         except OSError as error:
@@ -247,7 +247,7 @@ def _check_peer(connection: socket.socket, path: str) -> None:
     uid = struct.unpack("3i", credentials)[1]
     if uid != os.geteuid():
         raise NotAllowed(
-            f"cannot use {path}: who listens there is uid {uid}",
+            f"cannot use {path}: the process that listens there has uid {uid}",
             remedy="set DIBS_SOCKET to a path in a folder of your own",
         )
 
@@ -263,5 +263,5 @@ def _broken() -> Broken:
     return Broken("the connection to the daemon broke", remedy="try again; `dibs daemon status` tells how it is")
 
 
-def _nobody(path: str) -> NobodyListens:
-    return NobodyListens(f"there is no daemon: nobody listens at {path}", remedy="start one: dibs daemon start")
+def _nobody(path: str) -> NotListening:
+    return NotListening(f"there is no daemon: no process listens at {path}", remedy="start one: dibs daemon start")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dibs.client.client import Client
-from dibs.client.connection import Broken, NoAnswer, NobodyListens
+from dibs.client.connection import Broken, NoAnswer, NotListening
 
 _SILENCE = 40.0  # seconds; the daemon says something every 15
 _LONGEST_EVENT = 8 * 1024**2  # bytes
@@ -36,7 +36,7 @@ def listen(client: Client, since: int | None = None, *, patience: float = 30.0) 
                         continue
                     last = event["id"]
                 yield event
-        except (Broken, NoAnswer, NobodyListens):
+        except (Broken, NoAnswer, NotListening):
             now = time.monotonic()
             failed_at = now if failed_at is None else failed_at
             if now - failed_at > patience:

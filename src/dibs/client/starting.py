@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
-from dibs.client.connection import Connection, NoAnswer, NobodyListens, error_of
+from dibs.client.connection import Connection, NoAnswer, NotListening, error_of
 from dibs.errors import NoDaemon
 from dibs.paths import make_private, queue_folder, socket_path, state_folder
 
@@ -75,7 +75,7 @@ def listens(environ: Mapping[str, str]) -> bool:
     """Whether a daemon takes calls."""
     try:
         Connection(socket_path(environ), seconds=1.0).close()
-    except NobodyListens:
+    except NotListening:
         return False
     except NoAnswer:
         pass  # there is one, and it is busy
@@ -89,7 +89,7 @@ def lock_is_held(queue: str) -> bool:
     except OSError:
         return False
     try:
-        # Shared: two who look at once do not see each other.
+        # Shared: two processes that check at once do not block each other.
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
@@ -105,7 +105,7 @@ def daemon_environment(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if (name in _KEPT or name.startswith(_KEPT_FAMILIES)) and name not in _OF_A_JOB
     }
-    if OUTER_LEASES in environ:  # the leases in here are of one process; the queue's are everybody's
+    if OUTER_LEASES in environ:  # in such a block the leases are private; the queue uses the shared ones
         kept["DIBS_LEASES"] = environ[OUTER_LEASES]
     # It does not live in our folder: what we call by a short way it must be told by the long one.
     for name in _PATHS:
@@ -118,11 +118,11 @@ def daemon_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _the_only_starter(environ: Mapping[str, str], path: str, until: float) -> Iterator[bool]:
-    """True for the one who may start a daemon; False as soon as somebody else has brought one up."""
+    """True for the process that may start a daemon; False once another process has started one."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         while not (is_ours := _take(handle)) and not listens(environ):
-            _check_time(until, "somebody else has been starting the daemon for too long")
+            _check_time(until, "another process has been starting the daemon for too long")
             time.sleep(_PAUSE)
         yield is_ours and not listens(environ)
     finally:
@@ -138,7 +138,7 @@ def _take(handle: int) -> bool:
 
 
 def _wait_for_another(environ: Mapping[str, str], queue: str, until: float) -> bool:
-    """Whether a daemon that does not listen yet does so now; False once nobody is left, as after a stop."""
+    """Whether a daemon that does not listen yet listens now; False once it has ended, as after a stop."""
     while lock_is_held(queue):
         if listens(environ):
             return True

@@ -77,7 +77,7 @@ def plain_lines(
 
 
 class PlainFace:
-    """Shows the jobs' output as it is, and what else a person must know on stderr."""
+    """Shows the jobs' output as it is, and messages on stderr."""
 
     follows_output = True
 
@@ -103,7 +103,7 @@ class PlainFace:
                 self.say(event.sentence)
             elif isinstance(event, Waits):
                 waits = event
-        # While jobs of our own run, everybody knows what the next one waits for.
+        # While our own jobs run, the next one waits for them: that needs no message.
         if waits and not self._running and waits.reason.sentence != self._last_wait:
             self._last_wait = waits.reason.sentence
             self.say(self._last_wait)

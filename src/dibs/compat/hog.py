@@ -64,7 +64,7 @@ def _run(argv: Sequence[str]) -> int:
         gpus_file=options.gpu_file,
         probe=probe,
         results=results,
-        # The GPUs were named by whoever uses them; leases hold all the same.
+        # The user named the GPUs, so processes on them are ignored; leases are not.
         respect_processes=False,
         environment=environ,
     )

@@ -34,7 +34,7 @@ from dibs.policy.schedule import impossible
 from dibs.supervise import folder
 
 _PROG = "schedule"
-_DECLARED = 4  # GPUs that are taken for granted where nobody can be asked, as the original did
+_DECLARED = 4  # GPUs that are assumed where there is no driver, as in the original
 _MOST = 4096
 # The task's first word, behind variables that are set for it, where nothing of it needs a shell to be read.
 _FIRST_WORD = re.compile(r"\s*(?:[A-Za-z_]\w*=[\w./:,+-]*\s+)*(?P<word>[\w./+@%,-]+)(?=\s|$)")
@@ -79,7 +79,7 @@ class _Host:
 
     @property
     def agreed(self) -> HostPool | None:
-        """What somebody said with -i."""
+        """What was set with -i."""
         return read_host_pool(self._leases)
 
     def set_pool(self, numbers: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ from dibs.inputs.checks import environment_size
 from dibs.model.events import Ended, Started
 
 _PROG = "simple_gpu_scheduler"
-_NO_SHELLS = ("nologin", "false")  # the login shells of accounts that nobody logs in to
+_NO_SHELLS = ("nologin", "false")  # the login shells of accounts without login
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def _run(argv: Sequence[str]) -> int:
         lists=[List(lines, is_quick=False)],
         pool=pool,
         probe=probe,
-        # The GPUs were named by whoever uses them; leases hold all the same.
+        # The user named the GPUs, so processes on them are ignored; leases are not.
         respect_processes=False,
         environment=environ,
     )

@@ -1,1 +1,1 @@
-"""Running a list to its end in front of a person: the engine in this process, its inputs and its stop rules."""
+"""Running a list to its end: the engine in this process, its inputs, and how it is stopped."""

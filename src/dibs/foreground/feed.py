@@ -1,4 +1,4 @@
-"""Reads job lists in threads of their own, so that a slow generator or an endless pipe stops nobody."""
+"""Reads job lists in threads of their own, so that a slow generator or an endless pipe does not block the loop."""
 
 import queue
 import threading
@@ -33,7 +33,7 @@ class Feed:
         self._entries: queue.SimpleQueue[Entry] = queue.SimpleQueue()
         self._room = threading.Condition()
         self._waiting = 0  # jobs in the queue, as the loop last told us, plus what we have read since
-        self._few = 0  # with fewer waiting jobs than that somebody who paused reads on
+        self._few = 0  # with fewer waiting jobs than that, a paused reader goes on
         self._stopped = False
         self._wake_is_due = False  # the loop was woken and has not come yet
         self.errors: list[DibsError] = []
@@ -50,9 +50,9 @@ class Feed:
             thread.start()
 
     def take(self) -> list[Entry]:
-        """The entries read so far, at most one batch. Take until there is none: what is left wakes nobody."""
+        """The entries read so far, at most one batch. Call it until there is none."""
         with self._room:
-            self._wake_is_due = False  # before looking: whoever puts after this wakes again
+            self._wake_is_due = False  # before taking: an entry put after this wakes the loop again
         batch: list[Entry] = []
         while len(batch) < _BATCH:
             try:

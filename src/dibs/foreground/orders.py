@@ -1,4 +1,4 @@
-"""What a run was asked to do, how it went, and who shows it."""
+"""What a run is asked to do, how it went, and the protocol of what shows it."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ class Progress:
 
 
 class Face(Protocol):
-    """Whoever shows a person what happens."""
+    """Shows what happens in a run."""
 
     follows_output: bool
 

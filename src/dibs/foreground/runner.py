@@ -243,7 +243,7 @@ class Runner:
                 )
 
     def _must_give_up(self) -> bool:
-        """Whether waiting is more than nobody wants. A look at the cards that is under way is no waiting."""
+        """Whether --no-wait ends the run now: nothing runs, and no reading of the GPUs is under way."""
         return not self._orders.wait and not self.engine.running and not self._driver.is_looking
 
     def _count(self, event: Ended | Refused) -> None:

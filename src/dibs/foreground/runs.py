@@ -167,7 +167,7 @@ def _throw_away(root: str) -> None:
 
 
 def _forget_old_runs(runs: str) -> None:
-    """Remove what nobody came back to for a month, and nothing that is still at work."""
+    """Remove runs that were not used for a month, unless their jobs still run."""
     limit = time.time() - _KEPT_DAYS * 86400
     for name in os.listdir(runs):
         path = f"{runs}/{name}"

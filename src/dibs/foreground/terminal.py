@@ -94,7 +94,7 @@ class Terminal:
 
 
 def is_terminal() -> bool:
-    """Whether a person sits at both ends."""
+    """Whether stdin and stdout are our terminal, and it is not used by another command."""
     return os.isatty(0) and os.isatty(1) and not is_in_background()
 
 
