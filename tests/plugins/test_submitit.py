@@ -12,7 +12,7 @@ import submitit
 from submitit.core.utils import FailedJobError, UncompletedJobError
 
 from dibs.errors import BadInput
-from dibs.plugins.submitit_job import DibsJob
+from dibs.plugins.submitit_executor import DibsJob
 from stories.outside import World, wait_until
 
 

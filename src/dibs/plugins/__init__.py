@@ -1,1 +1,1 @@
-"""Adapters for other people's tools, each small: submitit and Optuna. Hydra wants its own in `hydra_plugins`."""
+"""Adapters for submitit and Optuna. Hydra requires its own to be in `hydra_plugins`."""

@@ -1,4 +1,4 @@
-"""An Optuna study in a script of one's own, whose trials run in the queue: `dibs.optimize(study, objective)`."""
+"""An Optuna study in a user's script, whose trials run in the queue: `dibs.optimize(study, objective)`."""
 
 import signal
 import threading
@@ -34,12 +34,12 @@ def optimize(
 ) -> None:
     """`study.optimize`, with every trial as a job of the queue and at most `parallel` of them at once.
 
-    Asking and telling is done here; `suggest`, `report` and `should_prune` reach the study from the job through
-    its storage. Ctrl-C ends the trials that run: nobody would tell the study what comes of them.
+    This process asks and tells; `suggest`, `report` and `should_prune` in the job reach the study through its
+    storage. Ctrl-C ends the running trials, because their results would not reach the study.
     """
     if isinstance(study._storage, optuna.storages.InMemoryStorage):
         raise BadInput(
-            "cannot run the trials of a study in memory: jobs are other processes, and would not see it",
+            "cannot run the trials of a study in memory: jobs are other processes and cannot see it",
             remedy='give it a file: create_study(storage="sqlite:///study.db"), or a JournalStorage',
         )
     if parallel < 1:
@@ -54,13 +54,13 @@ def optimize(
 
 
 @dataclass(frozen=True, slots=True)
-class Trying:
-    """In the job: the value of the objective, or why the trial was pruned, which is no failure of the job."""
+class TrialCall:
+    """In the job: returns the value of the objective, or why the trial was pruned, which is not a failure."""
 
     func: Objective
 
     def __call__(self, trial: optuna.Trial) -> tuple[float | Sequence[float] | None, str | None]:
-        trial.study.sampler.reseed_rng()  # every job has a copy of one sampler: they would all draw alike
+        trial.study.sampler.reseed_rng()  # every job has a copy of one sampler, and would draw the same values
         try:
             return self.func(trial), None
         except optuna.TrialPruned as pruned:
@@ -68,7 +68,7 @@ class Trying:
 
 
 class _Queued:
-    """The objective as Optuna calls it here, in as many threads as trials run."""
+    """The objective that Optuna calls in this process, in one thread per running trial."""
 
     def __init__(self, objective: Objective, wishes: Mapping[str, Any]) -> None:
         self._objective = objective
@@ -78,7 +78,7 @@ class _Queued:
 
     def __call__(self, trial: optuna.Trial) -> float | Sequence[float]:
         shown = f"trial {trial.number} of {trial.study.study_name}"
-        [job] = ship(Trying(self._objective), [trial], [shown], self._wishes)
+        [job] = ship(TrialCall(self._objective), [trial], [shown], self._wishes)
         self._open.add(job)
         try:
             if self._is_ending:
@@ -87,7 +87,7 @@ class _Queued:
             value, pruned = collect(job)
         finally:
             self._open.discard(job)
-            # Optuna tells people from here what was suggested there.
+            # Callbacks and logs in this process show the parameters that the job has drawn.
             trial._cached_frozen_trial = trial.storage.get_trial(trial._trial_id)
         if pruned is not None:
             raise optuna.TrialPruned(pruned)
@@ -96,10 +96,10 @@ class _Queued:
 
     @contextmanager
     def ended_by_an_interrupt(self) -> Iterator[None]:
-        """Optuna waits for its threads before it lets an interrupt through; so their jobs are ended first."""
+        """End the jobs at an interrupt: Optuna waits for its threads before it handles one."""
         before = signal.getsignal(signal.SIGINT)
-        is_main = threading.current_thread() is threading.main_thread()  # interrupts are the main thread's
-        if not is_main or before in (signal.SIG_IGN, None):  # None: somebody hears them who is no Python
+        is_main = threading.current_thread() is threading.main_thread()  # only the main thread has signal handlers
+        if not is_main or before in (signal.SIG_IGN, None):  # None: the handler is not a Python function
             yield
             return
 

@@ -1,4 +1,4 @@
-"""Functions into the queue and their values back, for adapters that show their jobs in words of their own."""
+"""Adds functions to the queue and collects their values, for adapters with their own names for jobs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,9 +11,9 @@ from dibs.api.submit import Shipping
 def ship(
     function: Callable[[Any], Any], arguments: Sequence[Any], shown: Sequence[str], wishes: Mapping[str, Any]
 ) -> list[Job]:
-    """A job for each argument, all or none; `shown` stands where others have their command.
+    """A job for each argument, all or none; `shown` is shown as its command.
 
-    A `function` that is ours and calls one of the user's has that one as `func`: by it the job is known.
+    A wrapper around the user's function has it as `func`, which names the job.
     """
     with Shipping(wishes).packed(function, [((argument,), {}) for argument in arguments]) as packed:
         for job, text in zip(packed.jobs, shown, strict=True):
@@ -22,7 +22,7 @@ def ship(
 
 
 def collect(job: Job) -> Any:
-    """What its function returned, once; of a job that failed the call stays, so that `dibs retry` finds it."""
+    """The value of its function, once; the call of a failed job stays, for `dibs retry`."""
     value = job.result()
     if call := Call.of(job.about):
         call.remove()

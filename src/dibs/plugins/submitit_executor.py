@@ -1,6 +1,6 @@
-"""submitit's executor for the queue: `submitit.AutoExecutor(folder, cluster="dibs")`.
+"""submitit's executor and job for the queue: `submitit.AutoExecutor(folder, cluster="dibs")`.
 
-submitit ships the function and its result through files in its folder, as for its other clusters; the queue runs
+submitit passes the function and its result through files in its folder, as for its other clusters; the queue runs
 the command that reads them.
 """
 
@@ -9,36 +9,125 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from submitit.core import core, utils
 
-from dibs.errors import BadInput
+from dibs.api.calls import label_of, name_of, shown_call
+from dibs.api.connection import patient
+from dibs.api.job import Job
+from dibs.api.submit import add
+from dibs.client.client import Client
+from dibs.errors import BadInput, DibsError
 from dibs.model.fields import Verb, fields_of
 from dibs.plugins import submitit_inside
 from dibs.plugins.submitit_inside import DibsJobEnvironment
-from dibs.plugins.submitit_job import DibsJob
 
-_NO_LIMIT_MIN = 10**6  # minutes: what submitit is told of a job that has no time limit
+R = TypeVar("R", covariant=True)
+
+# Slurm's names, which submitit and scripts that use it expect.
+_STATES = {
+    "queued": "PENDING",
+    "held": "PENDING",
+    "submitted": "PENDING",
+    "running": "RUNNING",
+    "succeeded": "COMPLETED",
+    "failed": "FAILED",
+    "cancelled": "CANCELLED",
+    "timed_out": "TIMEOUT",
+    "lost": "NODE_FAIL",
+}
+_FORGOTTEN = "FORGOTTEN"  # `dibs clean` removed it
+_FRESH = 0.5  # seconds for which an answer about all jobs is used again
+_AT_ONCE = 500  # jobs in one request
+_ROUND = 30.0  # seconds of one request; the daemon answers at once when the job is over
+
+
+class DibsWatcher(core.InfoWatcher):
+    """Asks the daemon about all jobs of this process together."""
+
+    def get_state(self, job_id: str, mode: str = "standard") -> str:
+        return self.get_info(job_id, mode=mode).get("jobState", "UNKNOWN")
+
+    def update_if_long_enough(self, mode: str) -> None:
+        is_old = time.time() - self._last_status_check > _FRESH
+        if mode == "force" or (mode == "standard" and is_old):
+            self.update()
+
+    def update(self) -> None:
+        asked = sorted(self._registered - self._finished, key=int)
+        found: dict[str, Any] = {}
+        with patient() as daemon:
+            for start in range(0, len(asked), _AT_ONCE):
+                found |= daemon.ask(partial(_jobs, ids=asked[start : start + _AT_ONCE]))
+        for job_id in asked:
+            self._info_dict[job_id] = _info(found.get(job_id))
+            if self.is_done(job_id, mode="cache"):
+                self._finished.add(job_id)
+        self._num_calls += 1
+        self._last_status_check = time.time()
+
+
+class DibsJob(core.Job[R]):
+    """One function in the queue; `job_id` is its number there."""
+
+    watcher = DibsWatcher(delay_s=1)
+    _results_timeout_s = 0  # job and result are on one machine: a missing result stays missing
+
+    def wait(self) -> None:
+        """Wait until it is over, without polling."""
+        with patient() as daemon:
+            while not self.done(force_check=True):
+                daemon.ask(lambda client: client.wait([int(self.job_id)], seconds=_ROUND))
+
+    def cancel(self, check: bool = True) -> None:
+        """End it: TERM, its grace, KILL. With `check`, wait until it is over."""
+        job = Job(int(self.job_id))
+        job.cancel()
+        if check:
+            job.wait()
+        self.watcher.update()  # the known state is out of date
+
+    def _get_logs_string(self, name: str) -> str | None:
+        """The text of submitit's file, which the job links to its output; without the link, the daemon's."""
+        text: str | None = super()._get_logs_string(name)
+        if text is not None:
+            return text
+        try:
+            return Job(int(self.job_id)).log(stream=name)
+        except DibsError:  # it has not begun
+            return None
+
+
+def _jobs(client: Client, ids: Sequence[str]) -> dict[str, Any]:
+    return {str(job["id"]): job for job in client.jobs(ids=ids)}
+
+
+def _info(job: dict[str, Any] | None) -> dict[str, Any]:
+    return {"jobState": _FORGOTTEN} if job is None else {**job, "jobState": _STATES.get(job["state"], "UNKNOWN")}
+
+
+_NO_LIMIT_MIN = 10**6  # minutes, for a job that has no time limit
 _CHECKPOINT_SECONDS = 90  # before the limit, as submitit has it for Slurm
-# Wishes of ours that submitit has no word for: `dibs_vram`. None is called as one of Slurm's parameters, because
-# submitit would then take Slurm's for ours.
+# Wishes that submitit has no parameter for, as `dibs_vram`. None has the name of a Slurm parameter, because
+# submitit would use the value for Slurm.
 _OURS = frozenset(field.word for field in fields_of(Verb.SUBMITIT))
 
 
 class DibsExecutor(core.Executor):
-    """Puts functions into the queue of this user's daemon, which is started where there is none."""
+    """Adds functions to the queue of this user's daemon, which is started where there is none."""
 
     job_class = DibsJob
 
     def __init__(self, folder: str | Path, max_num_timeout: int = 3) -> None:
         super().__init__(folder)
-        self.max_num_timeout = max_num_timeout  # how often a function that saves itself is queued again
+        self.max_num_timeout = max_num_timeout  # how often a function with a checkpoint is queued again
 
     @classmethod
     def affinity(cls) -> int:
-        """It is there, and only taken where somebody asks for it: to install dibs moves nobody's jobs."""
+        """Available, but only used where it is named: installing dibs changes no existing script."""
         return 0
 
     @classmethod
@@ -57,9 +146,7 @@ class DibsExecutor(core.Executor):
     def _internal_process_submissions(
         self, delayed_submissions: Sequence[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
-        """Write every function down, and add all jobs at once."""
-        from dibs.api.submit import add
-
+        """Write every function to a file, and add all jobs at once."""
         began = time.time()
         place = utils.JobPaths.get_first_id_independent_folder(self.folder)
         place.mkdir(parents=True, exist_ok=True)
@@ -81,10 +168,10 @@ class DibsExecutor(core.Executor):
         return jobs
 
     def _wishes(self) -> dict[str, Any]:
-        """What the jobs have in common, in our words."""
+        """The wishes that all jobs share."""
         said = self.parameters
         wishes = {word: said[word] for word in _OURS if word in said}
-        wishes["num_gpus"] = said.get("gpus_per_node", 0)  # none unless said, as on other clusters
+        wishes["num_gpus"] = said.get("gpus_per_node", 0)  # none by default, as on other clusters
         wishes["cpus"] = said.get("cpus_per_task")
         if "mem_gb" in said:
             wishes["mem"] = f"{said['mem_gb']}G"
@@ -95,9 +182,7 @@ class DibsExecutor(core.Executor):
         return wishes
 
     def _job(self, submission: utils.DelayedSubmission, pickle: Path) -> dict[str, Any]:
-        """What one of them has for itself: its command, and the signal where its function can be saved."""
-        from dibs.api.calls import label_of, name_of, shown_call
-
+        """One job: its command, and the checkpoint signal where its function can save its state."""
         function = submission.function
         job: dict[str, Any] = {
             "words": [sys.executable, "-u", "-m", submitit_inside.__name__, label_of(function)],
@@ -118,7 +203,7 @@ class DibsExecutor(core.Executor):
 
 
 def _remove_older(result: Path, moment: float) -> None:
-    """What lay there before was another job's: of a queue that is gone, under the same number."""
+    """Remove the result of a job with the same number, of a queue that no longer exists."""
     with suppress(FileNotFoundError):
         if result.stat().st_mtime < moment:
             result.unlink()

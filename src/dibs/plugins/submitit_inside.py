@@ -1,4 +1,4 @@
-"""Inside a job: who `submitit.JobEnvironment()` says we are, and how a function is saved and queued again."""
+"""Inside a job: its `submitit.JobEnvironment()`, and how a function saves its state and is queued again."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from submitit.core import job_environment, utils
 
-# Variables that a job finds: submitit's folder, and the function as it was written before its number was known.
+# Variables of a job: submitit's folder, and the function's file, which was written before the number was known.
 FOLDER, PICKLE = "SUBMITIT_FOLDER", "SUBMITIT_PICKLE"
 
 
@@ -17,7 +17,7 @@ class DibsJobEnvironment(job_environment.JobEnvironment):
 
     _env: ClassVar[dict[str, str]] = {
         "job_id": "DIBS_JOB_ID",
-        "num_tasks": "SUBMITIT_TASKS",  # nobody sets these: one of one
+        "num_tasks": "SUBMITIT_TASKS",  # these are not set: one of one
         "num_nodes": "SUBMITIT_NODES",
         "node": "SUBMITIT_NODE",
         "global_rank": "SUBMITIT_RANK",
@@ -25,9 +25,9 @@ class DibsJobEnvironment(job_environment.JobEnvironment):
     }
 
     def _handle_signals(self, paths: utils.JobPaths, submission: utils.DelayedSubmission) -> None:
-        """Save at the signal before the time limit. TERM keeps its meaning: who cancels does not want to wait.
+        """Save at the signal before the time limit. TERM keeps its meaning, so that a cancelled job ends at once.
 
-        submitit calls this once before the function, so the files that it looks for are linked here too.
+        submitit calls this once before the function, so the files that it expects are linked here too.
         """
         for stream, path in ((1, paths.stdout), (2, paths.stderr)):
             _link(os.readlink(f"/proc/self/fd/{stream}"), str(path))
@@ -35,7 +35,7 @@ class DibsJobEnvironment(job_environment.JobEnvironment):
         signal.signal(self._usr_sig(), handler.checkpoint_and_try_requeue)
 
     def _requeue(self, countdown: int) -> None:
-        """Who ends with 0 after the signal is queued again, under the same number."""
+        """End with 0, after which the queue runs the job again under the same number."""
         if "DIBS_CHECKPOINT_DIR" not in os.environ:
             raise utils.UncompletedJobError(
                 "Job not requeued because: the signal to save did not come from its time limit."
@@ -44,7 +44,7 @@ class DibsJobEnvironment(job_environment.JobEnvironment):
 
 
 def _link(target: str, link: str) -> None:
-    """Name the output of this attempt, in the place of an earlier one's; a file of somebody else stays."""
+    """Link to the output of this attempt, in place of an earlier link; an existing file stays."""
     if target == link or not target.startswith("/") or (os.path.lexists(link) and not os.path.islink(link)):
         return
     with suppress(FileNotFoundError):
@@ -53,10 +53,10 @@ def _link(target: str, link: str) -> None:
 
 
 def hand_over(pickle: str, paths: utils.JobPaths) -> None:
-    """Lay the function where submitit looks for it. Whoever comes first does it: the job, or who submitted it.
+    """Move the function to where submitit expects it; the job or the submitting process does it first.
 
-    Before the job loads it, and over what lies there: a new queue counts from 1 again, and submitit would take the
-    function, or the result, of another job that had this number for its own.
+    It replaces an existing file: a new queue counts from 1 again, and submitit would use the function, or the
+    result, of an earlier job with this number.
     """
     with suppress(FileNotFoundError):
         paths.move_temporary_file(pickle, "submitted_pickle")
