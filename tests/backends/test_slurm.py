@@ -110,7 +110,7 @@ def test_somebody_elses_scancel_is_told_from_ours(site: Site, slurm: PrivateSlur
     slurm.ask("scancel", f"--name=dibs-{ref.key}.1")
     seen = site.wait(ref, Phase.ENDED)
 
-    assert (seen.cause, seen.reason) == (Cause.KILLED, "somebody cancelled it in Slurm")
+    assert (seen.cause, seen.reason) == (Cause.KILLED, "it was cancelled in Slurm")
     assert seen.record is not None and seen.record["signal"] == signal.SIGTERM
 
 

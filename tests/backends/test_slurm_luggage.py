@@ -60,7 +60,7 @@ def test_what_was_asked_for_is_taken(own: Belongings) -> None:
     ],
 )
 def test_a_piece_of_another_file_is_not_taken(own: Belongings, name: str) -> None:
-    with pytest.raises(NotReached, match="node n1 answers over ssh with what nobody asked it for"):
+    with pytest.raises(NotReached, match="node n1 gives an answer over ssh that it was not asked for"):
         _checked(own, [(name, 0, b"x")], checkpoint={"a": [1, 1]})
 
 

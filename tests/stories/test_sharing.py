@@ -255,4 +255,4 @@ def test_where_nobody_knows_the_cpus_it_is_said_once_and_nothing_is_bound(world:
 
     assert ended.status == 0
     assert ended.stdout == f"{len(os.sched_getaffinity(0))}\n" * 2
-    assert ended.stderr.count("is not bound: nobody knows which CPUs are near its GPUs") == 1
+    assert ended.stderr.count("is not bound: it is not known which CPUs are near its GPUs") == 1

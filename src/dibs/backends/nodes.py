@@ -1,4 +1,4 @@
-"""What a node is to somebody who looks at it: one word of ours, the same for every place, and its own in words."""
+"""How nodes are shown: one state of ours, the same for every backend, and the other system's own in words."""
 
 from collections.abc import Iterable
 from typing import Any

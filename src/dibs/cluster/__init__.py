@@ -1,1 +1,1 @@
-"""A private Slurm of one user, over ssh, on servers that are not joined. Nobody needs to be root."""
+"""A private Slurm of one user, over ssh, on servers that are not joined. Root is not needed."""

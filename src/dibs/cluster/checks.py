@@ -63,7 +63,7 @@ def look_from(host: str, answer: Mapping[str, Any], *, asked_at: float, answered
     )
 
 
-FIRST_PORT = 16817  # Slurm's own 6817, where everybody may listen and hardly anybody does
+FIRST_PORT = 16817  # Slurm's own 6817, in a range where any user may listen and few programs do
 PORT_PAIRS = tuple((port, port + 1) for port in range(FIRST_PORT, FIRST_PORT + 40, 2))
 CLOCKS_APART = 30.0  # seconds; munge refuses what is five minutes old, and clocks that drift go on drifting
 OLDEST_PYTHON = (3, 11)
@@ -183,9 +183,7 @@ def _alone(look: Look, here: Look) -> Iterable[Problem]:
             "have the administrator give you the same uid everywhere, or leave the host out",
         )
     elif not look.user:
-        yield _problem(
-            look, "user", f"nobody there has a name for uid {look.uid}", "have an account made for you there"
-        )
+        yield _problem(look, "user", f"uid {look.uid} has no name there", "have an account made for you there")
     if abs(look.clock_ahead) - look.clock_unsure > CLOCKS_APART:
         apart = f"{abs(look.clock_ahead):.0f} seconds {'ahead of' if look.clock_ahead > 0 else 'behind'}"
         yield _problem(
@@ -210,7 +208,7 @@ def _twins(looks: Sequence[Look]) -> Iterable[Problem]:
 
 
 def _port_taken(look: Look, port: int) -> Problem:
-    holder = look.taken[port] or "somebody else's process"
+    holder = look.taken[port] or "another user's process"
     return _problem(look, "port", f"port {port} is taken by {holder}", "choose another with --port")
 
 

@@ -89,7 +89,7 @@ def slurm_conf(cluster: Cluster) -> str:
         "SchedulerParameters=bf_interval=2,sched_interval=5,sched_min_interval=0,batch_sched_delay=0",
         "PriorityType=priority/basic",
         "GresTypes=gpu",
-        # A node that was away, or was started again, is used again without anybody's word.
+        # A node that was away, or was started again, is used again automatically.
         "ReturnToService=2",
         "SlurmdTimeout=60",
         "SlurmctldTimeout=30",

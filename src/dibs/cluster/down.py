@@ -39,7 +39,7 @@ def end_cluster(
     names = {node.destination: node.host for node in cluster.nodes}
     with contextlib.suppress(DibsError):
         _end_jobs(caller, cluster, tell)
-    # The controller last, but before anybody's munged: a node that ends tells it so.
+    # The controller last, but before the hosts' munged: a node that ends tells it so.
     ended, errors = each(
         [node.destination for node in cluster.nodes],
         lambda host: slurm.stop(caller, cluster, ["slurmd"], host, jobs=True),
@@ -91,7 +91,7 @@ def _named(jobs: Sequence[int]) -> str:
 
 
 def _end_jobs(caller: HostCaller, cluster: Cluster, tell: Callable[[str], None]) -> None:
-    """Jobs first, while somebody is there to end them."""
+    """Jobs first, while the controller can end them."""
     if "slurmctld" not in slurm.running(caller, cluster, cluster.head.destination):
         return
     if not slurm.ask(caller, cluster, "squeue", "-h", "-o", "%i")["said"].split():
@@ -129,7 +129,7 @@ def remove_host(
     is_there = _is_there(caller, cluster, node, force)
     if "slurmctld" not in slurm.running(caller, cluster, cluster.head.destination):
         raise Conflict(
-            f"cannot remove {host}: the controller does not run, so nobody can tell what runs there",
+            f"cannot remove {host}: the controller does not run, so it is not known what runs there",
             remedy="`dibs cluster up` starts it",
         )
     if is_there and not waits:
@@ -190,7 +190,7 @@ def _closed(caller: HostCaller, cluster: Cluster, node: ClusterNode, *, is_lost:
         _update(caller, cluster, node, "State=DOWN" if is_lost else "State=DRAIN", "Reason=dibs cluster remove")
     try:
         yield
-    except BaseException:  # also Ctrl-C, while somebody waits for its jobs
+    except BaseException:  # also Ctrl-C while its jobs are waited for
         if was_open and not is_lost:
             _update(caller, cluster, node, "State=UNDRAIN")
         raise

@@ -1,6 +1,6 @@
 """What is remembered of the cluster of this user: one JSON file in the state folder of this machine.
 
-Read by whoever builds the Slurm backend, so it imports little.
+Read whenever the Slurm backend is built, so it imports little.
 """
 
 import contextlib

@@ -16,7 +16,7 @@ class ClusterStanding:
 
     host: str
     node: str  # empty for this machine, where it is none
-    state: str  # as the controller sees it; `?` where nobody can tell
+    state: str  # as the controller sees it; `?` where that is not known
     gpus: int = 0
     gpus_used: int | None = None
     slurm: str = ""

@@ -150,7 +150,7 @@ def _resolved(name: str) -> str:
 
 
 def _own_address(other: str) -> str:
-    """Ours, on the way to somebody else. Nothing is sent."""
+    """Our own address on the route to another host. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         try:
             one.connect((other, 9))

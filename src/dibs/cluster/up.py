@@ -218,7 +218,7 @@ def _let_them_meet(caller: HostCaller, cluster: Cluster, seen: HostSurvey) -> No
 
 
 def _known_key(cluster: Cluster) -> bytes | None:
-    """By which the hosts know each other: made once, and kept where nobody else can read it."""
+    """By which the hosts know each other: made once, and kept where no other user can read it."""
     try:
         with open(f"{cluster.local}/munge.key", "rb") as file:
             return file.read()

@@ -25,7 +25,7 @@ def prospect(said: str, now: float) -> BackendProspect:
 
 
 def not_yet(why: str) -> BackendProspect:
-    """One that Slurm takes, and nobody knows when it starts."""
+    """One that Slurm accepts, without knowing when it starts."""
     return BackendProspect(sentence=f"Slurm would take it, but {why}")
 
 

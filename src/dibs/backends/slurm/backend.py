@@ -124,7 +124,7 @@ class SlurmBackend:
         put_off: dict[AttemptRef, str] = {}
         self._mark.make()
         accepted |= {one.ref for one in submissions if self._mark.is_removed(one.ref.folder)}
-        self._unborn |= accepted  # whoever observes them hears so
+        self._unborn |= accepted  # `observe` says so
         missing = self._mark.missing(one.ref.folder for one in submissions)
         put_off |= {one.ref: _whole(missing[one.ref.folder]) for one in submissions if one.ref.folder in missing}
         submissions = [one for one in submissions if one.ref not in accepted and one.ref not in put_off]

@@ -37,7 +37,7 @@ class SlurmRefused(Exception):
 
 
 class Commands:
-    """Slurm's client commands. After a call that nobody answered the next ones fail at once, for a while."""
+    """Slurm's client commands. After a call without an answer the next ones fail at once, for a while."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Commands:
     def ask(self, command: str, arguments: Sequence[str], *, given: bytes = b"") -> bytes:
         """Run one of Slurm's commands and return what it said. Times are seconds since the epoch.
 
-        Raises BackendSilent where nobody answers, BackendMissing where there is no Slurm, and Refused otherwise.
+        Raises BackendSilent where it does not answer, BackendMissing where there is no Slurm, else SlurmRefused.
         """
         # A job inherits what sbatch was told about times.
         return self._run(command, arguments, given, tells_seconds=command != "sbatch")[0]
@@ -92,9 +92,9 @@ class Commands:
                 start_new_session=True,  # a Ctrl-C is ours to handle
             )
         except subprocess.TimeoutExpired:
-            raise self._nobody_answers(f"no answer within {self._deadline:g} seconds") from None
+            raise self._no_answer(f"no answer within {self._deadline:g} seconds") from None
         except OSError as error:  # too many processes, or no memory for one more
-            raise self._nobody_answers(f"cannot run {command}: {error.strerror}") from error
+            raise self._no_answer(f"cannot run {command}: {error.strerror}") from error
         if done.returncode == 0:
             self._pause = 0.0
             return done.stdout, done.stderr
@@ -102,10 +102,10 @@ class Commands:
         if _NOT_SET_UP.search(text):
             raise _not_set_up(last_line(text))
         if _SILENT.search(text):
-            raise self._nobody_answers(last_line(text))
+            raise self._no_answer(last_line(text))
         raise SlurmRefused(text)
 
-    def _nobody_answers(self, why: str) -> BackendSilent:
+    def _no_answer(self, why: str) -> BackendSilent:
         self._pause = min(max(_FIRST_PAUSE, self._pause * 2), _LONGEST_PAUSE)
         self._silent_until = self._clock() + self._pause
         self._why_silent = why
@@ -152,7 +152,7 @@ class Config:
 
 
 class Controller:
-    """Questions that it has no reason to refuse: whoever cannot answer them is silent."""
+    """Questions that it has no reason to refuse: a refusal counts as no answer."""
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
@@ -181,7 +181,7 @@ class Controller:
         return parse_nodes(self._ask("sinfo", ["-a", "-N", "-h", "-O", NODE_FORMAT]))
 
     def shards_per_gpu(self, many: Iterable[Wanted]) -> int:
-        """The fewest parts of a card on any node that has them; 0 where nobody asks or there are none."""
+        """The fewest parts of a card on any node that has them; 0 where none is asked for or there are none."""
         if not any(wanted.wishes.share or wanted.wishes.vram for wanted in many):
             return 0
         cards = [(node.shards, sum(gpus.total for gpus in node.gpus)) for node in self.nodes()]

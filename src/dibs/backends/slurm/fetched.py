@@ -53,7 +53,7 @@ class FetchedFiles:
         self.forbid_there({ref: rows[ref] for ref in self._unwanted if ref in rows})
         asked = {}
         for ref, row in rows.items():
-            with contextlib.suppress(OSError):  # whoever asks for its holder or its record meets it again
+            with contextlib.suppress(OSError):  # `holder` and `record` raise it again
                 if not _is_waiting(row) and not self._is_settled(ref, row):
                     asked[ref] = self._may_have(ref, row)
         final = {ref for ref in asked if (row := rows[ref]) is None or not row.is_running}
@@ -275,7 +275,7 @@ class FetchedFiles:
                 raise _OnItsWay(f"its checkpoint is still on its way from node {node}")
             own.unpack(node, found, f"{attempts_below(self._settings.node_root)}/{name}")
             mirror.finish(ref, found["record"])
-            if own.output:  # what is in the file that somebody named need not be here as well
+            if own.output:  # it is in the file that the user named
                 _remove([f"{ref.folder}/stdout"])
             if not found.get("excess"):
                 os.makedirs(f"{self._delivered}/{node}", mode=0o700, exist_ok=True)
@@ -304,7 +304,7 @@ class FetchedFiles:
     def _deliveries(self) -> dict[str, dict[str, str]]:
         """By node: the names of attempts that are whole here and may go there, and where that is noted.
 
-        Noted in files: they are to go after a crash, too, when nobody asks for the attempt any more.
+        Noted in files, for after a crash, when the attempt is not asked about any more.
         """
         found: dict[str, dict[str, str]] = {}
         with contextlib.suppress(FileNotFoundError):

@@ -46,7 +46,7 @@ class Files(Protocol):
         """Slurm would not have these: there is no copy of them over there."""
 
     def holder(self, ref: AttemptRef) -> str | None:
-        """Who took its fence; None while nobody has."""
+        """What its fence says; None while it is not taken."""
 
     def record(self, ref: AttemptRef) -> dict[str, Any] | None:
         """What its shim wrote; None where it wrote nothing."""
@@ -57,7 +57,7 @@ class Files(Protocol):
 
 
 class SharedFiles:
-    """Every node sees the same folders: the fence in them is everybody's, and nothing has to be brought."""
+    """Every node sees the same folders: the fence in them holds for all, and nothing has to be copied."""
 
     def __init__(self, settings: SlurmSettings) -> None:
         self._settings = settings
@@ -106,7 +106,7 @@ def cannot_put(error: OSError, path: str) -> str:
 
 
 def cannot_look(error: OSError, ref: AttemptRef) -> str:
-    """Why nobody can tell how an attempt stands. It is looked at again by itself."""
+    """Why it is not known where an attempt is. It is looked at again automatically."""
     return f"cannot look into its folder: {error_text(error)} ({ref.folder}); dibs looks again by itself"
 
 
@@ -118,8 +118,8 @@ def never_start(ref: AttemptRef) -> bool:
     except FileNotFoundError:
         return True  # it was never submitted
     except OSError:
-        return False  # nobody can tell: its shim is asked, if there is one
-    with contextlib.suppress(OSError):  # it never starts, and whoever asks again writes it down
+        return False  # not known: its shim is asked, if there is one
+    with contextlib.suppress(OSError):  # it never starts; the next cancel writes it down
         if folder.read_record(ref.folder) is None:
             write_record(ref.folder, records.encode(_CANCELLED))
     return True

@@ -98,7 +98,7 @@ class Belongings:
         return found
 
     def append(self, content: bytes) -> None:
-        """Add to the file that somebody named, as a command here would; others may write to it, too."""
+        """Append to the file that the user named, as a command here would; other jobs may write to it, too."""
         os.makedirs(os.path.dirname(self.output), exist_ok=True)
         how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
         fd = os.open(self.output, how, 0o644 & ~self.umask)
@@ -148,7 +148,7 @@ class Belongings:
 
 
 def belongings(ref: AttemptRef, spec: Mapping[str, Any]) -> Belongings:
-    """What a spec says. Checkpoints are ours beside attempts only: somebody may have set the variable himself."""
+    """What a spec says. A checkpoint folder is ours only beside attempts: the user may have set the variable."""
     call = folder_of_call(spec["words"])
     root = ref.folder.rpartition("/attempts/")[0]  # not that of the settings, which may be another by now
     checkpoint = spec["env"].get("DIBS_CHECKPOINT_DIR", "")

@@ -1,11 +1,11 @@
 """A mark in the folder for attempts: a file system that is not mounted looks like a folder with nothing in it.
 
-Whoever sees an empty folder there takes every attempt for one that never started. So the first submit leaves a
-mark, and while a mark that was there before is not, nothing is known. Somebody may set another folder while
-attempts run in the one before: each has its own mark.
+In an empty folder every attempt looks as if it had never started. So the first submit leaves a mark, and while a
+mark that was there before is missing, nothing is known. Another folder may be set while attempts run in the one
+before: each has its own mark.
 
-A mark that is gone from a folder in which attempts lie was removed by somebody who cleans up: it is left anew. And
-a folder that was removed on purpose, with its cluster, is remembered as such: nothing is waited for there.
+A mark that is missing from a folder with attempts was removed by a cleanup: it is made again. A folder that was
+removed on purpose, with its cluster, is remembered as such: nothing is waited for there.
 """
 
 import contextlib
@@ -96,7 +96,7 @@ class RootMark:
             _save(self._memory, self._expected)
 
     def _learn(self) -> None:
-        """Somebody may have removed a cluster since."""
+        """A cluster may have been removed since."""
         if self._memory and (found := _remembered(self._memory)) is not None:
             self._expected = found
 
@@ -107,7 +107,7 @@ def memory_in(queue: str) -> str:
 
 
 def forget_below(memory: str, removed: str, *, is_gone: bool) -> None:
-    """Forget the marks in a folder that was removed; with `is_gone` nobody waits for what ran there either."""
+    """Forget the marks in a folder that was removed; with `is_gone` what ran there is not waited for either."""
     found = _remembered(memory)
     if found is None:
         return  # nothing was ever handed over

@@ -169,7 +169,7 @@ def script(python: str, source: str, folder: str) -> bytes:
 def array_script(python: str, source: str, folders: Mapping[int, str]) -> bytes:
     """For the elements of an array, whose folders are found by Slurm's task number.
 
-    The folders stand in the script itself: Slurm keeps it as long as it is needed, and nobody has to clean up.
+    The folders stand in the script itself: Slurm keeps it as long as it is needed, and removes it.
     """
     lines = ["#!/bin/sh", 'case "$SLURM_ARRAY_TASK_ID" in']
     lines += [f"{task}) folder={shlex.quote(folder)};;" for task, folder in sorted(folders.items())]

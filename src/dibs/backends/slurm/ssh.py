@@ -24,7 +24,7 @@ from dibs.supervise.deliver import MAGIC, STREAMS
 # Bytes from one node, and to one node, in one call: a huge file must not keep others waiting.
 MOST = 8 * 1024 * 1024
 _AT_ONCE = 16  # nodes
-_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")  # nobody is there to type a password
+_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")  # no user is there to type a password
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds
 
 
@@ -146,12 +146,12 @@ def checked(node: str, name: str, own: Belongings, answer: Answer) -> tuple[Mapp
     except (KeyError, TypeError, ValueError, AttributeError):
         is_fine = False
     if not is_fine:
-        raise NotReached(f"node {node} answers over ssh with what nobody asked it for")
+        raise NotReached(f"node {node} gives an answer over ssh that it was not asked for")
     return found, pieces
 
 
 def _is_word(word: Any) -> bool:
-    """Whoever took the fence names a node, and we may ask that one over ssh: it must not look like an option."""
+    """The holder of a fence names a node, which may be asked over ssh: it must not look like an option."""
     return word is None or (isinstance(word, str) and not word.startswith("-") and len(word) <= _LONGEST_WORD)
 
 

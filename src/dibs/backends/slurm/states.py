@@ -28,7 +28,7 @@ def judge_live(row: Row) -> Observed:
 def judge_unseen(row: Row | None, why: str, *, is_ending: bool, is_patient: bool) -> Observed:
     """One whose folder is away: what Slurm has in its hands is known, and the rest stands as it stood.
 
-    Where somebody asked for its end and Slurm has let it go, there is nothing to wait for.
+    Where its end was asked for and Slurm has let it go, there is nothing to wait for.
     """
     if row is not None and row.is_live:
         return judge_live(row)
@@ -59,7 +59,7 @@ def judge_gone(
     what the batch script wrote before it could become a shim.
 
     A controller that came back gives numbers again that a node still knows, and the node then cancels the new job.
-    Nobody wanted that, so one that never started and was cancelled soon after a controller's start counts as lost.
+    So one that never started and was cancelled soon after a controller's start counts as lost.
     """
     sentence, cause = why_it_ended(row)
     node = "" if row is None else row.node
@@ -67,7 +67,7 @@ def judge_gone(
         failed = bool(record.get("code") or record.get("signal"))
         if failed and is_patient and row is not None and row.state == "COMPLETING":
             return Observed(phase=Phase.RUNNING, node=node)  # in a moment Slurm tells whether it had a hand in it
-        # Slurm signals everybody, and the command may have ended before its shim had read the word.
+        # Slurm signals all processes: the command may have ended before its shim handled the signal.
         was_asked = record.get("by") == "outside" or (
             row is not None and row.is_live and bool(record.get("signal")) and record.get("by") != "stop"
         )
@@ -153,7 +153,7 @@ _ENDS: dict[str, tuple[str, Cause]] = {
     "PREEMPTED": ("a job that goes first took its place", Cause.KILLED),
     "TIMEOUT": ("it reached Slurm's time limit", Cause.TIME_LIMIT),
     "DEADLINE": ("it could not be over by its deadline", Cause.TIME_LIMIT),
-    "CANCELLED": ("somebody cancelled it in Slurm", Cause.KILLED),
+    "CANCELLED": ("it was cancelled in Slurm", Cause.KILLED),
     "REVOKED": ("another cluster took it", Cause.LOST),
 }
 _GONE = "Slurm does not know it any more"
@@ -176,7 +176,7 @@ def why_it_waits(row: Row) -> str:
 
 
 def why_it_ended(row: Row | None) -> tuple[str, Cause]:
-    """How Slurm explains an end that nobody wrote down, as a sentence, and what is to blame."""
+    """How Slurm explains an end without an exit record: a sentence and a cause."""
     if row is None:
         return _GONE, Cause.LOST
     if row.is_live:
@@ -199,8 +199,8 @@ def why_it_was_ended(row: Row | None) -> tuple[str, Cause]:
     if row is None:
         return "Slurm asked for its end, and does not know it any more", Cause.KILLED
     if row.is_live:
-        return "Slurm took it back while it ran: somebody requeued it, or another took its place", Cause.LOST
-    return why_it_ended(row) if _state(row) in _ENDS else ("somebody ended it in Slurm", Cause.KILLED)
+        return "Slurm took it back while it ran: it was requeued, or another job took its place", Cause.LOST
+    return why_it_ended(row) if _state(row) in _ENDS else ("it was ended in Slurm", Cause.KILLED)
 
 
 def _state(row: Row) -> str:

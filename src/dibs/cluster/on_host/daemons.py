@@ -54,7 +54,7 @@ def end(pids: list[int], within: float) -> None:
 def of_jobs(base: str, node: str) -> list[int]:
     """Steps of this node and whatever they left behind, by what Slurm wrote into their environment.
 
-    A shell in which somebody merely set SLURM_CONF is none of them.
+    A shell with SLURM_CONF set is none of them.
     """
     conf = os.fsencode(f"SLURM_CONF={base}/etc/slurm.conf")
     here = os.fsencode(f"SLURMD_NODENAME={node}")
@@ -89,13 +89,13 @@ def _is_it(pid: int, name: str, local: str, base: str) -> bool:
 
 
 def _pids() -> list[int]:
-    """Everybody but us."""
+    """All processes but this one."""
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()]
 
 
 _PATIENCE = 30.0  # seconds until a daemon has written its pid
 _SAYS_WHY = ("fatal", "error")
-_NOISE = ("MPI:", "mpi/")  # a plugin that nobody asked for
+_NOISE = ("MPI:", "mpi/")  # an optional plugin
 
 
 def start(request: dict[str, Any]) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def ask(request: dict[str, Any]) -> dict[str, Any]:
 
 def _words(name: str, base: str, local: str, node: str) -> list[str]:
     if name == "munged":
-        # --force: it wants its socket to be reached by everybody, and this one is for nobody else.
+        # --force: it wants a socket that all users reach, and this one is for one user.
         names = {"key-file": "munge.key", "socket": "munge.sock", "seed-file": "munge.seed"}
         return [
             *(name, "--force", f"--pid-file={pid_file(local, name)}", f"--log-file={local}/log/munged.log"),

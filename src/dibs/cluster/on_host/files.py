@@ -42,7 +42,7 @@ def remove(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def make(folder: str) -> None:
-    """Make a folder that nobody else can look into, with those above it that are missing."""
+    """Make a folder that only this user can read, with its missing parents."""
     if not os.path.lexists(folder):
         if not os.path.lexists(os.path.dirname(folder)):
             make(os.path.dirname(folder))

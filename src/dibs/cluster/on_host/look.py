@@ -76,7 +76,7 @@ def _python() -> tuple[str, list[int]]:
         path = shutil.which(name, path=_PATH)
         if path is None:
             continue
-        # Not the one of a virtual environment, which somebody may remove.
+        # Not the one of a virtual environment, which may be removed.
         words = [path, "-c", "import os, sys; print(os.path.realpath(sys.executable), *sys.version_info[:2])"]
         done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30)
         said = os.fsdecode(done.stdout).rsplit(maxsplit=2)
@@ -233,7 +233,7 @@ def _by_nvml() -> list[dict[str, Any]]:
     for index in range(number.value):
         handle, minor, name = ctypes.c_void_p(), ctypes.c_uint(), ctypes.create_string_buffer(96)
         if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
-            continue  # a card that is lost cannot be given to anybody
+            continue  # a lost card cannot be given to a job
         nvml.nvmlDeviceGetName(handle, name, len(name))
         if nvml.nvmlDeviceGetMinorNumber(handle, ctypes.byref(minor)) != 0:
             continue

@@ -25,7 +25,7 @@ def fetch(request: dict[str, Any]) -> dict[str, Any]:
         os.chmod(folder, 0o755)
         why = _download(folder, [], libraries=request["libraries"])
         if why:
-            # Without lists of packages, as in a container, and without leave to fetch them for everybody.
+            # Without lists of packages, as in a container, and without permission to fetch them for the system.
             state = f"{folder}/apt"
             os.makedirs(f"{state}/lists/partial")
             own = ["-o", f"Dir::State::Lists={state}/lists", "-o", f"Dir::Cache={state}/cache"]
@@ -64,7 +64,7 @@ def unpack(request: dict[str, Any]) -> dict[str, Any]:
         try:
             os.rename(part, root)
         except OSError:
-            shutil.rmtree(part, ignore_errors=True)  # somebody was quicker
+            shutil.rmtree(part, ignore_errors=True)  # another host was quicker
     plugins = glob.glob(f"{root}/usr/lib/*/slurm-wlm")
     loader = _LOADERS.get(os.uname().machine, "")
     if not plugins or not loader:

@@ -23,7 +23,7 @@ _PATIENCE = 5.0  # seconds for a call
 
 
 def meet(request: dict[str, Any]) -> dict[str, Any]:
-    """Listen, say so, wait for the word that all do, call everybody, and stay until all have called."""
+    """Listen, say so, wait until all hosts do, call all of them, and stay until all have called."""
     listening = []
     for port in request["listen"]:
         one = socket.socket()
@@ -32,7 +32,7 @@ def meet(request: dict[str, Any]) -> dict[str, Any]:
         one.listen(128)
         listening.append(one)
     say({"ready": True})
-    # Not through the buffer: whatever waits there belongs to nobody else by now.
+    # Only this call reads stdin from now on.
     sys.stdin.buffer.readline()
     failed = {}
     for name, address, port in request["call"]:

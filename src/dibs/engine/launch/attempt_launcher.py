@@ -1,19 +1,23 @@
 """Starts the attempts that a turn has recorded."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from dibs.backends.local import ref_of
+from dibs.backends.local import is_free_port, ref_of
 from dibs.backends.protocol import NOT_ATTACHED, Attached, Backend, LocalInputs, Submission
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.place import Place
-from dibs.engine.launch.ports import Ports
 from dibs.engine.launch.results import Results
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.cards import Cards
 from dibs.model.events import Event, Started, Trouble
 from dibs.model.jobs import JobId
+
+# Below the ports that the kernel gives to outgoing connections, so that none of those takes one between our look
+# and the job's own start; and without 29500, PyTorch's default.
+_PORTS = range(20_000, 29_000)
 
 
 class AttemptLauncher:
@@ -84,3 +88,21 @@ class AttemptLauncher:
                 sentence = f"job {job.label} is not bound: it is not known which CPUs are near its GPUs"
                 events.append(Trouble(sentence))
         return self._place.spec(job, attempt, stdout, stderr, port=port, cpus=cpus)
+
+
+class Ports:
+    """Remembers which port was given to which attempt: it may start to listen much later."""
+
+    def __init__(self) -> None:
+        self._given: dict[Key, int] = {}
+
+    def give(self, attempt: Key, running: Container[Key]) -> int | None:
+        """A port that is free and that no running attempt was given; None where there is none."""
+        self._given = {key: port for key, port in self._given.items() if key in running and key != attempt}
+        taken = set(self._given.values())
+        # By chance: another engine, which knows nothing of ours, may look in the same moment.
+        for port in random.sample(_PORTS, len(_PORTS)):
+            if port not in taken and is_free_port(port):
+                self._given[attempt] = port
+                return port
+        return None

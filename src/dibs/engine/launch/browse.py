@@ -54,7 +54,7 @@ class BrowsableFolders:
         self._make(os.path.dirname(link))
         try:
             _link(attempt.folder, link)
-        except FileNotFoundError:  # somebody tidied up
+        except FileNotFoundError:  # it was removed since
             self._made.clear()
             self._make(os.path.dirname(link))
             _link(attempt.folder, link)
@@ -143,8 +143,8 @@ def _link(target: str, link: str) -> None:
         os.symlink(target, link)
     except FileExistsError:
         if os.path.lexists(link) and not os.path.islink(link):
-            raise  # somebody's own file or folder
-        # Renamed, not removed and made: whoever looks finds the old attempt or the new one.
+            raise  # the user's own file or folder
+        # Renamed, not removed and made: a reader finds the old attempt or the new one.
         new = f"{link}.new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)

@@ -104,7 +104,7 @@ class Place:
             "checkpoint": None
             if request.checkpoint is None
             else (request.checkpoint.signal, request.checkpoint.seconds),
-            # A file that somebody named is theirs, and stays as it is.
+            # A file that the user named is not shortened.
             "log_limit": None if request.output else self.log_limit,
         }
 
