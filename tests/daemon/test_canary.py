@@ -114,7 +114,7 @@ def test_what_a_test_leaves_behind_is_ended(place: Place) -> None:
     assert processes_of(str(place.folder)) == {}
 
 
-def test_a_card_that_somebody_holds_is_not_tested_until_it_is_free(place: Place) -> None:
+def test_a_card_with_a_lease_is_not_tested_until_it_is_free(place: Place) -> None:
     claim = Claim(gpu=KEY, index=0, share=place.world.pool.cards[0].slot_share)
     lease = place.leases.take([claim], job="ann's", folder="", since=time.time())
     assert isinstance(lease, Lease)

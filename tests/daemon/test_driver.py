@@ -128,7 +128,7 @@ def test_a_bug_in_a_turn_is_handed_on_and_the_clock_is_set_all_the_same():
     assert [type(bug) for bug in bugs] == [ZeroDivisionError]
 
 
-def test_without_work_the_cards_are_asked_rarely_and_with_work_as_often_as_somebody_set():
+def test_without_work_the_cards_are_asked_rarely_and_with_work_as_often_as_the_setting_says():
     probe = Probe()
 
     async def story(it: Any) -> None:
@@ -240,7 +240,7 @@ class FailingProbe(Probe):
 
 
 class UnsettledCards(Cards):
-    """A job has left one of them, and nobody could be asked since."""
+    """A job has left one of them, and the driver has not answered since."""
 
     def saw(self, reading: Reading | None, failure: str = "") -> None:
         self.seen.append(reading)

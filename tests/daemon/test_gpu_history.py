@@ -126,5 +126,5 @@ def test_the_api_tells_what_the_probe_saw(world: World):
     daemon.end()
 
 
-def test_nothing_is_told_where_nobody_is_asked(shared: DaemonProcess):
+def test_without_a_driver_the_history_is_empty(shared: DaemonProcess):
     assert shared.get("/v1/gpus/history")["gpus"] == []

@@ -178,7 +178,7 @@ def test_too_many_to_be_sorted_are_counted_and_the_oldest_left_out(store: Store,
     assert not view(store, "newest").is_partial
 
 
-def test_a_view_is_kept_until_something_happens_and_forgotten_when_nobody_looks(store: Store, monkeypatch):
+def test_a_view_is_kept_until_something_happens_and_forgotten_when_it_is_not_used(store: Store, monkeypatch):
     monkeypatch.setattr(job_views, "_KEPT_FOR", 0.05)
     submit(store, "a", "b")
 

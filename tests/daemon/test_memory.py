@@ -1,4 +1,4 @@
-"""What the daemon keeps in memory: nothing of a burst that is over, and no description that nobody asks for."""
+"""What the daemon keeps in memory: nothing of a burst that is over, and no description before it is requested."""
 
 import asyncio
 import json

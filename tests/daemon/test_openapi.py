@@ -64,7 +64,7 @@ def session(shared: DaemonProcess) -> Iterator[requests.Session]:
 DESCRIPTION = description(MagicMock())
 schema = schemathesis.openapi.from_dict(DESCRIPTION).exclude(path_regex=NOT_CALLED)
 schema.config.update(base_url="http://localhost")
-# A list that is too long may be too large before anybody counts it.
+# A list that is too long may be too large before it is counted.
 schema.config.checks.negative_data_rejection.expected_statuses = ["400", "404", "405", "409", "413", "431"]
 schema.config.phases.coverage.enabled = False  # it makes each limit into a request of megabytes
 

@@ -115,7 +115,7 @@ def _listens(daemon: DaemonProcess) -> bool:
     return True
 
 
-def test_whoever_starts_it_is_told_when_it_listens(world: World):
+def test_the_process_that_starts_it_is_told_when_it_listens(world: World):
     daemon = DaemonProcess(world)
     reader, writer = os.pipe()
     running = world.start("daemon", "run", env={"DIBS_READY_FD": str(writer)}, pass_fds=(writer,))
@@ -131,7 +131,7 @@ def test_whoever_starts_it_is_told_when_it_listens(world: World):
     running.wait()
 
 
-def test_whoever_starts_it_is_told_why_it_cannot_begin(world: World):
+def test_the_process_that_starts_it_is_told_why_it_cannot_begin(world: World):
     world.state.mkdir(parents=True, mode=0o700)
     (world.state / "queue").symlink_to("/tmp")
     reader, writer = os.pipe()
@@ -146,7 +146,7 @@ def test_whoever_starts_it_is_told_why_it_cannot_begin(world: World):
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077, 0o777])
-def test_nobody_else_can_look_into_what_it_keeps(world: World, umask):
+def test_other_users_cannot_read_its_files(world: World, umask):
     daemon = DaemonProcess(world)
     before = os.umask(umask)
     try:

@@ -1,4 +1,4 @@
-"""File systems that do not answer, under the folders of attempts that other systems ran: nobody waits for them."""
+"""File systems that do not answer, with folders of attempts of other systems. Nothing waits for them."""
 
 import asyncio
 import os
@@ -143,7 +143,7 @@ def go_to(world: AwayWorld, shared: Path) -> None:
     world.come_back()
 
 
-def test_what_is_recorded_is_removed_though_nobody_remembers_the_root(world: AwayWorld, tmp_path: Path):
+def test_what_is_recorded_is_removed_though_its_root_is_in_no_setting(world: AwayWorld, tmp_path: Path):
     _, old = run_one(world)
     neighbour = tmp_path / "one" / "q2" / "attempts" / "0" / "1.1"
     neighbour.mkdir(parents=True)
@@ -173,7 +173,7 @@ def test_one_that_came_back_to_this_machine_leaves_nothing_there_either(world: A
 
 
 class Dead:
-    """A file system that stops answering: whoever asks how full it is waits."""
+    """A file system that stops answering: a call that asks how full it is waits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
         self._root, self._ask, self.is_back = str(root), os.statvfs, threading.Event()

@@ -41,7 +41,7 @@ def _port_of(daemon: DaemonProcess) -> int:
 
 
 class Watch:
-    """Notes what a page must not do: errors in the console, and questions to anybody but its own daemon."""
+    """Records what a page must not do: errors in the console, and requests to other hosts."""
 
     def __init__(self) -> None:
         self.complaints: list[str] = []

@@ -25,7 +25,7 @@ ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # A name that somebody has pointed at this machine.
+    # Another name that resolves to this machine.
     f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1",
 ]
 READINGS = Path(__file__).parents[1] / "data" / "readings"
@@ -35,7 +35,7 @@ READINGS = Path(__file__).parents[1] / "data" / "readings"
 def pytest_runtest_makereport(
     item: pytest.Function, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A page shows that a job failed; whoever reads the report wants to know why it did."""
+    """A page shows only that a job failed; the report also says why."""
     report = yield
     daemon = item.funcargs.get("daemon")
     if report.when == "call" and report.failed and isinstance(daemon, DaemonProcess):
@@ -62,7 +62,7 @@ def axe() -> str:
 
 @pytest.fixture(scope="module")
 def cards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Four cards in a file; on the first of them computes a process that is nobody's job."""
+    """Four cards in a file; on the first of them computes a process that is not a job."""
     file = tmp_path_factory.mktemp("cards") / "cards.json"
     world = json.loads((READINGS / "four_cards.json").read_text())
     stranger = subprocess.Popen(["sleep", "600"])

@@ -40,7 +40,7 @@ def test_the_first_load_is_small(made: Path):
 
 
 def test_nothing_in_the_page_names_another_host(made: Path):
-    # Names of XML's vocabularies look like addresses; nobody asks them for anything.
+    # Names of XML's vocabularies look like addresses, but are never fetched.
     harmless = re.compile(r"https?://(www\.w3\.org/|preactjs\.com|127\.0\.0\.1)")
     found = {
         match.group()

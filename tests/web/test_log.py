@@ -38,7 +38,7 @@ def long(daemon: DaemonProcess) -> int:
     return number
 
 
-def test_a_log_grows_and_is_followed_until_somebody_scrolls_up(page: Page, site: Site, daemon: DaemonProcess):
+def test_a_log_grows_and_is_followed_until_the_user_scrolls_up(page: Page, site: Site, daemon: DaemonProcess):
     more = daemon.world.folder.parent / "more"
     more.write_text("".join(f"first {number}\n" for number in range(1, 201)))
     number = daemon.add({"command": f"exec tail -n +1 -f {more}", "name": "live"})

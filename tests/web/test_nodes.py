@@ -35,7 +35,7 @@ def jobs(daemon: DaemonProcess) -> Iterator[dict[str, Any]]:
     """One that has both cards of the first node, and one that waits for them."""
     wish = {
         "command": "sleep 600",
-        "time_limit_seconds": 7200,  # otherwise nobody knows when the next one may start
+        "time_limit_seconds": 7200,  # otherwise it is unknown when the next one may start
         "on": "slurm",
         "num_gpus": 2,
         "on_options": {"partition": "gpu", "nodelist": "n1"},
@@ -182,9 +182,7 @@ def test_a_job_asked_for_again_goes_where_it_was(
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("path", ["now", "job/{waiting}", "submit"])
-def test_it_can_be_read_by_everybody(
-    path: str, theme: Any, site: Site, browser: Browser, axe: str, jobs: dict[str, Any]
-):
+def test_it_is_accessible(path: str, theme: Any, site: Site, browser: Browser, axe: str, jobs: dict[str, Any]):
     with visit(site, browser, color_scheme=theme, bypass_csp=True) as (page, _):
         go(page, site, path.format(**jobs))
         expect(page.locator("main")).to_contain_text("Slurm")
@@ -192,7 +190,7 @@ def test_it_can_be_read_by_everybody(
         assert serious(page, axe) == []
 
 
-# -- clusters that nobody has --------------------------------------------------------------------------------
+# -- made-up clusters ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

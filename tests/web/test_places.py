@@ -96,7 +96,7 @@ def test_the_page_works_below_a_path_prefix(
         expect(page.locator(".toast").first).to_be_visible()
 
 
-def test_the_theme_is_the_systems_until_somebody_chooses_and_stays_chosen(page: Page, site: Site):
+def test_the_theme_is_the_systems_until_the_user_chooses_one(page: Page, site: Site):
     ground = "() => getComputedStyle(document.body).backgroundColor"
     go(page, site, "now")
     page.emulate_media(color_scheme="light")

@@ -8,7 +8,7 @@ import "./style/page.css";
 
 listenToKeys();
 await signInFromAddress();
-// A browser keeps about six connections to one place: a tab that nobody sees gives its own back, and later goes on.
+// A browser keeps about six connections to one place: a hidden tab closes its own, and connects again later.
 const isSeen = signal(!document.hidden);
 document.addEventListener("visibilitychange", () => (isSeen.value = !document.hidden));
 effect(() => (isSignedIn.value && isSeen.value ? listen() : stopListening()));

@@ -14,7 +14,7 @@ export const route = computed<Route>(() => {
   return { path: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query) };
 });
 
-/** As it stands where it is no such code: anybody can type anything into the address. */
+/** The text itself if it is not such a code: users can type anything into the address. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text);
@@ -35,12 +35,12 @@ export function to(path: string, query: Record<string, string | number | undefin
 
 export function go(path: string, query: Record<string, string | number | undefined> = {}): void {
   location.hash = to(path, query);
-  hash.value = location.hash; // the browser tells of it later; whoever refines the address meanwhile must know
+  hash.value = location.hash; // the browser's event comes later; code that refines the address meanwhile needs it
 }
 
 /** Change what is asked for without a new entry in the history: every letter of a search would be one. */
 export function refine(query: Record<string, string | undefined>): void {
-  if (location.hash !== hash.value) return; // somebody follows a link at this moment: do not call them back
+  if (location.hash !== hash.value) return; // the user follows a link at this moment: do not undo it
   const asked = new URLSearchParams(route.value.query);
   for (const [name, value] of Object.entries(query)) {
     if (value) asked.set(name, value);

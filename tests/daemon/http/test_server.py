@@ -294,7 +294,7 @@ def _is_dropped(connection: socket.socket) -> bool:
     return False
 
 
-def test_a_thousand_idle_connections_keep_nobody_waiting(tmp_path):
+def test_a_thousand_idle_connections_delay_no_request(tmp_path):
     own = os.path.join(tmp_path, "d", "socket")
     code = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
@@ -341,7 +341,7 @@ def test_where_descriptors_are_few_connections_are_fewer(monkeypatch):
     assert most_connections() == 96
 
 
-def test_when_everybody_is_being_served_one_more_is_told_so(tmp_path, monkeypatch):
+def test_when_all_connections_are_busy_one_more_is_refused(tmp_path, monkeypatch):
     with listening(VersionHeader(RequestLimits(an_app())), tmp_path / "d" / "socket") as path:
         monkeypatch.setattr(server, "most_connections", lambda: 2)
         busy = [connect(path) for _ in range(2)]
@@ -444,7 +444,7 @@ def test_what_is_no_socket_is_not_removed(tmp_path, kind):
     assert victim.read_text() == "dear"
 
 
-def test_a_socket_that_nobody_listens_at_is_replaced(tmp_path):
+def test_a_socket_without_a_listener_is_replaced(tmp_path):
     folder = tmp_path / "d"
     folder.mkdir(mode=0o700)
     old = socket.socket(socket.AF_UNIX)
@@ -457,7 +457,7 @@ def test_a_socket_that_nobody_listens_at_is_replaced(tmp_path):
     assert reply.status == 200
 
 
-def test_a_socket_that_somebody_listens_at_is_not_taken_over(socket_path):
+def test_a_socket_with_a_listener_is_not_taken_over(socket_path):
     address = UnixSocket(socket_path)
 
     with pytest.raises(paths.FolderRefused, match="another state folder"):
@@ -467,7 +467,7 @@ def test_a_socket_that_somebody_listens_at_is_not_taken_over(socket_path):
     assert call(socket_path, "GET", "/v1/status").status == 200
 
 
-def test_the_server_ends_at_once_though_somebody_has_not_finished(tmp_path):
+def test_the_server_ends_at_once_in_spite_of_an_unfinished_request(tmp_path):
     began = 0.0
     with listening(VersionHeader(RequestLimits(an_app())), tmp_path / "d" / "socket") as path:
         half = connect(path)

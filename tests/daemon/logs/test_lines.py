@@ -198,7 +198,7 @@ def test_when_a_hole_grows_the_lines_after_it_are_counted_again(tmp_path: Path):
     assert found["lines"] == ["009999", "[... 137K cut]030000", "030001"]
 
 
-def test_files_that_nobody_looks_at_are_forgotten(tmp_path: Path):
+def test_files_that_are_not_read_any_more_are_forgotten(tmp_path: Path):
     index = LogIndex()
     for number in range(40):
         (tmp_path / str(number)).write_bytes(b"x\n")

@@ -86,7 +86,7 @@ def test_of_very_many_readers_sixty_four_are_served_and_the_others_told_so(daemo
     wait_until(lambda: Stream(daemon.socket).status == 200)
 
 
-def test_a_reader_that_never_reads_costs_no_memory_and_holds_up_nobody(daemon: DaemonProcess):
+def test_a_reader_that_never_reads_costs_no_memory_and_delays_no_other(daemon: DaemonProcess):
     deaf = connect(daemon.socket)
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     deaf.sendall(b"GET /v1/events?since=0 HTTP/1.1\r\nHost: dibs\r\n\r\n")

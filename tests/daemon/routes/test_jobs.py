@@ -350,7 +350,7 @@ def test_who_waits_is_told_as_soon_as_the_last_one_is_over(daemon: DaemonProcess
     jobs = daemon.wait(number, number + 1)
 
     assert [job["state"] for job in jobs] == ["succeeded", "succeeded"]
-    assert time.monotonic() - began < PATIENCE / 4  # and not when nobody would wait any longer
+    assert time.monotonic() - began < PATIENCE / 4  # and not when the wait ends by itself
 
 
 def test_who_waits_is_told_who_is_not_over_yet(daemon: DaemonProcess):
@@ -413,7 +413,7 @@ def test_a_job_that_has_not_begun_has_an_empty_log(daemon: DaemonProcess):
 
 
 @pytest.mark.parametrize("trick", ["mkfifo", "ln -s /dev/zero", "mkdir"])
-def test_what_a_job_puts_in_the_place_of_its_log_hangs_nobody(daemon: DaemonProcess, trick):
+def test_what_a_job_puts_in_the_place_of_its_log_blocks_no_reader(daemon: DaemonProcess, trick):
     number = daemon.add(f'out=$(readlink /proc/self/fd/1); rm "$out"; {trick} "$out"; exit 1')
     daemon.wait(number)
 

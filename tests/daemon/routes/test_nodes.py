@@ -30,7 +30,7 @@ def nodes(daemon: DaemonProcess) -> dict[str, dict[str, object]]:
     return {node["name"]: node for node in backend["nodes"]}
 
 
-def test_nobody_sees_a_cluster_that_nobody_uses(shared: DaemonProcess):
+def test_a_cluster_that_is_not_used_is_not_shown(shared: DaemonProcess):
     assert shared.get("/v1/nodes") == {"backends": []}
     assert "dibs_nodes" not in shared.call("GET", "/metrics").body.decode()
 
@@ -69,7 +69,7 @@ def test_a_node_tells_which_jobs_of_ours_run_there(there: DaemonProcess, slurm: 
     assert [span["job"] for span in there.get("/v1/timeline")["attempts"]] == [job]
 
 
-def test_a_backend_that_nobody_knows_is_not_found(there: DaemonProcess):
+def test_an_unknown_backend_is_not_found(there: DaemonProcess):
     reply = there.call("GET", "/v1/nodes?on=ray")
 
     assert (reply.status, reply.code) == (404, "no-backend")
@@ -106,7 +106,7 @@ def test_a_cluster_that_does_not_answer_is_an_error_only_to_who_asks_for_it(worl
     daemon.end()
 
 
-def test_a_slow_cluster_holds_nobody_else_up(world: World):
+def test_a_slow_cluster_delays_no_other_request(world: World):
     path = fake_sinfo(world.folder.parent / "bin", [BIG])
     (world.folder.parent / "bin" / "sinfo").write_text("#!/bin/sh\nexec sleep 600\n")
     daemon = DaemonProcess(world)

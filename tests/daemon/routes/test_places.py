@@ -1,4 +1,4 @@
-"""Where jobs run, over the API: what is stored, what is refused, and who decides where nobody says."""
+"""Where jobs run, over the API: what is stored, what is refused, and which setting decides otherwise."""
 
 import json
 import os

@@ -9,7 +9,7 @@ from daemon.daemon_process import DaemonProcess
 from daemon.sweeping import SQUARE, WHOLE, act, begin, look, states, trials, until, values, wait_for
 from stories.outside import wait_until
 
-# Fails unless somebody has put the file there.
+# Fails unless the file is there.
 NEEDS_FILE = 'test -e {file} || exit 3; echo "start {{x}} - $$" >> "$LEDGER"; echo loss={{x}} >> "$DIBS_METRICS"'
 SLEEPS = 'echo "start {x} - $$" >> "$LEDGER"; sleep 60; echo loss={x} >> "$DIBS_METRICS"'
 
@@ -76,7 +76,7 @@ def test_a_sweep_whose_project_fails_too_often_is_held_with_its_jobs(daemon: Dae
     until(daemon, sweep, "finished")
 
 
-def test_trials_that_fail_in_different_ways_hold_nobody(daemon: DaemonProcess):
+def test_trials_that_fail_in_different_ways_do_not_hold_the_sweep(daemon: DaemonProcess):
     sweep = begin(daemon, "exit {x}", {**WHOLE, "low": 1}, metrics=[])
 
     assert until(daemon, sweep, "finished")["counts"]["failed"] == 7
@@ -233,7 +233,7 @@ def test_an_act_that_makes_no_sense_is_refused(shared: DaemonProcess, body):
 # -- what people do to the jobs --------------------------------------------------------------------------
 
 
-def test_a_trial_whose_job_somebody_kills_has_failed_and_the_next_one_begins(daemon: DaemonProcess):
+def test_a_trial_whose_job_is_killed_has_failed_and_the_next_one_begins(daemon: DaemonProcess):
     sweep = begin(daemon, SLEEPS, parallel=1)
     wait_until(lambda: daemon.world.ledger.started() == ["0"], show=lambda: daemon.log)
 
@@ -245,7 +245,7 @@ def test_a_trial_whose_job_somebody_kills_has_failed_and_the_next_one_begins(dae
     act(daemon, sweep, "stop")
 
 
-def test_a_trial_whose_job_somebody_retries_is_open_again(daemon: DaemonProcess, mended: Path):
+def test_a_trial_whose_job_is_retried_is_open_again(daemon: DaemonProcess, mended: Path):
     sweep = begin(daemon, fails_until(mended), values("x", 5))
     until(daemon, sweep, "finished")
     (trial,) = trials(daemon, sweep)

@@ -58,7 +58,7 @@ def test_an_adaptive_sweep_comes_close_and_leaves_a_study_that_optuna_opens(daem
     study = study_of(daemon, sweep)
     assert len(study.trials) == 25
     assert study.best_value == pytest.approx(done["best"][0]["values"][0])
-    wait_until(lambda: not advisers(daemon), show=lambda: advisers(daemon))  # nobody is left to advise
+    wait_until(lambda: not advisers(daemon), show=lambda: advisers(daemon))  # no adviser is left
     importance = daemon.get(f"/v1/sweeps/{sweep}/importance")
     assert {one["name"] for one in importance["importance"]} == {"x", "y"}
     assert sum(one["value"] for one in importance["importance"]) == pytest.approx(1)
@@ -105,7 +105,7 @@ def test_without_room_in_the_conditions_the_sweep_is_held_with_the_reason(daemon
 # -- pruning ---------------------------------------------------------------------------------------------
 
 
-def test_a_number_without_a_step_may_be_the_result_and_nobody_is_ended_over_it(daemon: DaemonProcess):
+def test_a_number_without_a_step_may_be_the_result_and_does_not_end_the_trial(daemon: DaemonProcess):
     line = 'echo loss={x} >> "$DIBS_METRICS"; sleep 2.5; echo saved'  # running trials are looked at once a second
     space = {**WHOLE, "low": 0, "high": 5}
 
@@ -179,7 +179,7 @@ def test_a_killed_adviser_is_replaced_and_no_trial_is_lost_or_repeated(daemon: D
     assert len(study_of(daemon, sweep).trials) == 25
 
 
-def test_an_adviser_that_cannot_begin_holds_the_sweep_until_somebody_resumes_it(daemon: DaemonProcess):
+def test_an_adviser_that_cannot_begin_holds_the_sweep_until_it_is_resumed(daemon: DaemonProcess):
     daemon.post("/v1/pause", {})
     folder = daemon.queue / "sweeps"
     folder.write_text("in the way")

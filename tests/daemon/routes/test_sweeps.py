@@ -127,7 +127,7 @@ def test_a_parameter_that_is_none_drops_its_flag(daemon: DaemonProcess):
 # -- what was run before ---------------------------------------------------------------------------------
 
 
-def test_a_point_that_was_run_is_not_run_again_unless_somebody_insists(daemon: DaemonProcess):
+def test_a_point_that_was_run_is_not_run_again_without_rerun(daemon: DaemonProcess):
     first = begin(daemon)
     until(daemon, first, "finished")
     before = daemon.world.ledger.started()
@@ -265,7 +265,7 @@ def test_a_job_that_is_exported_is_a_job_like_any_other(daemon: DaemonProcess):
     assert json.loads(line)["once"] == ""
 
 
-def test_a_wide_scan_holds_nobody_up(daemon: DaemonProcess):
+def test_a_wide_scan_delays_no_other_request(daemon: DaemonProcess):
     """Millions of points that no condition allows: others are served meanwhile, and it can be stopped."""
     huge = [{"name": name, "low": 1, "high": 1_000_000, "integer": True} for name in ("x", "y")]
     sweep = begin(daemon, "true {x} {y}", *huge, where=["x + y < 0"], metrics=[])

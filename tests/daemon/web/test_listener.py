@@ -46,7 +46,7 @@ def ports_of(daemon: DaemonProcess) -> set[int]:
 # -- opening -----------------------------------------------------------------------------------------------
 
 
-def test_nothing_listens_on_the_network_until_somebody_asks(daemon: DaemonProcess):
+def test_nothing_listens_on_the_network_until_it_is_requested(daemon: DaemonProcess):
     assert ports_of(daemon) == set()
     assert not (daemon.queue / "web-token").exists()
 
@@ -164,7 +164,7 @@ def test_the_network_is_refused_without_tls(shared: DaemonProcess, host: str):
 # -- closing, and coming back ------------------------------------------------------------------------------
 
 
-def test_a_closed_door_lets_nobody_in_and_stays_closed(daemon: DaemonProcess):
+def test_a_closed_page_accepts_no_connection_and_stays_closed(daemon: DaemonProcess):
     web_client = open_page(daemon, port=8399)  # beyond those that a daemon takes by itself
     with web_client.connect() as reader:
         reader.sendall(web_client.head("GET", "/v1/events") + b"\r\n")
@@ -211,7 +211,7 @@ def test_the_daemon_ends_though_pages_are_listening(daemon: DaemonProcess):
     assert "Traceback" not in daemon.log
 
 
-def test_where_somebody_else_has_the_port_meanwhile_the_token_is_changed(daemon: DaemonProcess):
+def test_if_another_program_has_the_port_meanwhile_the_token_is_changed(daemon: DaemonProcess):
     web_client = open_page(daemon)
     old = web_client.token
     daemon.end()
@@ -330,7 +330,7 @@ def test_nothing_is_told_without_a_token(shared: DaemonProcess, target: str):
     assert shared.post("/v1/web/close", {})
 
 
-def test_a_new_token_puts_everybody_out(daemon: DaemonProcess):
+def test_a_new_token_signs_every_browser_out(daemon: DaemonProcess):
     web_client = open_page(daemon)
     with web_client.connect() as reader:
         reader.sendall(web_client.head("GET", "/v1/events") + b"\r\n")
@@ -428,7 +428,7 @@ def test_with_a_certificate_it_speaks_tls_and_still_wants_a_token(daemon: Daemon
     assert web_client.get("/v1/status").status == 200
 
 
-def test_those_who_speak_no_tls_are_dropped_and_harm_nobody(daemon: DaemonProcess, certificate):
+def test_clients_without_tls_are_dropped_and_affect_no_other(daemon: DaemonProcess, certificate):
     web_client, _ = behind_tls(daemon, certificate)
     plain = WebClient(web_client.port, host="127.0.0.2")
 

@@ -1,4 +1,4 @@
-// Drawn here: the page asks nobody for anything. Each is a path on a 16 by 16 grid.
+// Drawn here: the page loads nothing from other hosts. Each is a path on a 16 by 16 grid.
 const PATHS = {
   now: "M2 9h3l2-6 3 10 2-4h2",
   jobs: "M2 4h12M2 8h12M2 12h12",

@@ -7,7 +7,7 @@ interface Props {
 const WIDTH = 120;
 const HEIGHT = 28;
 
-/** A line without axes, from the first value that is known; a gap where nobody could tell. */
+/** A line without axes, from the first value that is known; a gap where the value is unknown. */
 export function Sparkline({ values: all, most, label }: Props) {
   const values = all.slice(Math.max(0, all.findIndex((value) => value !== null)));
   const step = WIDTH / Math.max(1, values.length - 1);

@@ -2,7 +2,7 @@ import type { State } from "../api/types";
 
 const WORDS: Partial<Record<State, string>> = { timed_out: "timed out" };
 
-/** A job's state by colour and by word: not everybody sees the colours. */
+/** A job's state by colour and by word: not all users see the colours. */
 export function StateBadge({ state }: { state: State }) {
   return <span class={`badge state-${state}`}>{WORDS[state] ?? state}</span>;
 }

@@ -35,7 +35,7 @@ export function live<T>(read: (signal: AbortSignal) => Promise<T>, options: Opti
     if (!isReading) plan(Math.max(0, lastAt + atMost - performance.now()));
   };
   const look = async () => {
-    if (document.hidden && data.value !== null) return; // it is looked at again when somebody can see it
+    if (document.hidden && data.value !== null) return; // it is read again when the tab is visible
     isReading = true;
     isOld = false;
     try {

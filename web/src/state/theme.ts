@@ -1,4 +1,4 @@
-// Light or dark: as the system says, unless somebody chose.
+// Light or dark: as the system says, unless the user chose.
 import { effect, signal } from "@preact/signals";
 
 export type Theme = "system" | "light" | "dark";

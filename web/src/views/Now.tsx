@@ -35,7 +35,7 @@ export function Now() {
   const failed = list(BAD, "ended");
 
   const counts = status.data.value?.counts;
-  // Whoever's jobs run elsewhere need no GPU here.
+  // Users whose jobs run elsewhere need no GPU here.
   const needsGpus = status.data.value?.default_backend === "local";
   const tiles = (gpus.data.value?.gpus.length || needsGpus) && (
     <Tiles gpus={gpus.data.value} history={history.data.value} running={running.data.value?.jobs ?? []} refresh={gpus.refresh} />

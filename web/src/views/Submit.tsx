@@ -46,7 +46,7 @@ export default function Submit() {
     draft.value = null;
     draftFrom.value = null;
   }, []);
-  /** The folder of the job that new ones are like, unless somebody wrote another one or is about to. */
+  /** The folder of the job that new ones are like, unless the user wrote another one or is about to. */
   const fillInFolder = () => {
     const folder = likeness.job?.workdir;
     const isTheirs = isFolderTheirs.current || document.activeElement?.id === idOf("workdir");

@@ -16,7 +16,7 @@ interface Props {
 /** Another command or other wishes, while a job has not started. */
 export function Edit({ job, onClose, refresh }: Props) {
   const [wrong, setWrong] = useState("");
-  const [before] = useState(job); // as it was when somebody began to type
+  const [before] = useState(job); // as it was when the user began to type
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     const data = new FormData(event.currentTarget as HTMLFormElement);

@@ -19,7 +19,7 @@ interface Props {
   isWhole: boolean; // it has the page to itself
 }
 
-/** What a job wrote: live, and followed until somebody scrolls up. */
+/** The output of a job: live, and followed until the user scrolls up. */
 export function Log({ job, attempt, isWhole }: Props) {
   if (!attempt) return <p class="panel faint">It has not started: there is no output yet.</p>;
   const stream = route.value.query.get("stream") === "stderr" && job.stdout !== job.stderr ? "stderr" : "stdout";

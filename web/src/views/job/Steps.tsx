@@ -4,7 +4,7 @@ import { duration } from "../../words";
 import { ending, isOver, isSubmitted } from "./story";
 
 const MOST = 60; // attempts that still can be told apart
-const SHORT = 500; // milliseconds of waiting that nobody asks about
+const SHORT = 500; // milliseconds of waiting that are not shown
 
 interface Part {
   kind: "wait" | "run" | "good" | "bad";

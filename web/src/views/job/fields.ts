@@ -104,7 +104,7 @@ export const FIELDS: Field[] = [
   },
 ];
 
-/** What is to be different; only fields that somebody touched. Raises Unreadable with the field's name. */
+/** The changes: only fields that the user edited. Raises Unreadable with the field's name. */
 export function changes(job: Job, texts: (name: string) => string): NewJob {
   let found: NewJob = {};
   for (const { name, label, text, read, none } of FIELDS) {

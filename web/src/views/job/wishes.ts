@@ -3,7 +3,7 @@ import type { Job } from "../../api/types";
 import { clock, count, duration, size } from "../../words";
 import { signalName } from "./story";
 
-const GRACE = 10; // seconds, if nobody said otherwise
+const GRACE = 10; // seconds, the default
 
 /** Pairs of a word and what was wished. */
 export function wishes(job: Job): [string, string][] {

@@ -59,7 +59,7 @@ export function GpuTile({ gpu, past, running, refresh }: Props) {
         ))}
         {strangers.map((one) => (
           <li key={one.pid}>
-            {one.name || "a process"} of {one.user ?? "somebody"}
+            {one.name || "a process"} of {one.user ?? "an unknown user"}
             <span class="faint"> without a lease, pid {one.pid}, {size(one.memory_bytes)}</span>
           </li>
         ))}

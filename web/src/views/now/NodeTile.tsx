@@ -42,7 +42,7 @@ export function NodeTile({ node }: { node: Node }) {
   );
 }
 
-/** A box for each card of a type; nobody tells which of them are used, so the first ones are. */
+/** A box for each card of a type; it is unknown which of them are used, so the first ones are shown as used. */
 function Cards({ type, total, used }: Node["gpus"][number]) {
   const label = `${used} of ${total} ${type || "GPUs"} in use`;
   return (

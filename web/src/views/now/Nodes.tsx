@@ -8,7 +8,7 @@ import "../../style/nodes.css";
 import { count } from "../../words";
 import { NodeTile } from "./NodeTile";
 
-const SHOWN = 24; // nodes of a large cluster, until somebody wants all
+const SHOWN = 24; // nodes of a large cluster, until the user asks for all
 const EVERY = 10_000; // milliseconds: another system is not asked without need
 
 const movesJobs = (event: Event) => /^job\.(added|started|running|ended)/.test(event.kind);

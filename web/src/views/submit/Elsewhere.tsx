@@ -4,7 +4,7 @@ import { systemName } from "../../places";
 import { useLive } from "../../state/useLive";
 import type { Inputs } from "./inputs";
 
-/** Where it runs, for those who have a cluster; nobody else is asked. */
+/** Where it runs; shown only if there is a cluster. */
 export function Elsewhere({ inputs }: { inputs: Inputs }) {
   const never = { concerns: () => false };
   const nodes = useLive((signal) => get<Nodes>("v1/nodes", {}, signal), [], never);

@@ -1,5 +1,5 @@
 // Whose environment new jobs get. A browser has none that fits: no PATH, no virtual environment. So they are like
-// another job, the last one of the same project unless somebody chooses, or like the daemon where there is none.
+// another job, the last one of the same project unless the user chooses one, or like the daemon where there is none.
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../../api/client";
 import type { Job, JobPage } from "../../api/types";
@@ -15,7 +15,7 @@ export interface Likeness {
   offers: Job[];
   choose: (like: Like) => void;
   error: string;
-  isKnown: boolean; // somebody has looked
+  isKnown: boolean; // the daemon has been asked
 }
 
 export function useLikeness(project: string, from: number | null): Likeness {

@@ -9,7 +9,7 @@ export interface Column {
   grows: boolean;
   text: (trial: Trial) => string;
   value: (trial: Trial) => number | string | null; // what it is sorted by
-  isDown: boolean; // the largest comes first, until somebody turns it round
+  isDown: boolean; // the largest comes first, until the user reverses it
 }
 
 export const NUMBER = "#";

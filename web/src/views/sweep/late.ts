@@ -1,6 +1,6 @@
 import { effect, signal, type ReadonlySignal } from "@preact/signals";
 
-/** The same signal, but not more often than every so many milliseconds. It follows for as long as somebody looks at it. */
+/** The same signal, but not more often than every so many milliseconds. It follows for as long as it is observed. */
 export function late<T>(source: ReadonlySignal<T>, pause: number): ReadonlySignal<T> {
   let timer = 0;
   let lastAt = -Infinity;

@@ -1,4 +1,4 @@
-// Points of a chart by shape and colour: not everybody sees the colours.
+// Points of a chart by shape and colour: not all users see the colours.
 
 export type Shape = "dot" | "ring" | "triangle" | "cross";
 

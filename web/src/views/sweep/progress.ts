@@ -1,7 +1,7 @@
 // How far a sweep has come.
 import type { Sweep } from "./shapes";
 
-/** Trials that have ended, and how many there will be; null where nobody can say. */
+/** Trials that have ended, and how many there will be; null if that is unknown. */
 export function progress({ counts, size }: Sweep): { done: number; total: number | null } {
   return { done: counts.complete + counts.pruned + counts.failed + counts.reused, total: size };
 }

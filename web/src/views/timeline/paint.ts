@@ -17,7 +17,7 @@ export interface Scene {
   width: number;
   height: number;
   labels: number; // pixels of the row's names
-  isWhole: boolean; // all that ran is known; else nobody can say what was idle
+  isWhole: boolean; // all that ran is known; otherwise it is unknown what was idle
   chosen: Bar | null;
 }
 
@@ -114,7 +114,7 @@ function paintLane(context: CanvasRenderingContext2D, scene: Scene, palette: Pal
   }
 }
 
-/** Failures are told by a cross too: not everybody sees the colours. */
+/** Failures have a cross too: not all users see the colours. */
 function titleOf(item: Item): string {
   return `${isBad(item) ? "✕ " : ""}${item.job} ${item.name}`;
 }

@@ -121,7 +121,7 @@ function keysOf(item: Item, by: Grouping): string[] {
 function labelOf(key: string, by: Grouping, bars: Bar[]): string {
   if (by === "gpu") return key === WITHOUT || key.startsWith(NODE) ? key : `GPU ${key}`;
   if (by === "job") return `${key} ${bars[0]?.item.name ?? ""}`;
-  return key || (by === "project" ? "no project" : "nobody");
+  return key || (by === "project" ? "no project" : "no user");
 }
 
 /** By number or by name; of jobs the newest first; nodes behind the cards of this machine; what is nameless last. */

@@ -21,14 +21,14 @@ export interface Which {
 
 interface Page {
   lines: string[];
-  spans: (Span[] | undefined)[]; // made when somebody looks at them
+  spans: (Span[] | undefined)[]; // made when they are displayed
 }
 
 export class LogLines {
   readonly total = signal(0); // lines that are known of
   readonly isCounted = signal(true); // false: a large log of which only the beginning and the end are known so far
   readonly size = signal<number | null>(null); // bytes; null before the first answer
-  readonly tail = signal<Span[][]>([]); // the last lines, while nobody knows their numbers
+  readonly tail = signal<Span[][]>([]); // the last lines, while their numbers are unknown
   readonly error = signal("");
   readonly version = signal(0); // counts up when lines have changed
 
