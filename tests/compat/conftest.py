@@ -25,7 +25,7 @@ class Shell:
         """Run a line to its end. One that needs no shell is forked, which is faster."""
         words = shlex.split(line)
         if words[0] in ("simple_gpu_scheduler", "hog", "schedule") and not re.search(r"[|&;<>()$`*?\n~{]", line):
-            return self.world.dibs(*words[1:], program=(f"{_BIN}/{words[0]}",), **more)
+            return self.world.dibs(*words[1:], script=f"{_BIN}/{words[0]}", **more)
         return self.world.dibs("-c", line, program=("bash",), **more)
 
     def start(self, line: str, **more: Any) -> Running:

@@ -214,7 +214,7 @@ def test_two_jobs_cannot_wait_for_each_other(queue: World) -> None:
 
 def test_a_very_long_chain_is_ended_by_its_first_job_without_falling(world: World) -> None:
     """Longer than Python may call itself."""
-    daemon = world.run_daemon()
+    running = world.run_daemon()
     daemon = DaemonProcess(world)
     world.dibs("pause")
     with connect(daemon.socket) as connection:
@@ -237,7 +237,7 @@ def test_a_very_long_chain_is_ended_by_its_first_job_without_falling(world: Worl
     assert killed.status == 0, killed
     assert last["cause"] == "dependency"
     assert world.client().status()["counts"]["cancelled"] == 1050
-    assert "Traceback" not in daemon.stderr
+    assert "Traceback" not in running.stderr
     world.dibs("daemon", "stop")
     world.assert_nothing_is_left()
 

@@ -209,16 +209,17 @@ class World:
         *arguments: str,
         env: Mapping[str, str | None] | None = None,
         stdin: Any = subprocess.DEVNULL,
+        script: str = DIBS,
         program: Sequence[str] | None = None,
         **popen: Any,
     ) -> Running:
-        """Start dibs, or `program`, and come back at once."""
+        """Start a script of ours and come back at once: forked from the server. Or `program`, executed."""
         number = len(self._running)
         out, err = (self.folder.parent / f"{stream}.{number}" for stream in ("stdout", "stderr"))
         environ = {name: value for name, value in (self.environ | dict(env or {})).items() if value is not None}
         with out.open("wb") as stdout, err.open("wb") as stderr:
             streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
-            process = _start(program, arguments, {"cwd": self.folder, "env": environ, **streams, **popen})
+            process = _start(script, program, arguments, {"cwd": self.folder, "env": environ, **streams, **popen})
         self._running.append(Running(process, out, err))
         return self._running[-1]
 
@@ -314,14 +315,14 @@ def fill(disk: Path) -> Path:
 
 
 def _start(
-    program: Sequence[str] | None, arguments: Sequence[str], options: dict[str, Any]
+    script: str, program: Sequence[str] | None, arguments: Sequence[str], options: dict[str, Any]
 ) -> "subprocess.Popen[bytes] | ForkedProcess":
-    """Forked where it is a command of ours for this user and DIBS_TESTS_EXECUTE is not set, else executed."""
-    if program is None:
-        program = for_other_users() if "user" in options else (DIBS,)
-    if MUST_EXECUTE:
-        return subprocess.Popen([*program, *arguments], **options)
-    return our_fork_server().forks.Popen([*program, *arguments], **options)
+    """A named program is executed; so is a script for another user, and any where DIBS_TESTS_EXECUTE is set."""
+    if program is None and "user" in options:
+        program = for_other_users()
+    if program is None and not MUST_EXECUTE:
+        return our_fork_server().forks.Popen([script, *arguments], **options)
+    return subprocess.Popen([*(program or (script,)), *arguments], **options)
 
 
 def fork_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
