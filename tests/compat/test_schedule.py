@@ -113,6 +113,8 @@ def test_an_unavailable_gpu_is_released(shell: Shell) -> None:
 def test_the_status_shows_who_uses_what(shell: Shell) -> None:
     running = shell.start("exec schedule 'echo $$; exec sleep 30' -fg 1")
     pid = wait_until(lambda: running.stdout.strip(), show=lambda: running.stderr)
+    # The supervisor writes the command's pid down a moment after its start.
+    wait_until(lambda: f" {pid} " in shell("schedule -s").stdout)
 
     shown = shell("schedule -s")
     refused = shell("schedule --release_gpu 1")

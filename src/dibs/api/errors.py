@@ -10,7 +10,7 @@ _VERBS = {
     "failed": "failed",
     "cancelled": "was stopped",
     "timed_out": "ran out of time",
-    "lost": "was lost: its end was not observed",
+    "lost": "was lost: its end was not seen",
 }
 
 
