@@ -110,7 +110,7 @@ def test_the_children_of_a_shim_that_was_not_known_before_are_no_strangers(shims
 def test_who_was_below_a_shim_that_was_killed_is_still_ours(shims):
     shim = shims("sleep 1001 & exec sleep 1002")
     census = ProcessUsage()
-    wait_until(lambda: len(below(census, shim)) == 2)
+    wait_until(lambda: below(census, shim) == ["sleep 1001", "sleep 1002"])
 
     os.kill(shim, signal.SIGKILL)
     wait_until(lambda: not os.path.exists(f"/proc/{shim}/exe") or not os.access(f"/proc/{shim}/cwd", os.F_OK))
