@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dibs.engine.driver import Hooks
     from dibs.engine.engine import Behaviour, Engine
     from dibs.engine.launch.browse import BrowsableFolders
-    from dibs.engine.launch.place import Place
+    from dibs.engine.launch.launcher import Place
     from dibs.engine.launch.results import Results
     from dibs.engine.queue.notify import Notifier
     from dibs.engine.queue.queue import Queue
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dibs.engine.watch.health import Health
     from dibs.engine.watch.sharing_rules import SharingRules
     from dibs.gpus.probe import Probe
-    from dibs.model.pool import Pool
+    from dibs.model.gpus import Pool
     from dibs.settings import Settings
     from dibs.store.journal import Journal
     from dibs.store.rebuild import RebuildReport
@@ -67,7 +67,7 @@ def build_place(
     environ: Mapping[str, str], *, root: str, run: str, workdir: str, log_limit: int | None = None
 ) -> "Place":
     from dibs import paths
-    from dibs.engine.launch.place import Place
+    from dibs.engine.launch.launcher import Place
 
     umask = os.umask(0o077)
     os.umask(umask)
@@ -315,7 +315,7 @@ def _queue_pool(
 ) -> "Pool":
     """The cards that were last set, else those of the settings; none where they cannot be had now."""
     from dibs.gpus.pool import resolve_pool
-    from dibs.model.pool import Pool, parse_gpu_list
+    from dibs.model.gpus import Pool, parse_gpu_list
 
     text = store.queue.setting("pool") or settings.gpus
     parse_gpu_list(text)  # what cannot be meant is no reason to begin without a GPU

@@ -11,7 +11,7 @@ import pytest
 from cli.conftest import Typed
 from client.fake import Answer, Asked, listening
 from dibs.cli import systemd
-from dibs.cli.job_text import show_moment
+from dibs.cli.output import show_moment
 
 STATUS = {
     "version": "0.1.0",

@@ -6,7 +6,7 @@ import pytest
 
 from cli.fake_daemon import a_job
 from dibs.cli.info import _difference, spark
-from dibs.cli.job_text import waiting_text
+from dibs.cli.output import waiting_text
 
 
 def test_it_shows_where_how_and_with_what(daemon, typed, monkeypatch):

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from dibs.cli.filters import parse_since
-from dibs.cli.job_text import elapsed_seconds, show_about, show_moment
+from dibs.cli.output import elapsed_seconds, show_about, show_moment
 from dibs.errors import BadInput
 from dibs.model.units import parse_moment
 

@@ -10,9 +10,7 @@ import pytest
 from dibs.daemon.canary import CanaryTests
 from dibs.engine.watch.health import CardTestResult
 from dibs.leases.leases import Lease, Leases
-from dibs.model.claims import Claim
-from dibs.model.gpus import Gpu
-from dibs.model.pool import Card, Pool
+from dibs.model.gpus import Card, Claim, Gpu, Pool
 from engine.queue_world import QueueWorld
 from engine.world import a_pool
 from stories.outside import processes_of

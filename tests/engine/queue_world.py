@@ -6,8 +6,8 @@ from typing import Any
 from dibs.engine.queue.explain import Explain
 from dibs.engine.queue.queue import AddCall, Queue
 from dibs.engine.watch.health import FailureJudge, Health
+from dibs.model.gpus import Pool
 from dibs.model.jobs import After, Dependency, Job, JobId, Request
-from dibs.model.pool import Pool
 from dibs.policy.failures import Limits
 from dibs.store.journal import NAME, Journal
 from dibs.store.recorder import Recorder

@@ -8,10 +8,8 @@ from dibs.engine.turn.state import OpenAttempt
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.sharing_rules import SharingRules, sharing_rules
 from dibs.gpus.processes import BusyRules
-from dibs.model.claims import Claim
-from dibs.model.gpus import Gpu, GpuProcess, GpuReading, Reading
+from dibs.model.gpus import Card, Claim, Gpu, GpuProcess, GpuReading, Pool, Reading
 from dibs.model.jobs import Attempt, Command, Job, JobId, Request
-from dibs.model.pool import Card, Pool
 from dibs.policy.snapshot import WHOLE, Order
 from dibs.settings import Settings
 from engine.world import a_request

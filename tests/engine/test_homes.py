@@ -2,7 +2,7 @@
 
 import pytest
 
-from dibs.engine.launch.place import Place
+from dibs.engine.launch.launcher import Place
 from dibs.engine.remote.state import RemoteFolders
 from dibs.model.jobs import Attempt, JobId
 

@@ -7,8 +7,7 @@ import pytest
 
 from dibs.engine.watch.metering import CardEnergy, Meter, Series, StoredSeries
 from dibs.engine.watch.sampling import Attribution, CardHolder, Sample
-from dibs.model.claims import Claim
-from dibs.model.gpus import CardState, Gpu, GpuProcess, GpuReading, Reading
+from dibs.model.gpus import CardState, Claim, Gpu, GpuProcess, GpuReading, Reading
 from dibs.model.jobs import JobId
 from dibs.model.usage import Usage
 from dibs.supervise.process_usage import Seen, Tree

@@ -2,9 +2,8 @@
 
 from dibs.engine.queue.pool import by_uuid
 from dibs.gpus.pool import declared_gpu
-from dibs.model.gpus import Gpu
+from dibs.model.gpus import Card, Gpu, Pool
 from dibs.model.jobs import Command, Request, Wishes
-from dibs.model.pool import Card, Pool
 
 POOL = Pool(
     cards=tuple(

@@ -8,9 +8,8 @@ import pytest
 
 from dibs.engine.turn.state import Key
 from dibs.engine.watch.metering import Meters
-from dibs.model.gpus import Gpu, GpuReading, Reading
+from dibs.model.gpus import Card, Gpu, GpuReading, Pool, Reading
 from dibs.model.jobs import JobId, Wishes
-from dibs.model.pool import Card, Pool
 from dibs.model.usage import Lesson, Usage
 from dibs.policy.fitting import with_margin
 from dibs.store.rebuild import rebuild

@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from dibs.backends.local import is_free_port
-from dibs.engine.launch import attempt_launcher
-from dibs.engine.launch.attempt_launcher import Ports
+from dibs.engine.launch import launcher
+from dibs.engine.launch.launcher import Ports
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def few(monkeypatch):
             if all(map(is_free_port, range(first, first + 3))):
                 break
         listener.bind(("127.0.0.1", first + 1))
-        monkeypatch.setattr(attempt_launcher, "_PORTS", range(first, first + 3))
+        monkeypatch.setattr(launcher, "_PORTS", range(first, first + 3))
         yield first
 
 
@@ -51,5 +51,5 @@ def test_ports_lie_where_the_kernel_gives_none_to_those_who_connect():
     with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
         first = int(file.read().split()[0])
 
-    assert attempt_launcher._PORTS[-1] < first or first < 20_000  # the kernel's default, unless it was changed
-    assert 29_500 not in attempt_launcher._PORTS
+    assert launcher._PORTS[-1] < first or first < 20_000  # the kernel's default, unless it was changed
+    assert 29_500 not in launcher._PORTS

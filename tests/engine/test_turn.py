@@ -9,9 +9,8 @@ import pytest
 from dibs.engine.turn.decide import Turn, decide
 from dibs.engine.turn.facts import CardBoard, CardFacts, EndFound, NeverRan, TakenByOthers, TurnFacts
 from dibs.engine.turn.state import EngineState, NeedsMore, OpenAttempt, WaitingWindow
-from dibs.model.claims import Claim
 from dibs.model.events import Ended, Waits
-from dibs.model.gpus import declared_key
+from dibs.model.gpus import Claim, declared_key
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
 from dibs.model.records import AttemptEnded, AttemptForgotten, AttemptOpened, GroupHeld, Mark, MarkSet, Record
 from dibs.policy.failures import Limits

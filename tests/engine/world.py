@@ -17,17 +17,15 @@ from typing import Any
 from dibs.backends.local import LocalBackend, observed
 from dibs.backends.protocol import AttemptRef, LocalInputs, Observed, Submission, Submitted
 from dibs.engine.engine import Behaviour, Engine
-from dibs.engine.launch.place import Place
+from dibs.engine.launch.launcher import Place
 from dibs.engine.queue.run_list import RunList
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.metering import Meters
 from dibs.foreground.results import InAttemptFolders
 from dibs.leases.leases import Busy, Lease, Leases
-from dibs.model.claims import Claim
 from dibs.model.events import Ended, Event, Queued, Refused, Skipped, Started, Trouble, Waits
-from dibs.model.gpus import Gpu, declared_key
+from dibs.model.gpus import Card, Claim, Gpu, Pool, declared_key
 from dibs.model.jobs import Command, Job, JobId, Outcome, Request, State, Wishes
-from dibs.model.pool import Card, Pool
 from dibs.policy.failures import Limits
 from dibs.store.recorder import Recorder
 from dibs.store.store import Store

@@ -12,7 +12,7 @@ LIMIT = 1 << 20
 # `dibs run` sets no limit: here it does, as the daemon does for its jobs.
 WITH_LIMIT = textwrap.dedent(
     f"""
-    from dibs.engine.launch.place import Place
+    from dibs.engine.launch.launcher import Place
     honest = Place.spec
     Place.spec = lambda *given, **more: {{**honest(*given, **more), "log_limit": {LIMIT}}}
     from dibs.cli.main import main

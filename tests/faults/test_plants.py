@@ -17,7 +17,7 @@ from stories.outside import World, wait_until
 # The second fence, the record that says "started before", would hide the first one's failure.
 _WITHOUT_FENCE = """
         import os
-        from dibs.engine.launch.place import Place
+        from dibs.engine.launch.launcher import Place
         honest_folder = Place.attempt_folder
         Place.attempt_folder = lambda self, *key: f"{honest_folder(self, *key)}-{os.urandom(4).hex()}"
 """

@@ -10,8 +10,7 @@ from dibs.errors import BadInput, DibsError, NoGpu
 from dibs.gpus.fake import FakeProbe
 from dibs.gpus.pool import read_pool_file, resolve_pool
 from dibs.gpus.probe import ProbeFailed
-from dibs.model.gpus import Reading, declared_key
-from dibs.model.pool import Pool
+from dibs.model.gpus import Pool, Reading, declared_key
 
 # Four cards: GPU-3f2a..., GPU-3f77..., GPU-a1..., GPU-b2...
 FOUR_CARDS = FakeProbe(str(Path(__file__).parent.parent / "data" / "readings" / "four_cards.json"))

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from dibs.model.claims import GPU_VARIABLES, Claim, gpu_environment
+from dibs.model.gpus import GPU_VARIABLES, Claim, gpu_environment
 from dibs.model.jobs import Cause, Command, Job, JobId, Outcome, Request, State, Wishes, changed
 
 

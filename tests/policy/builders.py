@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from dibs.model.claims import Claim
-from dibs.model.gpus import Gpu, declared_key
+from dibs.model.gpus import Card, Claim, Gpu, Pool, declared_key
 from dibs.model.jobs import ArrayTask, Command, Job, JobId, Request, Wishes
-from dibs.model.pool import Card, Pool
 from dibs.policy.snapshot import CardView, Hold, Plan, Snapshot
 
 GIB = 1024**3

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dibs.model.claims import Claim
+from dibs.model.gpus import Claim
 from dibs.model.jobs import Job, JobId
 from dibs.policy.schedule import schedule
 from dibs.policy.snapshot import Hold, Plan, Snapshot

@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.model.claims import Claim
+from dibs.model.gpus import Claim
 from dibs.model.jobs import Cause, Outcome, Wishes
 from dibs.model.usage import Lesson, Usage
 from dibs.policy.fitting import host_needs, learn, learn_early, retries_alone, show_lesson, with_margin

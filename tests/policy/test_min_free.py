@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dibs.model.claims import Claim
+from dibs.model.gpus import Claim
 from dibs.policy.schedule import impossible, schedule
 from examples import examples
 from policy.builders import a_job, a_machine, key, placed

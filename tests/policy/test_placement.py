@@ -5,9 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from dibs.model.gpus import Gpu
+from dibs.model.gpus import Card, Gpu
 from dibs.model.jobs import Wishes
-from dibs.model.pool import Card
 from dibs.policy.placement import Reservation, Room, after_reservations, free_at
 from dibs.policy.schedule import impossible, schedule
 from dibs.policy.snapshot import CardView, Hold

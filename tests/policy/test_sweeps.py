@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.model.gpus import Gpu
+from dibs.model.gpus import Card, Gpu
 from dibs.model.jobs import Cause, Command, Job, JobId, Outcome, Request, State, Wishes
-from dibs.model.pool import Card
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState, trial_key, trial_of
 from dibs.model.usage import Lesson
 from dibs.policy.sweeps import (

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from dibs.model.claims import Claim
+from dibs.model.gpus import Claim
 from dibs.model.jobs import Attempt, Command, Job, Outcome, Request, Wishes
 from dibs.model.usage import Usage
 from dibs.store.store import Store

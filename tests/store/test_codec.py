@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.model.claims import Claim
+from dibs.model.gpus import Claim
 from dibs.model.jobs import Command, Request, Wishes
 from dibs.model.usage import Usage
 from dibs.store.codec import (

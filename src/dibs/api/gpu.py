@@ -75,7 +75,7 @@ class GpuLease:
         from dataclasses import replace
 
         from dibs.api.gpu_leasing import borrow
-        from dibs.model.claims import gpu_environment
+        from dibs.model.gpus import gpu_environment
 
         with _turn:
             if _current is not None:

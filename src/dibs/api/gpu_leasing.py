@@ -18,8 +18,7 @@ from dibs.gpus.processes import pid_is_alive
 from dibs.leases.claim_files import Holder
 from dibs.leases.files import LeaseRefused
 from dibs.leases.leases import Busy, Lease, Leases
-from dibs.model.claims import Claim
-from dibs.model.gpus import GpuReading, Reading
+from dibs.model.gpus import Claim, GpuReading, Reading
 from dibs.model.jobs import Command, Job, JobId, Request, Wishes
 from dibs.policy.fitting import is_allowed, need
 from dibs.policy.schedule import impossible, schedule

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from dibs.cli.job_text import signal_name
 from dibs.cli.options import GPU_IDS, Parsed
-from dibs.cli.output import one_line, say, show_json
+from dibs.cli.output import one_line, say, show_json, signal_name
 from dibs.cli.references import REF, find_jobs, in_chunks
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput

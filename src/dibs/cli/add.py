@@ -189,6 +189,6 @@ def _prospect(prospect: dict[str, Any]) -> str:
             if reason.startswith(beginning):
                 return f"{then}{reason.removeprefix(beginning)}"
         return f"would wait: {reason}"
-    from dibs.cli.job_text import show_about
+    from dibs.cli.output import show_about
 
     return f"would start about {show_about(prospect['starts_at'])}{where}: {reason}"

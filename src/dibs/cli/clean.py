@@ -5,9 +5,8 @@ import os
 import click
 
 from dibs.cli.filters import STATE
-from dibs.cli.job_text import OVER
 from dibs.cli.options import TIME
-from dibs.cli.output import confirm, one_line, say, show_json
+from dibs.cli.output import OVER, confirm, one_line, say, show_json
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.model.units import show_duration

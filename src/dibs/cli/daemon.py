@@ -11,9 +11,8 @@ from typing import Any
 import click
 
 from dibs.cli import systemd
-from dibs.cli.job_text import show_moment
 from dibs.cli.options import count
-from dibs.cli.output import harmless, one_line, say
+from dibs.cli.output import harmless, one_line, say, show_moment
 from dibs.client.client import connect
 from dibs.client.connection import Broken, NoAnswer, NotListening
 from dibs.client.starting import lock_is_held, start_daemon

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dibs.cli.job_text import OVER, STATES, WAITING
 from dibs.cli.options import Parsed
+from dibs.cli.output import OVER, STATES, WAITING
 from dibs.errors import BadInput
 from dibs.model.units import format_moment, parse_duration
 

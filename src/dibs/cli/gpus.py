@@ -22,8 +22,8 @@ from dibs.errors import BadInput, DibsError, NotAllowed
 from dibs.foreground.gpus import end_job, find_gpu, survey_gpus
 from dibs.inputs.checks import check_text
 from dibs.leases.claim_files import Holder
+from dibs.model.gpus import is_gpu_id
 from dibs.model.places import LOCAL, PLACES
-from dibs.model.pool import is_gpu_id
 from dibs.model.units import show_size
 from dibs.settings import load_settings
 

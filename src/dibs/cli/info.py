@@ -6,22 +6,28 @@ from typing import Any
 
 import click
 
-from dibs.cli.job_text import (
+from dibs.cli.output import (
     COLOURS,
     OVER,
     WAITING,
+    columns,
     explanation,
     gpu_numbers,
     gpu_place,
     job_name,
+    one_line,
     outcome_text,
     short_outcome,
+    show,
+    show_json,
     show_moment,
     signal_name,
+    styled,
+    table,
+    terminal_width,
     waiting_text,
     why_sentence,
 )
-from dibs.cli.output import columns, one_line, show, show_json, styled, table, terminal_width
 from dibs.cli.references import REF, find_job, find_jobs
 from dibs.client.client import Client, connect
 from dibs.model.fields import BY_KEY, Field, Kind

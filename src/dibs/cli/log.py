@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from dibs.cli.job_text import OVER, WAITING, job_name, outcome_text, waiting_text
 from dibs.cli.options import count
-from dibs.cli.output import harmless, put, say, terminal_width
+from dibs.cli.output import OVER, WAITING, harmless, job_name, outcome_text, put, say, terminal_width, waiting_text
 from dibs.cli.references import REF, find_job
 from dibs.client.client import LogPart, Patient, connect
 from dibs.errors import Conflict

@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from dibs.cli.filters import filter_options, query_of
-from dibs.cli.job_text import (
+from dibs.cli.options import count
+from dibs.cli.output import (
     COLOURS,
     OVER,
     WAITING,
@@ -20,19 +21,16 @@ from dibs.cli.job_text import (
     explanation,
     gpu_place,
     job_number,
-    short_outcome,
-    waiting_text,
-)
-from dibs.cli.options import count
-from dibs.cli.output import (
     one_line,
     say,
+    short_outcome,
     show,
     styled,
     table,
     table_width,
     terminal_height,
     terminal_width,
+    waiting_text,
     write_all,
 )
 from dibs.cli.references import REF, find_jobs

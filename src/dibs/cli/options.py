@@ -49,7 +49,7 @@ def _late(name: str) -> Callable[[str], Any]:
 
 
 def _ids(text: str) -> tuple[str, ...]:
-    from dibs.model.pool import is_gpu_id
+    from dibs.model.gpus import is_gpu_id
 
     ids = tuple(part.strip() for part in text.split(","))
     for one in ids:

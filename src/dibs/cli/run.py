@@ -33,8 +33,8 @@ from dibs.inputs.checks import check_request, environment_size
 from dibs.inputs.entries import Entry
 from dibs.inputs.sources import read_file, read_stream
 from dibs.model.fields import Verb
+from dibs.model.gpus import Pool
 from dibs.model.jobs import Command, Request, Wishes
-from dibs.model.pool import Pool
 from dibs.paths import state_folder
 from dibs.policy.schedule import impossible
 from dibs.settings import load_settings

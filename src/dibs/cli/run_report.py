@@ -14,8 +14,8 @@ from dibs.cli import output
 from dibs.errors import DibsError
 from dibs.foreground.orders import FAILED, EndedJob, Progress, Stop, Tally
 from dibs.model.events import Ended, Event, Found, Refused, Started, Trouble, Waits
+from dibs.model.gpus import Pool
 from dibs.model.jobs import Cause, Job, Outcome, State
-from dibs.model.pool import Pool
 from dibs.model.units import show_duration
 from dibs.policy.advice import failure_advice
 

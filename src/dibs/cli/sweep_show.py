@@ -11,9 +11,8 @@ from typing import Any
 
 import click
 
-from dibs.cli.job_text import show_moment
 from dibs.cli.options import count
-from dibs.cli.output import one_line, say, show, show_json, styled, table, table_width
+from dibs.cli.output import one_line, say, show, show_json, show_moment, styled, table, table_width
 from dibs.cli.references import SWEEP
 from dibs.client import sweeps as daemon
 from dibs.client.client import Client, connect

@@ -14,8 +14,7 @@ import click
 from dibs.backends.protocol import Wanted
 from dibs.backends.slurm.sbatch import flags
 from dibs.cli.filters import filter_options, query_of
-from dibs.cli.job_text import OVER, job_number
-from dibs.cli.output import put, say, show, show_json
+from dibs.cli.output import OVER, job_number, put, say, show, show_json
 from dibs.cli.references import REF, find_jobs
 from dibs.client.adding import NOTHING, difference
 from dibs.client.client import Client, connect

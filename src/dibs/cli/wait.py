@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from dibs.cli.job_text import exit_status, job_name, outcome_text
 from dibs.cli.options import TIME
-from dibs.cli.output import one_line, say, show_json
+from dibs.cli.output import exit_status, job_name, one_line, outcome_text, say, show_json
 from dibs.cli.references import REF, find_jobs
 from dibs.client.client import Client, Patient, connect
 from dibs.errors import NoSuchJob

@@ -28,8 +28,8 @@ from dibs.leases.claim_files import Holder
 from dibs.leases.folder import lease_folder
 from dibs.leases.host_pool import HostPool, read_host_pool, write_host_pool
 from dibs.model.events import Ended
+from dibs.model.gpus import Pool
 from dibs.model.jobs import Cause, Command, Request, Wishes
-from dibs.model.pool import Pool
 from dibs.policy.schedule import impossible
 from dibs.supervise import folder
 

@@ -21,7 +21,7 @@ from dibs.engine.engine import Engine
 from dibs.engine.watch.health import CardTestResult, Health
 from dibs.errors import DibsError
 from dibs.leases.leases import Lease, Leases
-from dibs.model.claims import Claim, gpu_environment
+from dibs.model.gpus import Claim, gpu_environment
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 from dibs.daemon.logs.output import StoredOutput, measure, remove_output
 from dibs.engine.engine import Engine
 from dibs.engine.launch.browse import BrowsableFolders
-from dibs.engine.launch.place import Place
+from dibs.engine.launch.launcher import Place
 from dibs.engine.queue.queue import Queue
 from dibs.engine.remote.round import remove
 from dibs.errors import NoSuchJob

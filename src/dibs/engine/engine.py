@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 from dibs.backends.local import LocalBackend, ref_of
 from dibs.engine.announcer import Announcer, Topic
 from dibs.engine.change import Change, apply_followed
-from dibs.engine.launch.attempt_launcher import AttemptLauncher
+from dibs.engine.launch.launcher import AttemptLauncher, Place
 from dibs.engine.launch.lease_keeper import Beaten, InOurWay, LeaseKeeper
-from dibs.engine.launch.place import Place
 from dibs.engine.launch.results import Results
 from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
 from dibs.engine.turn import plan_cache
@@ -31,11 +30,9 @@ from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.metering import Meters
 from dibs.errors import StoreUnusable
 from dibs.leases.leases import Leases
-from dibs.model.claims import Claim
 from dibs.model.events import Event, Refused, Trouble
-from dibs.model.gpus import Reading
+from dibs.model.gpus import NOT_COUNTED, Claim, Machine, Reading
 from dibs.model.jobs import Attempt, Job, JobId, Request, State
-from dibs.model.pool import NOT_COUNTED, Machine
 from dibs.model.records import GpusAstray
 from dibs.policy.failures import Limits
 from dibs.policy.schedule import impossible

@@ -2,7 +2,7 @@
 
 import os
 
-from dibs.model.pool import Machine
+from dibs.model.gpus import Machine
 
 
 def this_machine() -> Machine:

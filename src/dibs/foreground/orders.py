@@ -14,8 +14,8 @@ from dibs.foreground.feed import List
 from dibs.foreground.results import InAttemptFolders
 from dibs.gpus.probe import Probe
 from dibs.model.events import Ended, Event, Refused
+from dibs.model.gpus import Pool
 from dibs.model.jobs import Job, Outcome, Request, State
-from dibs.model.pool import Pool
 from dibs.settings import Settings
 
 FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)

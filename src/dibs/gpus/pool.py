@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from dibs.errors import BadInput, NoGpu
 from dibs.gpus.probe import Probe, answer_within
-from dibs.model.gpus import Gpu, declared_key
-from dibs.model.pool import Card, Pool, parse_gpu_list
+from dibs.model.gpus import Card, Gpu, Pool, declared_key, parse_gpu_list
 
 DIBS = "DIBS_GPUS"
 _CUDA = "CUDA_VISIBLE_DEVICES"

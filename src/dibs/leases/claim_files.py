@@ -30,7 +30,7 @@ from dibs.leases.files import (
     planted,
     user_name,
 )
-from dibs.model.claims import Claim
+from dibs.model.gpus import Claim
 
 MOST_SLOTS = 64  # per user and GPU: a hostile user cannot make us probe more files than that
 

@@ -29,7 +29,7 @@ from dibs.leases.claim_files import (
     write,
 )
 from dibs.leases.files import Guards, close_all, file_key, lockers, owner_of
-from dibs.model.claims import Claim
+from dibs.model.gpus import Claim
 
 FRESH = 10.0  # seconds; the waiter of a wish that was not renewed for longer has stopped
 GUARD_DEADLINE = 2.0  # seconds; a guard is held for microseconds, so a longer holder is stuck or hostile

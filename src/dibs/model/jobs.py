@@ -7,7 +7,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, NewType, TypeVar
 
-from dibs.model.claims import Claim
+from dibs.model.gpus import Claim
 
 JobId = NewType("JobId", int)
 AttemptKey = tuple[JobId, int]  # a job, and which of its attempts

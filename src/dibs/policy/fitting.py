@@ -9,10 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from dibs.model.claims import Claim
-from dibs.model.gpus import Gpu
+from dibs.model.gpus import Card, Claim, Gpu
 from dibs.model.jobs import Cause, Outcome, Request, Wishes
-from dibs.model.pool import Card
 from dibs.model.units import show_size
 from dibs.model.usage import Lesson, Lessons, Usage
 from dibs.policy.snapshot import WHOLE, CardView

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dibs.model.claims import Claim
+from dibs.model.gpus import Claim, Pool
 from dibs.model.jobs import Reason, Wishes
-from dibs.model.pool import Pool
 from dibs.model.units import show_size
 from dibs.policy.fitting import (
     could_hold,

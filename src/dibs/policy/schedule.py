@@ -5,9 +5,8 @@ import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import groupby
 
-from dibs.model.gpus import Gpu
+from dibs.model.gpus import Gpu, Pool
 from dibs.model.jobs import ArrayTask, Job, JobId, Reason, Request, Wishes
-from dibs.model.pool import Pool
 from dibs.model.units import show_size
 from dibs.policy.fitting import (
     could_hold,

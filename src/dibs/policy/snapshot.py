@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dibs.errors import BadInput
-from dibs.model.claims import Claim
-from dibs.model.gpus import Gpu, Links
+from dibs.model.gpus import Card, Claim, Gpu, Links, is_gpu_id
 from dibs.model.jobs import Job, JobId, Reason
-from dibs.model.pool import Card, is_gpu_id
 from dibs.model.usage import Lessons
 
 WHOLE = Fraction(1)

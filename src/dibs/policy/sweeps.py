@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dibs.model.gpus import Card
 from dibs.model.jobs import Cause, Job, Outcome, State, Wishes
-from dibs.model.pool import Card
 from dibs.model.sweeps import Sweep, SweepState, Trial, TrialState
 from dibs.model.usage import Lessons
 from dibs.policy.fitting import booking, is_allowed

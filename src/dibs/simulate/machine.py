@@ -3,9 +3,8 @@
 import math
 from dataclasses import dataclass, replace
 
-from dibs.model.gpus import Gpu, declared_key
+from dibs.model.gpus import Card, Gpu, Pool, declared_key
 from dibs.model.jobs import Job
-from dibs.model.pool import Card, Pool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,8 +13,8 @@ from operator import attrgetter, is_
 from typing import Any
 
 from dibs.errors import StoreUnusable
-from dibs.model.claims import Claim
 from dibs.model.fields import BY_KEY, Field, Kind
+from dibs.model.gpus import Claim
 from dibs.model.jobs import (
     After,
     ArrayTask,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from dibs.errors import DibsError, FolderInUse, StoreUnusable
 from dibs.files import sync_folder
-from dibs.model.claims import GPU_VARIABLES
+from dibs.model.gpus import GPU_VARIABLES
 from dibs.model.jobs import Attempt, Command, JobId, Request
 from dibs.model.sweeps import SweepState
 from dibs.model.units import show_ranges

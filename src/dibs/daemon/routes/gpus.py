@@ -20,8 +20,7 @@ from dibs.engine.watch.survey import GpuUse, Standing, pid_of, standing, survey,
 from dibs.errors import BadInput
 from dibs.leases.claim_files import Holder
 from dibs.leases.leases import Leases
-from dibs.model.gpus import GpuProcess, Reading
-from dibs.model.pool import Card
+from dibs.model.gpus import Card, GpuProcess, Reading
 from dibs.model.records import Mark
 from dibs.worker_thread import run_in_thread
 

@@ -18,9 +18,9 @@ from dibs.inputs.checks import check_request, check_text, environment_size
 from dibs.model import fields
 from dibs.model.field_values import with_values
 from dibs.model.fields import BY_KEY, Kind
+from dibs.model.gpus import is_gpu_id
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
 from dibs.model.places import LOCAL, check_place
-from dibs.model.pool import is_gpu_id
 from dibs.model.units import check_modules, parse_moment, parse_ranges, parse_share
 
 MOST_JOBS = 5_000  # in one call

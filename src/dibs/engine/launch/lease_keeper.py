@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.leases.files import LeaseRefused
 from dibs.leases.leases import Busy, Lease, Leases
-from dibs.model.claims import Claim
+from dibs.model.gpus import Claim
 from dibs.model.jobs import Attempt, Job, JobId
 
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from dibs.engine.change import Change
 from dibs.engine.engine import Engine
 from dibs.errors import BadInput
-from dibs.model.gpus import declared_key
+from dibs.model.gpus import Pool, declared_key, is_gpu_id
 from dibs.model.jobs import Request, Wishes
-from dibs.model.pool import Pool, is_gpu_id
 from dibs.model.records import Mark, MarkCleared, MarkSet, SettingChanged
 from dibs.policy.failures import without_gpu
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.engine.change import Change
 from dibs.engine.engine import Engine
-from dibs.engine.launch.place import Place
+from dibs.engine.launch.launcher import Place
 from dibs.engine.queue.explain import Explain, JobProspect, Waiting
 from dibs.engine.queue.pool import PoolActions, by_uuid, clear_mark, set_mark
 from dibs.errors import BadInput, Conflict, NoSuchJob
+from dibs.model.gpus import Pool
 from dibs.model.jobs import OVER, After, Attempt, Cause, Job, JobId, Outcome, Request, State, Wishes
-from dibs.model.pool import Pool
 from dibs.model.records import (
     JobCancelled,
     JobEdited,

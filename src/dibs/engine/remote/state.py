@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dibs.backends.protocol import AttemptRef, Backend, Identity, Observed, Submission, Wanted
-from dibs.engine.launch.place import Place
+from dibs.engine.launch.launcher import Place
 from dibs.engine.remote.round import RoundPlan, RoundResult
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.errors import BackendSilent, NoSuchJob

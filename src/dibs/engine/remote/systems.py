@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from dibs.backends.protocol import AttemptRef, Identity, Observed, Phase
-from dibs.engine.launch.place import Place
+from dibs.engine.launch.launcher import Place
 from dibs.engine.launch.results import Results
 from dibs.engine.remote.queries import RemoteQueries, SystemThreads
 from dibs.engine.remote.round import RoundResult, remove, run_round

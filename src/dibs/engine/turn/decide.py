@@ -18,8 +18,8 @@ from dibs.engine.turn.facts import (
     take_snapshot,
 )
 from dibs.engine.turn.state import EngineState, NextState, OpenAttempt, paused_by
-from dibs.model.claims import Claim
 from dibs.model.events import Ended, Event, Started, Waits
+from dibs.model.gpus import Claim
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Reason, State, changed
 from dibs.model.records import (
     AttemptEnded,

@@ -6,10 +6,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dibs.engine.turn.state import Key, NextState, OpenAttempt, card_marks, claims_on, paused_by
-from dibs.model.claims import Claim
-from dibs.model.gpus import Links
+from dibs.model.gpus import NOT_COUNTED, Card, Claim, Links, Machine, Pool
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, Wishes
-from dibs.model.pool import NOT_COUNTED, Card, Machine, Pool
 from dibs.model.usage import Lesson, Lessons, Usage
 from dibs.policy.failures import Limits
 from dibs.policy.fitting import host_needs, learn_early

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dibs.engine.turn.state import CachedPlan, NextState, OpenAttempt
-from dibs.model.claims import Claim
+from dibs.model.gpus import Claim
 from dibs.model.jobs import Job
 from dibs.policy.schedule import kind_of
 from dibs.policy.snapshot import Plan, Snapshot

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dibs.model.claims import Claim
 from dibs.model.events import Event, Trouble
+from dibs.model.gpus import Claim
 from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Reason, Request
 from dibs.model.records import Mark
 from dibs.policy.failures import Breakers

@@ -8,10 +8,8 @@ from dibs.engine.watch.sharing_rules import DEFAULT_SHARING_RULES, SharingRules
 from dibs.gpus.processes import foreign_processes
 from dibs.leases.claim_files import Holder
 from dibs.leases.leases import Busy
-from dibs.model.claims import Claim
-from dibs.model.gpus import CardState, GpuReading, Links, Reading
+from dibs.model.gpus import CardState, Claim, GpuReading, Links, Pool, Reading
 from dibs.model.jobs import Wishes
-from dibs.model.pool import Pool
 from dibs.policy.fitting import most_at_once
 
 _MOST_KINDS = 1000  # of wishes for which it is remembered how many fit

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.metering import CardEnergy, Measured, Meter, Sample, StoredSeries, read_series
-from dibs.model.claims import Claim
-from dibs.model.gpus import CardState, GpuReading, Reading, declared_key
+from dibs.model.gpus import CardState, Claim, GpuReading, Reading, declared_key
 from dibs.supervise.process_usage import ProcessUsage, Seen, shim_of
 from dibs.worker_thread import Submit
 
