@@ -258,7 +258,7 @@ def test_nothing_follows_an_end_that_is_not_judged_yet(make_world):
     world.engine._settlement._judge = lambda attempt, outcome, others, now: outcome if judged else None
     world.submit(*some_jobs(4))
 
-    world.end(1)
+    world.end(1, code=1)
     assert world.running() == []
     judged.append(True)
     world.advance(3)
