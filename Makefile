@@ -24,7 +24,7 @@ help: ## list these targets
 
 demo: installed ## twelve small jobs over this machine's GPUs (or over three declared ones)
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; export PATH; \
-	if $(PYTHON) -c 'import os, sys; from dibs.gpus.probe import find_probe; sys.exit(find_probe(os.environ) is None)'; \
+	if $(PYTHON) -c 'import os, sys; from dibs.gpus.detect import find_probe; sys.exit(find_probe(os.environ) is None)'; \
 	then gpus=; \
 	else \
 	  echo "There is no GPU driver here, so the demo declares three GPUs, 0, 1 and 2. Its jobs only pretend to use them."; \

@@ -1,6 +1,7 @@
-"""Every library that dibs imports is named in pyproject.toml, in the dependencies or in an extra."""
+"""Imports that no type checker sees: libraries are declared in pyproject.toml, and scripts import what exists."""
 
 import ast
+import importlib
 import re
 import sys
 import tomllib
@@ -9,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 OURS = {"dibs", "hydra_plugins"}
+_IMPORT = r"from (dibs(?:\.\w+)*) import (?:\(([^)]*)\)|([^\n;#]*))"
 OF_OTHERS = {"omegaconf"}  # a part of Hydra's interface
 
 
@@ -52,3 +54,21 @@ def test_every_library_that_is_imported_is_declared():
     }
 
     assert missing == {}
+
+
+def test_what_scripts_and_the_makefile_import_of_dibs_is_there() -> None:
+    scripts = [
+        path for room in ("bench", "docs", "web", "examples") for path in sorted((ROOT / room).glob("*.py"))
+    ]
+
+    found = [
+        (path.name, module, name.split(" as ")[0].strip())
+        for path in (ROOT / "Makefile", *scripts)
+        for module, listed, plain in re.findall(_IMPORT, path.read_text())
+        for name in (listed or plain).split(",")
+        if name.strip()
+    ]
+
+    assert ("Makefile", "dibs.gpus.detect", "find_probe") in found
+    missing = [one for one in found if not hasattr(importlib.import_module(one[1]), one[2])]
+    assert missing == []
