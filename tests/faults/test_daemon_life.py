@@ -321,6 +321,10 @@ def test_after_a_downgrade_the_store_is_refused_and_left_alone(world: World) -> 
         assert "Traceback" not in one.stderr
     assert len(added.stderr.splitlines()) == 2
     assert store.read_bytes() == before
+    assert "/queue away to start without its jobs" in added.stderr
+    store.parent.rename(world.state / "old queue")
+    assert world.add("--hold", "--", "true", env={"DIBS_NO_START": "0"}) == 1
+    _stop(world)
     world.assert_nothing_is_left()
 
 

@@ -183,5 +183,6 @@ def _check_version(path: str, version: int) -> None:
         raise StoreUnusable(
             f"cannot open {path}: another version of dibs wrote it"
             f" (its schema is {version}, this version needs {SCHEMA_VERSION})",
-            remedy="use that version again, or move the file away to start without its jobs; it was left as it is",
+            # The whole folder: without its store the journal in it would be refused, too.
+            remedy=f"use that version again, or move {os.path.dirname(path)} away to start without its jobs",
         )
