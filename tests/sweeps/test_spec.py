@@ -116,7 +116,6 @@ def test_numbers_among_values_are_texts():
         ({"parameters": [{"name": "lr", "low": 1}, BS]}, "high is missing"),
         ({"parameters": [LR | {"scale": "cubic"}, BS]}, "scale is not linear or log"),
         ({"parameters": [LR, BS | {"when": "lr >"}]}, "it is not a condition"),
-        ({"parameters": [{"name": f"p{n}", "values": ["1"]} for n in range(1001)]}, "at most 1000"),
         ({"where": ["bss > 1"]}, "there is no parameter bss"),
         ({"where": "bs > 1"}, "where is not a list"),
         ({"where": ["bs > 1"] * 101}, "at most 100 conditions"),
@@ -180,9 +179,9 @@ def test_what_is_no_object_is_refused(given):
         read_spec(given)
 
 
-def test_a_million_parameters_are_refused_and_not_read_for_hours():
+def test_too_many_parameters_are_counted_and_not_read():
     with pytest.raises(BadInput) as refusal:
-        read_spec({"command": "x", "parameters": [{"name": f"p{n}", "values": ["1"]} for n in range(10**6)]})
+        read_spec({"command": "x", "parameters": [None] * 1001})
 
     assert "at most 1000" in refusal.value.message
 

@@ -121,8 +121,8 @@ def parameter_object(parameter: Parameter) -> dict[str, Any]:
 def read_spec(given: Mapping[str, Any]) -> Spec:
     """The spec that JSON describes; BadInput where it is invalid."""
     fields = _Fields(given, "the sweep")
+    check_count(fields.count("parameters"))  # before a million of them are read
     parameters = fields.objects("parameters")
-    check_count(len(parameters))  # before a million of them are read
     metrics = []
     for each in fields.objects("metrics"):
         metrics.append(Metric(each.text("name"), each.one_of("goal", Goal, "min")))
@@ -430,6 +430,10 @@ class _Fields:
     def object(self, key: str) -> "_Fields":
         """A nested object; an empty one where the key is missing."""
         return _Fields(self._take(key, {}), f"{key} of {self._owner}")
+
+    def count(self, key: str) -> int:
+        """The length of a list, whose items are not read."""
+        return len(self._list(key))
 
     def objects(self, key: str) -> "list[_Fields]":
         return [
