@@ -14,7 +14,7 @@ from dibs.backends.protocol import AttemptRef, Backend, Observed, Phase, Submiss
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
 from dibs.backends.slurm.controller import Commands
 from dibs.model.jobs import JobId, Wishes
-from engine.away_world import Cluster
+from engine.remote_world import Cluster
 from engine.world import FakeBackend, Machine
 from stories.outside import wait_until
 from supervise.hands import Loop

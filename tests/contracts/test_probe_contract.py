@@ -1,4 +1,4 @@
-"""What every probe promises, whoever it asks."""
+"""What every probe promises, whichever driver it asks."""
 
 import os
 from datetime import UTC, datetime

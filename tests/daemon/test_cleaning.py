@@ -8,8 +8,8 @@ import pytest
 from dibs.daemon.cleaning import Cleaner
 from dibs.engine.launch.browse import BrowsableFolders
 from dibs.model.jobs import OVER, JobId
-from engine.away_world import AwayWorld
 from engine.queue_world import QueueWorld, a_wish
+from engine.remote_world import RemoteWorld
 from engine.world import a_pool
 
 
@@ -87,7 +87,7 @@ def test_what_other_systems_saw_of_our_files_goes_too(tmp_path):
     for name in ("queue", "leases"):
         (tmp_path / name).mkdir()
     shared = tmp_path / "shared"
-    world = AwayWorld(
+    world = RemoteWorld(
         root=str(tmp_path / "queue"), leases_folder=str(tmp_path / "leases"), pool=a_pool(1), shared=str(shared)
     )
     (job,) = world.add(a_wish("a", on="slurm"))

@@ -21,8 +21,8 @@ from dibs.engine.remote.round import RoundPlan, run_round
 from dibs.engine.remote.state import wanted_by
 from dibs.model.jobs import OVER, Attempt, Job, JobId
 from dibs.supervise import records
-from engine.away_world import AwayWorld, Cluster
 from engine.queue_world import a_wish
+from engine.remote_world import Cluster, RemoteWorld
 from engine.world import a_pool
 
 
@@ -98,10 +98,10 @@ def test_however_many_jobs_hang_only_some_threads_do(tmp_path: Path, monkeypatch
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[AwayWorld]:
+def world(tmp_path: Path) -> Iterator[RemoteWorld]:
     for name in ("queue", "leases"):
         (tmp_path / name).mkdir()
-    one = AwayWorld(
+    one = RemoteWorld(
         root=str(tmp_path / "queue"),
         leases_folder=str(tmp_path / "leases"),
         pool=a_pool(1),
@@ -111,7 +111,7 @@ def world(tmp_path: Path) -> Iterator[AwayWorld]:
     one.close()
 
 
-def cleaner_of(world: AwayWorld, keep_logs: int | None = None) -> Cleaner:
+def cleaner_of(world: RemoteWorld, keep_logs: int | None = None) -> Cleaner:
     return Cleaner(
         engine=world.engine,
         queue=world.queue,
@@ -121,7 +121,7 @@ def cleaner_of(world: AwayWorld, keep_logs: int | None = None) -> Cleaner:
     )
 
 
-def run_one(world: AwayWorld, **wish: Any) -> tuple[JobId, Path]:
+def run_one(world: RemoteWorld, **wish: Any) -> tuple[JobId, Path]:
     """A job over there from its start to its end, and its folder."""
     (job,) = world.add(a_wish("a", on="slurm", **wish))
     world.run_out()
@@ -131,19 +131,19 @@ def run_one(world: AwayWorld, **wish: Any) -> tuple[JobId, Path]:
     return job.id, folder
 
 
-def clean(world: AwayWorld) -> int:
+def clean(world: RemoteWorld) -> int:
     removed = asyncio.run(cleaner_of(world).forget_jobs(world.now + 1, OVER, None))
     world.settle_down()
     return removed
 
 
-def go_to(world: AwayWorld, shared: Path) -> None:
+def go_to(world: RemoteWorld, shared: Path) -> None:
     world.shared = str(shared)
     world.crash()
     world.come_back()
 
 
-def test_what_is_recorded_is_removed_though_its_root_is_in_no_setting(world: AwayWorld, tmp_path: Path):
+def test_what_is_recorded_is_removed_though_its_root_is_in_no_setting(world: RemoteWorld, tmp_path: Path):
     _, old = run_one(world)
     neighbour = tmp_path / "one" / "q2" / "attempts" / "0" / "1.1"
     neighbour.mkdir(parents=True)
@@ -157,7 +157,7 @@ def test_what_is_recorded_is_removed_though_its_root_is_in_no_setting(world: Awa
     assert neighbour.exists()
 
 
-def test_one_that_came_back_to_this_machine_leaves_nothing_there_either(world: AwayWorld):
+def test_one_that_came_back_to_this_machine_leaves_nothing_there_either(world: RemoteWorld):
     job, folder = run_one(world)
     world.queue.pause()
     world.do("retry", job)
@@ -187,7 +187,7 @@ class Dead:
 
 
 def test_a_root_that_does_not_answer_is_left_alone_by_cleaning(
-    world: AwayWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: RemoteWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     _, old = run_one(world)
     go_to(world, tmp_path / "two" / "q1")
@@ -202,7 +202,7 @@ def test_a_root_that_does_not_answer_is_left_alone_by_cleaning(
 
 
 def test_a_root_that_does_not_answer_is_left_alone_by_pruning(
-    world: AwayWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: RemoteWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     _, away = run_one(world)
     (job,) = world.add(a_wish("b"))
@@ -236,7 +236,7 @@ def _ask_log(routes: Any, path: str) -> Callable[..., Any]:
     ],
 )
 def test_whether_output_was_removed_is_looked_up_beside_the_loop(
-    world: AwayWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, asked: dict[str, Any]
+    world: RemoteWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, asked: dict[str, Any]
 ):
     """The file of `-o` answers, the attempt's folder does not."""
     (tmp_path / "out.txt").touch()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.away_world import AwayWorld
+from engine.remote_world import RemoteWorld
 from engine.world import World, a_pool
 
 
@@ -28,11 +28,11 @@ def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
 
 
 @pytest.fixture
-def away_world(tmp_path: Path) -> Iterator[AwayWorld]:
+def remote_world(tmp_path: Path) -> Iterator[RemoteWorld]:
     """One card here, and a cluster."""
     root, leases = tmp_path / "state", tmp_path / "leases"
     root.mkdir()
     leases.mkdir()
-    world = AwayWorld(root=str(root), leases_folder=str(leases), pool=a_pool(1))
+    world = RemoteWorld(root=str(root), leases_folder=str(leases), pool=a_pool(1))
     yield world
     world.close()

@@ -93,7 +93,7 @@ class StandInNvml:
         self.inits = 0
         self.handles_asked = 0
         self.asked = Counter()  # calls about cards
-        self.events = []  # that nobody has taken yet
+        self.events = []  # not taken yet
         self.listened_to = {}  # by UUID: the types
 
     def nvmlInit(self):

@@ -42,7 +42,7 @@ def test_a_divided_card_without_parts_shows_nothing_that_could_be_used():
     assert [seen.gpu.number for seen in reading.gpus] == ["1"]
 
 
-def test_parts_that_somebody_makes_appear_by_themselves():
+def test_parts_that_an_admin_makes_appear_by_themselves():
     clock = Clock()
     board = a_card(1, parts=[a_part(0)])
     probe = NvidiaProbe(StandInNvml(board), clock=clock)

@@ -78,7 +78,7 @@ def test_the_beginning_of_two_uuids_is_refused():
         resolve_pool("MIG-0", DIVIDED, {})
 
 
-def test_without_a_driver_nobody_knows_parts():
+def test_without_a_driver_parts_are_unknown():
     with pytest.raises(BadInput, match="0:1"):
         resolve_pool("0:1", None, {})
 

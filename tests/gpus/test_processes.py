@@ -69,7 +69,7 @@ def test_the_rules_say_who_is_overlooked(rules, counted):
     assert found == tuple(process for name, process in processes.items() if name in counted)
 
 
-def test_a_card_that_was_only_declared_has_nobody_foreign():
+def test_a_card_that_was_only_declared_has_no_foreign_process():
     card = a_card_with()
 
     found = foreign_processes(card, lambda _pid: False, lambda _pid: True)
@@ -97,7 +97,7 @@ def test_only_who_may_still_be_alive_counts(user, alive, counts):
 
 
 @pytest.mark.parametrize("pid", [os.getpid(), 1], ids=["ours", "init"])
-def test_a_running_process_is_alive_whoever_owns_it(pid):
+def test_a_running_process_is_alive_whichever_user_owns_it(pid):
     alive = pid_is_alive(pid)
 
     assert alive is True
@@ -240,7 +240,7 @@ def test_a_pid_that_comes_again_is_another_process(proc):
 
 
 @pytest.mark.parametrize("content", ["", "7 (a) S", "7"])
-def test_what_cannot_be_read_is_nobodys(proc, content, tmp_path):
+def test_what_cannot_be_read_has_no_owner(proc, content, tmp_path):
     (tmp_path / "8").mkdir()
     (tmp_path / "8" / "stat").write_text(content)
 
@@ -252,7 +252,7 @@ def test_our_own_process_is_ours():
     assert ProcessOwners().of(os.getpid()).user == ME
 
 
-def test_not_everybody_is_remembered_for_ever(proc, monkeypatch):
+def test_not_every_process_is_remembered_for_ever(proc, monkeypatch):
     monkeypatch.setattr("dibs.gpus.processes._MOST_OWNERS", 3)
     owners = ProcessOwners(proc.root)
     for pid in range(1, 11):

@@ -154,7 +154,7 @@ def test_a_callback_may_ask_again(probe, watch):
     assert got.get(timeout=LONG) is fresh
 
 
-def test_a_probe_that_hangs_blocks_nobody_and_answers_none_at_the_deadline(probe, watch):
+def test_a_probe_that_hangs_blocks_no_caller_and_answers_none_at_the_deadline(probe, watch):
     watcher = settle(probe, watch, interval=NEVER, deadline=0.05)
     before = watcher.latest
     got = queue.Queue()
@@ -238,7 +238,7 @@ def test_a_good_look_after_a_failed_one_is_fresh_again(probe, watch):
     assert not watcher.is_stale(NOON)
 
 
-def test_stopping_does_not_wait_for_a_probe_that_hangs_and_nobody_is_called_back(probe, watch):
+def test_stopping_does_not_wait_for_a_probe_that_hangs_and_nothing_is_called_back(probe, watch):
     watcher = watch(interval=NEVER, deadline=0.05)
     reader = probe.begun.get(timeout=LONG)
     got = queue.Queue()
@@ -317,7 +317,7 @@ def test_a_probe_that_falls_over_is_asked_again(probe, watch):
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_fault_that_no_answer_told_is_in_the_next_one_and_only_there(probe, watch, is_late):
-    """It is told by the probe once: in a look for which nobody had asked, or that took too long."""
+    """It is told by the probe once: in a look that was not asked for, or that took too long."""
     watcher = watch(interval=NEVER, **({"deadline": 0.2} if is_late else {}))
     got = queue.Queue()
     first, second = GpuFault("GPU-a", 79), GpuFault("GPU-a", 45)
@@ -346,7 +346,7 @@ def test_a_fault_that_no_answer_told_is_in_the_next_one_and_only_there(probe, wa
     assert got.get(timeout=LONG).faults == ()
 
 
-def test_a_fault_that_somebody_beside_the_watcher_read_is_in_its_next_answer_and_only_there(probe, watch):
+def test_a_fault_read_beside_the_watcher_is_in_its_next_answer_and_only_there(probe, watch):
     watcher = settle(probe, watch, interval=NEVER)
     taken, own = GpuFault("GPU-0", 79), GpuFault("GPU-1", 31)
     got = queue.Queue()

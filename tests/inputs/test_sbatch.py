@@ -181,7 +181,7 @@ def test_the_command_line_goes_before_the_script_in_what_slurm_is_told(script):
 
 def test_who_does_not_need_to_know_where_jobs_run_does_not_ask(script):
     def asked() -> str:
-        raise AssertionError("nobody needs to know")
+        raise AssertionError("it is not needed")
 
     read_script(script("#SBATCH --mem=4G"), DEFAULTS, queued_at=datetime(2026, 11, 15), default_place=asked)
     read_script(script(*FOR_SLURM), DEFAULTS, default_place=asked)

@@ -69,7 +69,7 @@ def test_without_any_folder_it_says_what_to_do(folder):
 
 
 @needs_root
-def test_a_folder_of_somebody_else_is_refused(folder):
+def test_a_folder_of_another_user_is_refused(folder):
     os.mkdir(f"{folder}/theirs")
     os.chmod(f"{folder}/theirs", 0o1777)
     os.chown(f"{folder}/theirs", STRANGER, STRANGER)

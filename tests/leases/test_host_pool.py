@@ -1,4 +1,4 @@
-"""The pool of the host, set by anybody."""
+"""The pool of the host, set by any user."""
 
 import json
 import os
@@ -105,7 +105,7 @@ def test_a_folder_in_the_way_is_refused_and_nothing_is_left(folder):
 
 
 @needs_root
-def test_a_name_that_somebody_else_took_is_refused(folder):
+def test_a_name_that_another_user_took_is_refused(folder):
     with open(f"{folder}/dibs-pool-{STRANGER}", "w") as file:
         file.write("of root")
 

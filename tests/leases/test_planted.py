@@ -1,4 +1,4 @@
-"""Things that somebody planted under our names."""
+"""Files that another user planted under our names."""
 
 import fcntl
 import os
@@ -75,7 +75,7 @@ def test_a_planted_file_of_ours_is_passed_over(folder, kind, file):
 
 
 @kinds
-def test_a_planted_file_in_anothers_name_blocks_nobody(folder, kind):
+def test_a_planted_file_in_anothers_name_blocks_no_user(folder, kind):
     victim = f"{folder}/victim"
     path = f"{folder}/dibs-claim-index-0-4711-0"
     plant(kind, path, victim)
@@ -87,7 +87,7 @@ def test_a_planted_file_in_anothers_name_blocks_nobody(folder, kind):
     assert is_unharmed(victim)
 
 
-def test_a_file_locked_in_the_name_of_somebody_else_does_not_count(folder):
+def test_a_file_locked_in_the_name_of_another_user_does_not_count(folder):
     liar = os.open(f"{folder}/dibs-claim-index-0-4711-0", os.O_RDWR | os.O_CREAT, 0o644)
     fcntl.flock(liar, fcntl.LOCK_EX)
     leases = some_leases(folder)

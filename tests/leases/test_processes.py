@@ -110,7 +110,7 @@ def test_a_lock_sent_to_a_child_outlives_the_process_that_took_it(folder):
     took(leases).close()
 
 
-def test_a_lock_is_held_while_nobody_but_the_socket_has_it(folder):
+def test_a_lock_is_held_while_only_the_socket_has_it(folder):
     ours, theirs = socket.socketpair()
     leases = some_leases(folder)
     lease = took(leases)

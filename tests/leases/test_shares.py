@@ -27,7 +27,7 @@ def test_a_lease_says_who_holds_the_card_and_for_what(folder):
     (holder,) = leases.holders()
     assert (holder.gpu, holder.uid, holder.pid) == ("GPU-1", os.geteuid(), os.getpid())
     assert (holder.share, holder.vram) == (Fraction(1, 3), 5)
-    assert abs(holder.since - time.time()) < 60, "since it was taken, not since somebody began to wait"
+    assert abs(holder.since - time.time()) < 60, "since it was taken, not since the wait for it began"
     assert (holder.job, holder.folder) == (r"a\tb", "/runs/é")
     lease.close()
     assert leases.holders() == []

@@ -39,7 +39,7 @@ def test_another_user_is_told_who_has_the_card(folder):
 
 
 @needs_root
-def test_the_folder_works_for_whoever_came_second(folder):
+def test_the_folder_works_for_the_second_user(folder):
     def use(parent):
         leases = some_leases(folder)
         took(leases).close()

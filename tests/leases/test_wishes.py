@@ -27,7 +27,7 @@ def test_an_older_wish_goes_first(folder):
     took(late, since=NOON + 1).close()
 
 
-def test_a_younger_wish_and_our_own_stand_in_nobodys_way(folder):
+def test_a_younger_wish_and_our_own_block_no_other(folder):
     early, late = some_leases(folder), some_leases(folder)
     early.wish([a_claim()], job="early", since=NOON)
     late.wish([a_claim()], job="late", since=NOON + 1)
@@ -53,7 +53,7 @@ def test_wishes_count_with_their_share(folder):
 
 
 @pytest.mark.parametrize("age", [60, -60])
-def test_a_wish_that_nobody_renews_is_no_wish(folder, age):
+def test_a_wish_that_is_not_renewed_is_no_wish(folder, age):
     stopped, other = some_leases(folder), some_leases(folder)
     stopped.wish([a_claim()], job="stopped", since=NOON)
     then = time.time() - age

@@ -31,7 +31,7 @@ def test_a_job_without_a_limit_does_not_pass():
     assert plan.reasons[other.id].sentence.endswith("GPU 1 is kept for an earlier job")
 
 
-def test_nobody_passes_a_job_that_waits_for_one_without_a_limit():
+def test_no_job_passes_one_that_waits_for_one_without_a_limit():
     wide, short = a_job(gpus=2), a_job(time_limit=1)
 
     plan = schedule(a_machine(gpus=2, busy=[0]).with_waiting(wide, short, now=NOON))

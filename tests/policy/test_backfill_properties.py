@@ -1,4 +1,4 @@
-"""Whoever passes, the head of the line does not start later. Whole histories, in virtual time."""
+"""Whichever job passes, the head of the line does not start later. Whole histories, in virtual time."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,7 +60,7 @@ def head_for(draw, machine):
 
 @given(st.data())
 @settings(max_examples=examples(300), deadline=None)
-def test_the_head_never_starts_later_because_somebody_passed_it(data):
+def test_the_head_never_starts_later_because_another_job_passed_it(data):
     machine = data.draw(machines())
     before = data.draw(runs_before(machine))
     head = head_for(data.draw, machine)
@@ -76,7 +76,7 @@ def test_the_head_never_starts_later_because_somebody_passed_it(data):
 
 @given(st.data())
 @settings(max_examples=examples(300), deadline=None)
-def test_whoever_ends_early_the_head_starts_by_the_moment_that_was_promised(data):
+def test_whichever_ends_early_the_head_starts_by_the_moment_that_was_promised(data):
     machine = data.draw(machines())
     ends = st.integers(1, 200)
     before = data.draw(runs_before(machine, ends=ends))
@@ -94,7 +94,7 @@ def test_whoever_ends_early_the_head_starts_by_the_moment_that_was_promised(data
 
 @given(st.data())
 @settings(max_examples=examples(200), deadline=None)
-def test_a_job_for_every_gpu_is_not_delayed_though_nobody_knows_when_the_others_end(data):
+def test_a_job_for_every_gpu_is_not_delayed_though_it_is_unknown_when_the_others_end(data):
     gpus = data.draw(st.integers(1, 4))
     machine = a_machine(gpus)
     before = data.draw(runs_before(machine, limits=st.one_of(st.none(), LIMITS), ends=st.integers(1, 200)))
@@ -125,7 +125,7 @@ def test_everything_that_is_possible_starts_in_the_end(data):
 
 
 def test_the_histories_do_have_jobs_that_pass():
-    """Without it the properties above would be true of a policy that lets nobody pass."""
+    """Without it the properties above would be true of a policy that lets no job pass."""
     machine = a_machine(2)
     wide, short = a_job(gpus=2), a_job(time_limit=50)
     (running,) = schedule(a_machine(1).with_waiting(a_job())).placements

@@ -114,7 +114,7 @@ def test_a_module_that_is_missing_counts_however_long_it_took_to_find_out(cause)
     assert len(rules.held) == 1
 
 
-def test_what_somebody_killed_after_a_while_counts_neither_way():
+def test_what_a_user_killed_after_a_while_counts_neither_way():
     rules = Rules()
     killed = Outcome(signal=9, cause=Cause.KILLED, seconds=60)
 
@@ -161,7 +161,7 @@ def test_groups_are_counted_apart():
     assert rules.held == []
 
 
-def test_jobs_of_nobody_are_not_held_together():
+def test_jobs_without_a_project_are_not_held_together():
     rules = Rules()
 
     for _ in range(50):
@@ -286,7 +286,7 @@ def test_what_one_project_does_wrong_is_not_the_gpus_fault_because_another_does_
     assert rules.resting == {}
 
 
-def test_what_fails_for_two_projects_is_the_gpus_fault_if_anybody_succeeds_elsewhere():
+def test_what_fails_for_two_projects_is_the_gpus_fault_if_another_succeeds_elsewhere():
     rules = Rules()
 
     for group in ("project a", "project b", "project a"):
@@ -333,7 +333,7 @@ def test_a_gpu_under_suspicion_is_trusted_again_when_they_fail_elsewhere_too():
 
 
 @pytest.mark.parametrize("outcome", [SLOW, Outcome(cause=Cause.STOPPED, signal=15, seconds=5)])
-def test_a_gpu_does_not_rest_for_ever_where_nobody_is_left_who_could_tell(outcome):
+def test_a_gpu_does_not_rest_for_ever_where_no_project_is_left_to_compare(outcome):
     rules = Rules()
     for _ in range(3):
         rules.end(BAD, "g0", running=[("g1", "project vision"), ("g2", "project vision")])

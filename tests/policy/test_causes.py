@@ -114,7 +114,7 @@ def test_what_was_said_long_before_the_end_names_nothing(path):
 
     found = cause_in(log + b"epoch 1: loss 0.3\n" * 200)
 
-    assert found is None or found[0] == "gpu-fault" == cause  # nobody says that in passing
+    assert found is None or found[0] == "gpu-fault" == cause  # no log mentions that in passing
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)

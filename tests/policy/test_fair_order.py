@@ -83,7 +83,7 @@ def test_one_job_is_not_lost_behind_a_hundred_thousand():
     assert one in line[:2]
 
 
-def test_a_project_that_nobody_has_met_stands_with_the_least_served():
+def test_an_unknown_project_stands_with_the_least_served():
     old, other, new = a_job(project="old"), a_job(project="other"), a_job(project="new")
 
     line = fair_order([old, other, new], {"old": 500, "other": 400})
@@ -107,7 +107,7 @@ def test_a_project_does_not_shed_its_turns_by_leaving_for_a_moment():
     assert found == served
 
 
-def test_a_project_that_worked_alone_owes_nobody_anything():
+def test_a_project_that_worked_alone_has_no_debt():
     alone = {"a": 1000.0}
 
     met = with_project(alone, "b", set())
@@ -135,7 +135,7 @@ PROJECTS = st.sampled_from("abcde")
 
 
 @given(st.lists(st.tuples(PROJECTS, st.integers(0, 2)), max_size=30), st.dictionaries(PROJECTS, st.floats(0, 99)))
-def test_everybody_stands_in_line_once_and_priorities_in_order(jobs, served):
+def test_every_job_stands_in_line_once_and_priorities_in_order(jobs, served):
     waiting = [a_job(project=project, priority=priority) for project, priority in jobs]
 
     line = fair_order(waiting, served)
@@ -163,7 +163,7 @@ def test_equal_projects_get_equal_turns(projects, rounds, have_joined):
         served = served_after(served, job)
         turns[job.request.project] += 1
 
-    # One turn more where nobody said that a project has come: its first turn is a guess.
+    # One turn more where it was not told that a project has come: its first turn is a guess.
     assert max(turns.values()) - min(turns.values()) <= (1 if have_joined else 2)
 
 

@@ -14,7 +14,7 @@ from policy.histories import Arrival, Run, at, play
 
 
 def prospects(snapshot, seconds=None):
-    """Of everybody in line. `seconds` by job, else 60."""
+    """Of every waiting job. `seconds` by job, else 60."""
     durations = {} if seconds is None else seconds
     return forecast(snapshot, [job.id for job in snapshot.waiting], lambda job: durations.get(job.id, 60.0))
 
@@ -47,7 +47,7 @@ def test_a_holder_of_today_ends_at_its_limit():
     assert found[job.id] == Prospect(1500.0, (0,))
 
 
-def test_nobody_knows_when_a_job_without_a_limit_ends_nor_what_waits_for_it():
+def test_the_end_of_a_job_without_a_limit_is_unknown_and_the_start_of_what_waits_for_it():
     wide, other = a_job(gpus=2), a_job()
 
     found = prospects(a_machine(gpus=2, busy=[0]).with_waiting(wide, other, now=1000.0))

@@ -54,7 +54,7 @@ def test_an_xid_that_a_program_causes_is_no_cards(xid):
 
 
 @pytest.mark.parametrize("xid", [45, 63, 92, 154, 9999])
-def test_an_xid_that_only_reports_is_nobodys(xid):
+def test_an_xid_that_only_reports_has_no_cause(xid):
     reading = a_reading((xid, "g1"), g0=0, g1=0)
 
     assert (broken_cards(None, reading), program_faults(reading)) == ({}, {})
@@ -73,7 +73,7 @@ def test_a_memory_error_without_a_number_is_the_cards():
         (3, 5, "its memory has 2 new errors that cannot be corrected"),
         (3, 3, None),
         (3, 0, None),  # the driver was loaded again
-        (None, 5, None),  # nobody knows how old they are
+        (None, 5, None),  # their age is unknown
         (3, None, None),
     ],
 )

@@ -147,7 +147,7 @@ def test_so_many_untouched_cards_are_never_taken(moment, keep_free, in_use):
     before, after = untouched(machine.views), untouched(machine.after(plan).views)
     assert before == after or len(after) >= keep_free
     waiting = {job.id for job in snapshot.waiting}
-    assert waiting == plan.reasons.keys() | placed(plan).keys()  # and whoever waits knows why
+    assert waiting == plan.reasons.keys() | placed(plan).keys()  # and each that waits has a reason
     assert all(reason.sentence for reason in plan.reasons.values())
 
 
@@ -180,7 +180,7 @@ def half_taken(draw, machine):
 
 @given(st.data())
 @settings(max_examples=examples(300), deadline=None)
-def test_the_head_never_starts_later_because_somebody_passed_it(data):
+def test_the_head_never_starts_later_because_another_job_passed_it(data):
     machine, keep_free = a_machine(data.draw(st.integers(2, 4))), data.draw(st.integers(1, 2))
     before = data.draw(half_taken(machine))
     head = a_job(data.draw(st.integers(1, 3)))

@@ -142,7 +142,7 @@ def test_a_cause_that_no_shim_may_claim_is_an_exit_code(cause):
     assert outcome_of({"state": "ended", "code": 2, "cause": cause}).cause is Cause.EXIT_CODE
 
 
-def test_what_nobody_saw_end_is_lost_and_claims_nothing():
+def test_an_end_that_was_not_observed_is_lost_and_claims_nothing():
     assert (LOST.exit_code, LOST.signal, LOST.seconds) == (None, None, None)
     assert LOST.state is State.LOST
 
@@ -180,7 +180,7 @@ def test_after_the_declared_number_of_retries_it_is_over():
 
 
 @pytest.mark.parametrize("cause", [Cause.STOPPED, Cause.REFUSED, Cause.DEPENDENCY])
-def test_what_somebody_ended_or_refused_is_not_tried_again(cause):
+def test_what_was_ended_or_refused_on_purpose_is_not_tried_again(cause):
     job = a_job(retries=3, restartable=True, tries=1)
 
     assert retry_after(job, Outcome(cause=cause)) is None

@@ -36,7 +36,7 @@ def test_a_card_opens_when_enough_of_its_holders_have_ended():
 
 
 def test_without_a_limit_a_holder_never_leaves_unless_one_is_optimistic():
-    ends = [Hold(QUARTER, 0, 200.0)]  # and three quarters of somebody without a limit
+    ends = [Hold(QUARTER, 0, 200.0)]  # and three quarters of a job without a limit
 
     assert opens(HALF, Fraction(0), ends) == math.inf
     assert opens(HALF, Fraction(0), ends, optimistic=True) == NOW
@@ -61,14 +61,14 @@ def test_an_empty_card_has_all_its_memory_whatever_its_holders_had_booked():
     assert opens(HALF, Fraction(0), ends, vram=60, left=5, total=80) == 200
 
 
-def test_memory_that_nobody_can_measure_is_believed_to_suffice():
+def test_memory_that_cannot_be_measured_is_taken_to_suffice():
     assert opens(HALF, HALF, [], vram=60) == NOW
 
 
 @pytest.mark.parametrize(
     ("when", "length", "safely", "early"),
     [
-        (100.0, 50.0, 100, 100),  # over before anybody comes
+        (100.0, 50.0, 100, 100),  # over before another comes
         (100.0, 100.0, 100, 100),
         (100.0, 101.0, math.inf, 200),  # between the two, if the first ends at once
         (100.0, 201.0, math.inf, 400),

@@ -221,7 +221,7 @@ def test_nothing_starts_on_a_blocked_card_and_the_reason_says_why():
     assert plan.reasons[job.id].sentence == "waits for a GPU: GPU 0 is busy (alice, pid 4711, 3G)"
 
 
-def test_a_reason_names_everybody_who_holds_something():
+def test_a_reason_names_every_holder():
     job = a_job(gpus=2)
     machine = a_machine(gpus=2, busy=[0, 1], holders={0: ("job 3", "job 4"), 1: ("job 7 of alice (pid 4711)",)})
 

@@ -192,7 +192,7 @@ def test_first_trials_that_fail_in_the_same_way_are_reason_to_hold_a_sweep():
         [failed(), failed(), failed("exit code 2")],
         [failed(), failed(state=TrialState.COMPLETE), failed()],
         [failed(), failed(state=TrialState.PRUNED), failed()],
-        [failed("")] * FIRST_TRIALS,  # somebody cancelled them, or they were lost
+        [failed("")] * FIRST_TRIALS,  # cancelled by a user, or lost
     ],
 )
 def test_others_are_not(first):

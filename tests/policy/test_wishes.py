@@ -125,7 +125,7 @@ def test_cpus_kept_for_later_may_be_used_until_then():
     assert placed(plan) == {early.id: []}
 
 
-def test_nobody_can_promise_when_cpus_are_free():
+def test_when_cpus_are_free_is_unknown():
     wide, short = a_job(gpus=2, cpus=8), a_job(time_limit=1)
     machine = a_machine(gpus=3, busy=[0], until={0: 100})
 

@@ -76,7 +76,7 @@ def test_who_is_stopped_before_the_signal_does_not_get_it(hands: Hands) -> None:
 
 
 def test_a_shell_without_a_trap_and_the_workers_of_a_program_are_not_disturbed(hands: Hands) -> None:
-    """The program that listens gets it, and nobody else: its worker has inherited the handler."""
+    """Only the program that listens gets it, though its worker has inherited the handler."""
     (hands.workdir / "train.py").write_text(
         textwrap.dedent(
             """
@@ -103,7 +103,7 @@ def test_a_shell_without_a_trap_and_the_workers_of_a_program_are_not_disturbed(h
     assert (record["code"], record["by"], record["checkpointed"]) == (8, "checkpoint", True)
 
 
-def test_where_nobody_listens_the_signal_has_its_own_meaning_for_the_command(hands: Hands) -> None:
+def test_where_no_program_listens_the_signal_has_its_own_meaning_for_the_command(hands: Hands) -> None:
     record = hands.run(["sleep", "100"], **SOON)
 
     assert (record["signal"], record["by"], record["checkpointed"]) == (USR1, "checkpoint", True)

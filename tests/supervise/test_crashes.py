@@ -272,7 +272,7 @@ def _submit_again(hands: Hands, attempt: Attempt, words: str) -> dict[str, Any] 
     return hands.facts(attempt).exit_record
 
 
-def test_a_shim_that_nobody_could_speak_to_starts_nothing(hands: Hands) -> None:
+def test_a_shim_that_could_not_be_reached_starts_nothing(hands: Hands) -> None:
     """Without its FIFO the command could not be stopped. The engine finds that it never ran, and tries again."""
     (hands.root / "control").rmdir()
     attempt = hands.start("touch ran; exit 22")
@@ -337,7 +337,7 @@ def test_an_attempt_whose_leases_did_not_all_arrive_is_not_started(hands: Hands)
 
 
 def test_a_shim_whose_attempt_has_no_words_for_it_is_not_asked(hands: Hands) -> None:
-    """The record of a bug of ours may name no FIFO; whoever comes back must not stumble over it."""
+    """The record of a bug of ours may name no FIFO; the next engine must read it all the same."""
     attempt = hands.start("until test -e go; do sleep 0.01; done")
     hands.running(attempt)
     path = f"{attempt.folder}/record"

@@ -1,4 +1,4 @@
-"""Which command lines are executed without a shell, and that nobody can tell the difference."""
+"""Which command lines are executed without a shell, and that the result is the same."""
 
 import os
 import subprocess

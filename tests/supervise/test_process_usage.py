@@ -73,7 +73,7 @@ def below(census: ProcessUsage, shim: int) -> list[str]:
         return []
 
 
-def test_everybody_below_a_shim_is_found_also_who_ran_away(shims):
+def test_every_process_below_a_shim_is_found_also_one_that_left_its_session(shims):
     shim = shims("setsid sleep 1001 & (setsid -f sleep 1002); exec sleep 1003")
     census = ProcessUsage()
 

@@ -56,7 +56,7 @@ def _pids(hands: Hands) -> list[int]:
     return list(map(int, (hands.workdir / "pids").read_text().split()))
 
 
-def test_whoever_got_away_from_a_command_is_gone_when_it_ends(hands: Hands, hostile: list[str]) -> None:
+def test_a_process_that_left_its_session_is_gone_when_its_command_ends(hands: Hands, hostile: list[str]) -> None:
     record = hands.run(hostile)
 
     assert record["code"] == 0
@@ -89,7 +89,7 @@ def test_a_fork_storm_comes_to_an_end(hands: Hands) -> None:
     assert hands.run("exit 6")["code"] == 6
 
 
-def test_a_stop_is_a_term_to_everybody(hands: Hands) -> None:
+def test_a_stop_is_a_term_to_every_process(hands: Hands) -> None:
     child = "trap 'sleep 0.1; echo child; exit 0' TERM; touch up; while :; do sleep 0.01; done"
     attempt = hands.start(f"trap 'echo parent; exit 0' TERM; ({child}) & wait")
     hands.turn_until((hands.workdir / "up").exists)
@@ -111,7 +111,7 @@ def test_a_stopped_process_hears_the_stop_too(hands: Hands) -> None:
     assert hands.record(attempt)["signal"] == signal.SIGTERM
 
 
-def test_a_kill_asks_nobody(hands: Hands) -> None:
+def test_a_kill_does_not_ask_first(hands: Hands) -> None:
     attempt = hands.start("trap '' TERM; touch up; while :; do sleep 1; done", grace=1000.0)
     hands.turn_until((hands.workdir / "up").exists)
 
@@ -148,7 +148,7 @@ def test_a_word_for_another_attempt_changes_nothing(hands: Hands) -> None:
     assert (record["code"], record["shim"]) == (8, shim)
 
 
-def test_a_word_to_an_attempt_that_is_over_reaches_nobody(hands: Hands) -> None:
+def test_a_signal_to_an_attempt_that_is_over_reaches_no_process(hands: Hands) -> None:
     attempt = hands.start("true")
     hands.record(attempt)
 

@@ -104,7 +104,7 @@ def test_a_checkpoint_signal_is_heard(pythons: Pythons) -> None:
     assert (record["code"], record["by"], record["checkpointed"]) == (3, "checkpoint", True)
 
 
-def test_whoever_got_away_from_it_is_gone_when_it_ends(pythons: Pythons) -> None:
+def test_a_process_that_left_its_session_is_gone_when_it_ends(pythons: Pythons) -> None:
     (pythons.workdir / "pids").touch()
     record = pythons.hands.record(pythons.script(HOSTILE, "pids"))
 
@@ -160,7 +160,7 @@ def test_no_descriptor_reaches_it_but_its_leases(pythons: Pythons) -> None:
 
 
 def test_the_attempts_lock_is_the_shims_alone(pythons: Pythons) -> None:
-    """Else a job whose shim was killed would look as if somebody looked after it."""
+    """Else a job whose shim was killed would look supervised."""
     attempt = pythons.script(UNTIL_GO)
     record = pythons.hands.running(attempt)
 

@@ -190,7 +190,7 @@ def test_there_are_only_so_many_and_the_one_used_longest_ago_ends(warm: Pythons)
     assert len(warm.pids()) == pool.MOST_PROCESSES
 
 
-def test_one_that_nobody_needs_ends_and_the_next_job_gets_another(warm: Pythons) -> None:
+def test_an_unused_one_ends_and_the_next_job_gets_another(warm: Pythons) -> None:
     warm.hands.backend._get_warm()._longest_idle = 0.2
     warm.output("job.py")
     (pid,) = warm.pids()

@@ -134,7 +134,7 @@ def test_what_was_asked_and_never_recorded_comes_first_after_a_crash(start):
     assert again.ask()[0]["number"] == 3
 
 
-def test_what_ended_while_nobody_listened_is_told_at_the_next_opening(start):
+def test_what_ended_while_no_adviser_ran_is_told_at_the_next_opening(start):
     child = open_child(start, a_spec())
     first, second = child.ask(2)
     child.kill()
@@ -166,7 +166,7 @@ def test_a_torn_line_at_the_end_of_the_journal_is_cut(start, tmp_path, end):
     assert len(the_study(again).trials) == 4
 
 
-def test_the_lock_of_a_killed_writer_holds_nobody_up(start):
+def test_the_lock_of_a_killed_writer_blocks_no_other(start):
     child = open_child(start, a_spec())
     child.ask()
     child.kill()
@@ -274,7 +274,7 @@ def test_other_programs_read_the_study_while_the_adviser_runs(start):
     assert study.trials[second["number"]].state == TrialState.RUNNING
 
 
-def test_a_note_written_by_another_program_disturbs_nobody(start):
+def test_a_note_written_by_another_program_is_kept(start):
     child = open_child(start, a_spec())
     child.ask()
 
@@ -475,7 +475,7 @@ def test_a_failed_trial_that_succeeds_at_its_second_attempt_counts(start):
     assert (complete.params, complete.intermediate_values) == (failed.params, {1: 0.5})
 
 
-def test_a_second_attempt_that_a_crash_interrupts_is_no_trial_that_nobody_knows(start):
+def test_a_second_attempt_that_a_crash_interrupts_is_no_unknown_trial(start):
     child = open_child(start, a_spec())
     (asked,) = child.ask()
     child.tell(0, state="failed")

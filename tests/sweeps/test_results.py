@@ -314,7 +314,7 @@ def test_numbers_of_python_arrive_as_they_are():
     st.lists(st.integers(0, 100), max_size=6),
     st.sampled_from([("a",), ("a", "b"), ()]),
 )
-def test_whoever_skims_a_file_finds_the_same_result_as_whoever_reads_every_line(lines, cuts, names):
+def test_skimming_a_file_finds_the_same_result_as_reading_every_line(lines, cuts, names):
     content = "\n".join(lines).encode()
     places = [0, *sorted(cuts), len(content)]
     skimming, reading = MetricsReader(names), MetricsReader(names)

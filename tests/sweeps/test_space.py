@@ -128,7 +128,7 @@ def test_what_is_drawn_in_steps_on_a_log_scale_is_one_of_them(one, other, step, 
     assert steps.text(float(drawn)) == drawn
 
 
-def test_a_number_that_somebody_else_drew_is_put_on_the_range():
+def test_a_number_drawn_elsewhere_is_put_on_the_range():
     assert Range("x", 0.0, 1.0).text(0.123456789) == "0.123457"
     assert Range("x", 0.0, 0.1234567).text(0.1234567) == "0.1234567"
     assert Range("x", 0.0, 1.0, step=0.25).text(0.5000000001) == "0.5"

@@ -203,7 +203,7 @@ def test_any_json_is_a_sweep_or_refused(key, value):
 
 
 def test_trials_that_leave_their_results_in_one_file_run_one_after_another():
-    """Two at a time would read each other's numbers, and nobody would notice."""
+    """Two at a time would read each other's numbers, without an error."""
     metrics = [{"name": "loss"}]
     shared = {**WHOLE, "metrics": metrics, "results": {"from": "file", "path": "r.json"}}
     own = {**WHOLE, "metrics": metrics, "results": {"from": "file", "path": "r-%j.json"}}

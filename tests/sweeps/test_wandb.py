@@ -241,7 +241,7 @@ def test_equal_probabilities_are_none(distribution):
     assert read_spec(spec).parameters == (Choice("a", ("x", "y")),)
 
 
-def test_a_variable_in_the_command_is_that_of_whoever_begins_the_sweep():
+def test_a_variable_in_the_command_is_read_where_the_sweep_is_added():
     text = "command: ['${envvar:PYTHON}', t.py, '--data=${envvar:DATA}/${envvar:SET}', '${args}']\n"
 
     spec, _ = read_sweep_file(

@@ -3,31 +3,31 @@
 import pytest
 
 from dibs.model.jobs import ArrayTask, JobId
-from engine.away_world import AwayWorld
 from engine.queue_world import a_wish
-from engine.test_away import add, until_round
+from engine.remote_world import RemoteWorld
+from engine.test_remote import add, until_round
 from engine.world import Died
 
 
 @pytest.fixture
-def world(away_world: AwayWorld) -> AwayWorld:
-    return away_world
+def world(remote_world: RemoteWorld) -> RemoteWorld:
+    return remote_world
 
 
-def kill(world: AwayWorld, *jobs: int) -> None:
+def kill(world: RemoteWorld, *jobs: int) -> None:
     world.do("kill", *jobs)
     world.advance(4)
     assert {world.state(job) for job in jobs} == {"cancelled"}
     assert not [key for key in world.cluster.known() if JobId(int(key[0].split("-")[1])) in jobs]
 
 
-def troubles(world: AwayWorld) -> list[str]:
+def troubles(world: RemoteWorld) -> list[str]:
     return [said for kind, said in world.told() if kind == "trouble"]
 
 
 @pytest.mark.parametrize("another_is_open", [True, False])
 def test_what_comes_back_though_it_is_over_is_taken_out_once_and_said_once(
-    world: AwayWorld, another_is_open: bool
+    world: RemoteWorld, another_is_open: bool
 ):
     (job,) = add(world)
     if another_is_open:
@@ -42,7 +42,7 @@ def test_what_comes_back_though_it_is_over_is_taken_out_once_and_said_once(
     assert troubles(world) == ["Slurm brought back what is over; it is taken out of its queue: 1.1"]
 
 
-def test_elements_of_an_array_are_told_apart(world: AwayWorld):
+def test_elements_of_an_array_are_told_apart(world: RemoteWorld):
     first, second, third = world.add(
         *(a_wish("one", on="slurm", array=ArrayTask(1, number, 3)) for number in (4, 5, 6))
     )
@@ -57,7 +57,7 @@ def test_elements_of_an_array_are_told_apart(world: AwayWorld):
     assert world.cluster.known() == [("q1-1_5", 1)]
 
 
-def test_an_earlier_attempt_is_taken_out_and_the_one_that_runs_is_not(world: AwayWorld):
+def test_an_earlier_attempt_is_taken_out_and_the_one_that_runs_is_not(world: RemoteWorld):
     (job,) = add(world, retries=1)
     world.cluster.start(world.cluster.pending()[0])
     world.advance(4)
@@ -72,7 +72,7 @@ def test_an_earlier_attempt_is_taken_out_and_the_one_that_runs_is_not(world: Awa
 
 
 @pytest.mark.parametrize("point", ["after-intent", "before-submit", "after-submit"])
-def test_what_was_accepted_and_not_written_down_is_adopted(world: AwayWorld, point: str):
+def test_what_was_accepted_and_not_written_down_is_adopted(world: RemoteWorld, point: str):
     world.dies_at = point
     with pytest.raises(Died):
         add(world, 2)
@@ -84,9 +84,9 @@ def test_what_was_accepted_and_not_written_down_is_adopted(world: AwayWorld, poi
     assert {world.state(job) for job in (1, 2)} == {"submitted"}
 
 
-def test_what_is_forgotten_and_comes_back_before_it_is_handed_over_again_is_adopted(world: AwayWorld):
+def test_what_is_forgotten_and_comes_back_before_it_is_handed_over_again_is_adopted(world: RemoteWorld):
     (job,) = add(world)
-    add(world)  # so that somebody is asked about
+    add(world)  # so that the cluster is observed
     for _ in range(3):  # after each time it waits here a little longer
         world.cluster.jobs["q1-1", 1].is_known = False
         world.advance(4)
@@ -97,7 +97,7 @@ def test_what_is_forgotten_and_comes_back_before_it_is_handed_over_again_is_adop
     assert world.state(job) == "submitted"
 
 
-def test_one_that_was_forgotten_and_then_cancelled_here_does_not_run_when_it_comes_back(world: AwayWorld):
+def test_one_that_was_forgotten_and_then_cancelled_here_does_not_run_when_it_comes_back(world: RemoteWorld):
     (job,) = add(world)
     until_round(world)
     world.cluster.jobs["q1-1", 1].is_known = False
@@ -114,7 +114,7 @@ def test_one_that_was_forgotten_and_then_cancelled_here_does_not_run_when_it_com
     assert world.cluster.pending() == []
 
 
-def test_one_that_is_wanted_again_under_the_same_name_is_not_taken_out(world: AwayWorld):
+def test_one_that_is_wanted_again_under_the_same_name_is_not_taken_out(world: RemoteWorld):
     (job,) = add(world)
     until_round(world)
     world.cluster.jobs["q1-1", 1].is_known = False
@@ -135,7 +135,7 @@ def test_one_that_is_wanted_again_under_the_same_name_is_not_taken_out(world: Aw
     assert world.cluster.starts() == {job: 1}
 
 
-def test_what_was_cleaned_away_is_left_to_the_fence(world: AwayWorld):
+def test_what_was_cleaned_away_is_left_to_the_fence(world: RemoteWorld):
     (job,) = add(world)
     kill(world, job)
     world.queue.clean(world.now + 1)
@@ -145,7 +145,7 @@ def test_what_was_cleaned_away_is_left_to_the_fence(world: AwayWorld):
     assert world.cluster.taken_out == []
 
 
-def test_what_does_not_go_is_tried_again_ever_more_seldom(world: AwayWorld):
+def test_what_does_not_go_is_tried_again_ever_more_seldom(world: RemoteWorld):
     (job,) = add(world)
     add(world)
     kill(world, job)
@@ -157,7 +157,7 @@ def test_what_does_not_go_is_tried_again_ever_more_seldom(world: AwayWorld):
     assert len(troubles(world)) == len(world.cluster.taken_out)
 
 
-def test_a_new_engine_with_nothing_open_finds_it_too(world: AwayWorld):
+def test_a_new_engine_with_nothing_open_finds_it_too(world: RemoteWorld):
     (job,) = add(world)
     kill(world, job)
     world.crash()
@@ -169,7 +169,7 @@ def test_a_new_engine_with_nothing_open_finds_it_too(world: AwayWorld):
     assert world.cluster.known() == []
 
 
-def test_a_queue_that_never_used_it_does_not_ask(world: AwayWorld):
+def test_a_queue_that_never_used_it_does_not_ask(world: RemoteWorld):
     world.add(a_wish("here"))
     world.run_out()
     world.crash()
@@ -179,7 +179,7 @@ def test_a_queue_that_never_used_it_does_not_ask(world: AwayWorld):
     assert world.cluster.looks == 0
 
 
-def test_some_minutes_after_the_last_one_nobody_is_asked_any_more(world: AwayWorld):
+def test_some_minutes_after_the_last_one_the_controller_is_no_longer_asked(world: RemoteWorld):
     add(world)
     world.run_out()
     looks = world.cluster.looks
@@ -189,7 +189,7 @@ def test_some_minutes_after_the_last_one_nobody_is_asked_any_more(world: AwayWor
     assert world.engine.wake_at is None
 
 
-def test_a_controller_that_is_away_is_waited_for_and_nothing_is_said_of_it(world: AwayWorld):
+def test_a_controller_that_is_away_is_waited_for_and_nothing_is_said_of_it(world: RemoteWorld):
     (job,) = add(world)
     kill(world, job)
     world.cluster.is_silent = True
@@ -203,7 +203,7 @@ def test_a_controller_that_is_away_is_waited_for_and_nothing_is_said_of_it(world
     assert world.engine.remote is not None and world.engine.remote.trouble("slurm") == ""
 
 
-def test_a_bug_in_a_look_though_nothing_is_open_is_told_once_and_ends_the_looks(world: AwayWorld):
+def test_a_bug_in_a_look_though_nothing_is_open_is_told_once_and_ends_the_looks(world: RemoteWorld):
     add(world)
     world.run_out()
     world.cluster.bug = "a new version says something else"

@@ -16,15 +16,15 @@ from dibs.engine.remote.state import Strays
 from dibs.engine.remote.systems import RemoteSystems
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import Cause, Outcome, State
-from engine.away_world import AwayWorld
 from engine.queue_world import a_wish
+from engine.remote_world import RemoteWorld
 from engine.test_any_history import HISTORIES
 from engine.world import Died, a_pool
 
 POINTS = ["after-commit", "after-intent", "before-submit", "after-submit"]
 
 
-class AnyAwayHistory(RuleBasedStateMachine):
+class AnyRemoteHistory(RuleBasedStateMachine):
     """One queue, one cluster, engine after engine."""
 
     @initialize(most=st.sampled_from([1, 3, 100]))
@@ -32,7 +32,7 @@ class AnyAwayHistory(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="dibs away 'é\n€ "))
         for name in ("leases", "state"):
             (self.folder / name).mkdir()
-        self.world = AwayWorld(
+        self.world = RemoteWorld(
             root=str(self.folder / "state"),
             leases_folder=str(self.folder / "leases"),
             pool=a_pool(1),
@@ -154,18 +154,18 @@ class AnyAwayHistory(RuleBasedStateMachine):
         self.no_job_starts_more_often_than_its_owner_said()
 
 
-AnyAwayHistory.TestCase.settings = settings(HISTORIES, stateful_step_count=40)
+AnyRemoteHistory.TestCase.settings = settings(HISTORIES, stateful_step_count=40)
 
 
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
-class TestAnyAwayHistory(AnyAwayHistory.TestCase):
+class TestAnyRemoteHistory(AnyRemoteHistory.TestCase):
     """Collected by pytest under its own name."""
 
 
 # -- each of these was planted, and is found -----------------------------------------------------------
 
 
-def a_new_attempt_for_whoever_was_handed_over(patch):
+def a_new_attempt_for_what_was_submitted(patch):
     """An engine that comes back believes that what it had handed over never was, and begins another attempt."""
 
     come_back = Engine.come_back
@@ -202,14 +202,14 @@ def nothing_is_cancelled(patch):
 
 
 def left_in_its_queue(patch):
-    """What the cluster brings back is nobody's business."""
+    """What the cluster brings back is not looked at."""
     patch.setattr(Strays, "consider", lambda self, seen, is_over, now: [])
 
 
 @pytest.mark.parametrize(
     "plant",
     [
-        a_new_attempt_for_whoever_was_handed_over,
+        a_new_attempt_for_what_was_submitted,
         forgotten_after_a_failed_turn,
         nothing_is_cancelled,
         left_in_its_queue,
@@ -217,7 +217,7 @@ def left_in_its_queue(patch):
 )
 def test_a_planted_bug_is_found(plant, monkeypatch):
     plant(monkeypatch)
-    history = AnyAwayHistory()
+    history = AnyRemoteHistory()
     with pytest.raises(AssertionError):
         history.begin(most=3)
         try:
@@ -226,7 +226,7 @@ def test_a_planted_bug_is_found(plant, monkeypatch):
             history.teardown()
 
 
-def _one_history(history: AnyAwayHistory) -> None:
+def _one_history(history: AnyRemoteHistory) -> None:
     """A short one in which each of the plants matters."""
     world, cluster = history.world, history.world.cluster
     first, second = world.add(a_wish("one", on="slurm"), a_wish("two", on="slurm"))

@@ -14,17 +14,17 @@ from dibs.model.jobs import ArrayTask, Cause, JobId, State
 from dibs.store.journal import NAME
 from dibs.supervise import records
 from dibs.supervise.folder import prepare_unlocked
-from engine.away_world import AwayWorld, Cluster
 from engine.queue_world import a_wish
+from engine.remote_world import Cluster, RemoteWorld
 from engine.world import Died
 
 
 @pytest.fixture
-def world(away_world: AwayWorld) -> AwayWorld:
-    return away_world
+def world(remote_world: RemoteWorld) -> RemoteWorld:
+    return remote_world
 
 
-def add(world: AwayWorld, count: int = 1, *, before_round: bool = False, **more) -> list[JobId]:
+def add(world: RemoteWorld, count: int = 1, *, before_round: bool = False, **more) -> list[JobId]:
     jobs = world.add(*(a_wish(f"train {number}", on="slurm", **more) for number in range(count)))
     if before_round:
         until_round(world)
@@ -33,7 +33,7 @@ def add(world: AwayWorld, count: int = 1, *, before_round: bool = False, **more)
     return [job.id for job in jobs]
 
 
-def until_round(world: AwayWorld) -> None:
+def until_round(world: RemoteWorld) -> None:
     """Let time pass until a round has begun on the other thread, and leave it there."""
     while not world.beside:
         assert world.engine.wake_at is not None
@@ -41,7 +41,7 @@ def until_round(world: AwayWorld) -> None:
         world.turn()
 
 
-def test_what_is_handed_over_is_submitted_until_it_runs_there(world: AwayWorld):
+def test_what_is_handed_over_is_submitted_until_it_runs_there(world: RemoteWorld):
     (job,) = add(world)
     assert world.state(job) == "submitted"
     assert world.sentence(job) == "waits at Slurm: others come first"
@@ -63,7 +63,7 @@ def test_what_is_handed_over_is_submitted_until_it_runs_there(world: AwayWorld):
     assert world.engine.is_idle
 
 
-def test_one_that_ended_between_two_looks_has_started_too(world: AwayWorld):
+def test_one_that_ended_between_two_looks_has_started_too(world: RemoteWorld):
     (job,) = add(world)
     there = world.cluster.pending()[0]
     world.cluster.start(there)
@@ -75,7 +75,7 @@ def test_one_that_ended_between_two_looks_has_started_too(world: AwayWorld):
     assert world.store.listing.row(job).node == "n1"
 
 
-def test_no_card_of_this_machine_is_taken_for_it(world: AwayWorld):
+def test_no_card_of_this_machine_is_taken_for_it(world: RemoteWorld):
     add(world, 5)
     (here,) = world.add(a_wish("here"))
 
@@ -83,7 +83,7 @@ def test_no_card_of_this_machine_is_taken_for_it(world: AwayWorld):
     assert len(world.leases.holders()) == 1
 
 
-def test_only_so_many_are_handed_over_at_once(world: AwayWorld):
+def test_only_so_many_are_handed_over_at_once(world: RemoteWorld):
     world.most = 2
     world.crash()
     world.come_back()
@@ -96,7 +96,7 @@ def test_only_so_many_are_handed_over_at_once(world: AwayWorld):
     assert {world.state(job) for job in jobs} == {"succeeded"}
 
 
-def test_while_nobody_answers_everything_stays_as_it_was(world: AwayWorld):
+def test_while_the_controller_does_not_answer_nothing_changes(world: RemoteWorld):
     (job,) = add(world)
     world.cluster.start(world.cluster.pending()[0])
     world.advance(4)
@@ -118,7 +118,7 @@ def test_while_nobody_answers_everything_stays_as_it_was(world: AwayWorld):
     assert world.cluster.starts() == {job: 1, late: 1}
 
 
-def test_what_is_refused_over_there_ends_with_the_sentence(world: AwayWorld):
+def test_what_is_refused_over_there_ends_with_the_sentence(world: RemoteWorld):
     world.cluster.refuses = "there is no partition nope"
     (job,) = add(world, retries=3)
 
@@ -128,7 +128,7 @@ def test_what_is_refused_over_there_ends_with_the_sentence(world: AwayWorld):
     assert row.job.attempts == 1
 
 
-def test_what_is_put_off_says_so_and_is_given_again(world: AwayWorld):
+def test_what_is_put_off_says_so_and_is_given_again(world: RemoteWorld):
     world.cluster.is_full = True
     (job,) = add(world)
     world.advance(4)
@@ -142,7 +142,7 @@ def test_what_is_put_off_says_so_and_is_given_again(world: AwayWorld):
     assert world.state(job) == "succeeded"
 
 
-def test_a_lost_node_ends_the_job_with_the_reason(world: AwayWorld):
+def test_a_lost_node_ends_the_job_with_the_reason(world: RemoteWorld):
     (job,) = add(world)
     world.cluster.start(world.cluster.pending()[0])
     world.advance(4)
@@ -153,7 +153,7 @@ def test_a_lost_node_ends_the_job_with_the_reason(world: AwayWorld):
     assert (row.job.state, row.outcome.message) == (State.LOST, "Slurm says NODE_FAIL")
 
 
-def test_a_retry_goes_to_another_node_at_once(world: AwayWorld):
+def test_a_retry_goes_to_another_node_at_once(world: RemoteWorld):
     (job,) = add(world, retries=1)
     world.cluster.start(world.cluster.pending()[0])
     world.advance(4)
@@ -167,7 +167,7 @@ def test_a_retry_goes_to_another_node_at_once(world: AwayWorld):
     assert [row.attempt.number for row in world.store.listing.attempts(job)] == [1, 2]
 
 
-def test_an_ordinary_failure_is_tried_again_after_a_pause_and_anywhere(world: AwayWorld):
+def test_an_ordinary_failure_is_tried_again_after_a_pause_and_anywhere(world: RemoteWorld):
     (job,) = add(world, retries=1)
     world.cluster.start(world.cluster.pending()[0])
     world.cluster.end(world.cluster.running()[0], code=1)
@@ -178,7 +178,7 @@ def test_an_ordinary_failure_is_tried_again_after_a_pause_and_anywhere(world: Aw
     assert world.cluster.avoided == [(), ()]
 
 
-def test_one_that_was_forgotten_before_it_started_is_handed_over_again(world: AwayWorld):
+def test_one_that_was_forgotten_before_it_started_is_handed_over_again(world: RemoteWorld):
     (job,) = add(world)
     world.cluster.jobs.clear()
     world.advance(10)
@@ -190,7 +190,7 @@ def test_one_that_was_forgotten_before_it_started_is_handed_over_again(world: Aw
     assert world.cluster.starts() == {job: 1}
 
 
-def test_what_is_forgotten_again_and_again_is_given_up(world: AwayWorld):
+def test_what_is_forgotten_again_and_again_is_given_up(world: RemoteWorld):
     (job,) = add(world)
     for _ in range(60):
         world.cluster.jobs.clear()
@@ -202,7 +202,7 @@ def test_what_is_forgotten_again_and_again_is_given_up(world: AwayWorld):
 
 
 @pytest.mark.parametrize("has_started", [False, True])
-def test_a_kill_reaches_it_over_there(world: AwayWorld, has_started: bool):
+def test_a_kill_reaches_it_over_there(world: RemoteWorld, has_started: bool):
     (job,) = add(world, retries=3)
     if has_started:
         world.cluster.start(world.cluster.pending()[0])
@@ -215,7 +215,7 @@ def test_a_kill_reaches_it_over_there(world: AwayWorld, has_started: bool):
     assert world.cluster.starts()[job] == has_started
 
 
-def test_who_is_killed_over_there_after_we_asked_for_it_was_stopped_and_not_failed(world: AwayWorld):
+def test_who_is_killed_over_there_after_we_asked_for_it_was_stopped_and_not_failed(world: RemoteWorld):
     (job,) = add(world, retries=3)
     there = world.cluster.pending()[0]
     world.cluster.start(there)
@@ -231,7 +231,7 @@ def test_who_is_killed_over_there_after_we_asked_for_it_was_stopped_and_not_fail
     assert (world.state(job), world.cluster.starts()[job]) == ("cancelled", 1)
 
 
-def test_a_kill_before_it_was_handed_over_needs_nobody_over_there(world: AwayWorld):
+def test_a_kill_before_it_was_submitted_needs_no_controller(world: RemoteWorld):
     world.cluster.is_silent = True
     (job,) = add(world)
     world.do("kill", job)
@@ -243,7 +243,7 @@ def test_a_kill_before_it_was_handed_over_needs_nobody_over_there(world: AwayWor
     assert world.cluster.starts() == {}
 
 
-def test_a_kill_is_repeated_until_somebody_hears_it(world: AwayWorld):
+def test_a_kill_is_repeated_until_the_controller_answers(world: RemoteWorld):
     (job,) = add(world)
     world.cluster.start(world.cluster.pending()[0])
     world.advance(4)
@@ -259,7 +259,7 @@ def test_a_kill_is_repeated_until_somebody_hears_it(world: AwayWorld):
     assert world.state(job) == "cancelled"
 
 
-def test_a_kill_that_nobody_over_there_hears_says_since_when_why_and_what_to_try(world: AwayWorld):
+def test_a_kill_without_an_answer_says_since_when_why_and_what_to_try(world: RemoteWorld):
     (running,) = add(world)
     world.cluster.start(world.cluster.pending()[0])
     (waiting,) = add(world)
@@ -282,7 +282,7 @@ def test_a_kill_that_nobody_over_there_hears_says_since_when_why_and_what_to_try
     assert world.engine.remote.standings() == []
 
 
-def test_a_signal_is_not_sent_there(world: AwayWorld):
+def test_a_signal_is_not_sent_there(world: RemoteWorld):
     (job,) = add(world)
     world.cluster.start(world.cluster.pending()[0])
     world.advance(4)
@@ -293,7 +293,7 @@ def test_a_signal_is_not_sent_there(world: AwayWorld):
 
 
 @pytest.mark.parametrize("point", ["after-intent", "before-submit", "after-submit"])
-def test_a_crash_while_it_is_handed_over_makes_no_second_one(world: AwayWorld, point: str):
+def test_a_crash_while_it_is_handed_over_makes_no_second_one(world: RemoteWorld, point: str):
     world.dies_at = point
     with pytest.raises(Died):
         add(world, 3)
@@ -307,7 +307,7 @@ def test_a_crash_while_it_is_handed_over_makes_no_second_one(world: AwayWorld, p
     assert world.cluster.starts() == dict.fromkeys(jobs, 1)
 
 
-def test_a_full_disk_forgets_nothing_of_what_ended_there(world: AwayWorld):
+def test_a_full_disk_forgets_nothing_of_what_ended_there(world: RemoteWorld):
     (job,) = add(world)
     world.cluster.start(world.cluster.pending()[0])
     world.advance(4)
@@ -321,7 +321,7 @@ def test_a_full_disk_forgets_nothing_of_what_ended_there(world: AwayWorld):
     assert world.state(job) == "succeeded"
 
 
-def test_a_full_disk_does_not_make_the_rounds_come_faster(world: AwayWorld):
+def test_a_full_disk_does_not_make_the_rounds_come_faster(world: RemoteWorld):
     add(world)
     world.cluster.start(world.cluster.pending()[0])
     world.advance(4)
@@ -333,7 +333,7 @@ def test_a_full_disk_does_not_make_the_rounds_come_faster(world: AwayWorld):
     assert world.cluster.looks - before <= 11
 
 
-def test_what_was_refused_is_not_handed_over_in_the_turn_that_records_it(world: AwayWorld):
+def test_what_was_refused_is_not_handed_over_in_the_turn_that_records_it(world: RemoteWorld):
     world.cluster.refuses = "there is no partition nope"
     (job,) = add(world, before_round=True)
     world.beside.pop(0)()
@@ -343,10 +343,10 @@ def test_what_was_refused_is_not_handed_over_in_the_turn_that_records_it(world: 
     world.advance(10)
 
     assert world.state(job) == "failed"
-    assert not world.cluster.pending(), "nobody knows of it any more"
+    assert not world.cluster.pending(), "the controller no longer knows it"
 
 
-def test_what_was_forgotten_once_counts_once(world: AwayWorld):
+def test_what_was_forgotten_once_counts_once(world: RemoteWorld):
     (job,) = add(world)
     world.cluster.jobs.clear()
     until_round(world)
@@ -359,7 +359,7 @@ def test_what_was_forgotten_once_counts_once(world: AwayWorld):
     assert world.state(job) == "succeeded"
 
 
-def test_a_bug_over_there_is_told_once_and_the_next_rounds_go_on(world: AwayWorld):
+def test_a_bug_over_there_is_told_once_and_the_next_rounds_go_on(world: RemoteWorld):
     (job,) = add(world)
     world.cluster.bug = "a new version says something else"
     with pytest.raises(ValueError, match="a new version"):
@@ -374,7 +374,7 @@ def test_a_bug_over_there_is_told_once_and_the_next_rounds_go_on(world: AwayWorl
     assert world.state(job) == "succeeded"
 
 
-def test_an_environment_that_cannot_be_brought_keeps_nobody_else_waiting(world: AwayWorld, tmp_path: Path):
+def test_an_environment_that_cannot_be_copied_delays_no_other_job(world: RemoteWorld, tmp_path: Path):
     world.shared = str(tmp_path / "shared")
     world.crash()
     world.come_back()
@@ -411,7 +411,7 @@ def test_who_cannot_be_looked_for_is_not_taken_for_one_that_was_never_handed_ove
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-def test_a_full_disk_is_no_reason_to_leave_what_is_to_end_over_there(world: AwayWorld, is_away: bool):
+def test_a_full_disk_is_no_reason_to_leave_what_is_to_end_over_there(world: RemoteWorld, is_away: bool):
     (here,) = world.add(a_wish("here"))
     if is_away:
         add(world)
@@ -423,7 +423,7 @@ def test_a_full_disk_is_no_reason_to_leave_what_is_to_end_over_there(world: Away
     world.store.is_full = False
 
 
-def test_an_array_is_known_by_its_own_number_and_its_tasks(world: AwayWorld):
+def test_an_array_is_known_by_its_own_number_and_its_tasks(world: RemoteWorld):
     jobs = world.add(*(a_wish("train", on="slurm", array=ArrayTask(JobId(0), task, 2)) for task in range(4)))
     world.advance(1)
 
@@ -431,12 +431,14 @@ def test_an_array_is_known_by_its_own_number_and_its_tasks(world: AwayWorld):
     assert {one.ref.key for one in world.cluster.pending()} == {f"q1-{first}_{task}" for task in range(4)}
 
 
-def test_a_backend_that_nobody_knows_is_refused(world: AwayWorld):
+def test_an_unknown_backend_is_refused(world: RemoteWorld):
     with pytest.raises(BadInput, match="dibs knows no backend 'ray' here"):
         world.add(a_wish("train", on="ray"))
 
 
-def test_a_store_made_again_still_knows_what_runs_there(world: AwayWorld, rebuilt: Callable[[AwayWorld], None]):
+def test_a_store_made_again_still_knows_what_runs_there(
+    world: RemoteWorld, rebuilt: Callable[[RemoteWorld], None]
+):
     (job, other) = add(world, 2)
     world.cluster.start(world.cluster.pending()[0])
     world.advance(4)
@@ -449,7 +451,7 @@ def test_a_store_made_again_still_knows_what_runs_there(world: AwayWorld, rebuil
 
 
 def test_a_journal_that_lost_the_start_does_not_take_what_runs_there_for_lost(
-    world: AwayWorld, rebuilt: Callable[[AwayWorld], None]
+    world: RemoteWorld, rebuilt: Callable[[RemoteWorld], None]
 ):
     (job,) = add(world, retries=1)
     world.cluster.start(world.cluster.pending()[0])
@@ -470,11 +472,11 @@ def test_a_journal_that_lost_the_start_does_not_take_what_runs_there_for_lost(
 
 
 @pytest.fixture
-def rebuilt() -> Callable[[AwayWorld], None]:
+def rebuilt() -> Callable[[RemoteWorld], None]:
     from dibs.store.rebuild import rebuild
     from dibs.supervise.folder import facts, read_spec
 
-    def make(world: AwayWorld) -> None:
+    def make(world: RemoteWorld) -> None:
         world.crash()
         rebuild(world.root, look=facts, spec_of=read_spec, now=world.now)
         world.come_back()
@@ -483,7 +485,7 @@ def rebuilt() -> Callable[[AwayWorld], None]:
     return make
 
 
-def test_who_asks_does_not_wait_for_ever(world: AwayWorld):
+def test_who_asks_does_not_wait_for_ever(world: RemoteWorld):
     world.advance(1)
     away = world.engine.remote
 
@@ -495,7 +497,7 @@ def test_who_asks_does_not_wait_for_ever(world: AwayWorld):
     assert note == "Slurm has not answered yet; it waits here until there is an answer"
 
 
-def test_those_who_ask_for_the_nodes_share_one_look(world: AwayWorld):
+def test_those_who_ask_for_the_nodes_share_one_look(world: RemoteWorld):
     away = world.engine.remote
 
     async def ask() -> list[object]:
@@ -510,5 +512,22 @@ def test_those_who_ask_for_the_nodes_share_one_look(world: AwayWorld):
     assert [node.name for node in found] == ["n1"] and again == found
 
 
-def test_a_backend_that_this_daemon_does_not_know_is_asked_nothing(world: AwayWorld):
+def test_a_backend_that_this_daemon_does_not_know_is_asked_nothing(world: RemoteWorld):
     assert asyncio.run(world.engine.remote.queries.check([a_wish("train", on="ray")])) == []
+
+
+@pytest.mark.parametrize("jump", [-500_000.0, -3600.0, 3600.0])
+def test_what_runs_there_is_looked_after_though_the_clock_was_set(world: RemoteWorld, jump: float):
+    """The case of faults.md, row 39."""
+    (job,) = [one.id for one in world.add(a_wish("train", on="slurm"))]
+    world.advance(1)
+    world.cluster.start(world.cluster.pending()[0])
+    world.advance(4)
+
+    world.clock_is_off = jump
+    world.turn()  # the timer that was set before counts seconds
+    world.cluster.end(world.cluster.running()[0], code=3)
+    world.advance(10)
+
+    assert world.state(job) == "failed"
+    assert world.cluster.starts() == {job: 1}

@@ -37,7 +37,7 @@ class There:
     ref: AttemptRef
     is_known: bool = True  # to the other system's controller
     is_running: bool = False
-    is_fenced: bool = False  # somebody has passed the fence, or closed it
+    is_fenced: bool = False  # a shim has passed the fence, or it was closed
     record: dict[str, Any] | None = None
     cause: Cause | None = None  # what the other system says of its end
     starts: int = 0
@@ -167,7 +167,7 @@ class Cluster:
         there.record = {**ENDED, "code": code, "signal": signal, "by": by, "seconds": 1.0}
 
     def lose(self, there: There) -> None:
-        """Its node is gone, and with it whoever would have written down how it ended."""
+        """Its node is gone, and with it the shim that would have recorded its end."""
         there.is_running = there.is_known = False
 
     def starts(self) -> Counter[JobId]:
@@ -192,7 +192,7 @@ class FakeThread(WorkerThread):
 
 
 @dataclass
-class AwayWorld(QueueWorld):
+class RemoteWorld(QueueWorld):
     """A daemon's queue with a cluster."""
 
     cluster: Cluster = field(default_factory=Cluster)
