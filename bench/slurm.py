@@ -182,7 +182,7 @@ def _backend(slurm: "PrivateSlurm", folder: Path) -> Any:
 
 
 def _submission(folder: Path, key: str) -> Any:
-    from dibs.backends.protocol import AttemptRef, Submission, Wanted
+    from dibs.backends.protocol import AttemptRef, Resources, Submission
     from dibs.model.jobs import Wishes
 
     ref = AttemptRef(key, 1, f"{folder}/attempts/0/{key}.1")
@@ -200,7 +200,7 @@ def _submission(folder: Path, key: str) -> Any:
         "time_limit": None,
         "grace": 10.0,
     }
-    return Submission(ref=ref, spec=spec, wanted=Wanted(wishes=Wishes(num_gpus=0)))
+    return Submission(ref=ref, spec=spec, wanted=Resources(wishes=Wishes(num_gpus=0)))
 
 
 def _sbatch(slurm: "PrivateSlurm", *more: str) -> None:

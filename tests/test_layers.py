@@ -70,15 +70,15 @@ PURE = {
 ONLY_IN = {"sqlite3": "store", "pynvml": "gpus"}
 SHIM = (
     "shim.py",
-    "alone.py",
-    "carried.py",
+    "batch_job.py",
     "command.py",
-    "deliver.py",
     "fence.py",
     "folder.py",
     "logs.py",
-    "luggage.py",
+    "node_files.py",
+    "node_sync.py",
     "records.py",
+    "script_job.py",
     "zygote.py",
     *(f"warm/{name}.py" for name in ("__init__", "start", "job", "python_line", "process")),
 )  # imported by a process that outlives its package

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dibs.backends.protocol import Backend
     from dibs.backends.slurm.backend import SlurmBackend
     from dibs.engine.driver import Hooks
-    from dibs.engine.engine import Behaviour, Engine
+    from dibs.engine.engine import Engine, EngineLimits
     from dibs.engine.launch.browse import BrowsableFolders
     from dibs.engine.launch.launcher import Place
     from dibs.engine.launch.results import Results
@@ -88,7 +88,7 @@ def build_list_engine(
     cards: "Cards",
     results: "Results",
     hooks: "Hooks",
-    behaviour: "Behaviour",
+    behaviour: "EngineLimits",
 ) -> "Engine":
     """An engine over a run's list in the place's folder."""
     # Loaded here: `dibs gpus` needs only the leases and must answer at once.
@@ -228,7 +228,7 @@ def build_queue(
 ) -> BuiltQueue:
     """An engine over the queue in `root`, with everything that a queue remembers and does beside it."""
     from dibs.backends.local import LocalBackend
-    from dibs.engine.engine import Behaviour, Engine
+    from dibs.engine.engine import Engine, EngineLimits
     from dibs.engine.launch.browse import BrowsableFolders
     from dibs.engine.machine import this_machine
     from dibs.engine.queue.explain import Explain
@@ -282,7 +282,7 @@ def build_queue(
         cards=cards,
         results=results,
         place=place,
-        behaviour=Behaviour(limits=limits, machine=this_machine()),
+        behaviour=EngineLimits(limits=limits, machine=this_machine()),
         judge=judge,
         remote=_build_remote(environ, settings, store, place, results, recorder.queue_mark(), hooks, reach, log),
         announce=hooks.announce,

@@ -10,7 +10,7 @@ from typing import Any
 from backends.private_slurm import PrivateSlurm
 from backends.private_sshd import PrivateSshd
 from dibs.backends.local import LocalBackend
-from dibs.backends.protocol import AttemptRef, Backend, Observed, Phase, Submission, Wanted
+from dibs.backends.protocol import AttemptRef, Backend, Observed, Phase, Resources, Submission
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
 from dibs.backends.slurm.controller import Commands
 from dibs.model.jobs import JobId, Wishes
@@ -19,7 +19,7 @@ from engine.world import FakeBackend, Machine
 from stories.outside import wait_until
 from supervise.hands import Loop
 
-NO_GPU = Wanted(wishes=Wishes(num_gpus=0))
+NO_GPU = Resources(wishes=Wishes(num_gpus=0))
 
 
 class Site:
@@ -40,7 +40,7 @@ class Site:
         *,
         key: str = "",
         attempt: int = 1,
-        wanted: Wanted = NO_GPU,
+        wanted: Resources = NO_GPU,
         **spec: Any,
     ) -> Submission:
         if not key:

@@ -10,7 +10,7 @@ import pytest
 
 from backends.private_slurm import PrivateSlurm
 from backends.sites import Site, slurm_backend
-from dibs.backends.protocol import Phase, Wanted
+from dibs.backends.protocol import Phase, Resources
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
 from dibs.backends.slurm.controller import Commands
 from dibs.errors import BackendMissing, BackendSilent
@@ -29,8 +29,8 @@ def site(world: World, slurm: PrivateSlurm) -> Iterator[Site]:
     slurm.clear()
 
 
-def _a_card(**more: object) -> Wanted:
-    return Wanted(wishes=Wishes(num_gpus=1), **more)  # type: ignore[arg-type]
+def _a_card(**more: object) -> Resources:
+    return Resources(wishes=Wishes(num_gpus=1), **more)  # type: ignore[arg-type]
 
 
 def test_every_job_is_told_its_own_cards(site: Site) -> None:
@@ -144,7 +144,7 @@ def test_a_thousand_jobs_are_one_array(site: Site, slurm: PrivateSlurm) -> None:
 
 def test_a_turn_submits_some_dozens_and_the_next_one_goes_on(site: Site, slurm: PrivateSlurm) -> None:
     slurm.ask("scontrol", "update", "partitionname=gpu", "state=down")
-    many = [site.submission("true", wanted=Wanted(priority=number)) for number in range(60)]
+    many = [site.submission("true", wanted=Resources(priority=number)) for number in range(60)]
 
     first = site.backend.submit(many)
     second = site.backend.submit(many)
@@ -208,14 +208,14 @@ def test_one_element_of_an_array_is_cancelled_alone(site: Site) -> None:
 @pytest.mark.parametrize(
     ("wanted", "sentence"),
     [
-        (Wanted(options=(("partition", "nope"),)), "there is no partition nope"),
-        (Wanted(wishes=Wishes(gpu_type="h300")), "no node has GPUs of type h300"),
-        (Wanted(wishes=Wishes(num_gpus=9)), "no node has as much as it asks for"),
-        (Wanted(options=(("constraint", "nope"),)), "no node has the feature nope"),
-        (Wanted(options=(("nodelist", "nope"),)), "there is no such node: nope"),
+        (Resources(options=(("partition", "nope"),)), "there is no partition nope"),
+        (Resources(wishes=Wishes(gpu_type="h300")), "no node has GPUs of type h300"),
+        (Resources(wishes=Wishes(num_gpus=9)), "no node has as much as it asks for"),
+        (Resources(options=(("constraint", "nope"),)), "no node has the feature nope"),
+        (Resources(options=(("nodelist", "nope"),)), "there is no such node: nope"),
     ],
 )
-def test_what_slurm_refuses_is_one_sentence(site: Site, wanted: Wanted, sentence: str) -> None:
+def test_what_slurm_refuses_is_one_sentence(site: Site, wanted: Resources, sentence: str) -> None:
     bad, good = site.submission("true", wanted=wanted), site.submission("true")
 
     answer = site.backend.submit([bad, good])
@@ -309,7 +309,7 @@ def _accepted(server: socket.socket) -> int:
 
 def test_options_and_limits_arrive_in_slurm(site: Site, slurm: PrivateSlurm) -> None:
     wishes = Wishes(num_gpus=2, cpus=3, mem=100 * 1024 * 1024 + 1)
-    wanted = Wanted(wishes=wishes, time_limit=61.0, priority=-7, avoid=("n1",), options=(("partition", "gpu"),))
+    wanted = Resources(wishes=wishes, time_limit=61.0, priority=-7, avoid=("n1",), options=(("partition", "gpu"),))
     ref = site.start("echo here > here; until test -e go; do sleep 0.05; done", wanted=wanted)
     site.wait_for("here")
 

@@ -11,7 +11,7 @@ import pytest
 
 from backends.private_slurm import PrivateSlurm
 from backends.sites import NO_GPU, Site, slurm_backend
-from dibs.backends.protocol import Phase, Wanted
+from dibs.backends.protocol import Phase, Resources
 from dibs.backends.slurm.backend import SlurmBackend, SlurmSettings
 from dibs.backends.slurm.controller import Commands
 from dibs.backends.slurm.root_mark import forget_below
@@ -35,13 +35,13 @@ def site(world: World, slurm: PrivateSlurm) -> Iterator[Site]:
     slurm.clear()
 
 
-def _with(*options: tuple[str, str], **wishes: object) -> Wanted:
-    return Wanted(wishes=Wishes(**wishes), options=options)  # type: ignore[arg-type]
+def _with(*options: tuple[str, str], **wishes: object) -> Resources:
+    return Resources(wishes=Wishes(**wishes), options=options)  # type: ignore[arg-type]
 
 
 def test_a_job_that_fits_is_told_when_it_would_start_and_is_not_submitted(site: Site, slurm: PrivateSlurm) -> None:
     free = site.backend.check(_with(num_gpus=2))
-    fillers = [site.submission("sleep 1000", wanted=Wanted(time_limit=3600.0, wishes=Wishes(num_gpus=2)))] * 2
+    fillers = [site.submission("sleep 1000", wanted=Resources(time_limit=3600.0, wishes=Wishes(num_gpus=2)))] * 2
     fillers[1] = site.submission("sleep 1000", wanted=fillers[0].wanted)
     site.backend.submit(fillers)
     for one in fillers:
@@ -77,7 +77,7 @@ def test_a_job_that_fits_is_told_when_it_would_start_and_is_not_submitted(site: 
     ],
 )
 def test_what_can_never_run_is_refused_in_one_sentence(
-    site: Site, wanted: Wanted, sentence: str, remedy: str
+    site: Site, wanted: Resources, sentence: str, remedy: str
 ) -> None:
     with pytest.raises(BackendRefused) as refused:
         site.backend.check(wanted)
@@ -94,8 +94,8 @@ def test_a_time_limit_above_the_partitions_is_refused_though_slurm_would_take_it
     wishes = Wishes(num_gpus=0)
 
     with pytest.raises(BackendRefused) as refused:
-        site.backend.check(Wanted(wishes=wishes, time_limit=1200.0))
-    fits = site.backend.check(Wanted(wishes=wishes, time_limit=600.0))
+        site.backend.check(Resources(wishes=wishes, time_limit=1200.0))
+    fits = site.backend.check(Resources(wishes=wishes, time_limit=600.0))
 
     message = "cannot run this on Slurm: its time limit of 20 minutes is above the 10 minutes of partition gpu"
     assert refused.value.message == message
@@ -121,16 +121,16 @@ def test_a_job_whose_nodes_are_down_is_not_refused(site: Site, slurm: PrivateSlu
 
 
 def test_a_retry_runs_on_the_same_node_where_no_other_is_left(site: Site, slurm: PrivateSlurm) -> None:
-    avoid = Wanted(wishes=Wishes(num_gpus=0), avoid=("n1",))
+    avoid = Resources(wishes=Wishes(num_gpus=0), avoid=("n1",))
     elsewhere = site.start("echo $SLURMD_NODENAME", wanted=avoid)
     site.record(elsewhere)
 
     slurm.ask("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
     drained = site.start("echo $SLURMD_NODENAME", wanted=avoid)
     site.record(drained)
-    both = site.start("echo $SLURMD_NODENAME", wanted=Wanted(wishes=Wishes(num_gpus=0), avoid=("n1", "n2")))
+    both = site.start("echo $SLURMD_NODENAME", wanted=Resources(wishes=Wishes(num_gpus=0), avoid=("n1", "n2")))
     site.record(both)
-    gone = site.start("echo $SLURMD_NODENAME", wanted=Wanted(wishes=Wishes(num_gpus=0), avoid=("no-more",)))
+    gone = site.start("echo $SLURMD_NODENAME", wanted=Resources(wishes=Wishes(num_gpus=0), avoid=("no-more",)))
     site.record(gone)
 
     assert [site.log(ref) for ref in (elsewhere, drained, both, gone)] == ["n2\n", "n1\n", "n1\n", "n1\n"]

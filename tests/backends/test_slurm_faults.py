@@ -12,13 +12,13 @@ import pytest
 
 from backends.private_slurm import PrivateSlurm
 from backends.sites import Site, slurm_backend
-from dibs.backends.protocol import AttemptRef, Phase, Submission, Wanted
+from dibs.backends.protocol import AttemptRef, Phase, Resources, Submission
 from dibs.errors import BackendSilent
 from dibs.model.jobs import Cause, Wishes
 from dibs.supervise import folder
 from stories.outside import World, wait_until
 
-CARDS = Wanted(wishes=Wishes(num_gpus=2))
+CARDS = Resources(wishes=Wishes(num_gpus=2))
 HOLD = "echo $SLURMD_NODENAME >> here; until test -e go; do sleep 0.05; done; echo end >> ends; exit 5"
 
 
@@ -147,8 +147,8 @@ def test_a_queued_job_that_is_cancelled_while_the_controller_is_away_never_runs(
 
 def test_a_node_that_dies_loses_its_jobs_with_a_reason_and_comes_back(site: Site, slurm: PrivateSlurm) -> None:
     site.backend = slurm_backend(slurm, site.root, patience=1.0)
-    there = Wanted(wishes=Wishes(num_gpus=1), options=(("nodelist", "n2"),))
-    elsewhere = Wanted(wishes=Wishes(num_gpus=1), avoid=("n2",))
+    there = Resources(wishes=Wishes(num_gpus=1), options=(("nodelist", "n2"),))
+    elsewhere = Resources(wishes=Wishes(num_gpus=1), avoid=("n2",))
     doomed, spared = site.start(HOLD, wanted=there), site.start(HOLD, wanted=elsewhere)
     wait_until(lambda: len(site.wait_for("here").split()) == 2)
 
@@ -271,7 +271,7 @@ def test_a_copy_that_slurm_brings_back_does_not_run(site: Site, slurm: PrivateSl
     site.backend.submit([one])
     site.record(one.ref)
     source = Path(__file__).parents[2] / "src"
-    start = f"import sys; sys.path.append({str(source)!r}); from dibs.supervise.alone import main"
+    start = f"import sys; sys.path.append({str(source)!r}); from dibs.supervise.batch_job import main"
     words = [sys.executable, "-I", "-S", "-c", f"{start}; sys.exit(main(sys.argv[1]))", one.ref.folder]
 
     slurm.ask(

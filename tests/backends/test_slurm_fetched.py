@@ -10,10 +10,10 @@ import pytest
 from backends.private_slurm import PrivateSlurm
 from backends.private_sshd import PrivateSshd
 from backends.sites import Site, fetching_backend, node_root, slurm_backend
-from dibs.backends.protocol import Phase, Wanted
+from dibs.backends.protocol import Phase, Resources
 from dibs.backends.slurm.backend import SlurmSettings
 from dibs.backends.slurm.fetched import FetchedFiles
-from dibs.backends.slurm.ssh import Question, Ssh
+from dibs.backends.slurm.ssh import NodeQuery, Ssh
 from dibs.errors import BackendMissing
 from dibs.model.jobs import Cause, Wishes
 from dibs.supervise import fence
@@ -36,7 +36,7 @@ def _folders(site: Site) -> list[str]:
 
 
 def test_output_comes_while_it_runs_and_the_rest_with_the_record(site: Site) -> None:
-    card = Wanted(wishes=Wishes(num_gpus=2))
+    card = Resources(wishes=Wishes(num_gpus=2))
     ref = site.start(f"echo one; {HOLD}; echo two; echo bad >&2; exit 4", wanted=card)
     site.wait_for("here")
 
@@ -306,7 +306,7 @@ def test_a_node_that_does_not_answer_is_left_alone_for_a_while(tmp_path: Path) -
 
     for moment in (0.0, 1.0, 2.5, 5.0, 7.0):
         now[0] = moment
-        answer = ssh.ask({"n1": Question()})["n1"]
+        answer = ssh.ask({"n1": NodeQuery()})["n1"]
 
     assert answer.fault == "node n1 does not answer over ssh: no route"
     assert calls.read_text() == "n1.lan\n" * 3
@@ -318,7 +318,7 @@ def test_a_login_shell_that_talks_disturbs_no_answer(tmp_path: Path) -> None:
     program.chmod(0o755)
     settings = SlurmSettings(root=str(tmp_path), ssh=(str(program),), node_root=str(tmp_path / "node"))
 
-    answer = Ssh(settings).ask({"n1": Question({"k-1.1.1": {"have": {}}})})["n1"]
+    answer = Ssh(settings).ask({"n1": NodeQuery({"k-1.1.1": {"have": {}}})})["n1"]
 
     assert (answer.fault, answer.found["k-1.1.1"]["holder"]) == ("", None)
 
@@ -332,7 +332,7 @@ def test_a_node_is_reached_under_another_name_and_this_machine_without_ssh(tmp_p
         root=str(tmp_path), ssh=(str(program),), node_root=str(tmp_path / "node"), destinations=destinations
     )
 
-    answers = Ssh(settings).ask({node: Question({"k-1.1.1": {"have": {}}}) for node in ("n1", "n2", "n3")})
+    answers = Ssh(settings).ask({node: NodeQuery({"k-1.1.1": {"have": {}}}) for node in ("n1", "n2", "n3")})
 
     assert [answer.fault for answer in answers.values()] == ["", "", ""]
     assert sorted((tmp_path / "calls").read_text().split()) == ["me@host1", "n3"]

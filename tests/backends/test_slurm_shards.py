@@ -6,7 +6,7 @@ import pytest
 
 from backends.private_slurm import PrivateSlurm
 from backends.sites import Site, slurm_backend
-from dibs.backends.protocol import NodeGpus, Wanted
+from dibs.backends.protocol import NodeGpus, Resources
 from dibs.model.jobs import Wishes
 from stories.outside import World, wait_until
 
@@ -20,9 +20,9 @@ def test_jobs_share_a_card_by_their_memory_and_others_have_one_of_a_type(
     root = Path(world.folder) / "run"
     site = Site(root, slurm_backend(slurm, root))
     line = "echo $DIBS_GPUS ${SLURM_SHARDS_ON_NODE:-whole} >> cards; until test -e go; do sleep 0.05; done"
-    small = Wanted(wishes=Wishes(vram=3 * GIB))
-    whole = Wanted(wishes=Wishes(gpu_type="h200"))
-    missing = site.submission("true", wanted=Wanted(wishes=Wishes(gpu_type="a100")))
+    small = Resources(wishes=Wishes(vram=3 * GIB))
+    whole = Resources(wishes=Wishes(gpu_type="h200"))
+    missing = site.submission("true", wanted=Resources(wishes=Wishes(gpu_type="a100")))
 
     answer = site.backend.submit([*(site.submission(line, wanted=one) for one in (small, small, whole)), missing])
     wait_until(lambda: site.wait_for("cards").count("\n") == 3, show=lambda: site.wait_for("cards"))

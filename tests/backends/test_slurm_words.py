@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.backends.protocol import AttemptRef, Node, NodeGpus, Phase, Submission, Wanted
+from dibs.backends.protocol import AttemptRef, Node, NodeGpus, Phase, Resources, Submission
 from dibs.backends.slurm import sinfo, squeue
 from dibs.backends.slurm.acceptance import is_full, prospect, refusal, what_is_too_much
 from dibs.backends.slurm.controller import last_line
 from dibs.backends.slurm.sbatch import JobName, array_script, batches, flags, identity, script
-from dibs.backends.slurm.squeue import Row
+from dibs.backends.slurm.squeue import SqueueRow
 from dibs.backends.slurm.states import judge_gone, why_it_ended, why_it_waits
 from dibs.errors import BackendRefused
 from dibs.model.jobs import Cause, Wishes
@@ -22,7 +22,7 @@ BASES = st.from_regex(r"[A-Za-z0-9-]{1,20}", fullmatch=True)
 NUMBERS = st.integers(1, 99)
 
 
-def a_row(**changed: Any) -> Row:
+def a_row(**changed: Any) -> SqueueRow:
     usual: dict[str, Any] = {
         "job": 5,
         "array": 5,
@@ -37,11 +37,11 @@ def a_row(**changed: Any) -> Row:
         "node": "",
         "reason": "",
     }
-    return Row(**usual | changed)
+    return SqueueRow(**usual | changed)
 
 
 def a_submission(key: str, attempt: int = 1, **wanted: Any) -> Submission:
-    return Submission(ref=AttemptRef(key, attempt, f"/x/{key}.{attempt}"), spec={}, wanted=Wanted(**wanted))
+    return Submission(ref=AttemptRef(key, attempt, f"/x/{key}.{attempt}"), spec={}, wanted=Resources(**wanted))
 
 
 @given(BASES, NUMBERS, st.integers(0, 10**6))
@@ -278,23 +278,23 @@ def test_a_command_that_is_not_found_is_no_missing_python_of_ours() -> None:
 @pytest.mark.parametrize(
     ("wanted", "flag"),
     [
-        (Wanted(), "--gres=gpu:1"),
-        (Wanted(wishes=Wishes(num_gpus=2, gpu_type="h200")), "--gres=gpu:h200:2"),
-        (Wanted(wishes=Wishes(cpus=3)), "--cpus-per-task=3"),
-        (Wanted(wishes=Wishes(mem=GIB + 1)), "--mem=1025M"),
-        (Wanted(time_limit=61.0), "--time=2"),
-        (Wanted(time_limit=1.0), "--time=1"),
-        (Wanted(priority=-3), "--nice=3"),
-        (Wanted(avoid=("n1", "n2"), options=(("exclude", "n9"),)), "--exclude=n9,n1,n2"),
-        (Wanted(options=(("account", "lab"),)), "--account=lab"),
-        (Wanted(wishes=Wishes(vram=12 * GIB)), "--gres=shard:12"),
-        (Wanted(wishes=Wishes(share=Fraction(1, 3))), "--gres=shard:27"),
-        (Wanted(wishes=Wishes(vram=200 * GIB)), "--gres=gpu:1"),
-        (Wanted(wishes=Wishes(vram=12 * GIB, num_gpus=2)), "--gres=gpu:2"),
-        (Wanted(wishes=Wishes(vram=12 * GIB, gpu_type="h200")), "--gres=gpu:h200:1"),
+        (Resources(), "--gres=gpu:1"),
+        (Resources(wishes=Wishes(num_gpus=2, gpu_type="h200")), "--gres=gpu:h200:2"),
+        (Resources(wishes=Wishes(cpus=3)), "--cpus-per-task=3"),
+        (Resources(wishes=Wishes(mem=GIB + 1)), "--mem=1025M"),
+        (Resources(time_limit=61.0), "--time=2"),
+        (Resources(time_limit=1.0), "--time=1"),
+        (Resources(priority=-3), "--nice=3"),
+        (Resources(avoid=("n1", "n2"), options=(("exclude", "n9"),)), "--exclude=n9,n1,n2"),
+        (Resources(options=(("account", "lab"),)), "--account=lab"),
+        (Resources(wishes=Wishes(vram=12 * GIB)), "--gres=shard:12"),
+        (Resources(wishes=Wishes(share=Fraction(1, 3))), "--gres=shard:27"),
+        (Resources(wishes=Wishes(vram=200 * GIB)), "--gres=gpu:1"),
+        (Resources(wishes=Wishes(vram=12 * GIB, num_gpus=2)), "--gres=gpu:2"),
+        (Resources(wishes=Wishes(vram=12 * GIB, gpu_type="h200")), "--gres=gpu:h200:1"),
     ],
 )
-def test_a_wish_is_a_flag(wanted: Wanted, flag: str) -> None:
+def test_a_wish_is_a_flag(wanted: Resources, flag: str) -> None:
     found = flags(wanted, shards_per_gpu=80)
 
     assert flag in found
@@ -302,7 +302,7 @@ def test_a_wish_is_a_flag(wanted: Wanted, flag: str) -> None:
 
 
 def test_no_flag_is_given_that_nobody_wants() -> None:
-    names = {flag.partition("=")[0] for flag in flags(Wanted(wishes=Wishes(num_gpus=0, vram=GIB), priority=5))}
+    names = {flag.partition("=")[0] for flag in flags(Resources(wishes=Wishes(num_gpus=0, vram=GIB), priority=5))}
 
     assert names == {"--no-requeue", "--kill-on-invalid-dep", "--ntasks", "--nodes"}
 
@@ -310,14 +310,14 @@ def test_no_flag_is_given_that_nobody_wants() -> None:
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted(wishes=Wishes(only=("0",))),
-        Wanted(options=(("wrap", "rm -r /"),)),
-        Wanted(options=(("partition", "a b"),)),
-        Wanted(options=(("partition", "a\nb"),)),
-        Wanted(wishes=Wishes(gpu_type="a,shard:1")),
+        Resources(wishes=Wishes(only=("0",))),
+        Resources(options=(("wrap", "rm -r /"),)),
+        Resources(options=(("partition", "a b"),)),
+        Resources(options=(("partition", "a\nb"),)),
+        Resources(wishes=Wishes(gpu_type="a,shard:1")),
     ],
 )
-def test_what_slurm_has_no_word_for_is_refused(wanted: Wanted) -> None:
+def test_what_slurm_has_no_word_for_is_refused(wanted: Resources) -> None:
     with pytest.raises(BackendRefused, match="cannot"):
         flags(wanted)
 
@@ -395,7 +395,7 @@ def test_what_needs_several_things_of_one_node_is_explained() -> None:
     )
 
     def much(**wishes: Any) -> str:
-        return what_is_too_much(Wanted(wishes=Wishes(**wishes)), [big, fast], ())
+        return what_is_too_much(Resources(wishes=Wishes(**wishes)), [big, fast], ())
 
     assert much(num_gpus=2, cpus=4) == "", "that it is down is another matter"
     assert much(num_gpus=2, cpus=8) == "no node has 8 CPUs together with the rest that it asks for"

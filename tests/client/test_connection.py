@@ -8,7 +8,7 @@ import pytest
 
 from client.fake import Answer, Asked, listening
 from dibs.client.client import Client
-from dibs.client.connection import Broken, NoAnswer, NotListening
+from dibs.client.connection import ConnectionBroken, NoAnswer, NotListening
 from dibs.errors import BadInput, Conflict, DibsError, NoSuchJob, NotAllowed, StoreUnusable
 
 
@@ -139,14 +139,14 @@ def test_a_call_with_a_key_is_repeated_when_the_connection_breaks(path, after):
 
 @pytest.mark.parametrize(("action", "signal"), [("retry", None), ("kill", 10)])
 def test_a_call_that_must_not_happen_twice_is_not_repeated(path, action, signal):
-    with listening(path, breaking(1)) as fake, pytest.raises(Broken):
+    with listening(path, breaking(1)) as fake, pytest.raises(ConnectionBroken):
         Client(path).act(action, [1], signal=signal)
 
     assert len(fake.asked) == 1
 
 
 def test_a_connection_that_breaks_for_ever_is_given_up(path):
-    with listening(path, breaking(100)) as fake, pytest.raises(Broken):
+    with listening(path, breaking(100)) as fake, pytest.raises(ConnectionBroken):
         Client(path).status()
 
     assert 1 < len(fake.asked) < 10

@@ -4,12 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from dibs.cluster.checks import PORT_PAIRS, Look, choose_ports, choose_slurm, judge, judge_calls, why_unreached
+from dibs.cluster.checks import (
+    PORT_PAIRS,
+    HostFacts,
+    choose_ports,
+    choose_slurm,
+    judge,
+    judge_calls,
+    why_unreached,
+)
 
 PROGRAMS = dict.fromkeys(
     ("slurmd", "slurmctld", "munged", "sbatch", "squeue", "scancel", "scontrol", "sinfo"), "/usr/bin/x"
 )
-HERE = Look(
+HERE = HostFacts(
     host="",
     hostname="desk",
     machine_id="desk",

@@ -140,7 +140,7 @@ def clean(world: RemoteWorld) -> int:
 def go_to(world: RemoteWorld, shared: Path) -> None:
     world.shared = str(shared)
     world.crash()
-    world.come_back()
+    world.resume()
 
 
 def test_what_is_recorded_is_removed_though_its_root_is_in_no_setting(world: RemoteWorld, tmp_path: Path):

@@ -52,9 +52,9 @@ class QueueWorld(World):
             key = self.store.keep_environment(environment)
         self.engine.place.keep_environment(key, environment)
 
-    def come_back(self, *, with_list: bool = False) -> None:
+    def resume(self, *, with_list: bool = False) -> None:
         self.open()
-        self.engine.come_back()
+        self.engine.resume()
         self.settle_down()
 
     def crash(self) -> None:

@@ -16,9 +16,9 @@ from dibs.backends.protocol import (
     Node,
     Observed,
     Phase,
+    Resources,
     Submission,
     Submitted,
-    Wanted,
 )
 from dibs.engine.remote.state import RemoteSystem
 from dibs.engine.remote.systems import RemoteSystems
@@ -70,7 +70,7 @@ class Cluster:
         self._answer()
         return [Node(name="n1", state="idle", is_usable=True)]
 
-    def check(self, wanted: Wanted) -> BackendProspect:
+    def check(self, wanted: Resources) -> BackendProspect:
         self._answer()
         if self.refuses:
             raise BackendRefused(self.refuses)

@@ -115,7 +115,7 @@ class AnyHistory(RuleBasedStateMachine):
         if reboots:
             self.world.machine.stop()
             self.world.boot_id += "'"
-        self.world.come_back()
+        self.world.resume()
 
     @invariant()
     def the_promise_holds(self):

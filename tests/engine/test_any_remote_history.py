@@ -117,7 +117,7 @@ class AnyRemoteHistory(RuleBasedStateMachine):
         except Died:
             pass
         self.world.crash()
-        self.world.come_back()
+        self.world.resume()
 
     # -- the promise --
 
@@ -168,16 +168,16 @@ class TestAnyRemoteHistory(AnyRemoteHistory.TestCase):
 def a_new_attempt_for_what_was_submitted(patch):
     """An engine that comes back believes that what it had handed over never was, and begins another attempt."""
 
-    come_back = Engine.come_back
+    resume = Engine.resume
 
     def give_up(self):
         store = self.store
         with store.turn():
             for _, attempt in store.open_attempts():
                 store.end_attempt(attempt, Outcome(cause=Cause.LOST, message="forgotten"), 0.0, None)
-        come_back(self)
+        resume(self)
 
-    patch.setattr(Engine, "come_back", give_up)
+    patch.setattr(Engine, "resume", give_up)
 
 
 def forgotten_after_a_failed_turn(patch):
@@ -240,7 +240,7 @@ def _one_history(history: AnyRemoteHistory) -> None:
     world.advance(10)
     assert world.state(first.id) == "succeeded"
     world.crash()
-    world.come_back()
+    world.resume()
     world.advance(4)
     assert world.state(second.id) == "submitted"
     world.do("kill", second.id)

@@ -45,7 +45,7 @@ class AnyShortHistory(AnyHistory):
                 self.world.settle_down()
             except Died:
                 self.world.crash()
-                self.world.come_back()
+                self.world.resume()
         self.world.dies_at = ""
         self.world.settle_down()
 

@@ -95,7 +95,7 @@ def test_a_quarantine_is_there_after_a_crash(make_queue):
     see(world, (79, 1))
 
     world.crash()
-    world.come_back()
+    world.resume()
     world.add(a_wish("a"), a_wish("b"))
 
     assert marks(world) == OFF_THE_BUS
@@ -287,7 +287,7 @@ def test_a_crash_while_the_cards_are_asked_loses_nothing(make_queue):
 
     world.end(job, code=7)
     world.crash()
-    world.come_back()
+    world.resume()
 
     assert (world.outcome(job).exit_code, world.outcome(job).cause) == (7, Cause.EXIT_CODE)
 

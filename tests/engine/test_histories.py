@@ -334,7 +334,7 @@ def test_stop_reaches_everything_that_runs(make_world):
     world = make_world(1, 1)
     world.submit(a_request("one"), a_request("two"), a_request("three"))
 
-    world.engine.tell_all("stop")
+    world.engine.send_to_all("stop")
     world.end(1, signal=15, by="stop")
 
     assert world.backend.told == [(1, "stop"), (2, "stop")]

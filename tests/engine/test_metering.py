@@ -10,11 +10,11 @@ from dibs.engine.watch.sampling import Attribution, CardHolder, Sample
 from dibs.model.gpus import CardState, Claim, Gpu, GpuProcess, GpuReading, Reading
 from dibs.model.jobs import JobId
 from dibs.model.usage import Usage
-from dibs.supervise.process_usage import Seen, Tree
+from dibs.supervise.process_usage import ProcessTree, TreeUsage
 
 G = 1024**3
 A, B = (JobId(1), 1), (JobId(2), 1)
-NO_PROCESS = Tree(frozenset(), 0.0, 0.0, 0)
+NO_PROCESS = ProcessTree(frozenset(), 0.0, 0.0, 0)
 
 
 def a_card(index=0, *processes, **more) -> GpuReading:
@@ -35,11 +35,11 @@ def a_holder(key, *cards, shim) -> CardHolder:
     return CardHolder(key, tuple(Claim(gpu=f"GPU-{one}", index=one, share=Fraction(1)) for one in cards), shim)
 
 
-def seen(strangers=(), **trees) -> Seen:
+def seen(strangers=(), **trees) -> TreeUsage:
     """`s10=(11, 12)`: the shim 10 has these below it."""
     below = {int(name[1:]): pids for name, pids in trees.items()}
     owners = {pid: shim for shim, pids in below.items() for pid in pids} | dict.fromkeys(strangers, 0)
-    return Seen({shim: Tree(frozenset(pids), 1.0, 0.0, 5 * G) for shim, pids in below.items()}, owners)
+    return TreeUsage({shim: ProcessTree(frozenset(pids), 1.0, 0.0, 5 * G) for shim, pids in below.items()}, owners)
 
 
 # -- whose is what ---------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_the_energy_of_a_card_that_did_not_answer_is_not_counted():
 
 
 def a_sample(memory=0, load=0.0, *, cpu=0.0, reaped=0.0, mem=0, card="GPU-0", **more) -> Sample:
-    return Sample(Tree(frozenset(), cpu, reaped, mem), {card: memory}, {card: 100 * G}, load, **more)
+    return Sample(ProcessTree(frozenset(), cpu, reaped, mem), {card: memory}, {card: 100 * G}, load, **more)
 
 
 def test_a_summary_has_peaks_and_means():

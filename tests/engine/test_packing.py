@@ -134,7 +134,7 @@ def test_a_crash_between_what_is_recorded_and_what_others_see_is_mended(world):
     assert world.booked(1)[0] < 1
 
     world.crash()
-    world.come_back()
+    world.resume()
 
     assert world.running() == [1, 2, 3]
     assert sum(holder.share for holder in world.leases.holders()) < 1
@@ -213,7 +213,7 @@ def test_being_tried_alone_survives_a_crash_and_a_rebuild(world, tmp_path):
     for more in ("-wal", "-shm"):
         (tmp_path / "state" / f"store.db{more}").unlink(missing_ok=True)
     rebuild(str(tmp_path / "state"), look=world.machine.facts, spec_of=lambda folder: None, now=NOON)
-    world.come_back()
+    world.resume()
 
     job = world.store.job(JobId(2))
     assert (job.state, job.tries, job.request.wishes.share) == ("queued", 0, 1)

@@ -146,7 +146,7 @@ def crash_at_launch(world):
     except Died:
         world.acknowledged[1] = a_request("one")
     world.crash()
-    world.come_back()
+    world.resume()
 
 
 def lose_a_job(world):
@@ -157,7 +157,7 @@ def lose_a_job(world):
 def crash_while_it_runs(world):
     world.submit(a_request("one"), a_request("two"))
     world.crash()
-    world.come_back()
+    world.resume()
 
 
 def power_cut(world):
@@ -165,7 +165,7 @@ def power_cut(world):
     world.crash()
     world.machine.stop()
     world.boot_id = "another"
-    world.come_back(with_list=True)
+    world.resume(with_list=True)
 
 
 def kill_the_shim_alone(world):

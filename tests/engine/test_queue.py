@@ -324,7 +324,7 @@ def test_a_paused_queue_starts_nothing_and_goes_on(make_queue):
     assert world.running() == []
     assert world.sentence(1) == "waits: the queue is paused (lunch)"
     world.crash()
-    world.come_back()
+    world.resume()
     assert world.running() == []
     world.queue.unpause()
     world.settle_down()
@@ -400,7 +400,7 @@ def test_everything_is_there_after_a_crash(make_queue):
 
     world.crash()
     world.machine.end(world.machine.alive()[0], code=7)
-    world.come_back()
+    world.resume()
 
     assert [world.state(n) for n in range(1, 6)] == ["failed", "running", "held", "queued", "cancelled"]
     assert world.machine.starts(JobId(1)) == 1
@@ -460,7 +460,7 @@ def test_a_kill_survives_a_crash(make_queue):
 
     world.do("kill", 1)
     world.crash()
-    world.come_back()
+    world.resume()
 
     assert world.backend.told == [(1, "stop")]
 
@@ -525,7 +525,7 @@ def test_a_thousand_jobs_for_tonight_stay_in_the_store_and_all_begin(make_queue,
     assert len(world.engine.state.waiting._delayed) <= 20
     world.advance(61)
     world.crash()
-    world.come_back()
+    world.resume()
     for _ in range(97):
         world.advance(10)
         (running,) = world.running()

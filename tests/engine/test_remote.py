@@ -86,7 +86,7 @@ def test_no_card_of_this_machine_is_taken_for_it(world: RemoteWorld):
 def test_only_so_many_are_handed_over_at_once(world: RemoteWorld):
     world.most = 2
     world.crash()
-    world.come_back()
+    world.resume()
 
     jobs = add(world, 5)
 
@@ -252,7 +252,7 @@ def test_a_kill_is_repeated_until_the_controller_answers(world: RemoteWorld):
     world.advance(10)
     assert world.state(job) == "running"
     world.crash()
-    world.come_back()
+    world.resume()
     world.cluster.is_silent = False
     world.advance(10)
 
@@ -298,7 +298,7 @@ def test_a_crash_while_it_is_handed_over_makes_no_second_one(world: RemoteWorld,
     with pytest.raises(Died):
         add(world, 3)
     world.crash()
-    world.come_back()
+    world.resume()
     world.advance(4)
 
     jobs = [JobId(1), JobId(2), JobId(3)]
@@ -377,7 +377,7 @@ def test_a_bug_over_there_is_told_once_and_the_next_rounds_go_on(world: RemoteWo
 def test_an_environment_that_cannot_be_copied_delays_no_other_job(world: RemoteWorld, tmp_path: Path):
     world.shared = str(tmp_path / "shared")
     world.crash()
-    world.come_back()
+    world.resume()
     (runs,) = add(world)
     world.cluster.start(world.cluster.pending()[0])
     world.advance(4)
@@ -479,7 +479,7 @@ def rebuilt() -> Callable[[RemoteWorld], None]:
     def make(world: RemoteWorld) -> None:
         world.crash()
         rebuild(world.root, look=facts, spec_of=read_spec, now=world.now)
-        world.come_back()
+        world.resume()
         world.advance(4)
 
     return make

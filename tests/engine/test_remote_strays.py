@@ -77,7 +77,7 @@ def test_what_was_accepted_and_not_written_down_is_adopted(world: RemoteWorld, p
     with pytest.raises(Died):
         add(world, 2)
     world.crash()
-    world.come_back()
+    world.resume()
     world.advance(200)
 
     assert world.cluster.taken_out == []
@@ -162,7 +162,7 @@ def test_a_new_engine_with_nothing_open_finds_it_too(world: RemoteWorld):
     kill(world, job)
     world.crash()
     world.cluster.revive()
-    world.come_back()
+    world.resume()
     world.advance(4)
 
     assert world.cluster.taken_out == [("q1-1", 1)]
@@ -173,7 +173,7 @@ def test_a_queue_that_never_used_it_does_not_ask(world: RemoteWorld):
     world.add(a_wish("here"))
     world.run_out()
     world.crash()
-    world.come_back()
+    world.resume()
     world.advance(60)
 
     assert world.cluster.looks == 0

@@ -13,7 +13,7 @@ def test_what_runs_is_adopted_and_its_end_is_recorded(make_world):
     world.submit(a_request("runs"), a_request("waits"))
     world.crash()
 
-    world.come_back()
+    world.resume()
 
     assert world.told(Started)[-1] == ("adopted", (1, [0]))
     assert world.running() == [1]
@@ -30,7 +30,7 @@ def test_what_ended_while_no_engine_ran_is_recorded(make_world):
     world.crash()
     world.machine.end(world.machine.alive()[0], code=0)
 
-    world.come_back()
+    world.resume()
 
     assert world.states() == {1: State.SUCCEEDED, 2: State.RUNNING}
 
@@ -41,7 +41,7 @@ def test_a_lost_job_is_not_queued_again_by_itself_when_its_list_comes_back(make_
     world.crash()
     world.machine.stop()
 
-    world.come_back(with_list=True)
+    world.resume(with_list=True)
 
     assert world.states() == {1: State.LOST}
     assert world.running() == []
@@ -54,7 +54,7 @@ def test_after_a_reboot_what_ran_is_lost_and_the_queue_is_intact(make_world):
     world.machine.stop()
     world.boot_id = "another"
 
-    world.come_back(with_list=True)
+    world.resume(with_list=True)
     world.submit(a_request("waited"))
 
     assert world.states() == {1: State.LOST, 2: State.RUNNING}
@@ -70,7 +70,7 @@ def test_after_a_reboot_even_what_shows_no_start_may_have_run(make_world):
     world.crash()
     world.boot_id = "another"
 
-    world.come_back(with_list=True)
+    world.resume(with_list=True)
 
     assert world.states() == {1: State.LOST}
 
@@ -85,7 +85,7 @@ def test_a_crash_at_each_point_of_the_launch_starts_everything_once(make_world, 
     assert world.running() == running
     world.crash()
 
-    world.come_back()
+    world.resume()
     world.run_out()
 
     assert [world.machine.starts(job) for job in (1, 2)] == [1, 1]
@@ -113,12 +113,12 @@ def test_one_history_with_a_crash_after_each_step(make_world, crash_after):
     for number, step in enumerate(steps):
         if number == crash_after:
             world.crash()
-            world.come_back()
+            world.resume()
         step()
         check_now(world)
     if crash_after == len(steps):
         world.crash()
-        world.come_back()
+        world.resume()
     world.run_out()
 
     check_at_the_end(world)
@@ -132,7 +132,7 @@ def test_a_resumed_list_skips_what_succeeded_and_repeats_what_did_not(make_world
     world.crash()
     world.told()
 
-    world.come_back(with_list=True)
+    world.resume(with_list=True)
     world.submit(a_request("good"), a_request("bad"), a_request("new"))
 
     assert world.told() == [
@@ -151,7 +151,7 @@ def test_what_was_struck_from_the_list_stays_out(make_world):
     world.submit(a_request("runs"), a_request("struck"), a_request("stays"))
     world.crash()
 
-    world.come_back(with_list=True)
+    world.resume(with_list=True)
     world.submit(a_request("runs"), a_request("stays"))
     world.run_out()
 
@@ -164,7 +164,7 @@ def test_a_running_job_that_the_list_names_is_not_started_again(make_world):
     world.submit(a_request("long"))
     world.crash()
 
-    world.come_back(with_list=True)
+    world.resume(with_list=True)
     world.submit(a_request("long"))
     world.run_out()
 
@@ -181,7 +181,7 @@ def test_without_a_list_everything_that_has_not_succeeded_runs(make_world):
     for run in world.machine.alive():
         world.machine.end(run, signal=9)
 
-    world.come_back()
+    world.resume()
     world.run_out()
 
     assert [world.machine.starts(job) for job in (1, 2, 3, 4)] == [1, 2, 2, 2]
@@ -195,7 +195,7 @@ def test_without_a_list_what_was_refused_stays_refused_and_is_told_again(make_wo
     world.crash()
     world.told()
 
-    world.come_back()
+    world.resume()
 
     assert world.machine.ledger == []
     assert world.told() == [("refused", 1), ("refused", 2)]
@@ -211,7 +211,7 @@ def test_what_todays_pool_can_never_hold_is_refused_when_the_run_comes_back(make
     world.machine.stop()
     world.pool = a_pool(1)
 
-    world.come_back()
+    world.resume()
     world.run_out()
 
     assert world.told(Refused) == [("refused", 1)]
@@ -227,7 +227,7 @@ def test_a_success_stays_one_though_todays_pool_could_not_repeat_it(make_world):
     world.pool = a_pool(1)
     world.told()
 
-    world.come_back(with_list=True)
+    world.resume(with_list=True)
     world.submit(a_request("wide", gpus=2))
 
     assert world.told() == [("skipped", 1)]
@@ -240,7 +240,7 @@ def test_a_job_that_was_set_aside_is_refused_where_it_can_no_longer_run(make_wor
     world.crash()
     world.pool = a_pool(1)
 
-    world.come_back(with_list=True)
+    world.resume(with_list=True)
     world.submit(a_request("wide", gpus=2))
 
     assert world.told(Refused) == [("refused", 2)]
@@ -254,7 +254,7 @@ def test_a_repeated_job_runs_in_the_environment_of_today(make_world):
     world.end(1, code=127)
     world.crash()
 
-    world.come_back(with_list=True)
+    world.resume(with_list=True)
     today = world.list.capture({"PATH": "/venv/bin"})
     (job,) = world.list.submit([a_request("needs a venv")], today)
     world.settle_down()
@@ -268,7 +268,7 @@ def test_retries_that_waited_go_on_waiting_only_until_the_run_comes_back(make_wo
     world.end(1, code=1)
     world.crash()
 
-    world.come_back()
+    world.resume()
 
     assert world.running() == [1]
     assert len(world.told(Ended)) == 1
@@ -281,7 +281,7 @@ def test_a_gpu_whose_command_lost_its_shim_is_kept_by_the_next_engine_too(make_w
     world.machine.alive()[0].has_shim = False
     world.crash()
 
-    world.come_back()
+    world.resume()
     world.advance(10)
 
     assert world.running() == [1]

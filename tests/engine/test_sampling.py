@@ -269,7 +269,7 @@ def test_another_engine_goes_on_with_the_file(world, sampler, looks, shims):
         look(world, sampler, child_of(shim))
     world.engine.meters.close_all()
     world.crash()
-    world.come_back()
+    world.resume()
     second = Sampler(world.engine, looks, ticks=lambda: world.now)
 
     for _ in range(3):

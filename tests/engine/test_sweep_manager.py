@@ -77,8 +77,8 @@ def live(tmp_path: Path) -> Callable[[Callable[[Room], Awaitable[None]]], None]:
             driver.drive(parts.engine)
             room = Room(parts, said)
             loop.set_exception_handler(lambda loop, context: room.fallen.append(context["exception"]))
-            parts.engine.come_back()
-            parts.sweeping.come_back()
+            parts.engine.resume()
+            parts.sweeping.resume()
             parts.engine.warm_up()
             try:
                 await scenario(room)

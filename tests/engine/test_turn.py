@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dibs.engine.turn.decide import Turn, decide
-from dibs.engine.turn.facts import CardBoard, CardFacts, EndFound, NeverRan, TakenByOthers, TurnFacts
+from dibs.engine.turn.facts import CardFacts, EndFound, NeverRan, PoolFacts, TakenByOthers, TurnFacts
 from dibs.engine.turn.state import EngineState, NeedsMore, OpenAttempt, WaitingWindow
 from dibs.model.events import Ended, Waits
 from dibs.model.gpus import Claim, declared_key
@@ -43,7 +43,7 @@ def a_state(*, waiting: tuple[Job, ...] = (), open_: tuple[OpenAttempt, ...] = (
 
 def facts(*slots: int, **more: Any) -> TurnFacts:
     pool = a_pool(*slots)
-    board = more.pop("board", CardBoard(pool=pool))
+    board = more.pop("board", PoolFacts(pool=pool))
     return TurnFacts(
         board=board,
         most_at_once=lambda wishes: most_at_once(pool.cards, wishes),
@@ -148,7 +148,7 @@ def test_nothing_starts_while_the_queue_is_paused():
 
 def test_a_card_that_another_program_holds_is_waited_for_in_line():
     others = CardFacts(others=TakenByOthers(("job 9 of ann (pid 7)",), ""))
-    board = CardBoard(pool=a_pool(1), cards={declared_key(0): others}, awaited=(declared_key(0),))
+    board = PoolFacts(pool=a_pool(1), cards={declared_key(0): others}, awaited=(declared_key(0),))
 
     turn = decide(a_state(waiting=(a_job(1),)), facts(1, board=board), NOON)
 
@@ -162,7 +162,7 @@ def test_a_card_that_another_program_holds_is_waited_for_in_line():
 def test_a_job_that_has_its_lease_starts_though_the_card_is_called_taken():
     """Another program was faster with the rest of the card."""
     taken = CardFacts(others=TakenByOthers(("job 9 of ann (pid 7)",), ""))
-    board = CardBoard(pool=a_pool(2), cards={declared_key(0): taken})
+    board = PoolFacts(pool=a_pool(2), cards={declared_key(0): taken})
     half = (Claim(gpu=declared_key(0), index=0, share=Fraction(1, 2)),)
     state = a_state(waiting=(a_job(1), a_job(2)))
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from dibs.backends.local import LocalBackend, observed
 from dibs.backends.protocol import AttemptRef, LocalInputs, Observed, Submission, Submitted
-from dibs.engine.engine import Behaviour, Engine
+from dibs.engine.engine import Engine, EngineLimits
 from dibs.engine.launch.launcher import Place
 from dibs.engine.queue.run_list import RunList
 from dibs.engine.watch.cards import Cards
@@ -327,7 +327,7 @@ class World:
         return {
             "recorder": Recorder(self.store),
             "meters": Meters(lambda: self.now),
-            "behaviour": Behaviour(
+            "behaviour": EngineLimits(
                 limits=self.limits,
                 most_without_gpu=self.most_without_gpu,
                 most_failures=self.most_failures,
@@ -348,7 +348,7 @@ class World:
         self.machine.forget_engine()
         self.dies_at = ""
 
-    def come_back(self, *, with_list: bool = False) -> None:
+    def resume(self, *, with_list: bool = False) -> None:
         """A new engine over what the last one left."""
         self.open()
         self.list.resume()
@@ -360,7 +360,7 @@ class World:
         self.crash()
         self.machine.stop()
         self.boot_id = f"another than {self.boot_id}"
-        self.come_back()
+        self.resume()
 
     def close(self) -> None:
         self.machine.stop()

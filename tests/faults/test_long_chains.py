@@ -63,7 +63,7 @@ def test_a_chain_that_was_cancelled_stands_in_the_journal_and_after_a_crash(worl
 
     world.end(1, code=1)
     world.crash()
-    world.come_back()
+    world.resume()
 
     told = [line.body for line in read(world.journal.path)]
     assert sum(body["k"] == "set" and body["state"] == "cancelled" for body in told) == links

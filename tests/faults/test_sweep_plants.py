@@ -27,15 +27,15 @@ PLANTS = {
     "begins open trials again": """
         from dataclasses import replace
         from dibs.engine.sweeps.manager import SweepManager
-        come_back = SweepManager.come_back
+        resume = SweepManager.resume
         def again(self):
             for sweep in self._table.unfinished():
                 with self._engine.change() as change:
                     for trial in self._table.open(sweep):
                         self._engine.store._db.execute("update jobs set once = null where id = ?", (trial.job,))
                         self._context.records.trial(replace(trial, job=None), self._table.goals(sweep), change.now)
-            come_back(self)
-        SweepManager.come_back = again
+            resume(self)
+        SweepManager.resume = again
     """,
     # The adviser is told of an end that the store does not know.
     "tells before it records": """

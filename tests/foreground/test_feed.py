@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from dibs.foreground.feed import Feed, List
+from dibs.foreground.feed import Feed, JobList
 from dibs.inputs.entries import BadEntry
 from stories.outside import wait_until
 
@@ -38,7 +38,7 @@ def test_a_line_that_comes_while_the_loop_takes_the_last_one_is_not_left_lying()
         yield from entries(2)
         is_closed.wait()
 
-    feed = Feed([List(an_open_pipe(), is_quick=False)], woken.release)
+    feed = Feed([JobList(an_open_pipe(), is_quick=False)], woken.release)
     feed._entries = Drained(taken)
     feed._entries.feed = feed
 
@@ -59,7 +59,7 @@ def test_an_eager_list_wakes_the_loop_once_until_it_comes() -> None:
         yield from entries(100)
         is_closed.wait()
 
-    feed = Feed([List(an_open_pipe(), is_quick=False)], woken.release)
+    feed = Feed([JobList(an_open_pipe(), is_quick=False)], woken.release)
 
     feed.start()
     wait_until(lambda: feed._entries.qsize() == 100, show=feed._entries.qsize)
@@ -71,7 +71,7 @@ def test_an_eager_list_wakes_the_loop_once_until_it_comes() -> None:
 
 def test_every_line_of_many_busy_pipes_arrives() -> None:
     woken = threading.Semaphore(0)
-    feed = Feed([List(entries(2000), is_quick=False) for _ in range(8)], woken.release)
+    feed = Feed([JobList(entries(2000), is_quick=False) for _ in range(8)], woken.release)
     taken = 0
 
     feed.start()
@@ -92,7 +92,7 @@ def test_after_a_pause_several_lines_are_read_at_once() -> None:
             pulled.append(entry)
             yield entry
 
-    feed = Feed([List(counted(), look_ahead=100)], lambda: None)
+    feed = Feed([JobList(counted(), look_ahead=100)], lambda: None)
     feed.start()
     wait_until(lambda: len(pulled) == 101, show=lambda: len(pulled))
     while feed.take():
@@ -108,7 +108,7 @@ def test_after_a_pause_several_lines_are_read_at_once() -> None:
 
 
 def test_a_list_that_is_asked_for_one_job_at_a_time_is_read_on_when_none_waits() -> None:
-    feed = Feed([List(entries(3), look_ahead=1)], lambda: None)
+    feed = Feed([JobList(entries(3), look_ahead=1)], lambda: None)
     feed.start()
 
     for number in range(3):
@@ -140,7 +140,7 @@ def test_lists_that_end_at_the_same_moment_are_all_counted() -> None:
         together.wait()
         yield from ()
 
-    feed = Slow([List(ends_with_the_others(), is_quick=False) for _ in range(16)], lambda: None)
+    feed = Slow([JobList(ends_with_the_others(), is_quick=False) for _ in range(16)], lambda: None)
 
     feed.start()
     for thread in feed._threads:

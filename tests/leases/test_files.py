@@ -4,7 +4,7 @@ import os
 
 from dibs.leases import files
 from dibs.leases.claim_files import Entry, LeaseListing
-from dibs.leases.files import Guards, close_all
+from dibs.leases.files import GpuGuards, close_all
 
 
 def make(folder, *names):
@@ -76,7 +76,7 @@ def test_a_guard_that_is_replaced_while_we_lock_it_is_locked_anew(folder, monkey
 
     monkeypatch.setattr(files, "lock", lock_too_late)
 
-    held = Guards(folder, patience=1.0).hold(["index-0"])
+    held = GpuGuards(folder, patience=1.0).hold(["index-0"])
 
     assert isinstance(held, list) and os.path.samestat(os.fstat(held[0]), os.stat(path))
     close_all(held)

@@ -7,7 +7,7 @@ import pytest
 
 from dibs.model.gpus import Card, Gpu
 from dibs.model.jobs import Wishes
-from dibs.policy.placement import Reservation, Room, after_reservations, free_at
+from dibs.policy.placement import Capacity, Reservation, after_reservations, free_at
 from dibs.policy.schedule import impossible, schedule
 from dibs.policy.snapshot import CardView, Hold
 from policy.builders import GIB, Machine, a_job
@@ -21,7 +21,9 @@ def gib(size):
 
 
 def opens(need, free, ends, *, vram=None, left=None, total=None, optimistic=False):
-    return free_at(Room(need, gib(vram)), Room(free, gib(left)), gib(total), ends, NOW, optimistic=optimistic)
+    return free_at(
+        Capacity(need, gib(vram)), Capacity(free, gib(left)), gib(total), ends, NOW, optimistic=optimistic
+    )
 
 
 def test_a_card_with_room_is_open_now():

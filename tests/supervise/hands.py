@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dibs.backends.local import LocalBackend, ref_of
-from dibs.backends.protocol import NOT_ATTACHED, Attached, LocalInputs, Submission
+from dibs.backends.protocol import NOT_ATTACHED, AttachedStreams, LocalInputs, Submission
 from dibs.model.jobs import Attempt, JobId
 from dibs.supervise import folder
 from dibs.supervise.folder import AttemptFacts
@@ -59,7 +59,7 @@ class Hands:
         words: Sequence[str] | str,
         *,
         leases: Sequence[int] = (),
-        attached: Attached = NOT_ATTACHED,
+        attached: AttachedStreams = NOT_ATTACHED,
         **spec: Any,
     ) -> Attempt:
         """Start words, or a line for bash. OSError: nothing was started."""
@@ -73,7 +73,7 @@ class Hands:
         attempt: Attempt,
         spec: dict[str, Any],
         leases: Sequence[int] = (),
-        attached: Attached = NOT_ATTACHED,
+        attached: AttachedStreams = NOT_ATTACHED,
     ) -> None:
         ref = ref_of(attempt)
         self._done.discard(attempt.key)

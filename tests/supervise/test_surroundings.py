@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from dibs.backends.protocol import Attached
+from dibs.backends.protocol import AttachedStreams
 from supervise.hands import Hands, is_locked
 
 
@@ -50,7 +50,7 @@ def test_stdin_is_empty(hands: Hands) -> None:
 
 def test_stdin_is_what_was_attached(hands: Hands) -> None:
     reading, writing = os.pipe()
-    attempt = hands.start(["cat"], attached=Attached(stdin=reading))
+    attempt = hands.start(["cat"], attached=AttachedStreams(stdin=reading))
     os.close(reading)
     os.write(writing, b"hello")
     os.close(writing)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.backends.protocol import Attached
+from dibs.backends.protocol import AttachedStreams
 from dibs.supervise import folder
 from stories.outside import wait_until
 from supervise.hands import Hands, is_alive
@@ -227,7 +227,7 @@ def test_stdin_is_empty_or_what_was_attached(pythons: Pythons) -> None:
     pythons.write("job.py", "import sys; print(repr(sys.stdin.read()))")
     empty = pythons.output("job.py")
     reading, writing = os.pipe()
-    attempt = pythons.start("job.py", attached=Attached(stdin=reading))
+    attempt = pythons.start("job.py", attached=AttachedStreams(stdin=reading))
     os.close(reading)
     os.write(writing, b"hello\r\nyou")
     os.close(writing)
@@ -246,7 +246,7 @@ def test_a_terminal_is_its_own(pythons: Pythons) -> None:
     )
     master, slave = os.openpty()
     reading, writing = os.pipe()
-    attempt = pythons.start("job.py", attached=Attached(terminal=(master, slave, reading)))
+    attempt = pythons.start("job.py", attached=AttachedStreams(terminal=(master, slave, reading)))
     os.close(reading)
     os.write(master, b"me\n")
 

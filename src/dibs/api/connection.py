@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
-from dibs.client.client import Client, Patient, connect
+from dibs.client.client import Client, RetryingClient, connect
 
 _Found = TypeVar("_Found")
 
@@ -25,9 +25,9 @@ def ask(
 
 
 @contextmanager
-def patient(environ: Mapping[str, str] = os.environ) -> Iterator[Patient]:
+def patient(environ: Mapping[str, str] = os.environ) -> Iterator[RetryingClient]:
     """A connection for requests over hours: it survives a restart of the daemon."""
-    asking = Patient(connect(environ, notice=say), say, environ)
+    asking = RetryingClient(connect(environ, notice=say), say, environ)
     try:
         yield asking
     finally:

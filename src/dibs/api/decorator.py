@@ -10,7 +10,7 @@ from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
 
 if TYPE_CHECKING:
-    from dibs.api.submit import Shipping
+    from dibs.api.submit import CallSubmitter
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -24,7 +24,7 @@ class Submitter(Generic[_P, _T]):
         self._function = function
         self._wishes = wishes
         self._options = options  # python, runner, by_value
-        self._made: Shipping | None = None
+        self._made: CallSubmitter | None = None
 
     def __call__(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return self._function(*args, **kwargs)
@@ -48,11 +48,11 @@ class Submitter(Generic[_P, _T]):
         """The same function with other wishes: `train.wishing(num_gpus=2).submit(cfg)`."""
         return Submitter(self._function, {**self._wishes, **wishes}, self._options)
 
-    def _shipping(self) -> "Shipping":
+    def _shipping(self) -> "CallSubmitter":
         if self._made is None:
-            from dibs.api.submit import Shipping
+            from dibs.api.submit import CallSubmitter
 
-            self._made = Shipping(self._wishes, **self._options)
+            self._made = CallSubmitter(self._wishes, **self._options)
         return self._made
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:

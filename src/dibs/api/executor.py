@@ -14,7 +14,7 @@ from dibs.api.calls import Call
 from dibs.api.connection import ask
 from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
-from dibs.api.submit import Shipping
+from dibs.api.submit import CallSubmitter
 from dibs.api.watch import News, the_watch
 from dibs.errors import BadInput, DibsError
 
@@ -95,7 +95,7 @@ class Executor(StandardExecutor):
     ) -> None:
         if "once" in wishes:
             raise BadInput("once names one job, and an Executor makes many", remedy="leave it out")
-        self._shipping = Shipping(wishes, python=python, runner=runner, by_value=tuple(by_value))
+        self._shipping = CallSubmitter(wishes, python=python, runner=runner, by_value=tuple(by_value))
         self._lock = threading.Lock()
         self._is_shut = False
         self._open: set[JobFuture[Any]] = set()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.errors import BadInput, DibsError
 
 if TYPE_CHECKING:
-    from dibs.api.gpu_leasing import Lent
+    from dibs.api.gpu_leasing import LeasedGpus
 
 _DRIVER = "libcuda.so.1"
 _NOT_INITIALISED = 3  # CUDA_ERROR_NOT_INITIALIZED
@@ -46,7 +46,7 @@ class GpuLease:
         self._gpus = gpus
         self._seconds = _seconds(wait)
         self._name = name or _program()
-        self._lent: Lent | None = None
+        self._lent: LeasedGpus | None = None
         self._inner = ""  # the lease folder for programs that this process starts
         self._before: dict[str, str | None] = {}
         self._pid = 0

@@ -31,14 +31,16 @@ _ONLY_JOB = JobId(1)  # the plan has one job
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class LeasedGpus:
     """GPUs that are held until the lease is closed, or this process and its forks have ended."""
 
     claims: tuple[Claim, ...]
     lease: Lease
 
 
-def borrow(wishes: Wishes, *, gpus: str, label: str, environ: Mapping[str, str], seconds: float | None) -> Lent:
+def borrow(
+    wishes: Wishes, *, gpus: str, label: str, environ: Mapping[str, str], seconds: float | None
+) -> LeasedGpus:
     """Take GPUs; wait for at most so many seconds (None: no limit).
 
     Processes that wait are served in the order of their arrival, whichever user they belong to.
@@ -69,7 +71,7 @@ class _Borrower:
         self._read_at: float | None = None
         self._reason = ""
 
-    def borrow(self, seconds: float | None) -> Lent:
+    def borrow(self, seconds: float | None) -> LeasedGpus:
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             self._look()
@@ -84,7 +86,7 @@ class _Borrower:
             left = _PAUSE if until is None else max(0.0, min(_PAUSE, until - time.monotonic()))
             time.sleep(left)
 
-    def _try(self) -> Lent | None:
+    def _try(self) -> LeasedGpus | None:
         """Try as long as the plan finds cards: another program may take the first ones meanwhile."""
         while True:
             board = self._cards.board()
@@ -107,7 +109,7 @@ class _Borrower:
             claims = plan.placements[0].claims
             taken = self._take(claims)
             if isinstance(taken, Lease):
-                return Lent(claims, taken)
+                return LeasedGpus(claims, taken)
             self._cards.taken_by_others(claims, taken)
 
     def _take(self, claims: Sequence[Claim]) -> Lease | Busy:

@@ -12,7 +12,7 @@ from dibs.model.jobs import State
 
 if TYPE_CHECKING:
     from dibs.api.job import Job
-    from dibs.client.client import LogPart, Patient
+    from dibs.client.client import LogPart, RetryingClient
 
 _PIECE = 1 << 20  # bytes of one request
 _HOLE = 1024  # so many zero bytes in a row are a hole: the middle of the file was cut out
@@ -118,7 +118,7 @@ class _Stream:
         self._begun = ""  # an incomplete line
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def text(self, daemon: "Patient", *, is_last: bool = True) -> str:
+    def text(self, daemon: "RetryingClient", *, is_last: bool = True) -> str:
         """All new text. Text that is written in the meantime is left for the next call."""
         found, size = "", None
         while (part := self._part(daemon)).data:
@@ -128,14 +128,14 @@ class _Stream:
                 break
         return found + (self._decoder.decode(b"", final=True) if is_last else "")
 
-    def new_lines(self, daemon: "Patient", *, is_last: bool) -> list[str]:
+    def new_lines(self, daemon: "RetryingClient", *, is_last: bool) -> list[str]:
         """The lines that are complete now; with `is_last` also an incomplete one."""
         *whole, self._begun = (self._begun + self.text(daemon, is_last=is_last)).split("\n")
         if is_last and self._begun:
             whole.append(self._begun)
         return whole
 
-    def _part(self, daemon: "Patient") -> "LogPart":
+    def _part(self, daemon: "RetryingClient") -> "LogPart":
         wanted: dict[str, Any] = dict(self._asked)
         if self._offset is None and self._lines is not None:
             wanted["tail"] = self._lines

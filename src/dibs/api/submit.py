@@ -1,4 +1,4 @@
-"""Adds jobs to the queue: `dibs.submit` for commands, and `Shipping` for functions."""
+"""Adds jobs to the queue: `dibs.submit` for commands, and `CallSubmitter` for functions."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -110,7 +110,7 @@ _Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 _AFTER = ("after", "after_any", "after_fail")
 
 
-class Shipping:
+class CallSubmitter:
     """Adds calls of functions as jobs, with these wishes, interpreter and runner, which are checked at once."""
 
     def __init__(
@@ -132,11 +132,11 @@ class Shipping:
         self._before = words_of(runner) if runner else ()
 
     @contextmanager
-    def packed(self, function: Callable[..., Any], calls: Sequence[_Arguments]) -> "Iterator[Packed]":
+    def packed(self, function: Callable[..., Any], calls: Sequence[_Arguments]) -> "Iterator[PackedCalls]":
         """Written calls; removed at the end of the block unless they were sent."""
         if not callable(function):
             raise BadInput(f"cannot call {function!r:.60} in a job", remedy="give a function and its arguments")
-        packed = Packed(self.wishes)
+        packed = PackedCalls(self.wishes)
         try:
             for words, named in calls:
                 call = write_call(function, words, named, by_value=self._by_value, path=self._path)
@@ -159,7 +159,7 @@ class Shipping:
 
 
 @dataclass(slots=True)
-class Packed:
+class PackedCalls:
     """Written calls and their jobs."""
 
     wishes: Mapping[str, Any]

@@ -13,9 +13,9 @@ from dibs.backends.protocol import (
     Node,
     Observed,
     Phase,
+    Resources,
     Submission,
     Submitted,
-    Wanted,
 )
 from dibs.model.jobs import Attempt
 from dibs.supervise import folder, records
@@ -55,7 +55,7 @@ class LocalBackend:
     def nodes(self) -> Sequence[Node]:
         return [Node(name=os.uname().nodename, state="idle", is_usable=True, cpus=os.cpu_count() or 1)]
 
-    def check(self, wanted: Wanted) -> BackendProspect:
+    def check(self, wanted: Resources) -> BackendProspect:
         """Accept everything: the policy knows what fits on this machine."""
         return BackendProspect(sentence="it starts when its GPUs are free")
 

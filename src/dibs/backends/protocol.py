@@ -33,7 +33,7 @@ class AttemptRef:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Resources:
     """The resources that an attempt needs."""
 
     wishes: Wishes = field(default_factory=Wishes)
@@ -44,11 +44,11 @@ class Wanted:
     options: tuple[tuple[str, str], ...] = ()  # of this backend alone: `partition`, `account`, ...
 
 
-_NOTHING_WANTED = Wanted()  # made once: the local backend gets its resources as leases
+_NOTHING_WANTED = Resources()  # made once: the local backend gets its resources as leases
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class AttachedStreams:
     """Descriptors that connect a command to the terminal or the pipe of `dibs run`."""
 
     stdin: int | None = None
@@ -59,7 +59,7 @@ class Attached:
         return (() if self.stdin is None else (self.stdin,)) + (self.terminal or ())
 
 
-NOT_ATTACHED = Attached()
+NOT_ATTACHED = AttachedStreams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class LocalInputs:
 
     when_done: Callable[[], None]  # called when the attempt may have ended
     leases: Sequence[int] = ()  # locked descriptors for the shim and the command
-    attached: Attached = NOT_ATTACHED
+    attached: AttachedStreams = NOT_ATTACHED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +77,7 @@ class Submission:
 
     ref: AttemptRef
     spec: dict[str, Any]
-    wanted: Wanted = _NOTHING_WANTED
+    wanted: Resources = _NOTHING_WANTED
     local: LocalInputs | None = None
 
 
@@ -159,7 +159,7 @@ class Backend(Protocol):
     def nodes(self) -> Sequence[Node]:
         """The machines, with their cards."""
 
-    def check(self, wanted: Wanted) -> BackendProspect:
+    def check(self, wanted: Resources) -> BackendProspect:
         """Whether an attempt with these wishes would ever be accepted, and when it would start. Submits nothing.
 
         Raises BackendRefused where it never would be.

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dibs.cli.options import GPU_IDS, Parsed
+from dibs.cli.options import GPU_IDS, ParsedOption
 from dibs.cli.output import one_line, say, show_json, signal_name
 from dibs.cli.references import REF, find_jobs, in_chunks
 from dibs.client.client import Client, connect
@@ -43,7 +43,9 @@ Examples:
 """
 )
 @_REFERENCES
-@click.option("--signal", type=Parsed("signal", _signal), metavar="SIGNAL", help="Send this instead: USR1, 9.")
+@click.option(
+    "--signal", type=ParsedOption("signal", _signal), metavar="SIGNAL", help="Send this instead: USR1, 9."
+)
 @_PROJECT
 @_JSON
 def kill(references: Sequence[str], signal: int | None, project: str | None, as_json: bool) -> int:

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from dibs.cli import options as shared
-from dibs.cli.commands import TakesCommand, check_parameters, check_words
+from dibs.cli.commands import CommandWithArguments, check_parameters, check_words
 from dibs.cli.field_options import dependencies_of, field_options, queue_request_of
-from dibs.cli.gather import Gathering, in_snapshot, snapshot_of
+from dibs.cli.gather import InputReader, in_snapshot, snapshot_of
 from dibs.cli.output import one_line, say
-from dibs.client.adding import NOTHING, Batch, Sent, check_wishes, difference, send
+from dibs.client.adding import NOTHING, Batch, SentJobs, check_wishes, difference, send
 from dibs.client.client import Client, connect
 from dibs.inputs.code import describe_code
 from dibs.model.fields import Verb
@@ -39,7 +39,7 @@ Causes for --retry-on:
 """
 
 
-@click.command(cls=TakesCommand, epilog=_EPILOG, options_metavar="[OPTIONS] [-] [-- COMMAND...]")
+@click.command(cls=CommandWithArguments, epilog=_EPILOG, options_metavar="[OPTIONS] [-] [-- COMMAND...]")
 @shared.INPUTS
 @shared.FILE
 @field_options(Verb.ADD)
@@ -75,7 +75,7 @@ class _Add:
     def execute(self, command: Sequence[str] | None, params: Any) -> int:
         options = self._options
         request = queue_request_of(options, Verb.ADD)
-        gathering = Gathering(options, request, self._environ)
+        gathering = InputReader(options, request, self._environ)
         batches = gathering.read(command, params, self._now)
         defaults = difference(request, NOTHING)
         if options["shell"] != "bash":
@@ -140,7 +140,7 @@ class _Add:
         click.echo(json.dumps({"prospects": prospects}, indent=2))
         return 0
 
-    def _tell(self, sent: Sent, batches: Sequence[Batch]) -> None:
+    def _tell(self, sent: SentJobs, batches: Sequence[Batch]) -> None:
         """The numbers on stdout; on a terminal, the command that is most likely wanted next."""
         options = self._options
         first = sent.ranges[0][0]

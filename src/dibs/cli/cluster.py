@@ -14,7 +14,7 @@ from dibs.cluster.down import end_cluster, remove_host
 from dibs.cluster.saved import Cluster, alone, remembered
 from dibs.cluster.ssh import ssh_words
 from dibs.cluster.status import ClusterStanding, standings
-from dibs.cluster.up import ClusterRefused, Wish, raise_cluster
+from dibs.cluster.up import ClusterOptions, ClusterRefused, raise_cluster
 from dibs.errors import BadInput, Conflict, DibsError
 from dibs.paths import queue_folder
 from dibs.settings import load_settings
@@ -110,7 +110,7 @@ def up(
             hosts = ()
         elif not hosts:
             raise BadInput("there is no cluster yet", remedy="name its hosts: dibs cluster up HOST HOST")
-        wish = Wish(
+        wish = ClusterOptions(
             hosts=hosts,
             controller=controller,
             port=port,
@@ -132,7 +132,7 @@ def add(host: str, as_json: bool) -> int:
         previous = _there_is()
         if host in [node.host for node in previous.nodes]:
             raise BadInput(f"{host} belongs to the cluster already", remedy="dibs cluster status")
-        return _raise(Wish(hosts=(host,), ssh=previous.ssh), previous, as_json)
+        return _raise(ClusterOptions(hosts=(host,), ssh=previous.ssh), previous, as_json)
 
 
 @cluster.command(epilog=_REMOVE_EPILOG)

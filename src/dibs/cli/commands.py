@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FOR_A_SHELL = frozenset(" \t|&;<>()$`\\\"'*?[]#~%\n")
 
 
-class TakesCommand(click.Command):
+class CommandWithArguments(click.Command):
     """Takes `-p NAME VALUES...` and everything behind `--` out before click reads the options.
 
     Slurm's spellings of options become ours on the way.

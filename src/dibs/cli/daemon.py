@@ -14,7 +14,7 @@ from dibs.cli import systemd
 from dibs.cli.options import count
 from dibs.cli.output import harmless, one_line, say, show_moment
 from dibs.client.client import connect
-from dibs.client.connection import Broken, NoAnswer, NotListening
+from dibs.client.connection import ConnectionBroken, NoAnswer, NotListening
 from dibs.client.starting import lock_is_held, start_daemon
 from dibs.errors import BadInput, DibsError, NoDaemon
 from dibs.paths import queue_folder
@@ -182,7 +182,7 @@ def _stop(jobs: bool) -> bool:
     client = connect(os.environ, start=False)
     try:
         client.stop(jobs=jobs)
-    except Broken:
+    except ConnectionBroken:
         pass  # it ended before it could answer
     except (NotListening, NoAnswer) as error:
         if not lock_is_held(queue):

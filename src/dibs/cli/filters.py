@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dibs.cli.options import Parsed
+from dibs.cli.options import ParsedOption
 from dibs.cli.output import OVER, STATES, WAITING
 from dibs.errors import BadInput
 from dibs.model.units import format_moment, parse_duration
@@ -64,7 +64,7 @@ def _array(text: str) -> int:
     return int(text)
 
 
-class _States(Parsed):
+class _States(ParsedOption):
     """States with commas between. The shell can complete the last one."""
 
     def shell_complete(
@@ -86,11 +86,11 @@ _OPTIONS = (
     click.option("-P", "--project", metavar="NAME", help="Only this project."),
     click.option("--user", metavar="NAME", help="Only jobs of this user."),
     click.option(
-        "--since", type=Parsed("moment", parse_since), metavar="WHEN", help="Only since 2h, 14:30 or a date."
+        "--since", type=ParsedOption("moment", parse_since), metavar="WHEN", help="Only since 2h, 14:30 or a date."
     ),
     click.option("-J", "--name", metavar="NAME", help="Only jobs of this name."),
     click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
-    click.option("--array", type=Parsed("array", _array), metavar="N", help="Only the tasks of this array."),
+    click.option("--array", type=ParsedOption("array", _array), metavar="N", help="Only the tasks of this array."),
 )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST_JOBS = 1_000_000  # of one call; a pipe without an end must not fill the memory
 
 
-class Gathering:
+class InputReader:
     """Reads the inputs of one call, in the order files, command, pipe."""
 
     def __init__(self, options: Mapping[str, Any], defaults: Request, environ: Mapping[str, str]) -> None:

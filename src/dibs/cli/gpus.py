@@ -17,7 +17,7 @@ from dibs.backends.protocol import Node
 from dibs.build import build_backend
 from dibs.cli.output import confirm, one_line, say, show, show_json, table, table_width
 from dibs.client.client import connect, connect_if_running
-from dibs.engine.watch.survey import TROUBLES, GpuUse, Standing, pid_of, standing, unseen
+from dibs.engine.watch.survey import TROUBLES, GpuStanding, GpuUse, pid_of, standing, unseen
 from dibs.errors import BadInput, DibsError, NotAllowed
 from dibs.foreground.gpus import end_job, find_gpu, survey_gpus
 from dibs.inputs.checks import check_text
@@ -248,7 +248,7 @@ def _troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) 
             yield f"GPU {_label(use)} is {stands.state}{why}; {stands.remedy}"
 
 
-def _standing(use: "GpuUse", mark: Mapping[str, Any] | None) -> "Standing":
+def _standing(use: "GpuUse", mark: Mapping[str, Any] | None) -> "GpuStanding":
     if not mark:
         return standing(use)
     return standing(use, mark["state"], mark.get("why") or "", one_line(mark.get("remedy") or "", 300))

@@ -11,7 +11,7 @@ import click
 from dibs.cli.options import count
 from dibs.cli.output import OVER, WAITING, harmless, job_name, outcome_text, put, say, terminal_width, waiting_text
 from dibs.cli.references import REF, find_job
-from dibs.client.client import LogPart, Patient, connect
+from dibs.client.client import LogPart, RetryingClient, connect
 from dibs.errors import Conflict
 
 _PIECE = 1 << 20  # bytes of one question
@@ -41,7 +41,7 @@ Exit status: 0, also when you leave with Ctrl-C, and however the job ended: `dib
 def log(reference: str, follow: bool, err: bool, lines: int | None, attempt: int | None, raw: bool) -> int:
     """Show what a job wrote. Colours are kept; other control sequences are removed."""
     client = connect(os.environ)
-    daemon = Patient(client, say)
+    daemon = RetryingClient(client, say)
     number = find_job(client, reference)
     job = client.job(number)
     begun = job["attempts"] - (job["state"] == "submitted")  # the last one waits at another system
@@ -119,7 +119,7 @@ class _Stream:
 class _Shown:
     """A job's output as far as it has been shown."""
 
-    def __init__(self, daemon: Patient, job: int, streams: list[_Stream], lines: int | None) -> None:
+    def __init__(self, daemon: RetryingClient, job: int, streams: list[_Stream], lines: int | None) -> None:
         self._daemon = daemon
         self._job = job
         self._streams = streams

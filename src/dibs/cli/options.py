@@ -10,7 +10,7 @@ import click
 from dibs.errors import BadInput
 
 
-class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic only in newer clicks
+class ParsedOption(click.ParamType):  # type: ignore[type-arg]  # generic only in newer clicks
     """An option whose text is read by one of our own parsers."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
@@ -60,7 +60,7 @@ def _ids(text: str) -> tuple[str, ...]:
     return ids
 
 
-def count(least: int, most: int = 999_999) -> Parsed:
+def count(least: int, most: int = 999_999) -> ParsedOption:
     """A whole number in plain digits."""
 
     def parse(text: str) -> int:
@@ -72,12 +72,12 @@ def count(least: int, most: int = 999_999) -> Parsed:
             )
         return int(text)
 
-    return Parsed("number", parse)
+    return ParsedOption("number", parse)
 
 
-SIZE = Parsed("size", _late("parse_size"))
-TIME = Parsed("time", _late("parse_duration"))
-GPU_IDS = Parsed("ids", _ids)
+SIZE = ParsedOption("size", _late("parse_size"))
+TIME = ParsedOption("time", _late("parse_duration"))
+GPU_IDS = ParsedOption("ids", _ids)
 
 # -- options of several commands that are no fields of a job -------------------------------------
 

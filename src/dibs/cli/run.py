@@ -9,7 +9,7 @@ import click
 
 from dibs.cli import options as shared
 from dibs.cli.commands import (
-    TakesCommand,
+    CommandWithArguments,
     check_parameters,
     check_words,
     choose_seed,
@@ -22,9 +22,9 @@ from dibs.cli.options import count
 from dibs.cli.output import one_line, say
 from dibs.cli.run_report import JsonReport, RunReport
 from dibs.errors import BadInput, NoGpu
-from dibs.foreground.feed import List
-from dibs.foreground.orders import Orders
+from dibs.foreground.feed import JobList
 from dibs.foreground.results import InAttemptFolders, JobFolders
+from dibs.foreground.run_types import RunOptions
 from dibs.foreground.runner import Runner
 from dibs.foreground.runs import open_run
 from dibs.gpus.detect import find_probe
@@ -59,7 +59,7 @@ Exit status: 0 all succeeded, 1 something failed, 2 bad usage, 75 no GPU now (--
 """
 
 
-@click.command(cls=TakesCommand, epilog=_EPILOG, options_metavar="[OPTIONS] [-] [-- COMMAND...]")
+@click.command(cls=CommandWithArguments, epilog=_EPILOG, options_metavar="[OPTIONS] [-] [-- COMMAND...]")
 @shared.INPUTS
 @shared.FILE
 @click.option("--gpus", metavar="IDS", help="The GPUs that may be used: 0,1 · 0,0,1 · 0+1,2+3 · auto.")
@@ -102,7 +102,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
 
 
 class _Run:
-    """One call of `dibs run`: from options to orders."""
+    """One call of `dibs run`: from the options to the exit status."""
 
     def __init__(self, options: dict[str, Any], params: Any, command: list[str] | None) -> None:
         self._options = options
@@ -139,15 +139,17 @@ class _Run:
             if options["output_dir"]
             else InAttemptFolders()
         )
-        face: RunReport | JsonReport
+        display: RunReport | JsonReport
         if options["as_json"]:
-            face = JsonReport()
+            display = JsonReport()
         else:
-            face = RunReport(self._environ, raw=options["raw"], quiet=options["quiet"], single=single is not None)
+            display = RunReport(
+                self._environ, raw=options["raw"], quiet=options["quiet"], single=single is not None
+            )
         for warning in self._warnings:
             say(f"dibs: {warning}")
-        face.begin(run.name, pool, probe is not None)
-        orders = Orders(
+        display.begin(run.name, pool, probe is not None)
+        run_options = RunOptions(
             lists=lists,
             single=single,
             pool=pool,
@@ -161,11 +163,11 @@ class _Run:
             environment=self._environ,
             **({"max_failures": options["max_failures"]} if options["max_failures"] else {}),
         )
-        tally = Runner(run, orders, face, self._environ).execute()
-        face.finish(tally, self._resume_hint(run.name))
-        if tally.errors:
-            raise tally.errors[0]
-        return tally.exit_status if single is None else tally.single_exit_status
+        summary = Runner(run, run_options, display, self._environ).execute()
+        display.finish(summary, self._resume_hint(run.name))
+        if summary.errors:
+            raise summary.errors[0]
+        return summary.exit_status if single is None else summary.single_exit_status
 
     def _check(self) -> None:
         """Refuse combinations that cannot be meant."""
@@ -208,20 +210,20 @@ class _Run:
     def _where_runs_are(self) -> str:
         return f"its name was printed when the run began; runs are folders in {one_line(self._runs(), 500)}"
 
-    def _inputs(self) -> tuple[list["List"], Request | None]:
+    def _inputs(self) -> tuple[list["JobList"], Request | None]:
         """The job lists, and the one command that keeps this terminal."""
         options = self._options
         size = environment_size(self._environ)
-        lists: list[List] = []
+        lists: list[JobList] = []
         for path in options["files"]:
             source = read_file(path, self._defaults, options["shell"], environment_size=size)
             self._warnings += source.warnings
             is_generator = path.endswith(".py")
             is_file = os.path.isfile(path) and not is_generator
-            lists.append(List(source.entries, look_ahead=64 if is_generator else 10_000, is_quick=is_file))
+            lists.append(JobList(source.entries, look_ahead=64 if is_generator else 10_000, is_quick=is_file))
         single = None
         if self._command is not None and self._params:
-            lists.append(List(self._points(self._command), look_ahead=256))
+            lists.append(JobList(self._points(self._command), look_ahead=256))
         elif self._command is not None:
             single = self._single(self._command, size)
         wants_stdin = "-" in options["inputs"]
@@ -242,9 +244,9 @@ class _Run:
             # Not sys.stdin: a thread that still waits for a line would abort the interpreter at its end.
             stdin = open(0, "rb", closefd=False)  # noqa: SIM115
             source = read_stream(stdin, self._defaults, options["shell"], environment_size=size)
-            lists.append(List(source.entries, is_quick=False))
+            lists.append(JobList(source.entries, is_quick=False))
         if single is not None and lists:
-            lists.append(List([single]))  # among others it is one of the list, without the terminal
+            lists.append(JobList([single]))  # among others it is one of the list, without the terminal
             single = None
         return lists, single
 

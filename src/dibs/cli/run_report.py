@@ -12,7 +12,7 @@ import click
 
 from dibs.cli import output
 from dibs.errors import DibsError
-from dibs.foreground.orders import FAILED, EndedJob, Progress, Stop, Tally
+from dibs.foreground.run_types import FAILED, EndedJob, Progress, RunSummary, Stop
 from dibs.model.events import Ended, Event, Found, Refused, Started, Trouble, Waits
 from dibs.model.gpus import Pool
 from dibs.model.jobs import Cause, Job, Outcome, State
@@ -58,7 +58,7 @@ class RunReport:
 
     # -- as it happens ---------------------------------------------------------------------------------
 
-    def heard(self, events: Sequence[Event]) -> None:
+    def show_events(self, events: Sequence[Event]) -> None:
         for event in events:
             if isinstance(event, Started):
                 self._wait = None
@@ -121,43 +121,43 @@ class RunReport:
 
     # -- at the end ------------------------------------------------------------------------------------
 
-    def finish(self, tally: Tally, resume_hint: str) -> None:
+    def finish(self, summary: RunSummary, resume_hint: str) -> None:
         """One table: failures first, with the last lines of their log."""
         self._draw("")
         self._shows_progress = False
         if self._single:
-            self._finish_single(tally)
+            self._finish_single(summary)
             return
-        if tally.is_empty:
+        if summary.is_empty:
             if not self._quiet:
                 self._say("the list is empty: nothing was run")
             return
-        successes = () if self._quiet else tally.successes
-        self._table([*tally.failures, *tally.stops, *successes])
+        successes = () if self._quiet else summary.successes
+        self._table([*summary.failures, *summary.stops, *successes])
         for shown, total, word in (
-            (len(tally.failures), tally.failed, "failed"),
-            (len(tally.stops), tally.stopped, "stopped"),
-            (len(successes), 0 if self._quiet else tally.succeeded + tally.skipped, "succeeded"),
+            (len(summary.failures), summary.failed, "failed"),
+            (len(summary.stops), summary.stopped, "stopped"),
+            (len(successes), 0 if self._quiet else summary.succeeded + summary.skipped, "succeeded"),
         ):
             if total > shown:
                 self._say(f"… and {total - shown} more {word}")
-        parts = [f"{tally.succeeded} succeeded"]
-        if tally.skipped:
-            parts.append(f"{tally.skipped} had succeeded before")
-        parts.append(f"{tally.failed} failed")
-        if tally.stopped:
-            parts.append(f"{tally.stopped} stopped")
-        if tally.left:
-            parts.append(f"{tally.left} not started")
-        has_more = bool(tally.failed or tally.stopped or tally.left)
-        colour = "red" if tally.failed or tally.errors else "yellow" if has_more else "green"
+        parts = [f"{summary.succeeded} succeeded"]
+        if summary.skipped:
+            parts.append(f"{summary.skipped} had succeeded before")
+        parts.append(f"{summary.failed} failed")
+        if summary.stopped:
+            parts.append(f"{summary.stopped} stopped")
+        if summary.left:
+            parts.append(f"{summary.left} not started")
+        has_more = bool(summary.failed or summary.stopped or summary.left)
+        colour = "red" if summary.failed or summary.errors else "yellow" if has_more else "green"
         if not self._quiet or has_more:
-            self._say(f"{', '.join(parts)} in {show_duration(tally.seconds)}", colour)
+            self._say(f"{', '.join(parts)} in {show_duration(summary.seconds)}", colour)
             if has_more:
                 self._say(resume_hint)
 
-    def _finish_single(self, tally: Tally) -> None:
-        last = tally.last
+    def _finish_single(self, summary: RunSummary) -> None:
+        last = summary.last
         if isinstance(last, Refused):
             self._say(f"dibs: it cannot run: {last.outcome.message}", "red")
         elif isinstance(last, Ended) and last.outcome.cause in (Cause.TIME_LIMIT, Cause.LOST):
@@ -344,7 +344,7 @@ class JsonReport:
     def begin(self, run: str, pool: Pool, driver: bool) -> None:
         self._print({"event": "run", "run": run, "gpus": [card.gpu.index for card in pool.cards]})
 
-    def heard(self, events: Sequence[Event]) -> None:
+    def show_events(self, events: Sequence[Event]) -> None:
         output.write_all(1, b"".join(json.dumps(_as_json(event)).encode() + b"\n" for event in events))
 
     def lines(self, job: Job, is_error: bool, data: bytes) -> None:
@@ -360,16 +360,16 @@ class JsonReport:
     def trouble(self, error: DibsError) -> None:
         self._print({"event": "trouble", "message": error.message, "remedy": error.remedy})
 
-    def finish(self, tally: Tally, resume_hint: str) -> None:
+    def finish(self, summary: RunSummary, resume_hint: str) -> None:
         self._print(
             {
                 "event": "finished",
-                "succeeded": tally.succeeded,
-                "skipped": tally.skipped,
-                "failed": tally.failed,
-                "stopped": tally.stopped,
-                "not_started": tally.left,
-                "seconds": round(tally.seconds, 3),
+                "succeeded": summary.succeeded,
+                "skipped": summary.skipped,
+                "failed": summary.failed,
+                "stopped": summary.stopped,
+                "not_started": summary.left,
+                "seconds": round(summary.seconds, 3),
             }
         )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dibs.cli import options as shared
-from dibs.cli.commands import TakesCommand
+from dibs.cli.commands import CommandWithArguments
 from dibs.cli.field_options import GROUP_OF, field_options
 from dibs.cli.options import count
 from dibs.model.fields import ON_SLURM, Verb
@@ -74,7 +74,7 @@ class _Verbs(click.Group):
         return command
 
 
-class _SweepCommand(TakesCommand):
+class _SweepCommand(CommandWithArguments):
     """Makes a new sweep, unless the first word is one of the verbs."""
 
     def make_context(

@@ -21,7 +21,7 @@ from dibs.cli.sweep_show import (
     sweep_name,
 )
 from dibs.client import sweeps as daemon
-from dibs.client.client import Client, Patient, connect
+from dibs.client.client import Client, RetryingClient, connect
 from dibs.errors import BadInput
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print an object: changed, and how many trials.")
@@ -186,7 +186,7 @@ def follow(
 ) -> int:
     """Stay until the sweep is not running any more, and say how it went. Ctrl-C ends only the looking."""
     line = _Line(shown=os.isatty(2) and not quiet)
-    patient = Patient(client, line.say)
+    patient = RetryingClient(client, line.say)
     pace = _Pace()
     ends_at = None if timeout is None else time.monotonic() + timeout
     try:

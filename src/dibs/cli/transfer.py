@@ -11,7 +11,7 @@ from typing import IO, Any, NamedTuple
 
 import click
 
-from dibs.backends.protocol import Wanted
+from dibs.backends.protocol import Resources
 from dibs.backends.slurm.sbatch import flags
 from dibs.cli.filters import filter_options, query_of
 from dibs.cli.output import OVER, job_number, put, say, show, show_json
@@ -376,7 +376,7 @@ def _header(jobs: Sequence[Job]) -> Iterator[str]:
     if job["name"]:
         yield f"--job-name={_quoted(job['name'])}"
     wishes = Wishes(num_gpus=job["num_gpus"], gpu_type=job["gpu_type"], cpus=job["cpus"], mem=job["mem_bytes"])
-    wanted = Wanted(
+    wanted = Resources(
         wishes=wishes,
         time_limit=job["time_limit_seconds"],
         priority=job["priority"],

@@ -11,7 +11,7 @@ import click
 from dibs.cli.options import TIME
 from dibs.cli.output import exit_status, job_name, one_line, outcome_text, say, show_json
 from dibs.cli.references import REF, find_jobs
-from dibs.client.client import Client, Patient, connect
+from dibs.client.client import Client, RetryingClient, connect
 from dibs.errors import NoSuchJob
 from dibs.model.units import show_ranges
 
@@ -42,7 +42,7 @@ def wait(references: Sequence[str], timeout: float | None, quiet: bool, as_json:
     """Wait until jobs are over, and end with their exit code."""
     client = connect(os.environ)
     waiting = find_jobs(client, references)
-    over = _wait(Patient(client, say), waiting, timeout, quiet or as_json)
+    over = _wait(RetryingClient(client, say), waiting, timeout, quiet or as_json)
     left = [number for number in waiting if number not in over]
     if as_json:
         show_json({"jobs": [over[number] for number in waiting if number in over], "waiting": left})

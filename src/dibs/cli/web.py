@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from dibs.cli.options import Parsed
+from dibs.cli.options import ParsedOption
 from dibs.cli.output import say, show, show_json
 from dibs.client.client import connect
 from dibs.errors import BadInput
@@ -28,7 +28,7 @@ def _port(text: str) -> int:
     return int(text)
 
 
-_PORT = Parsed("port", _port)
+_PORT = ParsedOption("port", _port)
 
 
 @click.command(epilog=_EPILOG)

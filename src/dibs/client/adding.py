@@ -55,7 +55,7 @@ class Batch(NamedTuple):
     is_array: bool = False
 
 
-class Sent(NamedTuple):
+class SentJobs(NamedTuple):
     """The numbers of the jobs; `is_new` is false where they were there already."""
 
     ranges: tuple[tuple[int, int], ...]
@@ -79,7 +79,7 @@ def send(
     defaults: Mapping[str, Any],
     environment: Mapping[str, str],
     code: Mapping[str, Any] | None,
-) -> Sent:
+) -> SentJobs:
     """Add all jobs in their order.
 
     One chunk is taken whole or not at all. Where there are more, every kind of wish is checked first, so that
@@ -103,19 +103,19 @@ def send(
             )
         except DibsError as error:
             if ranges:
-                error.message += f"; jobs {Sent(tuple(ranges), True).shown} are added, the rest is not"
+                error.message += f"; jobs {SentJobs(tuple(ranges), True).shown} are added, the rest is not"
             raise
         except KeyboardInterrupt as end:
             if not ranges:
                 raise
             raise Interrupted(
-                f"interrupted: jobs {Sent(tuple(ranges), True).shown} are added, perhaps some more",
+                f"interrupted: jobs {SentJobs(tuple(ranges), True).shown} are added, perhaps some more",
                 remedy="`dibs ls` shows what is there",
             ) from end
         _join(ranges, answer["first"], answer["last"])
         is_new = is_new or answer["is_new"]
         notes |= dict.fromkeys(answer.get("notes", ()))
-    return Sent(tuple(ranges), is_new, tuple(notes))
+    return SentJobs(tuple(ranges), is_new, tuple(notes))
 
 
 def check_wishes(client: Client, batches: Iterable[Batch], *, defaults: Mapping[str, Any]) -> None:

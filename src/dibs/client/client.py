@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from dibs import __version__
-from dibs.client.connection import Broken, Connection, Head, NotListening, error_of
+from dibs.client.connection import AnswerHead, Connection, ConnectionBroken, NotListening, error_of
 from dibs.errors import NoDaemon
 from dibs.paths import socket_path
 
@@ -253,7 +253,7 @@ class Client:
 
     def opened(
         self, target: str, *, silence: float = _PATIENCE, headers: Mapping[str, str] | None = None
-    ) -> "Opened":
+    ) -> "StreamedAnswer":
         """A long answer on a connection of its own; `silence` is the longest pause in it."""
         connection = self._connect()
         try:
@@ -264,7 +264,7 @@ class Client:
             connection.close()
             raise
         self._look_at_version(head)
-        return Opened(connection, connection.pieces(head, seconds=silence))
+        return StreamedAnswer(connection, connection.pieces(head, seconds=silence))
 
     def _get(self, path: str, **query: object) -> Answer:
         return self._json("GET", _target(path, query))
@@ -296,12 +296,12 @@ class Client:
         *,
         repeat: bool = True,
         patience: float | None = None,
-    ) -> tuple[Head, bytes]:
+    ) -> tuple[AnswerHead, bytes]:
         seconds = patience or self._patience
         for number in range(1, _TRIES + 1):
             try:
                 return self._once(method, target, body, seconds, repeat)
-            except Broken:
+            except ConnectionBroken:
                 self.close()
                 if not repeat or number == _TRIES:
                     raise
@@ -310,7 +310,7 @@ class Client:
 
     def _once(
         self, method: str, target: str, body: bytes | None, seconds: float, repeat: bool
-    ) -> tuple[Head, bytes]:
+    ) -> tuple[AnswerHead, bytes]:
         # One that must not be repeated gets a fresh connection: an old one may have ended without our knowing.
         if not repeat:
             self.close()
@@ -340,7 +340,7 @@ class Client:
         self._start()
         return Connection(self._path, seconds=self._patience)
 
-    def _look_at_version(self, head: Head) -> None:
+    def _look_at_version(self, head: AnswerHead) -> None:
         version = head.headers.get("dibs-version", __version__)
         if version != __version__ and self._notice is not None:
             notice, self._notice = self._notice, None
@@ -369,7 +369,7 @@ def connect_if_running(environ: Mapping[str, str], *, patience: float) -> Client
     return Client(path, patience=patience) if os.path.exists(path) else None
 
 
-class Opened:
+class StreamedAnswer:
     """A long answer that is still coming in."""
 
     def __init__(self, connection: Connection, pieces: Iterator[bytes]) -> None:
@@ -411,7 +411,7 @@ def _say(sentence: str) -> None:
     sys.stderr.write(f"dibs: {sentence}\n")
 
 
-class Patient:
+class RetryingClient:
     """Repeats a question while the daemon is away, as during an upgrade. For calls that change nothing.
 
     A daemon that died is started again; one that was stopped is not.

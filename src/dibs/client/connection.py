@@ -19,7 +19,7 @@ class NotListening(NoDaemon):
     """There is no daemon at this moment. One may be started."""
 
 
-class Broken(NoDaemon):
+class ConnectionBroken(NoDaemon):
     """The connection ended in the middle of a call. Whether the call was carried out is not known."""
 
 
@@ -58,7 +58,7 @@ _PIECE = 65_536  # bytes
 _PAUSE = 0.01  # seconds, where the daemon's line of callers is full
 
 
-class Head(NamedTuple):
+class AnswerHead(NamedTuple):
     """The beginning of an answer."""
 
     status: int
@@ -86,7 +86,7 @@ class Connection:
         *,
         seconds: float,
         headers: Mapping[str, str] | None = None,
-    ) -> Head:
+    ) -> AnswerHead:
         """Send one request and read the head of the answer; `pieces` gives its body."""
         self._patience = seconds
         self._until = time.monotonic() + seconds
@@ -100,7 +100,7 @@ class Connection:
             head = self._head()
         return head
 
-    def pieces(self, head: Head, *, seconds: float | None = None) -> Iterator[bytes]:
+    def pieces(self, head: AnswerHead, *, seconds: float | None = None) -> Iterator[bytes]:
         """The body, as it arrives. `seconds` is the longest silence, where the whole may take for ever."""
         if "chunked" in head.headers.get("transfer-encoding", ""):
             yield from self._chunks(seconds)
@@ -128,7 +128,7 @@ class Connection:
             return False
         return bool(self._rest)
 
-    def _head(self) -> Head:
+    def _head(self) -> AnswerHead:
         while (end := self._rest.find(b"\r\n\r\n")) < 0:
             if len(self._rest) > _MOST_OF_A_HEAD:
                 raise _broken()
@@ -139,7 +139,7 @@ class Connection:
         if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
             raise _broken()
         pairs = (line.partition(":") for line in lines[1:])
-        return Head(int(words[1]), {name.lower(): value.strip() for name, _, value in pairs})
+        return AnswerHead(int(words[1]), {name.lower(): value.strip() for name, _, value in pairs})
 
     def _chunks(self, seconds: float | None) -> Iterator[bytes]:
         while size := _number(self._line(seconds).partition(b";")[0].decode("latin-1"), 16):
@@ -259,8 +259,10 @@ def _number(text: str, base: int) -> int:
         raise _broken() from None
 
 
-def _broken() -> Broken:
-    return Broken("the connection to the daemon broke", remedy="try again; `dibs daemon status` tells how it is")
+def _broken() -> ConnectionBroken:
+    return ConnectionBroken(
+        "the connection to the daemon broke", remedy="try again; `dibs daemon status` tells how it is"
+    )
 
 
 def _nobody(path: str) -> NotListening:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dibs.client.client import Client
-from dibs.client.connection import Broken, NoAnswer, NotListening
+from dibs.client.connection import ConnectionBroken, NoAnswer, NotListening
 
 _SILENCE = 40.0  # seconds; the daemon says something every 15
 _LONGEST_EVENT = 8 * 1024**2  # bytes
@@ -36,7 +36,7 @@ def listen(client: Client, since: int | None = None, *, patience: float = 30.0) 
                         continue
                     last = event["id"]
                 yield event
-        except (Broken, NoAnswer, NotListening):
+        except (ConnectionBroken, NoAnswer, NotListening):
             now = time.monotonic()
             failed_at = now if failed_at is None else failed_at
             if now - failed_at > patience:
@@ -54,7 +54,7 @@ def _one_connection(client: Client, last: int | None) -> Iterator[dict[str, Any]
         for piece in pieces:
             *lines, rest = (rest + piece).split(b"\n")
             if len(rest) > _LONGEST_EVENT:
-                raise Broken("the daemon sends an event without an end", remedy="`dibs daemon restart`")
+                raise ConnectionBroken("the daemon sends an event without an end", remedy="`dibs daemon restart`")
             for line in lines:
                 line = line.rstrip(b"\r")
                 if line.startswith(b"data:"):

@@ -6,8 +6,8 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """One host, as `there/look.py` and `there/ground.py` saw it."""
+class HostFacts:
+    """One host, as `on_host/look.py` saw it."""
 
     host: str  # what ssh is given; empty for this machine
     hostname: str
@@ -44,13 +44,13 @@ class Look:
         return not self.host
 
 
-def look_from(host: str, answer: Mapping[str, Any], *, asked_at: float, answered_at: float) -> Look:
+def look_from(host: str, answer: Mapping[str, Any], *, asked_at: float, answered_at: float) -> HostFacts:
     """Out of a host's answer; its clock is compared with the middle of the time that asking took."""
     seen, ground = dict(answer["look"]), answer["ground"]
     clock = seen.pop("clock")
     seen["python_version"] = tuple(seen["python_version"])
     seen["cards"] = tuple((card["name"], card["device"]) for card in seen["cards"])
-    return Look(
+    return HostFacts(
         host=host,
         **seen,
         clock_ahead=clock - (asked_at + answered_at) / 2,
@@ -87,7 +87,7 @@ class ClusterChoice:
     version: str = ""  # of the installed one
 
 
-def judge(looks: Sequence[Look], *, base: str, local: str, ports: tuple[int, int] | None) -> list[Problem]:
+def judge(looks: Sequence[HostFacts], *, base: str, local: str, ports: tuple[int, int] | None) -> list[Problem]:
     """Everything that is wrong with these hosts; `ports` are those that the user chose. Ours is the first look."""
     here = looks[0]
     found = [problem for look in looks for problem in _alone(look, here)]
@@ -112,14 +112,14 @@ def judge(looks: Sequence[Look], *, base: str, local: str, ports: tuple[int, int
     return found
 
 
-def choose_ports(looks: Iterable[Look]) -> tuple[int, int] | None:
+def choose_ports(looks: Iterable[HostFacts]) -> tuple[int, int] | None:
     """The first two that are free on every host."""
     taken = {port for look in looks for port in look.taken}
     return next((pair for pair in PORT_PAIRS if not taken & set(pair)), None)
 
 
 def choose_slurm(
-    looks: Sequence[Look], controller: Look, nodes: Collection[str], *, unpack: bool
+    looks: Sequence[HostFacts], controller: HostFacts, nodes: Collection[str], *, unpack: bool
 ) -> tuple[ClusterChoice | None, list[Problem]]:
     """The installed one where it is the same everywhere, otherwise packages where they would run everywhere."""
     lacking = {look.host: _lacks(look, look.host in nodes, look.host == controller.host) for look in looks}
@@ -173,7 +173,7 @@ def why_unreached(host: str, status: int, said: str) -> Problem:
     return Problem(host=host, code=words[0], message=words[1], remedy=words[2])
 
 
-def _alone(look: Look, here: Look) -> Iterable[Problem]:
+def _alone(look: HostFacts, here: HostFacts) -> Iterable[Problem]:
     """What is wrong with one host, compared with this machine."""
     if look.uid != here.uid:
         yield _problem(
@@ -199,27 +199,27 @@ def _alone(look: Look, here: Look) -> Iterable[Problem]:
         )
 
 
-def _twins(looks: Sequence[Look]) -> Iterable[Problem]:
-    seen: dict[str, Look] = {}
+def _twins(looks: Sequence[HostFacts]) -> Iterable[Problem]:
+    seen: dict[str, HostFacts] = {}
     for look in looks:
         first = seen.setdefault(look.machine_id, look)
         if first is not look:
             yield _problem(look, "twice", f"is the same machine as {first.shown}", "name each host once")
 
 
-def _port_taken(look: Look, port: int) -> Problem:
+def _port_taken(look: HostFacts, port: int) -> Problem:
     holder = look.taken[port] or "another user's process"
     return _problem(look, "port", f"port {port} is taken by {holder}", "choose another with --port")
 
 
-def _lacks(look: Look, is_node: bool, is_controller: bool) -> list[str]:
+def _lacks(look: HostFacts, is_node: bool, is_controller: bool) -> list[str]:
     """Programs that an installed Slurm would have to bring. This machine may only ask."""
     needed = ["munged", *(["slurmd"] if is_node else []), *(["slurmctld"] if is_controller else [])]
     needed += ["sbatch", "squeue", "scancel", "scontrol", "sinfo"] if look.is_here or is_controller else []
     return [name for name in needed if not look.programs.get(name)]
 
 
-def _not_for_packages(look: Look, controller: Look, lacking: Sequence[str]) -> Iterable[Problem]:
+def _not_for_packages(look: HostFacts, controller: HostFacts, lacking: Sequence[str]) -> Iterable[Problem]:
     """Why the packages that run on the controller would not run here."""
     if lacking:
         wants = f"has no {' and no '.join(lacking)}"
@@ -247,5 +247,5 @@ def _not_for_packages(look: Look, controller: Look, lacking: Sequence[str]) -> I
         )
 
 
-def _problem(look: Look, code: str, message: str, remedy: str) -> Problem:
+def _problem(look: HostFacts, code: str, message: str, remedy: str) -> Problem:
     return Problem(host=look.shown, code=code, message=message, remedy=remedy)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dibs.cluster import slurm
 from dibs.cluster.saved import Cluster, ClusterNode, forget, remember
-from dibs.cluster.ssh import HostCaller, Unreached, each
+from dibs.cluster.ssh import HostCaller, HostUnreachable, each
 from dibs.cluster.up import Tell, configure_and_start
 from dibs.errors import BadInput, Conflict, DibsError
 
@@ -170,7 +170,7 @@ def _leaver(cluster: Cluster, host: str) -> ClusterNode:
 def _is_there(caller: HostCaller, cluster: Cluster, node: ClusterNode, force: bool) -> bool:
     try:
         slurm.running(caller, cluster, node.destination)
-    except Unreached as error:
+    except HostUnreachable as error:
         if not force:
             raise Conflict(
                 f"cannot remove {node.host}: it {error.problem.message}",

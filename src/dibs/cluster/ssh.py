@@ -44,7 +44,7 @@ sys.modules["dibs.cluster.on_host.talk"].say(answer)
 """
 
 
-class Unreached(DibsError):
+class HostUnreachable(DibsError):
     """A host did not answer; the problem says what that means."""
 
     code = "unreached"
@@ -75,15 +75,15 @@ class HostCaller:
                 said, errors = process.communicate(_sent(call, request) + data, timeout=seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
-                raise Unreached(_no_answer(host, f"within {seconds:g} seconds")) from None
+                raise HostUnreachable(_no_answer(host, f"within {seconds:g} seconds")) from None
         found = [line for line in said.decode("utf-8", "replace").splitlines() if line.startswith(MARK)]
         if not found:
             raise _unreached(host, process.returncode, errors)
         return _checked(host, json.loads(found[-1].removeprefix(MARK)))
 
-    def talk(self, host: str, call: str, request: Mapping[str, Any]) -> "Talk":
+    def talk(self, host: str, call: str, request: Mapping[str, Any]) -> "HostCall":
         """A call that answers several times, and waits for a word between."""
-        return Talk(host, self._open(host), _sent(call, request))
+        return HostCall(host, self._open(host), _sent(call, request))
 
     def address_of(self, host: str) -> str:
         """The name or address at which ssh reaches a host, whatever the user calls it."""
@@ -106,7 +106,7 @@ class HostCaller:
             raise DibsError(f"cannot start {words[0]}: {error.strerror}", remedy=remedy) from error
 
 
-class Talk:
+class HostCall:
     """One call in progress."""
 
     def __init__(self, host: str, process: "subprocess.Popen[bytes]", sent: bytes) -> None:
@@ -127,7 +127,7 @@ class Talk:
         try:
             answer = self._answers.get(timeout=seconds)
         except queue.Empty:
-            raise Unreached(_no_answer(self.host, f"within {seconds:g} seconds")) from None
+            raise HostUnreachable(_no_answer(self.host, f"within {seconds:g} seconds")) from None
         if answer is None:
             assert self._process.stderr is not None
             raise _unreached(self.host, self._process.wait(), self._process.stderr.read())
@@ -195,8 +195,8 @@ def _checked(host: str, answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _unreached(host: str, status: int, errors: bytes) -> Unreached:
-    return Unreached(why_unreached(host or "this machine", status, errors.decode("utf-8", "replace")))
+def _unreached(host: str, status: int, errors: bytes) -> HostUnreachable:
+    return HostUnreachable(why_unreached(host or "this machine", status, errors.decode("utf-8", "replace")))
 
 
 def _no_answer(host: str, within: str) -> Problem:

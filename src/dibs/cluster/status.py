@@ -7,7 +7,7 @@ from typing import Any
 from dibs.cluster import slurm
 from dibs.cluster.saved import Cluster
 from dibs.cluster.slurm import NodeState
-from dibs.cluster.ssh import HostCaller, Unreached, each
+from dibs.cluster.ssh import HostCaller, HostUnreachable, each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ def standings(cluster: Cluster) -> list[ClusterStanding]:
         return {**answer, "slurm": version[-1] if version else ""}
 
     answers, errors = each(hosts, ask)
-    away = {error.problem.host: error.problem.message for error in errors if isinstance(error, Unreached)}
+    away = {error.problem.host: error.problem.message for error in errors if isinstance(error, HostUnreachable)}
     # Without a controller the question would take long, and have no answer.
     head = answers.get(cluster.head.destination)
     states = slurm.node_states(caller, cluster) if head is None or "slurmctld" in head["running"] else {}

@@ -7,10 +7,10 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dibs.cluster.checks import PORT_PAIRS, Look, Problem, look_from
+from dibs.cluster.checks import PORT_PAIRS, HostFacts, Problem, look_from
 from dibs.cluster.configure import host_of
 from dibs.cluster.saved import ClusterNode
-from dibs.cluster.ssh import HostCaller, HostFailed, Unreached, each
+from dibs.cluster.ssh import HostCaller, HostFailed, HostUnreachable, each
 from dibs.errors import DibsError
 
 
@@ -18,12 +18,12 @@ from dibs.errors import DibsError
 class HostSurvey:
     """What was seen. A host that turned out to be this machine has the look of this machine."""
 
-    here: Look
-    hosts: Mapping[str, Look]  # by what the user typed
+    here: HostFacts
+    hosts: Mapping[str, HostFacts]  # by what the user typed
     problems: tuple[Problem, ...]  # hosts that could not be asked
 
     @property
-    def looks(self) -> list[Look]:
+    def looks(self) -> list[HostFacts]:
         """Every machine once, unless it was named twice; this one first."""
         return [self.here, *(look for look in self.hosts.values() if not look.is_here)]
 
@@ -55,7 +55,7 @@ def survey(
         "ports": ports or [port for pair in PORT_PAIRS for port in pair],
     }
 
-    def ask(host: str) -> Look:
+    def ask(host: str) -> HostFacts:
         asked_at = time.time()
         answer = caller.call(host, "look.survey", request)
         return look_from(host, answer, asked_at=asked_at, answered_at=time.time())
@@ -69,9 +69,9 @@ def survey(
             with contextlib.suppress(DibsError):
                 caller.call("", "look.remove_mark", {"mark": mark})
     for error in errors:
-        if not isinstance(error, (Unreached, HostFailed)):
+        if not isinstance(error, (HostUnreachable, HostFailed)):
             raise error  # there is no ssh: no host is to blame
-    problems = [error.problem if isinstance(error, Unreached) else _as_problem(error) for error in errors]
+    problems = [error.problem if isinstance(error, HostUnreachable) else _as_problem(error) for error in errors]
     found = {host: here if host in is_here else answers.get(host) for host in hosts}
     looks = {host: _here_if_here(look, here) for host, look in found.items() if look is not None}
     twice = [host for host, look in looks.items() if look.is_here][1:]
@@ -79,7 +79,7 @@ def survey(
     return HostSurvey(here=here, hosts=looks, problems=tuple(problems))
 
 
-def addresses(caller: HostCaller, looks: Sequence[Look]) -> dict[str, str]:
+def addresses(caller: HostCaller, looks: Sequence[HostFacts]) -> dict[str, str]:
     """Where each host is reached by the others: where we reach it."""
     found = {look.host: _resolved(caller.address_of(look.host)) for look in looks if not look.is_here}
     others = list(found.values())
@@ -127,7 +127,7 @@ def _means_here(host: str) -> bool:
     return host in ("localhost", own, own.split(".")[0])
 
 
-def _here_if_here(look: Look, here: Look) -> Look:
+def _here_if_here(look: HostFacts, here: HostFacts) -> HostFacts:
     is_same = look.machine_id == here.machine_id and look.uid == here.uid
     return replace(here, sees_mark=True) if is_same or look.is_here else look
 

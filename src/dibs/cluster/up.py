@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from dibs.cluster import slurm
-from dibs.cluster.checks import Look, Problem, choose_ports, choose_slurm, judge, judge_calls
+from dibs.cluster.checks import HostFacts, Problem, choose_ports, choose_slurm, judge, judge_calls
 from dibs.cluster.configure import cards_of, check_hosts, configuration, memory_of, node_name
 from dibs.cluster.install import gather, install, unpack
 from dibs.cluster.saved import Cluster, ClusterNode, remember
@@ -34,7 +34,7 @@ class ClusterRefused(DibsError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ClusterOptions:
     """What the user typed."""
 
     hosts: tuple[str, ...]
@@ -48,14 +48,16 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raised:
+class StartedCluster:
     """The cluster, and those of its nodes that take jobs: one may be away."""
 
     cluster: Cluster
     nodes: tuple[ClusterNode, ...]
 
 
-def raise_cluster(environ: Mapping[str, str], wish: Wish, previous: Cluster | None, tell: Tell) -> Raised:
+def raise_cluster(
+    environ: Mapping[str, str], wish: ClusterOptions, previous: Cluster | None, tell: Tell
+) -> StartedCluster:
     """Make a cluster of these hosts, or make the one there is run again, with hosts that are new to it."""
     check_hosts(wish.hosts)
     if wish.controller and wish.controller not in wish.hosts:
@@ -99,11 +101,16 @@ def raise_cluster(environ: Mapping[str, str], wish: Wish, previous: Cluster | No
     )
     remember(environ, cluster)
     configure_and_start(caller, cluster, [look.host for look in looks], previous, tell)
-    return Raised(cluster=cluster, nodes=tuple(node for node in cluster.nodes if node.host in seen.hosts))
+    return StartedCluster(cluster=cluster, nodes=tuple(node for node in cluster.nodes if node.host in seen.hosts))
 
 
 def _with_slurm(
-    environ: Mapping[str, str], caller: HostCaller, cluster: Cluster, looks: Sequence[Look], wish: Wish, tell: Tell
+    environ: Mapping[str, str],
+    caller: HostCaller,
+    cluster: Cluster,
+    looks: Sequence[HostFacts],
+    wish: ClusterOptions,
+    tell: Tell,
 ) -> Cluster:
     """The Slurm that is installed, or packages on every host: from here on something is changed."""
     if cluster.is_unpacked:
@@ -147,7 +154,7 @@ def configure_and_start(
     slurm.wait_for_nodes(caller, cluster, [node.name for node in nodes])
 
 
-def _draft(environ: Mapping[str, str], wish: Wish) -> Cluster:
+def _draft(environ: Mapping[str, str], wish: ClusterOptions) -> Cluster:
     """A cluster without nodes yet."""
     name = f"cluster-{os.urandom(3).hex()}"
     home = environ.get("XDG_DATA_HOME") or f"{environ.get('HOME') or os.path.expanduser('~')}/.local/share"
@@ -179,7 +186,7 @@ def _not_excused(seen: HostSurvey, draft: Cluster, tell: Tell) -> list[Problem]:
     return [problem for problem in seen.problems if problem.host not in known]
 
 
-def _controller(seen: HostSurvey, draft: Cluster, wish: Wish) -> str:
+def _controller(seen: HostSurvey, draft: Cluster, wish: ClusterOptions) -> str:
     """The name of its host: as it was, as the user wants it, this machine if it is one of them, or the first."""
     if draft.nodes:
         return draft.head.host
@@ -187,7 +194,7 @@ def _controller(seen: HostSurvey, draft: Cluster, wish: Wish) -> str:
     return wish.controller or (own or wish.hosts)[0]
 
 
-def _with_nodes(draft: Cluster, seen: HostSurvey, at: Mapping[str, str], head: Look) -> Cluster:
+def _with_nodes(draft: Cluster, seen: HostSurvey, at: Mapping[str, str], head: HostFacts) -> Cluster:
     """The nodes as they were seen now; those that are away as they were."""
     nodes = {node.host: node for node in draft.nodes}
     for host, look in seen.hosts.items():

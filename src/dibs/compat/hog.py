@@ -9,11 +9,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from dibs.compat.face import Parser, PlainFace, console, gpus_of, how_it_failed, plain_lines, printable
+from dibs.compat.common import Parser, PlainDisplay, console, gpus_of, how_it_failed, plain_lines, printable
 from dibs.errors import BadInput
-from dibs.foreground.feed import List
-from dibs.foreground.orders import Orders
+from dibs.foreground.feed import JobList
 from dibs.foreground.results import JobFolders
+from dibs.foreground.run_types import RunOptions
 from dibs.foreground.runner import Runner
 from dibs.foreground.runs import open_run
 from dibs.gpus.detect import find_probe
@@ -58,7 +58,7 @@ def _run(argv: Sequence[str]) -> int:
         info="INFO",
     )
     _clear_earlier_jobs(results)
-    orders = Orders(
+    run_options = RunOptions(
         lists=[jobs],
         pool=pool,
         gpus_file=options.gpu_file,
@@ -68,27 +68,27 @@ def _run(argv: Sequence[str]) -> int:
         respect_processes=False,
         environment=environ,
     )
-    tally = Runner(run, orders, _Face(results), environ).execute()
+    summary = Runner(run, run_options, _Display(results), environ).execute()
     _log.info(
         "%d succeeded, %d failed, %d not started, in %s",
-        tally.succeeded,
-        tally.failed + tally.stopped,
-        tally.left,
-        show_duration(tally.seconds),
+        summary.succeeded,
+        summary.failed + summary.stopped,
+        summary.left,
+        show_duration(summary.seconds),
     )
-    if tally.errors:
-        raise tally.errors[0]
-    return tally.exit_status
+    if summary.errors:
+        raise summary.errors[0]
+    return summary.exit_status
 
 
-def _jobs(job_file: str | None, job_yielder: str | None, environ: Mapping[str, str]) -> List:
+def _jobs(job_file: str | None, job_yielder: str | None, environ: Mapping[str, str]) -> JobList:
     size = environment_size(environ)
     if job_yielder is not None:
         defaults = Request(command=Command((), ""))
         entries = load_generator(job_yielder, defaults, environment_size=size)
-        return List(entries, look_ahead=_LOOK_AHEAD, is_quick=False)
+        return JobList(entries, look_ahead=_LOOK_AHEAD, is_quick=False)
     assert job_file is not None
-    return List(
+    return JobList(
         plain_lines(open_input(job_file), "bash", name=job_file, environment_size=size),
         is_quick=os.path.isfile(job_file),
     )
@@ -136,7 +136,7 @@ def _parser() -> Parser:
     return parser
 
 
-class _Face(PlainFace):
+class _Display(PlainDisplay):
     """Everything through `logging`; the jobs' own output is in their folders."""
 
     follows_output = False

@@ -13,11 +13,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dibs.compat.face import Parser, PlainFace, console, how_it_failed, tell
+from dibs.compat.common import Parser, PlainDisplay, console, how_it_failed, tell
 from dibs.engine.watch.survey import GpuUse, pid_of
 from dibs.errors import BadInput, NoGpu
 from dibs.foreground.gpus import survey_gpus
-from dibs.foreground.orders import Orders
+from dibs.foreground.run_types import RunOptions
 from dibs.foreground.runner import Runner
 from dibs.foreground.runs import open_run
 from dibs.gpus.detect import find_probe
@@ -209,17 +209,17 @@ class _Task:
                 f"the task could never start: {problem}",
                 remedy="`schedule -rg` makes an unavailable GPU available",
             )
-        face = _Face(options.task, options.verbose)
-        orders = Orders(
+        display = _Display(options.task, options.verbose)
+        run_options = RunOptions(
             single=request,
             pool=pool,
             probe=self._host.probe,
             environment=environ,
         )
-        tally = Runner(open_run(environ), orders, face, environ).execute()
-        if tally.errors:
-            raise tally.errors[0]
-        return tally.single_exit_status
+        summary = Runner(open_run(environ), run_options, display, environ).execute()
+        if summary.errors:
+            raise summary.errors[0]
+        return summary.single_exit_status
 
     def _wishes(self) -> Wishes:
         options = self._options
@@ -298,7 +298,7 @@ def _moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-class _Face(PlainFace):
+class _Display(PlainDisplay):
     def __init__(self, task: str, verbose: bool) -> None:
         super().__init__(_PROG)
         self._task = task

@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from dibs.compat.face import Parser, PlainFace, console, gpus_of, how_it_failed, plain_lines
+from dibs.compat.common import Parser, PlainDisplay, console, gpus_of, how_it_failed, plain_lines
 from dibs.errors import BadInput
-from dibs.foreground.feed import List
-from dibs.foreground.orders import Orders
+from dibs.foreground.feed import JobList
+from dibs.foreground.run_types import RunOptions
 from dibs.foreground.runner import Runner
 from dibs.foreground.runs import open_run
 from dibs.gpus.detect import find_probe
@@ -36,25 +36,25 @@ def _run(argv: Sequence[str]) -> int:
         sys.stdin.buffer, login_shell(environ), name="stdin", environment_size=environment_size(environ)
     )
     run = open_run(environ)
-    orders = Orders(
-        lists=[List(lines, is_quick=False)],
+    run_options = RunOptions(
+        lists=[JobList(lines, is_quick=False)],
         pool=pool,
         probe=probe,
         # The user named the GPUs, so processes on them are ignored; leases are not.
         respect_processes=False,
         environment=environ,
     )
-    face = _Face()
-    tally = Runner(run, orders, face, environ).execute()
-    failed = tally.failed + tally.stopped
-    if failed or tally.left:
-        face.say(
-            f"{failed} of {tally.succeeded + failed + tally.left} commands failed,"
-            f" {tally.left} were not started; their output is kept in {run.root}"
+    display = _Display()
+    summary = Runner(run, run_options, display, environ).execute()
+    failed = summary.failed + summary.stopped
+    if failed or summary.left:
+        display.say(
+            f"{failed} of {summary.succeeded + failed + summary.left} commands failed,"
+            f" {summary.left} were not started; their output is kept in {run.root}"
         )
-    if tally.errors:
-        raise tally.errors[0]
-    return tally.exit_status
+    if summary.errors:
+        raise summary.errors[0]
+    return summary.exit_status
 
 
 def login_shell(environ: Mapping[str, str]) -> str:
@@ -86,7 +86,7 @@ def _parser() -> Parser:
     return parser
 
 
-class _Face(PlainFace):
+class _Display(PlainDisplay):
     def __init__(self) -> None:
         super().__init__(_PROG)
 

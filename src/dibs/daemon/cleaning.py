@@ -98,7 +98,7 @@ class Cleaner:
         """
         place = self.engine.place
         for job in jobs:
-            self.engine.let_go_of(_attempt_folders(place, job))
+            self.engine.forget_folders(_attempt_folders(place, job))
             for folder in [*_attempt_folders(place, job), place.checkpoint_folder(job.id)]:
                 _to_trash(place, folder)
 

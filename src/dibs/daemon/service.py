@@ -169,8 +169,8 @@ class Service:
 
     def _begin(self) -> None:
         engine = self._parts.engine
-        engine.come_back()
-        self._parts.sweeping.come_back()
+        engine.resume()
+        self._parts.sweeping.resume()
         engine.warm_up()
         if self._parts.probe is not None:
             self._driver.watch(self._parts.probe)
@@ -288,7 +288,7 @@ class Service:
         log.info("stops the jobs, then the daemon")
         self._ends_jobs = True
         self._parts.engine.drain()
-        self._parts.engine.tell_all("stop")
+        self._parts.engine.send_to_all("stop")
         self._driver.ask_for_turn()
 
     def _end(self, why: str) -> None:

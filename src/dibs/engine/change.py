@@ -4,7 +4,7 @@ from dibs.engine.turn.state import EngineState, NextState
 from dibs.model.events import Refused
 from dibs.model.jobs import Job, JobId, State
 from dibs.model.records import Record
-from dibs.store.recorder import Followed, Recorder
+from dibs.store.recorder import Consequences, Recorder
 
 
 class Change:
@@ -35,7 +35,7 @@ class Change:
             self.next.waiting.remove(job)
 
 
-def apply_followed(followed: Followed, state: NextState) -> None:
+def apply_followed(followed: Consequences, state: NextState) -> None:
     """Add the jobs that a record released, and the events of those it cancelled."""
     for job in followed.released:
         state.waiting.add(job)

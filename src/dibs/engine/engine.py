@@ -19,7 +19,7 @@ from dibs.backends.local import LocalBackend, ref_of
 from dibs.engine.announcer import Announcer, Topic
 from dibs.engine.change import Change, apply_followed
 from dibs.engine.launch.launcher import AttemptLauncher, Place
-from dibs.engine.launch.lease_keeper import Beaten, InOurWay, LeaseKeeper
+from dibs.engine.launch.lease_keeper import CardsTaken, LeaseKeeper, LeaseStillHeld
 from dibs.engine.launch.results import Results
 from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
 from dibs.engine.turn import plan_cache
@@ -38,7 +38,7 @@ from dibs.policy.failures import Limits
 from dibs.policy.schedule import impossible
 from dibs.policy.snapshot import Snapshot
 from dibs.store.codec import class_of
-from dibs.store.recorder import Followed, Recorder
+from dibs.store.recorder import Consequences, Recorder
 from dibs.store.store import Store
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _MAKE_ROOM = "free some space (`df -h`); nothing was changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behaviour:
+class EngineLimits:
     """The limits of an engine."""
 
     limits: Limits | None = None  # of the circuit breakers; None: there are none
@@ -76,7 +76,7 @@ class Engine:
         place: Place,
         announce: Callable[[Sequence[Event]], None],
         ask_for_turn: Callable[[], None],
-        behaviour: Behaviour | None = None,
+        behaviour: EngineLimits | None = None,
         meters: Meters | None = None,
         judge: Judge = lambda attempt, outcome, open_attempts, now: outcome,
         remote: "RemoteSystems | None" = None,
@@ -89,7 +89,7 @@ class Engine:
         self.cards = cards
         self.place = place
         self.clock = clock
-        self.behaviour = behaviour or Behaviour()
+        self.behaviour = behaviour or EngineLimits()
         self.meters = Meters() if meters is None else meters
         self.remote = remote
         self.ask_for_turn = ask_for_turn
@@ -116,7 +116,7 @@ class Engine:
             boot_id=place.boot_id,
             judge=judge,
             usage_of=self.meters.usage_of,
-            let_go=self.let_go,
+            settle_soon=self.settle_soon,
         )
         self.launcher = AttemptLauncher(
             place=place,
@@ -124,7 +124,7 @@ class Engine:
             leases=self._leases,
             cards=cards,
             results=results,
-            let_go=self.let_go,
+            settle_soon=self.settle_soon,
             reach=reach,
         )
         self._announcer = Announcer(
@@ -218,7 +218,7 @@ class Engine:
         self._announcer.add(events)
         self.ask_for_turn()
 
-    def let_go(self, key: Key) -> None:
+    def settle_soon(self, key: Key) -> None:
         """A shim has released an attempt, or it is to be looked at for another reason."""
         self._done.append(key)
         self.ask_for_turn()
@@ -230,25 +230,25 @@ class Engine:
         self._timers.pop("others", None)
         self.ask_for_turn()
 
-    def tell_all(self, command: str) -> None:
+    def send_to_all(self, command: str) -> None:
         """Send `stop`, `kill` or `signal N` to everything that runs."""
-        self.tell(self._state.everywhere, command)
+        self.send(self._state.everywhere, command)
 
-    def tell(self, attempts: Iterable[Key], command: str) -> None:
+    def send(self, attempts: Iterable[Key], command: str) -> None:
         """Send `stop`, `kill` or `signal N` to these; repeated for an attempt that cannot receive it yet."""
         told = list(attempts)
         self._undelivered |= {key: command for key in told if key not in self._state.remote}
         self._deliver(self.clock())
         if self.remote is not None:
-            self.remote.tell(told, command, self._state.remote)
+            self.remote.send(told, command, self._state.remote)
 
-    def tell_astray(self, one: OpenAttempt, gpus: Sequence[str], sentence: str) -> None:
+    def report_astray(self, one: OpenAttempt, gpus: Sequence[str], sentence: str) -> None:
         """An attempt uses cards that it was not given: record and announce it."""
         with suppress(StoreUnusable), self.change() as change:
             change.record(GpusAstray(one.attempt, gpus, sentence))
         self.announce_soon(Trouble(sentence))
 
-    def let_go_of(self, folders: Sequence[str]) -> None:
+    def forget_folders(self, folders: Sequence[str]) -> None:
         """These folders of ended attempts are about to be removed: do not use them again."""
         self._backend.forget_folders(folders)
 
@@ -261,7 +261,7 @@ class Engine:
 
     # -- after a restart -------------------------------------------------------------------------------
 
-    def come_back(self, *, as_found: bool = False) -> None:
+    def resume(self, *, as_found: bool = False) -> None:
         """Continue with a store that an earlier engine left: settle its attempts and adopt those that run.
 
         `as_found`: what ended while no engine ran does not count as a failure of this one.
@@ -289,8 +289,8 @@ class Engine:
                 self._to_show[key] = one.attempt
         self._show_lowered()
         if self.remote is not None:
-            self.remote.come_back(self._state.remote.values())
-        self.tell([key for key in self._state.everywhere if key[0] in self._state.stopping], "stop")
+            self.remote.resume(self._state.remote.values())
+        self.send([key for key in self._state.everywhere if key[0] in self._state.stopping], "stop")
         self.ask_for_turn()
 
     def reload_waiting(self) -> None:
@@ -344,7 +344,7 @@ class Engine:
             self._done = [*done, *self._done]
             raise
         turn, findings = self._decided(now, may_start)
-        followed = Followed()
+        followed = Consequences()
         try:
             if turn.begun:
                 self._reach("after-lease")
@@ -388,16 +388,16 @@ class Engine:
             refusal = self._leases.prepare(turn.begun, turn.left)
             if refusal is None:
                 return turn, findings
-            if isinstance(refusal, Beaten):
+            if isinstance(refusal, CardsTaken):
                 self.cards.taken_by_others(refusal.claims, refusal.busy)
                 leased = refusal.leased
-            elif isinstance(refusal, InOurWay):
+            elif isinstance(refusal, LeaseStillHeld):
                 may_start, leased = False, {}
                 self.ask_for_turn()
 
-    def _recorded(self, turn: Turn, now: float) -> tuple[Followed, EngineState]:
+    def _recorded(self, turn: Turn, now: float) -> tuple[Consequences, EngineState]:
         """Write the turn's records; what followed from them, and the state with it."""
-        all_followed = Followed()
+        all_followed = Consequences()
         for record in turn.records:
             all_followed.extend(self.recorder.record(record, now))
         if not all_followed.released:
@@ -454,14 +454,14 @@ class Engine:
             except OSError as error:
                 # Nothing was started: the next turn finds a folder without a start and queues the job again.
                 self._trouble(f"cannot start job {one.job.label}: {error}", now)
-                self.let_go(one.attempt.key)
+                self.settle_soon(one.attempt.key)
             except Exception:  # a bug: settle the others too, so that their cards are not lost
                 for other in here[number:]:
-                    self.let_go(other.attempt.key)
+                    self.settle_soon(other.attempt.key)
                 raise
         if self.remote is not None:
             self.remote.recorded(findings, now)
-            self.remote.hand_over([one for one in turn.begun if one.attempt.backend])
+            self.remote.submit([one for one in turn.begun if one.attempt.backend])
         self._to_show |= {attempt.key: attempt for attempt in turn.lowered}
         self._show_lowered()
         if turn.line is not None and turn.line.job is not None:
@@ -597,7 +597,7 @@ class Engine:
             elif name == "commands":
                 self._deliver(now)
         if self.remote is not None:
-            self.remote.ring(self._state.remote, now)
+            self.remote.run_due_rounds(self._state.remote, now)
 
 
 def _books_memory(one: OpenAttempt) -> bool:

@@ -13,7 +13,7 @@ _AT_ONCE = 64  # entries that are read after a pause; one at a time each would c
 
 
 @dataclass(frozen=True, slots=True)
-class List:
+class JobList:
     """A job list to be read.
 
     `look_ahead` is how many waiting jobs are enough for now: a pipe is read on, a generator is pulled only as
@@ -28,7 +28,7 @@ class List:
 class Feed:
     """Hands entries to the loop in batches. `wake` is called from a thread when there is something to take."""
 
-    def __init__(self, lists: Sequence[List], wake: Callable[[], None]) -> None:
+    def __init__(self, lists: Sequence[JobList], wake: Callable[[], None]) -> None:
         self._wake = wake
         self._entries: queue.SimpleQueue[Entry] = queue.SimpleQueue()
         self._room = threading.Condition()
@@ -80,7 +80,7 @@ class Feed:
             self._stopped = True
             self._room.notify_all()
 
-    def _read(self, lists: Sequence[List]) -> None:
+    def _read(self, lists: Sequence[JobList]) -> None:
         try:
             for one in lists:
                 for entry in one.entries:
@@ -89,7 +89,7 @@ class Feed:
                     self._entries.put(entry)
                     self._wake_once()
         except DibsError as error:
-            # The jobs before it go on; the face shows the error and the run counts as failed.
+            # The jobs before it go on; the display shows the error and the run counts as failed.
             self.errors.append(error)
         finally:
             with self._room:

@@ -9,17 +9,17 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dibs.backends.protocol import Attached
+from dibs.backends.protocol import AttachedStreams
 from dibs.build import build_cards, build_list_engine, build_place
 from dibs.engine.driver import Driver
-from dibs.engine.engine import Behaviour, Engine
+from dibs.engine.engine import Engine, EngineLimits
 from dibs.engine.machine import this_machine
 from dibs.engine.queue.run_list import RunList
 from dibs.engine.watch.sharing_rules import sharing_rules
 from dibs.errors import DibsError, NoGpuNow, StoreUnusable
 from dibs.foreground.feed import Feed, refusal
 from dibs.foreground.follow import Follower
-from dibs.foreground.orders import FAILED, EndedJob, Face, Orders, Progress, Stop, Tally
+from dibs.foreground.run_types import FAILED, EndedJob, Progress, RunDisplay, RunOptions, RunSummary, Stop
 from dibs.foreground.runs import Run
 from dibs.foreground.terminal import Terminal, is_in_background, is_terminal
 from dibs.gpus.pool import read_pool_file, resolve_pool
@@ -36,31 +36,31 @@ _MOST_SUCCESSES = 30
 
 
 class Runner:
-    """Runs orders to their end."""
+    """Runs the jobs of a list to their end."""
 
-    def __init__(self, run: Run, orders: Orders, face: Face, environ: Mapping[str, str]) -> None:
-        self.tally = Tally()
+    def __init__(self, run: Run, options: RunOptions, display: RunDisplay, environ: Mapping[str, str]) -> None:
+        self.summary = RunSummary()
         self.stop_level = Stop.NO
         self.engine: Engine
         self._run = run
-        self._orders = orders
-        self._face = face
+        self._options = options
+        self._display = display
         self._environ = environ
         self._began = time.monotonic()
         self._loop: asyncio.AbstractEventLoop
         self._over: asyncio.Future[None]
         self._driver: Driver
-        self._follower = Follower(face.lines, whole_lines=orders.single is None)
+        self._follower = Follower(display.lines, whole_lines=options.single is None)
         self._terminal: Terminal | None = None
         self._feed: Feed
         self._list: RunList
         self._gpus_text = ""
-        self._has_list = orders.single is not None
+        self._has_list = options.single is not None
         self._refused_batch: list[Entry] = []  # entries that the store could not take yet
         self._retry: asyncio.TimerHandle | None = None  # when it is asked to take them again
         self._single: JobId | None = None
 
-    def execute(self) -> Tally:
+    def execute(self) -> RunSummary:
         """Come back when everything has ended."""
         # The feed's threads must not make the loop wait five milliseconds for its turn.
         sys.setswitchinterval(0.0005)
@@ -69,36 +69,36 @@ class Runner:
         gc.set_threshold(50_000)
         return asyncio.run(self._execute())
 
-    async def _execute(self) -> Tally:
+    async def _execute(self) -> RunSummary:
         self._loop = asyncio.get_running_loop()
         self._over = self._loop.create_future()
         self._loop.set_exception_handler(self._fell)
         self._driver = Driver(self._loop, after_turn=self._after_turn)
         try:
-            if self._orders.lists or self._orders.single:
+            if self._options.lists or self._options.single:
                 self._run.remember_workdir()
-            run, orders = self._run, self._orders
+            run, options = self._run, self._options
             self.engine = build_list_engine(
                 self._environ,
                 place=build_place(self._environ, root=run.root, run=run.name, workdir=run.workdir),
                 cards=build_cards(
                     run.root,
-                    orders.pool,
-                    respect_processes=orders.respect_processes,
-                    rules=sharing_rules(orders.settings),
+                    options.pool,
+                    respect_processes=options.respect_processes,
+                    rules=sharing_rules(options.settings),
                 ),
-                results=orders.results,
+                results=options.results,
                 hooks=self._driver.hooks(self._heard),
-                behaviour=Behaviour(
-                    most_failures=1 if orders.fail_fast else orders.max_failures,
+                behaviour=EngineLimits(
+                    most_failures=1 if options.fail_fast else options.max_failures,
                     machine=this_machine(),
                 ),
             )
         except (OSError, StoreUnusable) as error:
             raise _cannot_begin(self._run, error) from error
         self._driver.drive(self.engine)
-        self.engine.cards.may_grow = self._orders.gpus_file is not None
-        self._feed = Feed(self._orders.lists, self._wake)
+        self.engine.cards.may_grow = self._options.gpus_file is not None
+        self._feed = Feed(self._options.lists, self._wake)
         try:
             try:
                 self._prepare()
@@ -107,13 +107,13 @@ class Runner:
             await self._over
         finally:
             self._finish()
-        self.tally.seconds = time.monotonic() - self._began
+        self.summary.seconds = time.monotonic() - self._began
         self._read_ended_jobs()
         self.engine.store.close()
-        return self.tally
+        return self.summary
 
     def _read_ended_jobs(self) -> None:
-        store, results = self.engine.store, self._orders.results
+        store, results = self.engine.store, self._options.results
 
         def ended(states: Sequence[State], most: int) -> list[EndedJob]:
             return [
@@ -121,26 +121,26 @@ class Runner:
                 for row in store.rows(states, most)
             ]
 
-        self.tally.recorded = sum(store.counts().values())
-        self.tally.failures = ended(FAILED, _MOST_FAILURES)
-        self.tally.stops = ended((State.CANCELLED,), _MOST_FAILURES)
-        self.tally.successes = ended((State.SUCCEEDED,), _MOST_SUCCESSES)
+        self.summary.recorded = sum(store.counts().values())
+        self.summary.failures = ended(FAILED, _MOST_FAILURES)
+        self.summary.stops = ended((State.CANCELLED,), _MOST_FAILURES)
+        self.summary.successes = ended((State.SUCCEEDED,), _MOST_SUCCESSES)
 
     def _prepare(self) -> None:
         self._handle_signals()
         self.engine.warm_up()
         self._list = RunList(self.engine)
-        self._key = self._list.capture(dict(self._orders.environment))
-        if self._orders.probe is not None and self._orders.respect_processes:
-            self._driver.watch(self._orders.probe)
+        self._key = self._list.capture(dict(self._options.environment))
+        if self._options.probe is not None and self._options.respect_processes:
+            self._driver.watch(self._options.probe)
         if self._run.is_old:
             self._list.resume()
-        if self._orders.single is not None:
-            self._submit_single(self._orders.single)
+        if self._options.single is not None:
+            self._submit_single(self._options.single)
         self._feed.start()
         self._resume_without_list()
         self._look()
-        if self._orders.gpus_file:
+        if self._options.gpus_file:
             self._look_at_gpu_file()
         self._driver.ask_for_turn()
 
@@ -155,7 +155,7 @@ class Runner:
         if self._terminal:
             self.engine.launcher.attach(job, self._terminal.attached)
         elif not is_in_background():
-            self.engine.launcher.attach(job, Attached(stdin=0))
+            self.engine.launcher.attach(job, AttachedStreams(stdin=0))
 
     # -- the loop --------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class Runner:
         if no_more_input and is_quiet:
             self._over.set_result(None)
         elif self.stop_level > Stop.NO and self.engine.is_stuck:
-            self.tally.errors.append(_cannot_record(self._run, self.engine.running))
+            self.summary.errors.append(_cannot_record(self._run, self.engine.running))
             self._over.set_result(None)
 
     def _wake(self) -> None:
@@ -198,7 +198,7 @@ class Runner:
             try:
                 self._list.submit([_request(entry) for entry in batch], self._key)
             except StoreUnusable as error:
-                self._face.trouble(error)
+                self._display.trouble(error)
                 self._retry = self._loop.call_later(_AFTER_TROUBLE, self._try_again)
                 return
             self._refused_batch = []
@@ -214,7 +214,7 @@ class Runner:
         """An old run that is given no list goes on with what its store knows."""
         if self._run.is_old and not self._has_list and self._feed.is_over and not self._feed.errors:
             self._has_list = True
-            self.tally.skipped = self.engine.store.counts().get(State.SUCCEEDED, 0)
+            self.summary.skipped = self.engine.store.counts().get(State.SUCCEEDED, 0)
             self._list.queue_leftovers()
 
     def _heard(self, events: Sequence[Event]) -> None:
@@ -223,7 +223,7 @@ class Runner:
             if isinstance(event, Started):
                 if event.job.id == self._single and self._terminal and not event.adopted:
                     self._terminal.begin(event.stdout)
-                elif self._face.follows_output:
+                elif self._display.follows_output:
                     self._follower.begin(event.job, event.stdout, event.stderr)
             elif isinstance(event, Ended):
                 self._follower.end(event.job)
@@ -231,12 +231,12 @@ class Runner:
                     self._terminal.pause()
                 if event.retry_at is not None and event.job.id == self._single:
                     self._attach(event.job.id)
-        self._face.heard(events)
+        self._display.show_events(events)
         for event in events:
             if isinstance(event, Refused) or (isinstance(event, Ended) and event.retry_at is None):
                 self._count(event)
             elif isinstance(event, Skipped):
-                self.tally.skipped += 1
+                self.summary.skipped += 1
             elif isinstance(event, Waits) and self._must_give_up():
                 self._give_up(
                     NoGpuNow(f"no GPU now: the job {event.reason.sentence}", remedy="leave out --no-wait")
@@ -244,22 +244,22 @@ class Runner:
 
     def _must_give_up(self) -> bool:
         """Whether --no-wait ends the run now: nothing runs, and no reading of the GPUs is under way."""
-        return not self._orders.wait and not self.engine.running and not self._driver.is_looking
+        return not self._options.wait and not self.engine.running and not self._driver.is_looking
 
     def _count(self, event: Ended | Refused) -> None:
-        self.tally.last = event
+        self.summary.last = event
         if event.outcome.cause is None:
-            self.tally.succeeded += 1
+            self.summary.succeeded += 1
             return
         if event.outcome.cause is Cause.STOPPED:
-            self.tally.stopped += 1
+            self.summary.stopped += 1
         else:
-            self.tally.failed += 1
+            self.summary.failed += 1
         # The engine starts nothing more after so many, and to it a stopped job is one that did not succeed.
-        failures = self.tally.failed + self.tally.stopped
-        if self._orders.fail_fast:
+        failures = self.summary.failed + self.summary.stopped
+        if self._options.fail_fast:
             self._stop(Stop.ASK, None, "after a failure (--fail-fast)")
-        elif failures >= self._orders.max_failures:
+        elif failures >= self._options.max_failures:
             self._stop(Stop.DRAIN, None, f"after {failures} failure{'s' * (failures > 1)} (--max-failures)")
 
     def _look(self) -> None:
@@ -268,13 +268,13 @@ class Runner:
         self._follower.look()
         if not was_idle:
             self._check_over()
-        self._face.tick(self._progress())
+        self._display.tick(self._progress())
         self._loop.call_later(_LOOK, self._look)
 
     def _progress(self) -> Progress:
         return Progress(
-            done=self.tally.succeeded + self.tally.skipped,
-            failed=self.tally.failed,
+            done=self.summary.succeeded + self.summary.skipped,
+            failed=self.summary.failed,
             running=self.engine.running,
             waiting=self.engine.waiting,
             input_is_over=self._feed.is_over,
@@ -285,18 +285,18 @@ class Runner:
 
     def _look_at_gpu_file(self) -> None:
         """Take in what changed in the GPU file. Running jobs are left alone; a bad file changes nothing."""
-        assert self._orders.gpus_file is not None
+        assert self._options.gpus_file is not None
         self._loop.call_later(_LOOK_AT_GPU_FILE, self._look_at_gpu_file)
         try:
-            text = read_pool_file(self._orders.gpus_file)
+            text = read_pool_file(self._options.gpus_file)
             if text == self._gpus_text:
                 return
             self._gpus_text = text
             # Through the watcher, where there is one: a fault is told once.
-            looks = self._driver.watcher or self._orders.probe
+            looks = self._driver.watcher or self._options.probe
             self.engine.cards.pool = resolve_pool(text, looks, self._environ)
         except DibsError as error:
-            self._face.trouble(error)
+            self._display.trouble(error)
         else:
             self._driver.ask_for_turn()
 
@@ -315,15 +315,15 @@ class Runner:
             self._terminal.follow_size()
 
     def _interrupted(self, number: signal.Signals) -> None:
-        self.tally.stopped_by = signal.Signals(number)
+        self.summary.stopped_by = signal.Signals(number)
         if self._single is not None and self.engine.running and self.stop_level is Stop.NO:
             # One command: it gets the signal itself, as it would without us.
-            self._stop(Stop.DRAIN, self.tally.stopped_by)
-            self.engine.tell_all(f"signal {int(number)}")
+            self._stop(Stop.DRAIN, self.summary.stopped_by)
+            self.engine.send_to_all(f"signal {int(number)}")
             return
         if self.stop_level is Stop.KILL and not self._over.done():
             self._over.set_result(None)  # what cannot be killed is left, as a kill -9 of ours would leave it
-        self._stop(Stop(min(Stop.KILL, self.stop_level + 1)), self.tally.stopped_by)
+        self._stop(Stop(min(Stop.KILL, self.stop_level + 1)), self.summary.stopped_by)
 
     def _stop(self, level: Stop, by: signal.Signals | None, why: str = "") -> None:
         if level <= self.stop_level:
@@ -332,13 +332,13 @@ class Runner:
         self._feed.stop()
         self.engine.drain()
         if level is Stop.ASK:
-            self.engine.tell_all("stop")
+            self.engine.send_to_all("stop")
         elif level is Stop.KILL:
-            self.engine.tell_all("kill")
-        self._face.stopping(level, self.engine.running, by, why)
+            self.engine.send_to_all("kill")
+        self._display.stopping(level, self.engine.running, by, why)
 
     def _give_up(self, error: DibsError) -> None:
-        self.tally.errors.append(error)
+        self.summary.errors.append(error)
         self._stop(Stop.DRAIN, None)
 
     def _finish(self) -> None:
@@ -346,9 +346,9 @@ class Runner:
         self._driver.stop()
         if self._terminal:
             self._terminal.end()
-        self.tally.errors += self._feed.errors
-        self.tally.left = self.engine.waiting
-        self._face.tick(self._progress())
+        self.summary.errors += self._feed.errors
+        self.summary.left = self.engine.waiting
+        self._display.tick(self._progress())
         self.engine.close()
         with contextlib.suppress(ValueError):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGWINCH):

@@ -14,7 +14,7 @@ import tty
 from collections.abc import Callable
 from typing import Any
 
-from dibs.backends.protocol import Attached
+from dibs.backends.protocol import AttachedStreams
 
 _CHUNK = 65536
 
@@ -27,7 +27,7 @@ class Terminal:
         self._remove_reader = remove_reader
         self._master, slave = pty.openpty()
         lifeline_for_shim, self._lifeline = os.pipe()  # the shim sees its end when we are gone
-        self.attached = Attached(terminal=(self._master, slave, lifeline_for_shim))
+        self.attached = AttachedStreams(terminal=(self._master, slave, lifeline_for_shim))
         self._slave, self._lifeline_for_shim = slave, lifeline_for_shim
         self._saved: list[Any] | None = None
         self._log = -1

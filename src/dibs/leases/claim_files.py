@@ -174,7 +174,7 @@ def _shown(text: object) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-class Alive(NamedTuple):
+class LockedFile(NamedTuple):
     """A locked file."""
 
     holder: Holder
@@ -186,7 +186,7 @@ class Survey:
 
     def __init__(self, gpu: str) -> None:
         self.gpu = gpu
-        self.alive: list[Alive] = []
+        self.alive: list[LockedFile] = []
         self.free: list[int] = []  # ours, locked for us; the caller closes them
 
 
@@ -217,7 +217,7 @@ def _look(folder: str, entry: Entry, found: Survey, *, ours: bool) -> None:
         if not is_free:
             # Whatever the number of links: a second name planted for a live claim must not hide it.
             record = os.pread(opened, min(seen.st_size, LONGEST), 0)
-            found.alive.append(Alive(decode(record, found.gpu, entry.uid), seen))
+            found.alive.append(LockedFile(decode(record, found.gpu, entry.uid), seen))
         elif ours and seen.st_nlink == 1:
             mend_mode(opened, seen)
             found.free.append(opened)

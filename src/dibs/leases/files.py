@@ -122,7 +122,7 @@ _KINDS = {
 }
 
 
-class Guards:
+class GpuGuards:
     """The guard of each GPU: a lock for "look, then claim". Held for microseconds, and never inherited."""
 
     def __init__(self, folder: str, *, patience: float) -> None:

@@ -13,11 +13,11 @@ from fractions import Fraction
 from functools import partial
 
 from dibs.leases.claim_files import (
-    Alive,
     Entry,
     Files,
     Holder,
     LeaseListing,
+    LockedFile,
     Survey,
     check_key,
     encode,
@@ -28,7 +28,7 @@ from dibs.leases.claim_files import (
     with_user_name,
     write,
 )
-from dibs.leases.files import Guards, close_all, file_key, lockers, owner_of
+from dibs.leases.files import GpuGuards, close_all, file_key, lockers, owner_of
 from dibs.model.gpus import Claim
 
 FRESH = 10.0  # seconds; the waiter of a wish that was not renewed for longer has stopped
@@ -76,7 +76,7 @@ class Leases:
         self._uid = uid
         self._user = user
         self._listing = LeaseListing(folder)
-        self._guards = Guards(folder, patience=patience)
+        self._guards = GpuGuards(folder, patience=patience)
         self._wishes: dict[str, _Wish] = {}  # by GPU
 
     def take(self, claims: Sequence[Claim], *, job: str, folder: str, since: float) -> Lease | Busy:
@@ -271,7 +271,7 @@ class Leases:
 
     def _all_of_kind(self, kind: str) -> list[Holder]:
         files = self._listing.files()
-        found: list[Alive] = []
+        found: list[LockedFile] = []
         for of_kind, gpu in sorted(files):
             if of_kind == kind:
                 # Without the guard this may disturb another process's look; that is better than missing a holder.
@@ -301,7 +301,7 @@ def _is_fresh(wish: os.stat_result) -> bool:
     return abs(time.time() - wish.st_mtime) < FRESH  # abs: the clock may have been set back
 
 
-def _with_lockers(found: Iterable[Alive]) -> Iterable[Holder]:
+def _with_lockers(found: Iterable[LockedFile]) -> Iterable[Holder]:
     """The holders, with the process that has the lock, where the kernel reports it.
 
     It differs from the record when the holder is in a container, and when another user has locked the file; then

@@ -5,7 +5,7 @@ from typing import Any
 
 from dibs.api.calls import Call
 from dibs.api.job import Job
-from dibs.api.submit import Shipping
+from dibs.api.submit import CallSubmitter
 
 
 def ship(
@@ -15,7 +15,7 @@ def ship(
 
     A wrapper around the user's function has it as `func`, which names the job.
     """
-    with Shipping(wishes).packed(function, [((argument,), {}) for argument in arguments]) as packed:
+    with CallSubmitter(wishes).packed(function, [((argument,), {}) for argument in arguments]) as packed:
         for job, text in zip(packed.jobs, shown, strict=True):
             job["command"] = text
         return [job for job, _ in packed.send()]

@@ -41,7 +41,7 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Capacity:
     """What is free on one card, or needed. The memory of a declared card is unknown."""
 
     share: Fraction
@@ -261,9 +261,9 @@ class Placer:
 
         def rank(view: CardView) -> tuple[float, Fraction]:
             key = view.card.gpu.key
-            free = Room(self._free[key], None)
+            free = Capacity(self._free[key], None)
             ends = self._ends.get(key, ())
-            return (free_at(Room(WHOLE, None), free, None, ends, self._now, optimistic=False), -free.share)
+            return (free_at(Capacity(WHOLE, None), free, None, ends, self._now, optimistic=False), -free.share)
 
         return sorted(views, key=rank)[: self._min_free.keeps]
 
@@ -290,8 +290,8 @@ class Placer:
             return self._now
         key = view.card.gpu.key
         when = free_at(
-            Room(*self._need(view, wishes)),
-            Room(self._free[key], self._vram[key]),
+            Capacity(*self._need(view, wishes)),
+            Capacity(self._free[key], self._vram[key]),
             view.card.gpu.memory_total,
             self._ends.get(key, ()),
             self._now,
@@ -481,7 +481,7 @@ def exceeds_min_free(num_gpus: int, pool: Pool, keep_free: int) -> str:
 
 
 def free_at(
-    need: Room, free: Room, total: int | None, ends: Sequence[Hold], now: float, *, optimistic: bool
+    need: Capacity, free: Capacity, total: int | None, ends: Sequence[Hold], now: float, *, optimistic: bool
 ) -> float:
     """When the card has this much room, from the time limits of its holders.
 
@@ -493,14 +493,14 @@ def free_at(
     limited = sorted(ends, key=_end)
     if optimistic:
         share = WHOLE - sum((hold.share for hold in limited), Fraction(0))
-        free = Room(share, None if total is None else total - sum(hold.vram for hold in limited))
+        free = Capacity(share, None if total is None else total - sum(hold.vram for hold in limited))
         if free.holds(need.share, vram):
             return now
     for hold in limited:
         share = free.share + hold.share
         left = None if free.vram is None else free.vram + hold.vram
         # The card is empty: memory that holders used beyond their booking is free too.
-        free = Room(share, total if share >= WHOLE else left)
+        free = Capacity(share, total if share >= WHOLE else left)
         if free.holds(need.share, vram):
             return max(now, _end(hold))
     return math.inf

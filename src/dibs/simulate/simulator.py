@@ -51,7 +51,7 @@ class SimulatedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Never:
+class ImpossibleJob:
     """A job that could not run, and why."""
 
     arrival: Arrival
@@ -63,7 +63,7 @@ class History:
     """The outcome of every job of a trace."""
 
     runs: list[SimulatedRun] = field(default_factory=list)  # in the order of their ends
-    never: list[Never] = field(default_factory=list)
+    never: list[ImpossibleJob] = field(default_factory=list)
 
 
 def simulate(trace: Sequence[Arrival], machine: SimulatedMachine, rules: Rules | None = None) -> History:
@@ -111,7 +111,7 @@ class _Simulator:
             if wishes not in answers:
                 answers[wishes] = impossible(wishes, pool, machine.cpus, machine.mem)
             if answers[wishes]:
-                self._history.never.append(Never(self._arrivals[number], answers[wishes]))
+                self._history.never.append(ImpossibleJob(self._arrivals[number], answers[wishes]))
                 continue
             blockers = {one.job for one in job.request.after}
             if blockers:
@@ -164,10 +164,12 @@ class _Simulator:
         """Record the jobs that are left: they can never run."""
         stuck = schedule(self._books.snapshot(self._line.jobs, self._now)).reasons
         for number, reason in stuck.items():
-            self._history.never.append(Never(self._arrivals[number], f"it {reason.sentence}"))
+            self._history.never.append(ImpossibleJob(self._arrivals[number], f"it {reason.sentence}"))
         for number, blockers in self._blockers.items():
             if blockers:
-                self._history.never.append(Never(self._arrivals[number], "it follows a job that never ran"))
+                self._history.never.append(
+                    ImpossibleJob(self._arrivals[number], "it follows a job that never ran")
+                )
 
 
 class _Books:

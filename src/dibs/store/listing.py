@@ -78,7 +78,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class AwayRow:
+class RemoteJobRow:
     """A job that another system runs, and where."""
 
     job: int
@@ -209,14 +209,14 @@ class Listing:
         rows = self._ask(f"select {ATTEMPT_ROW} from attempts where job = ? order by number", (job,))
         return [attempt_row_of(row) for row in rows]
 
-    def away(self, backend: str) -> list[AwayRow]:
+    def away(self, backend: str) -> list[RemoteJobRow]:
         """The jobs that run on machines of another system."""
         rows = self._ask(
             "select id, name, node, node_gpus from jobs join attempts on job = id and number = attempts"
             " where state = 'running' and backend = ? order by id",
             (backend,),
         )
-        return [AwayRow(*row) for row in rows]
+        return [RemoteJobRow(*row) for row in rows]
 
     def was_used(self, backend: str) -> bool:
         """Whether another system has run one of the last thousands of jobs."""

@@ -1,7 +1,7 @@
 """One way to record: a value becomes the row, the journal's line and the event, so that none can be forgotten.
 
 Everything here happens inside a turn of the store. What follows from a record by itself (jobs that waited for an
-end, jobs of a held group) is recorded with it, and told to the caller in `Followed`.
+end, jobs of a held group) is recorded with it, and told to the caller in `Consequences`.
 """
 
 import secrets
@@ -22,7 +22,7 @@ POSITION = "journal"  # the setting in which a store remembers how much of its j
 
 
 @dataclass(slots=True)
-class Followed:
+class Consequences:
     """What the records of a turn have brought about beyond themselves."""
 
     released: list[Job] = field(default_factory=list)  # waited for an end, and may start now
@@ -31,7 +31,7 @@ class Followed:
     touched: list[JobId] = field(default_factory=list)  # have started or ended
     retried: list[JobId] = field(default_factory=list)
 
-    def extend(self, other: "Followed") -> None:
+    def extend(self, other: "Consequences") -> None:
         for name in ("released", "cancelled", "held", "touched", "retried"):
             getattr(self, name).extend(getattr(other, name))
 
@@ -45,7 +45,7 @@ class Recorder:
         self._lines: list[journal_lines.Line] = []  # of this turn
         self._must_sync = False
         self._size_before = 0 if journal is None else journal.size
-        self._followed = Followed()
+        self._followed = Consequences()
         self._now = 0.0
         self._write: dict[type, Callable[[Any], None]] = {
             records.JobsAdded: self._jobs_added,
@@ -71,10 +71,10 @@ class Recorder:
             records.AttemptExcused: self._attempt_excused,
         }
 
-    def record(self, record: Record, now: float) -> Followed:
+    def record(self, record: Record, now: float) -> Consequences:
         """Write one record; return what followed from it."""
         self._now = now
-        followed = self._followed = Followed()
+        followed = self._followed = Consequences()
         self._write[type(record)](record)
         return followed
 

@@ -34,7 +34,7 @@ _BUILTINS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class AttemptDescriptors:
     """The descriptors that came with an attempt."""
 
     record: int  # locked
@@ -56,7 +56,11 @@ Spawn = Callable[[list[bytes], dict[bytes, bytes], list[Any]], int]
 
 
 def start(
-    spec: dict[str, Any], handed: Handed, inherited: Environment, logs: list[Log], spawn: Spawn | None = None
+    spec: dict[str, Any],
+    handed: AttemptDescriptors,
+    inherited: Environment,
+    logs: list[Log],
+    spawn: Spawn | None = None,
 ) -> int:
     """Start the command in a session of its own: `kill 0` in a job must not reach this process.
 
@@ -111,7 +115,7 @@ def _spawn(words: list[bytes], environment: dict[bytes, bytes], streams: list[An
     )
 
 
-def _streams(spec: dict[str, Any], handed: Handed, logs: list[Log]) -> list[Any]:
+def _streams(spec: dict[str, Any], handed: AttemptDescriptors, logs: list[Log]) -> list[Any]:
     if handed.terminal:
         # The first terminal that a session leader opens becomes its controlling terminal.
         slave = os.ttyname(handed.terminal[1])

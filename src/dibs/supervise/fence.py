@@ -1,6 +1,6 @@
-"""The fence against a second start, for places where locks do not work: a file that can be created only once.
+"""Fencing: a file that can be created only once keeps an attempt from starting twice where locks do not work.
 
-It is created either by the shim that is going to run the command, or to make sure that no shim ever will. By a
+It is created by the shim that is about to run the command, or by a cancel, after which no shim will run it. By a
 link, not O_EXCL: the file exists with its content or not at all, also on a network file system. Standard library
 only.
 """

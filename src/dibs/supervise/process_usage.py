@@ -16,7 +16,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class ProcessTree:
     """The processes below one shim."""
 
     pids: frozenset[int]
@@ -26,10 +26,10 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TreeUsage:
     """The result of one pass."""
 
-    trees: Mapping[int, Tree]  # by the shim's pid, without shims that have ended and left no process
+    trees: Mapping[int, ProcessTree]  # by the shim's pid, without shims that have ended and left no process
     owners: Mapping[int, int]  # of each known process: its shim, or 0
 
 
@@ -47,7 +47,7 @@ class ProcessUsage:
         self._begun: dict[int, int] = {}  # start times of our own: a pid may be reused
         self._shims: set[int] = set()
 
-    def look(self, shims: Collection[int]) -> Seen:
+    def look(self, shims: Collection[int]) -> TreeUsage:
         """Read the processes below these shims, and find the shims of new processes.
 
         Raises OSError if too many files are open: processes must not seem to have ended because of that.
@@ -59,7 +59,7 @@ class ProcessUsage:
         self._owners = {pid: shim for pid, shim in self._owners.items() if pid in pids and (shim or is_known)}
         self._begun = {pid: at for pid, at in self._begun.items() if pid in pids}
         stats = self._place(pids - self._owners.keys())
-        return Seen(self._trees(shims, stats), dict(self._owners))
+        return TreeUsage(self._trees(shims, stats), dict(self._owners))
 
     def _place(self, new: Iterable[int]) -> "dict[int, _Stat]":
         """Find the shims of processes that were not seen before; return what was read."""
@@ -81,7 +81,7 @@ class ProcessUsage:
                         self._begun[one] = stats[one].begun
         return stats
 
-    def _trees(self, shims: Iterable[int], stats: "Mapping[int, _Stat]") -> dict[int, Tree]:
+    def _trees(self, shims: Iterable[int], stats: "Mapping[int, _Stat]") -> dict[int, ProcessTree]:
         below: dict[int, list[int]] = {shim: [] for shim in shims}
         for pid, shim in self._owners.items():
             if shim in below:
@@ -103,7 +103,7 @@ class ProcessUsage:
                 cpu += stat.used + stat.reaped
                 memory += stat.pages
             reaped = own.reaped if own is not None else 0
-            trees[shim] = Tree(frozenset(found), cpu / _TICKS, reaped / _TICKS, memory * _PAGE)
+            trees[shim] = ProcessTree(frozenset(found), cpu / _TICKS, reaped / _TICKS, memory * _PAGE)
         return trees
 
 

@@ -27,7 +27,16 @@ from functools import lru_cache
 from typing import Any
 
 from dibs.supervise import records
-from dibs.supervise.command import Environment, Handed, Stopping, boottime, end_children, note, start, start_error
+from dibs.supervise.command import (
+    AttemptDescriptors,
+    Environment,
+    Stopping,
+    boottime,
+    end_children,
+    note,
+    start,
+    start_error,
+)
 from dibs.supervise.logs import BoundedLogs, KernelKills, Log, diagnose, open_log
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -45,7 +54,7 @@ NOT_RUN = b"!"  # sent instead of a record
 _CUT_SHORT = int(socket.MSG_CTRUNC)  # an int: `&` with an enum flag takes longer than the system call
 
 
-class NotNow(Exception):
+class NotStarted(Exception):
     """Nothing was started and the record is blank: the engine queues the attempt again."""
 
 
@@ -74,7 +83,7 @@ class Shim:
         self._kernel_kills = KernelKills()
 
     def serve(self) -> None:
-        """A message is `{"control", "stdin", "terminal"}` with the descriptors in the order of `Handed`.
+        """A message is `{"control", "stdin", "terminal"}` with descriptors in the order of `AttemptDescriptors`.
 
         It may contain a `note` for the job's log. The answer is the final record, sent when no process of the
         attempt is left.
@@ -110,10 +119,10 @@ class Shim:
         record, *rest = fds
         stdin = rest.pop(0) if wanted["stdin"] else None
         terminal = (rest.pop(0), rest.pop(0), rest.pop(0)) if wanted["terminal"] else None
-        handed = Handed(record, stdin, terminal, tuple(rest))
+        handed = AttemptDescriptors(record, stdin, terminal, tuple(rest))
         return self.take(handed, wanted["control"], wanted.get("note", ""))
 
-    def take(self, handed: Handed, control: str = "", remark: str = "") -> bytes:
+    def take(self, handed: AttemptDescriptors, control: str = "", remark: str = "") -> bytes:
         """Run one attempt to its end; return its record, or NOT_RUN where nothing was started.
 
         `control` is the folder for a FIFO of our own, unless `listen` was called. A remark goes into the job's
@@ -123,7 +132,7 @@ class Shim:
             if self._control < 0:
                 self._open_control(control)
             return self._run(handed, remark)
-        except NotNow:
+        except NotStarted:
             return NOT_RUN
         except Exception as error:
             # A bug of dibs is a start error of this attempt, with its traceback, and never a silent loss.
@@ -150,7 +159,7 @@ class Shim:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(path)
-            raise NotNow from error  # without it the command could not be stopped
+            raise NotStarted from error  # without it the command could not be stopped
         self._control_path = path
         # Only its name: the record is small and a path may be long.
         self._introduce({"control": os.path.basename(self._control_path)})
@@ -159,7 +168,7 @@ class Shim:
         self._facts = {"v": 1, "shim": os.getpid(), "message": "", **facts}
         self._starting = records.encode(self._facts | {"state": "starting"})
 
-    def _run(self, handed: Handed, remark: str) -> bytes:
+    def _run(self, handed: AttemptDescriptors, remark: str) -> bytes:
         """Run one attempt to its end. Returns when no process below this one is left."""
         content = os.pread(handed.record, os.fstat(handed.record).st_size, 0)
         if not records.is_blank(content):
@@ -171,7 +180,7 @@ class Shim:
         try:
             os.pwrite(handed.record, self._starting, 0)
         except OSError as error:
-            raise NotNow from error
+            raise NotStarted from error
         if remark:
             note(spec, remark)
         logs: list[Log] = []
@@ -182,7 +191,7 @@ class Shim:
                 os.close(log.fd)
             os.chdir("/")  # do not keep the job's folder in use while idle
 
-    def _run_command(self, spec: dict[str, Any], handed: Handed, logs: list[Log]) -> bytes:
+    def _run_command(self, spec: dict[str, Any], handed: AttemptDescriptors, logs: list[Log]) -> bytes:
         record: dict[str, Any] = self._facts | {"began": time.time()}
         clock = boottime()
         kernel_kills = self._kernel_kills.look()
@@ -194,7 +203,7 @@ class Shim:
             if error.errno in _PASSING:
                 # We hold the lock, and no command was started: the fence may be removed again.
                 insist(lambda: os.pwrite(handed.record, bytes(records.SIZE), 0))
-                raise NotNow from error
+                raise NotStarted from error
             message = start_error(spec, error)
             note(spec, message)
             record |= {"by": "start", "message": message, "ended": time.time()}
@@ -216,7 +225,7 @@ class Shim:
             bounded.cut()
         return written
 
-    def _start(self, spec: dict[str, Any], handed: Handed, logs: list[Log]) -> int:
+    def _start(self, spec: dict[str, Any], handed: AttemptDescriptors, logs: list[Log]) -> int:
         return start(spec, handed, self._environment(spec["environment"]), logs)
 
     def _diagnosis(
@@ -254,7 +263,7 @@ def _adopt_orphans() -> None:
 def _wait(
     record: dict[str, Any],
     spec: dict[str, Any],
-    handed: Handed,
+    handed: AttemptDescriptors,
     control: int,
     clock: float,
     bounded: BoundedLogs | None,

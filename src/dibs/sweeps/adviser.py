@@ -37,7 +37,7 @@ class AdviserFailed(DibsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SuggestedPoint:
     """A point to try, and the number of its trial in the study."""
 
     number: int
@@ -103,7 +103,7 @@ class Adviser:
         # Trials of the study whose answer never arrived. They are handed out first, instead of new ones.
         self._left_over: dict[int, Point] = {}
 
-    async def start(self, known: Mapping[int, Point], ended: Iterable[EndedTrial] = ()) -> list[Asked]:
+    async def start(self, known: Mapping[int, Point], ended: Iterable[EndedTrial] = ()) -> list[SuggestedPoint]:
         """Open the study, also after a crash. Returns the trials that were asked for and never reached the store.
 
         `known` are all trials of the store, `ended` those of them that are over; both are added to the study
@@ -115,7 +115,7 @@ class Adviser:
         await self._retried(lambda: self._open(over))
         return self._given(self._first_left_over(len(self._left_over))) if self._is_asked else []
 
-    async def ask(self, count: int = 1) -> list[Asked]:
+    async def ask(self, count: int = 1) -> list[SuggestedPoint]:
         """Points to try now; fewer where there are not enough, and AdviserFailed where there are none."""
         return await self._retried(lambda: self._ask(count))
 
@@ -152,13 +152,13 @@ class Adviser:
                     remedy=f"see {self._folder / LOG}; `dibs sweep resume` tries again, nothing is lost",
                 ) from gone
 
-    async def _ask(self, count: int) -> list[Asked]:
+    async def _ask(self, count: int) -> list[SuggestedPoint]:
         await self._be_open()
         asked = self._first_left_over(count)
         try:
             if len(asked) < count:
                 answer = await self._send({"do": "ask", "count": count - len(asked)})
-                asked += [Asked(each["number"], each["point"]) for each in answer["trials"]]
+                asked += [SuggestedPoint(each["number"], each["point"]) for each in answer["trials"]]
         except AdviserFailed:
             if not asked:
                 raise
@@ -168,13 +168,13 @@ class Adviser:
         await self._be_open()
         same = [number for number, each in self._left_over.items() if each == point]
         number: int = same[0] if same else (await self._send({"do": "begin", "point": point}))["number"]
-        self._given([Asked(number, point)])
+        self._given([SuggestedPoint(number, point)])
         return number
 
-    def _first_left_over(self, count: int) -> list[Asked]:
-        return [Asked(number, self._left_over[number]) for number in sorted(self._left_over)[:count]]
+    def _first_left_over(self, count: int) -> list[SuggestedPoint]:
+        return [SuggestedPoint(number, self._left_over[number]) for number in sorted(self._left_over)[:count]]
 
-    def _given(self, asked: list[Asked]) -> list[Asked]:
+    def _given(self, asked: list[SuggestedPoint]) -> list[SuggestedPoint]:
         """The same trials, marked as known to the caller."""
         for each in asked:
             self._known[each.number] = each.point

@@ -158,7 +158,7 @@ class LineTemplate:
     def check_value(self, name: str, value: str) -> None:
         """Raise BadInput for a value that cannot be quoted safely at its place."""
         for piece in self._pieces:
-            if isinstance(piece, Hole) and piece.name == name:
+            if isinstance(piece, Placeholder) and piece.name == name:
                 quote(value, piece.place)
 
     def expand(self, point: Mapping[str, str]) -> str:
@@ -183,14 +183,14 @@ class WordsTemplate:
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class Placeholder:
     """The place of a value in a template."""
 
     name: str
     place: QuotedPlace
 
 
-Piece = str | Hole
+Piece = str | Placeholder
 
 
 def pieces_of(
@@ -205,7 +205,7 @@ def pieces_of(
             yield text[begin : at - 1 if halve_braces else at]
         elif name := _placeholder(text, at, names, tracker):
             at += len(name) + 2
-            yield Hole(name, tracker.place if tracker else QuotedPlace.WORD)
+            yield Placeholder(name, tracker.place if tracker else QuotedPlace.WORD)
             continue
         else:
             at += 1
@@ -233,7 +233,7 @@ def _placeholder(text: str, at: int, names: Sequence[str], tracker: QuoteTracker
 
 
 def _check_all_used(names: Sequence[str], pieces: Sequence[Piece]) -> None:
-    used = {piece.name for piece in pieces if isinstance(piece, Hole)}
+    used = {piece.name for piece in pieces if isinstance(piece, Placeholder)}
     for name in names:
         if name not in used:
             raise BadInput(
@@ -267,7 +267,7 @@ def words_without(
     was_flag = False
     for word in words:
         parts = list(pieces_of(word, names, None))
-        holes = [part.name for part in parts if isinstance(part, Hole)]
+        holes = [part.name for part in parts if isinstance(part, Placeholder)]
         found = _SHAPE.fullmatch(word)
         if found and len(holes) == 1 and holes[0] in gone and not (found["open"] or found["close"]):
             if was_flag and not found["key"] and holes[0] not in own_flags:
@@ -292,8 +292,8 @@ class _Word:
         return "".join(piece if isinstance(piece, str) else f"{{{piece.name}}}" for piece in self.pieces)
 
     @property
-    def holes(self) -> list[Hole]:
-        return [piece for piece in self.pieces if isinstance(piece, Hole)]
+    def holes(self) -> list[Placeholder]:
+        return [piece for piece in self.pieces if isinstance(piece, Placeholder)]
 
     @property
     def follows_directly(self) -> bool:
@@ -312,7 +312,7 @@ def _split(text: str, names: Sequence[str], tracker: QuoteTracker | None) -> lis
             word.before += piece
             continue
         word.pieces.append(piece)
-        if isinstance(piece, Hole):
+        if isinstance(piece, Placeholder):
             word.is_quoted = tracker is None or piece.place != QuotedPlace.WORD
     return _without_line_ends(words)
 

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, open_dict
 
 
 @dataclass(frozen=True)
-class OneRun:
+class MultirunJob:
     """One job of a multirun. What its function raises is raised here too, so that the queue sees it fail."""
 
     func: TaskFunction

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 # To import it is to register it; Hydra 1.4 imports this module alone.
 from hydra_plugins.dibs_launcher.config import DibsLauncherConf as DibsLauncherConf
-from hydra_plugins.dibs_launcher.inside import OneRun
+from hydra_plugins.dibs_launcher.inside import MultirunJob
 
 if TYPE_CHECKING:
     from dibs.api.job import Job
@@ -72,7 +72,7 @@ class DibsLauncher(Launcher):
         assert self._config is not None and self._context is not None and self._function is not None
         name = self._wishes.get("name") or self._config.hydra.job.name
         commands = [f"{name} {overrides}".rstrip() for overrides in shown]
-        run = OneRun(self._function, self._context, Singleton.get_state())
+        run = MultirunJob(self._function, self._context, Singleton.get_state())
         try:
             return ship(run, configs, commands, {**self._wishes, "name": name})
         except DibsError as error:

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from dibs.backends.protocol import BackendProspect, Node, Wanted
+from dibs.backends.protocol import BackendProspect, Node, Resources
 from dibs.backends.slurm.controller import last_line
 from dibs.backends.slurm.sinfo import Partition
 from dibs.errors import BackendRefused
@@ -42,7 +42,7 @@ def refuse_too_long(time_limit: float, partitions: Sequence[Partition]) -> None:
     )
 
 
-def what_is_too_much(wanted: Wanted, nodes: Iterable[Node], partitions: Sequence[Partition]) -> str:
+def what_is_too_much(wanted: Resources, nodes: Iterable[Node], partitions: Sequence[Partition]) -> str:
     """What no node has, in words; empty where one has it all and only cannot be used at the moment."""
     names = {one.name for one in partitions}
     options = dict(wanted.options)

@@ -18,9 +18,9 @@ from dibs.backends.protocol import (
     Node,
     Observed,
     Phase,
+    Resources,
     Submission,
     Submitted,
-    Wanted,
 )
 from dibs.backends.slurm import acceptance, squeue
 from dibs.backends.slurm.acceptance import has_no_node, is_full, leaves_none, refusal
@@ -30,7 +30,7 @@ from dibs.backends.slurm.files import Files, NotReached, SharedFiles, cannot_loo
 from dibs.backends.slurm.root_mark import RootMark
 from dibs.backends.slurm.sbatch import SlurmBatch, batches, flags, identity
 from dibs.backends.slurm.settings import SlurmSettings
-from dibs.backends.slurm.squeue import Row
+from dibs.backends.slurm.squeue import SqueueRow
 from dibs.backends.slurm.states import judge_gone, judge_live, judge_removed, judge_unseen
 from dibs.errors import BackendMissing, BackendRefused, BackendSilent, DibsError
 from dibs.model.jobs import Cause
@@ -94,7 +94,7 @@ class SlurmBackend:
         """Every node that this user may see, with its cards."""
         return self._controller.nodes()
 
-    def check(self, wanted: Wanted) -> BackendProspect:
+    def check(self, wanted: Resources) -> BackendProspect:
         """Whether Slurm would ever start such a job, and when: its own estimate, with what it does not look at."""
         whole = self._with_options(wanted)
         asked = flags(whole, shards_per_gpu=self._controller.shards_per_gpu([wanted]))
@@ -233,13 +233,13 @@ class SlurmBackend:
         found = [row for row in self._queue() if row.is_live and identity(row.name, row.task) in wanted]
         self._controller.scancel([], [row.address for row in found])
 
-    def _judge_unseen(self, ref: AttemptRef, row: Row | None, why: str) -> Observed:
+    def _judge_unseen(self, ref: AttemptRef, row: SqueueRow | None, why: str) -> Observed:
         since = self._clock() if row is not None and row.is_live else self._doubted_since.get(ref, self._clock())
         self._doubted_since[ref] = since
         is_patient = self._clock() - since < self._settings.patience
         return judge_unseen(row, why, is_ending=ref in self._ending, is_patient=is_patient)
 
-    def _judge(self, ref: AttemptRef, row: Row | None) -> Observed:
+    def _judge(self, ref: AttemptRef, row: SqueueRow | None) -> Observed:
         # One that Slurm took back may have run all the same; then it waits only to be stopped by the fence.
         since = self._doubted_since.get(ref, self._clock())
         try:
@@ -288,11 +288,11 @@ class SlurmBackend:
                     self._gpus[ref] = fence.place_in(word)[1]
         return self._gpus.get(ref, "")
 
-    def _rows(self, refs: Iterable[AttemptRef]) -> dict[AttemptRef, Row | None]:
+    def _rows(self, refs: Iterable[AttemptRef]) -> dict[AttemptRef, SqueueRow | None]:
         """What Slurm has of each of these."""
         return _of(refs, squeue.by_identity(self._queue()))
 
-    def _queue(self) -> list[Row]:
+    def _queue(self) -> list[SqueueRow]:
         try:
             return self._controller.queue()
         except BackendSilent:
@@ -348,10 +348,10 @@ class SlurmBackend:
             types = _types(self.nodes())
             refused |= {ref: refusal(text, batch.flags, types) for ref in batch.refs}
 
-    def _flags(self, wanted: Wanted, shards: int) -> list[str]:
+    def _flags(self, wanted: Resources, shards: int) -> list[str]:
         return flags(self._with_options(wanted), shards_per_gpu=shards)
 
-    def _with_options(self, wanted: Wanted) -> Wanted:
+    def _with_options(self, wanted: Resources) -> Resources:
         options = dict(self._settings.options) | dict(wanted.options)
         return replace(wanted, options=tuple(options.items()))
 
@@ -364,7 +364,7 @@ class SlurmBackend:
             self._began = self._controller.began()
         return self._began
 
-    def _what_was_said(self, row: Row) -> str:
+    def _what_was_said(self, row: SqueueRow) -> str:
         """The last line that the batch script wrote before it failed."""
         try:
             text = Path(f"{self._settings.root}/slurm/{row.job}.out").read_text("utf-8", "replace").strip()
@@ -373,7 +373,7 @@ class SlurmBackend:
         return text.splitlines()[-1][:200] if text else ""
 
 
-def _of(refs: Iterable[AttemptRef], rows: Mapping[Identity, Row]) -> dict[AttemptRef, Row | None]:
+def _of(refs: Iterable[AttemptRef], rows: Mapping[Identity, SqueueRow]) -> dict[AttemptRef, SqueueRow | None]:
     return {ref: rows.get((ref.key, ref.attempt)) for ref in refs}
 
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dibs.backends.protocol import Node, Wanted
+from dibs.backends.protocol import Node, Resources
 from dibs.backends.slurm import squeue
 from dibs.backends.slurm.sinfo import NODE_FORMAT, Partition, chosen_partitions, parse_nodes, parse_partitions
-from dibs.backends.slurm.squeue import Row
+from dibs.backends.slurm.squeue import SqueueRow
 from dibs.errors import BackendMissing, BackendSilent
 
 # Where clusters put them when they are not on the PATH.
@@ -180,19 +180,19 @@ class Controller:
         """Every node that this user may see, with its cards."""
         return parse_nodes(self._ask("sinfo", ["-a", "-N", "-h", "-O", NODE_FORMAT]))
 
-    def shards_per_gpu(self, many: Iterable[Wanted]) -> int:
+    def shards_per_gpu(self, many: Iterable[Resources]) -> int:
         """The fewest parts of a card on any node that has them; 0 where none is asked for or there are none."""
         if not any(wanted.wishes.share or wanted.wishes.vram for wanted in many):
             return 0
         cards = [(node.shards, sum(gpus.total for gpus in node.gpus)) for node in self.nodes()]
         return min((shards // total for shards, total in cards if shards and total), default=0)
 
-    def partitions(self, wanted: Wanted) -> tuple[Partition, ...]:
+    def partitions(self, wanted: Resources) -> tuple[Partition, ...]:
         """Those in which it may run."""
         found = parse_partitions(self._ask("scontrol", ["-a", "-o", "show", "partition"]))
         return chosen_partitions(found, dict(wanted.options).get("partition", ""))
 
-    def queue(self) -> list[Row]:
+    def queue(self) -> list[SqueueRow]:
         """All that this user has. `-a`: a partition may be hidden from those who do not use it."""
         asked = ["-h", "-a", "-r", "-t", "all", f"--user={os.getuid()}", "-O", squeue.FORMAT]
         return list(squeue.parse(self._ask("squeue", asked)))

@@ -17,16 +17,16 @@ from typing import Any
 from dibs.backends.protocol import AttemptRef, Submission
 from dibs.backends.slurm import mirror, ssh
 from dibs.backends.slurm.files import NotReached, Rows, never_start
-from dibs.backends.slurm.mirror import Belongings, HandedFiles, belongings
+from dibs.backends.slurm.mirror import AttemptFiles, SubmittedCopies, belongings
 from dibs.backends.slurm.sbatch import SlurmBatch, carrying_script
 from dibs.backends.slurm.settings import SlurmSettings
-from dibs.backends.slurm.squeue import Row
-from dibs.backends.slurm.ssh import Answer, Question, Ssh
+from dibs.backends.slurm.squeue import SqueueRow
+from dibs.backends.slurm.ssh import NodeAnswer, NodeQuery, Ssh
 from dibs.model.jobs import call_moved
-from dibs.supervise import fence, folder, luggage
-from dibs.supervise.carried import attempts_below
+from dibs.supervise import fence, folder, node_files
+from dibs.supervise.script_job import attempts_below
 
-_IN_SCRIPT = 1024 * 1024  # bytes of luggage in one batch script; Slurm takes scripts of 4 MiB
+_IN_SCRIPT = 1024 * 1024  # bytes of files in one batch script; Slurm takes scripts of 4 MiB
 _OUTPUTS = ("stdout", "stderr")
 _AT_A_STRETCH = 5.0  # seconds in which a look goes on moving what is too big for one call
 
@@ -40,8 +40,8 @@ class FetchedFiles:
         self._ssh = Ssh(settings)
         self._unknown: dict[AttemptRef, OSError] = {}  # why nothing is known of it at the moment
         self._unwanted: set[AttemptRef] = set()  # cancelled, and not known to be over
-        self._copies: dict[AttemptRef, HandedFiles] = {}  # read once
-        self._belongings: dict[AttemptRef, Belongings] = {}  # read once
+        self._copies: dict[AttemptRef, SubmittedCopies] = {}  # read once
+        self._belongings: dict[AttemptRef, AttemptFiles] = {}  # read once
         self._awaited: dict[AttemptRef, tuple[str, dict[str, int]]] = {}  # by whom, and how much is there
         self._delivered = f"{settings.root}/slurm/delivered"
 
@@ -101,7 +101,7 @@ class FetchedFiles:
         own = self._belongings[one.ref] = belongings(one.ref, one.spec)
         own.check()
         folder.prepare_unlocked(one.ref.folder, one.spec)
-        self._remember(one.ref, HandedFiles(self._copy(one.ref).times + 1, is_open=True))
+        self._remember(one.ref, SubmittedCopies(self._copy(one.ref).times + 1, is_open=True))
 
     def script(self, batch: SlurmBatch) -> bytes:
         environments: dict[str, dict[str, str]] = {}
@@ -131,7 +131,7 @@ class FetchedFiles:
     def refused(self, refs: Collection[AttemptRef]) -> None:
         for ref in refs:
             with contextlib.suppress(OSError):  # then the nodes are asked before it is submitted again
-                self._remember(ref, HandedFiles(self._copy(ref).times))
+                self._remember(ref, SubmittedCopies(self._copy(ref).times))
 
     def holder(self, ref: AttemptRef) -> str | None:
         word = fence.holder(ref.folder)
@@ -149,7 +149,7 @@ class FetchedFiles:
     def output(self) -> str:
         return "/dev/null"  # no folder of ours is there before our shim is
 
-    def _may_have(self, ref: AttemptRef, row: Row | None) -> set[str]:
+    def _may_have(self, ref: AttemptRef, row: SqueueRow | None) -> set[str]:
         """The nodes that may have started it: the one that Slurm names, one that said so, or any."""
         if row is not None and row.node and not row.restarts:
             return {row.node}
@@ -161,7 +161,7 @@ class FetchedFiles:
         """The node that said that it started there, if one did."""
         return {fence.place_in(fence.holder(ref.folder) or "")[0]} - {""}
 
-    def _own(self, ref: AttemptRef) -> Belongings:
+    def _own(self, ref: AttemptRef) -> AttemptFiles:
         if ref not in self._belongings:
             self._belongings[ref] = belongings(ref, mirror.spec(ref))
         return self._belongings[ref]
@@ -174,20 +174,20 @@ class FetchedFiles:
         _, brought = self._awaited[ref]
         return brought != {name: size for name, (size, _) in self._own(ref).outgoing().items()}
 
-    def _is_settled(self, ref: AttemptRef, row: Row | None) -> bool:
+    def _is_settled(self, ref: AttemptRef, row: SqueueRow | None) -> bool:
         """Whether there is nothing to ask: it is over and fetched, or no copy of it is over there."""
         if not self._copy(ref).is_open:
             return True
         is_running = row is not None and row.is_running
         return not is_running and (folder.read_record(ref.folder) or {}).get("state") == "ended"
 
-    def _copy(self, ref: AttemptRef) -> HandedFiles:
+    def _copy(self, ref: AttemptRef) -> SubmittedCopies:
         """The last copy of it that was given to Slurm."""
         if ref not in self._copies:
             self._copies[ref] = mirror.handed(ref)
         return self._copies[ref]
 
-    def _remember(self, ref: AttemptRef, copy: HandedFiles) -> None:
+    def _remember(self, ref: AttemptRef, copy: SubmittedCopies) -> None:
         mirror.remember(ref, copy)
         self._copies[ref] = copy
 
@@ -198,7 +198,7 @@ class FetchedFiles:
             self._unknown.pop(ref, None)
             try:
                 if ref not in faults and fence.holder(ref.folder) is None:
-                    self._remember(ref, HandedFiles(self._copy(ref).times))
+                    self._remember(ref, SubmittedCopies(self._copy(ref).times))
             except OSError as error:
                 faults[ref] = error
         self._unknown |= faults
@@ -229,13 +229,13 @@ class FetchedFiles:
                 "forbid": forbid,
                 "files": own.names,
                 "checkpoint": bool(own.checkpoint),
-                "bound": (luggage.MOST_BYTES, luggage.MOST_FILES),
+                "bound": (node_files.MOST_BYTES, node_files.MOST_FILES),
             }
             for node in nodes:
                 wishes.setdefault(node, {})[names[ref]] = wish
         drops = self._deliveries()
         questions = {
-            node: Question(wishes.get(node, {}), tuple(drops.get(node, ())), self._goods(node, names))
+            node: NodeQuery(wishes.get(node, {}), tuple(drops.get(node, ())), self._goods(node, names))
             for node in {**wishes, **drops}
         }
         said = self._ssh.ask(questions)
@@ -255,7 +255,7 @@ class FetchedFiles:
                 del faults[ref]  # it started there, and what the others would say is no matter
         return faults
 
-    def _take_over(self, ref: AttemptRef, name: str, node: str, answer: Answer) -> None:
+    def _take_over(self, ref: AttemptRef, name: str, node: str, answer: NodeAnswer) -> None:
         if answer.fault:
             raise NotReached(answer.fault)
         own = self._own(ref)
@@ -271,7 +271,7 @@ class FetchedFiles:
         mirror.add(ref, own, pieces, found["cut"])
         if found["record"]:
             files = found.get("checkpoint", {})
-            if not luggage.has_arrived(f"{ref.folder}/{luggage.CHECKPOINT}", files):
+            if not node_files.has_arrived(f"{ref.folder}/{node_files.CHECKPOINT}", files):
                 raise _OnItsWay(f"its checkpoint is still on its way from node {node}")
             own.unpack(node, found, f"{attempts_below(self._settings.node_root)}/{name}")
             mirror.finish(ref, found["record"])
@@ -296,7 +296,7 @@ class FetchedFiles:
                 start = brought.get(file, 0)
                 # An empty file wants its piece, too: without it the file is not there.
                 if room > 0 and (start < size or file not in brought):
-                    content = luggage.piece(own.path(file), start, min(room, size - start))
+                    content = node_files.piece(own.path(file), start, min(room, size - start))
                     pieces.append((file, start, content))
                     room -= len(content)
         return found
@@ -314,7 +314,7 @@ class FetchedFiles:
                     found[node] = {name: f"{self._delivered}/{node}/{name}" for name in names}
         return found
 
-    def _on_node(self, one: Submission, name: str, own: Belongings) -> dict[str, Any]:
+    def _on_node(self, one: Submission, name: str, own: AttemptFiles) -> dict[str, Any]:
         """What the shim is told there: paths below our folders become paths below the node's."""
         there = f"{attempts_below(self._settings.node_root)}/{name}"
 
@@ -326,7 +326,7 @@ class FetchedFiles:
 
         env = {name: moved(value) for name, value in one.spec["env"].items()}
         if own.checkpoint:
-            env["DIBS_CHECKPOINT_DIR"] = f"{there}/{luggage.CHECKPOINT}"
+            env["DIBS_CHECKPOINT_DIR"] = f"{there}/{node_files.CHECKPOINT}"
         outputs = {name: f"{there}/stdout" if own.output else moved(one.spec[name]) for name in _OUTPUTS}
         words = list(one.spec["words"])
         if own.call:
@@ -338,7 +338,7 @@ class _OnItsWay(OSError):
     """More of it comes with the next call."""
 
 
-def _is_waiting(row: Row | None) -> bool:
+def _is_waiting(row: SqueueRow | None) -> bool:
     """Whether Slurm has it in its queue, and never had it on a node."""
     return row is not None and row.is_queued and not row.was_taken_back
 

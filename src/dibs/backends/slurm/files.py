@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from dibs.backends.protocol import AttemptRef, Submission
 from dibs.backends.slurm.sbatch import SlurmBatch, array_script, script
 from dibs.backends.slurm.settings import SlurmSettings
-from dibs.backends.slurm.squeue import Row
+from dibs.backends.slurm.squeue import SqueueRow
 from dibs.files import cannot_write, error_text
 from dibs.supervise import fence, folder, records
 
-Rows = Mapping[AttemptRef, Row | None]  # what Slurm has of each
+Rows = Mapping[AttemptRef, SqueueRow | None]  # what Slurm has of each
 ROOT_SETTING = "backends.slurm.root"
 _CANCELLED = {"v": 1, "state": "ended", "by": "stop", "message": "cancelled before it started"}
 

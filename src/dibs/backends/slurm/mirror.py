@@ -21,10 +21,10 @@ from dibs.backends.slurm.files import write_record
 from dibs.errors import BackendRefused
 from dibs.files import replace_file
 from dibs.model.jobs import folder_of_call
-from dibs.supervise import folder, luggage, records
-from dibs.supervise.deliver import STREAMS
+from dibs.supervise import folder, node_files, records
 from dibs.supervise.logs import punch
-from dibs.supervise.luggage import CALL, CHECKPOINT
+from dibs.supervise.node_files import CALL, CHECKPOINT
+from dibs.supervise.node_sync import STREAMS
 
 LEFT_BEHIND = ".left-behind"  # in the folder for checkpoints: where a newer one is that was too big to be fetched
 _HANDED = "handed"
@@ -32,7 +32,7 @@ Pieces = Sequence[tuple[str, int, bytes]]  # of files: the name, the place in it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Belongings:
+class AttemptFiles:
     """The places here of what belongs to an attempt; empty where it has no such thing."""
 
     folder: str  # the attempt's own
@@ -56,10 +56,11 @@ class Belongings:
             )
         there = self.outgoing()
         size = sum(one for one, _ in there.values())
-        if size > luggage.MOST_BYTES or len(there) > luggage.MOST_FILES:
+        if size > node_files.MOST_BYTES or len(there) > node_files.MOST_FILES:
+            most = _shown(node_files.MOST_BYTES, node_files.MOST_FILES)
             raise BackendRefused(
                 f"cannot carry its function or its checkpoint to a node: {_shown(size, len(there))},"
-                f" and without a shared file system {_shown(luggage.MOST_BYTES, luggage.MOST_FILES)} are the most",
+                f" and without a shared file system {most} are the most",
                 remedy="give the function a path instead of data, keep fewer checkpoints, or share a file system",
             )
         if self.output:
@@ -70,15 +71,15 @@ class Belongings:
                     f"cannot write its output to {self.output}: {error.strerror}", remedy="name another file"
                 ) from error
 
-    def outgoing(self) -> luggage.Files:
+    def outgoing(self) -> node_files.FileSizes:
         """What goes there."""
-        found: luggage.Files = {}
+        found: node_files.FileSizes = {}
         if self.call:
             with contextlib.suppress(FileNotFoundError):  # collected, or given up: work.py says so
                 seen = os.stat(f"{self.call}/{CALL}")
                 found[CALL] = seen.st_size, seen.st_mtime_ns
         if self.checkpoint:
-            for name, about in luggage.found_below(self.checkpoint).items():
+            for name, about in node_files.found_below(self.checkpoint).items():
                 found[f"{CHECKPOINT}/{name}"] = about
         return found
 
@@ -125,7 +126,7 @@ class Belongings:
             return
         if CHECKPOINT in excess:
             os.makedirs(self.checkpoint, mode=0o700, exist_ok=True)
-            most = _shown(luggage.MOST_BYTES, luggage.MOST_FILES)
+            most = _shown(node_files.MOST_BYTES, node_files.MOST_FILES)
             size = f"it has more than the {most} that are fetched ({_shown(excess[CHECKPOINT])})"
             left = f"{size}, and is still on node {node} in {there}/{CHECKPOINT}"
             _write(f"{self.checkpoint}/{LEFT_BEHIND}", left.encode("utf-8", "surrogateescape"))
@@ -137,7 +138,7 @@ class Belongings:
         new, old = f"{self.folder}/{CHECKPOINT}", f"{self.folder}/{CHECKPOINT}.old"
         os.makedirs(new, mode=0o700, exist_ok=True)
         os.makedirs(os.path.dirname(self.checkpoint), mode=0o700, exist_ok=True)
-        for path in luggage.found_below(new):
+        for path in node_files.found_below(new):
             _sync(f"{new}/{path}")
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(old)
@@ -147,12 +148,12 @@ class Belongings:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def belongings(ref: AttemptRef, spec: Mapping[str, Any]) -> Belongings:
+def belongings(ref: AttemptRef, spec: Mapping[str, Any]) -> AttemptFiles:
     """What a spec says. A checkpoint folder is ours only beside attempts: the user may have set the variable."""
     call = folder_of_call(spec["words"])
     root = ref.folder.rpartition("/attempts/")[0]  # not that of the settings, which may be another by now
     checkpoint = spec["env"].get("DIBS_CHECKPOINT_DIR", "")
-    return Belongings(
+    return AttemptFiles(
         folder=ref.folder,
         result=f"result-{ref.attempt}",
         call=call,
@@ -163,7 +164,7 @@ def belongings(ref: AttemptRef, spec: Mapping[str, Any]) -> Belongings:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedFiles:
+class SubmittedCopies:
     """How often an attempt was given to Slurm, and whether the last copy may still start or has started."""
 
     times: int = 0
@@ -174,17 +175,17 @@ class HandedFiles:
         return f"{ref.key}.{ref.attempt}.{self.times}"
 
 
-def handed(ref: AttemptRef) -> HandedFiles:
+def handed(ref: AttemptRef) -> SubmittedCopies:
     """What we wrote down before it was given to Slurm."""
     try:
         with open(f"{ref.folder}/{_HANDED}") as file:
             times, word = file.read(100).split()
     except FileNotFoundError:
-        return HandedFiles()
-    return HandedFiles(int(times), word == "open")
+        return SubmittedCopies()
+    return SubmittedCopies(int(times), word == "open")
 
 
-def remember(ref: AttemptRef, found: HandedFiles) -> None:
+def remember(ref: AttemptRef, found: SubmittedCopies) -> None:
     """Synced: who comes back after a power cut must not start a second copy beside the first."""
     replace_file(f"{ref.folder}/{_HANDED}", f"{found.times} {'open' if found.is_open else 'closed'}\n")
 
@@ -200,16 +201,16 @@ def spec(ref: AttemptRef) -> dict[str, Any]:
     return found
 
 
-def sizes(ref: AttemptRef, own: Belongings, *, final: bool) -> dict[str, int]:
+def sizes(ref: AttemptRef, own: AttemptFiles, *, final: bool) -> dict[str, int]:
     """How much of each file we have. What it saves for the next attempt comes at its end."""
-    found = luggage.sizes(ref.folder, [*STREAMS, *own.names])
+    found = node_files.sizes(ref.folder, [*STREAMS, *own.names])
     if final and own.checkpoint:
-        for name, (size, _) in luggage.found_below(f"{ref.folder}/{luggage.CHECKPOINT}").items():
-            found[f"{luggage.CHECKPOINT}/{name}"] = size
+        for name, (size, _) in node_files.found_below(f"{ref.folder}/{node_files.CHECKPOINT}").items():
+            found[f"{node_files.CHECKPOINT}/{name}"] = size
     return found
 
 
-def add(ref: AttemptRef, own: Belongings, pieces: Pieces, cut: Mapping[str, Sequence[int]]) -> None:
+def add(ref: AttemptRef, own: AttemptFiles, pieces: Pieces, cut: Mapping[str, Sequence[int]]) -> None:
     """Put new pieces in their places. A file that begins anew there begins anew here."""
     for stream, start, content in pieces:
         path = f"{ref.folder}/{stream}"
@@ -218,7 +219,7 @@ def add(ref: AttemptRef, own: Belongings, pieces: Pieces, cut: Mapping[str, Sequ
         with contextlib.suppress(FileNotFoundError):
             if start < os.stat(path).st_size:
                 os.truncate(path, start)
-        luggage.put(ref.folder, stream, start, content)
+        node_files.put(ref.folder, stream, start, content)
     for stream, (start, end) in cut.items():
         _cut(f"{ref.folder}/{stream}", start, end)
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dibs.backends.protocol import AttemptRef, Submission, Wanted
+from dibs.backends.protocol import AttemptRef, Resources, Submission
 from dibs.errors import BackendRefused
 from dibs.model.places import SLURM_OPTIONS as OPTIONS
-from dibs.supervise.carried import NO_SOURCE, pack
+from dibs.supervise.script_job import NO_SOURCE, pack
 
 _NAME = re.compile(r"dibs-([A-Za-z0-9-]{1,80})(?:_([0-9]{1,9})|\+([0-9]{1,9}))?\.([0-9]{1,6})")
 
@@ -60,7 +60,7 @@ _TYPE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _MOST_NICE = 2**31 - 4  # Slurm takes no more
 
 
-def flags(wanted: Wanted, *, shards_per_gpu: int = 0) -> list[str]:
+def flags(wanted: Resources, *, shards_per_gpu: int = 0) -> list[str]:
     """The options for these wishes. Refuses what Slurm has no word for."""
     wishes = wanted.wishes
     if wishes.only or wishes.prefer:
@@ -95,7 +95,7 @@ def flags(wanted: Wanted, *, shards_per_gpu: int = 0) -> list[str]:
     return found
 
 
-def _cards(wanted: Wanted, shards_per_gpu: int) -> list[str]:
+def _cards(wanted: Resources, shards_per_gpu: int) -> list[str]:
     """Whole cards, or parts of one where the administrator divided them. A whole card is never too little."""
     wishes = wanted.wishes
     if not wishes.num_gpus:
@@ -131,7 +131,7 @@ class SlurmBatch:
         return [one.ref for one in self.members.values()]
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> Resources:
         """What they are asked for: the same of each."""
         return next(iter(self.members.values())).wanted
 
@@ -161,7 +161,7 @@ def batches(wanted: Iterable[tuple[Submission, tuple[str, ...]]], *, largest_arr
 
 def script(python: str, source: str, folder: str) -> bytes:
     """For one attempt. `source` is where the package dibs lies."""
-    return f"#!/bin/sh\n{_become(python, source, 'alone', shlex.quote(folder))}\n".encode(
+    return f"#!/bin/sh\n{_become(python, source, 'batch_job', shlex.quote(folder))}\n".encode(
         "utf-8", "surrogateescape"
     )
 
@@ -173,7 +173,7 @@ def array_script(python: str, source: str, folders: Mapping[int, str]) -> bytes:
     """
     lines = ["#!/bin/sh", 'case "$SLURM_ARRAY_TASK_ID" in']
     lines += [f"{task}) folder={shlex.quote(folder)};;" for task, folder in sorted(folders.items())]
-    lines += ["esac", _become(python, source, "alone", '"$folder"')]
+    lines += ["esac", _become(python, source, "batch_job", '"$folder"')]
     return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
 
 
@@ -182,8 +182,8 @@ def carrying_script(python: str, source: str, document: Mapping[str, Any]) -> by
 
     It stands behind the last line that a shell reads, and the shim reads it from the script's own file.
     """
-    there = shlex.quote(f"{source}/dibs/supervise/carried.py")
-    lines = ["#!/bin/sh", f"test -e {there} || exit {NO_SOURCE}", _become(python, source, "carried", '"$0"')]
+    there = shlex.quote(f"{source}/dibs/supervise/script_job.py")
+    lines = ["#!/bin/sh", f"test -e {there} || exit {NO_SOURCE}", _become(python, source, "script_job", '"$0"')]
     return "\n".join(lines).encode("utf-8", "surrogateescape") + pack(document)
 
 

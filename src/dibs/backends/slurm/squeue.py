@@ -30,7 +30,7 @@ _LIVE_RUNNING = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SI
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class SqueueRow:
     """A job, or one element of an array, as Slurm has it."""
 
     job: int
@@ -77,7 +77,7 @@ class Row:
         return 128 + (self.status & 0x7F) if self.status & 0x7F else self.status >> 8 & 0xFF
 
 
-def parse(output: bytes) -> Iterator[Row]:
+def parse(output: bytes) -> Iterator[SqueueRow]:
     """The rows of an answer in FORMAT. A line that makes no sense is skipped: it is no job of ours."""
     for line in output.splitlines():
         cells = {}
@@ -87,7 +87,7 @@ def parse(output: bytes) -> Iterator[Row]:
             start += width
         if not cells["JobID"].isdecimal():
             continue
-        yield Row(
+        yield SqueueRow(
             job=int(cells["JobID"]),
             array=_number(cells["ArrayJobID"]) or int(cells["JobID"]),
             task=_number(cells["ArrayTaskID"]),
@@ -103,9 +103,9 @@ def parse(output: bytes) -> Iterator[Row]:
         )
 
 
-def by_identity(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
+def by_identity(rows: Iterable[SqueueRow]) -> dict[tuple[str, int], SqueueRow]:
     """Our jobs by key and attempt. Of several copies the one that lives, then the latest."""
-    found: dict[tuple[str, int], Row] = {}
+    found: dict[tuple[str, int], SqueueRow] = {}
     for row in rows:
         name = identity(row.name, row.task)
         if name is not None and (name not in found or _weight(row) > _weight(found[name])):
@@ -113,7 +113,7 @@ def by_identity(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
     return found
 
 
-def _weight(row: Row) -> tuple[bool, bool, float, int]:
+def _weight(row: SqueueRow) -> tuple[bool, bool, float, int]:
     return (row.is_running, row.is_queued, row.submitted, row.job)
 
 

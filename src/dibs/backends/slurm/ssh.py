@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dibs.backends.slurm.files import NotReached
-from dibs.backends.slurm.mirror import Belongings, Pieces
+from dibs.backends.slurm.mirror import AttemptFiles, Pieces
 from dibs.backends.slurm.sbatch import call
 from dibs.backends.slurm.settings import SlurmSettings
-from dibs.supervise import luggage, records
-from dibs.supervise.deliver import MAGIC, STREAMS
+from dibs.supervise import node_files, records
+from dibs.supervise.node_sync import MAGIC, STREAMS
 
 # Bytes from one node, and to one node, in one call: a huge file must not keep others waiting.
 MOST = 8 * 1024 * 1024
@@ -29,7 +29,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class NodeQuery:
     """What one node is asked: about attempts by their names there, which were delivered and may go, and for which
     of those that wait there something is brought."""
 
@@ -39,7 +39,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NodeAnswer:
     """What a node says of each attempt, with the pieces of its files; or why there is no answer."""
 
     found: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -58,17 +58,17 @@ class Ssh:
         self._clock = clock
         self._pauses: dict[str, tuple[float, float, str]] = {}  # by node: until when, how long, why
 
-    def ask(self, questions: Mapping[str, Question]) -> dict[str, Answer]:
+    def ask(self, questions: Mapping[str, NodeQuery]) -> dict[str, NodeAnswer]:
         """Ask every node its question. Takes as long as the slowest of them, and no longer than the deadline."""
         if not questions:
             return {}
         with ThreadPoolExecutor(max_workers=min(_AT_ONCE, len(questions))) as hands:
             return dict(zip(questions, hands.map(self._ask, questions, questions.values()), strict=True))
 
-    def _ask(self, node: str, question: Question) -> Answer:
+    def _ask(self, node: str, question: NodeQuery) -> NodeAnswer:
         until, pause, why = self._pauses.get(node, (0.0, 0.0, ""))
         if self._clock() < until:
-            return Answer(fault=why)
+            return NodeAnswer(fault=why)
         given = {
             "root": self._settings.node_root,
             "most": MOST,
@@ -102,10 +102,10 @@ class Ssh:
         pause = min(max(_FIRST_PAUSE, 2 * pause), _LONGEST_PAUSE)
         why = f"node {node} does not answer over ssh: {fault}"
         self._pauses[node] = (self._clock() + pause, pause, why)
-        return Answer(fault=why)
+        return NodeAnswer(fault=why)
 
     def _words(self, node: str) -> list[str]:
-        wanted = call(self._settings.python, self._settings.source, "deliver")
+        wanted = call(self._settings.python, self._settings.source, "node_sync")
         destination = dict(self._settings.destinations).get(node, node)
         if not destination:
             return wanted
@@ -116,7 +116,7 @@ class Ssh:
         return [first, *options, *named, *last, shlex.join(wanted)]
 
 
-def _parse(output: bytes) -> Answer | None:
+def _parse(output: bytes) -> NodeAnswer | None:
     """None where it is no answer, or not all of one."""
     _, magic, rest = output.partition(MAGIC)
     length, _, rest = rest.partition(b"\n")
@@ -132,13 +132,13 @@ def _parse(output: bytes) -> Answer | None:
         for stream, start, size in one["pieces"]:
             pieces.setdefault(name, []).append((stream, start, rest[place : place + size]))
             place += size
-    return Answer(found, pieces) if place == len(rest) else None
+    return NodeAnswer(found, pieces) if place == len(rest) else None
 
 
 _LONGEST_WORD = 2_000  # characters of a fence
 
 
-def checked(node: str, name: str, own: Belongings, answer: Answer) -> tuple[Mapping[str, Any], Pieces]:
+def checked(node: str, name: str, own: AttemptFiles, answer: NodeAnswer) -> tuple[Mapping[str, Any], Pieces]:
     """What it says of an attempt, and the pieces of its files. Raises NotReached where that was not asked for."""
     try:
         found, pieces = answer.found[name], answer.pieces.get(name, ())
@@ -160,14 +160,14 @@ def _is_record(text: str) -> bool:
     return not text or (len(text.encode()) == records.SIZE and records.decode(text.encode()) is not None)
 
 
-def _are_ours(own: Belongings, found: Mapping[str, Any], pieces: Pieces) -> bool:
+def _are_ours(own: AttemptFiles, found: Mapping[str, Any], pieces: Pieces) -> bool:
     files = found.get("checkpoint", {})
     numbers = [*found.get("brought", {}).values(), *found.get("excess", {}).values()]
-    ends = {f"{luggage.CHECKPOINT}/{name}": int(size) for name, (size, _) in files.items() if own.checkpoint}
+    ends = {f"{node_files.CHECKPOINT}/{name}": int(size) for name, (size, _) in files.items() if own.checkpoint}
     return (
-        len(files) <= luggage.MOST_FILES
-        and sum(ends.values()) <= luggage.MOST_BYTES
-        and all(luggage.is_harmless(name) and size >= 0 for name, (size, _) in files.items())
+        len(files) <= node_files.MOST_FILES
+        and sum(ends.values()) <= node_files.MOST_BYTES
+        and all(node_files.is_harmless(name) and size >= 0 for name, (size, _) in files.items())
         and all(0 <= int(written) < 2**63 for _, written in files.values())
         and all(isinstance(number, int) for number in numbers)
         and all(stream in STREAMS and 0 <= int(start) <= int(end) for stream, (start, end) in found["cut"].items())

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from dibs.backends.protocol import Observed, Phase
-from dibs.backends.slurm.squeue import Row
+from dibs.backends.slurm.squeue import SqueueRow
 from dibs.model.jobs import Cause
-from dibs.supervise.alone import FENCED, NO_FOLDER
-from dibs.supervise.carried import NO_LUGGAGE, NO_ROOM, NO_SOURCE
+from dibs.supervise.batch_job import FENCED, NO_FOLDER
+from dibs.supervise.script_job import FILES_NOT_BROUGHT, NO_ROOM, NO_SOURCE
 
 _CONFUSED = 300.0  # seconds after a controller's start in which it may cancel what it mixed up
 
 
-def judge_live(row: Row) -> Observed:
+def judge_live(row: SqueueRow) -> Observed:
     """One that Slurm has in its hands."""
     if row.is_queued:
         return Observed(phase=Phase.QUEUED, reason=why_it_waits(row), expected_start=row.start)
@@ -25,7 +25,7 @@ def judge_live(row: Row) -> Observed:
     return Observed(phase=Phase.RUNNING, node=row.node, reason=reason)
 
 
-def judge_unseen(row: Row | None, why: str, *, is_ending: bool, is_patient: bool) -> Observed:
+def judge_unseen(row: SqueueRow | None, why: str, *, is_ending: bool, is_patient: bool) -> Observed:
     """One whose folder is away: what Slurm has in its hands is known, and the rest stands as it stood.
 
     Where its end was asked for and Slurm has let it go, there is nothing to wait for.
@@ -44,7 +44,7 @@ def judge_removed(*, never_started: bool) -> Observed:
 
 
 def judge_gone(
-    row: Row | None,
+    row: SqueueRow | None,
     record: Mapping[str, Any] | None,
     *,
     has_started: bool,
@@ -162,20 +162,22 @@ _SCRIPTS = {
     NO_FOLDER: "its folder is not there on {node}: is backends.slurm.root on a file system that all nodes share?",
     NO_ROOM: "it cannot write on {node}: is backends.slurm.node_root a folder of yours there, with room?",
     NO_SOURCE: "dibs itself is not there on {node}: backends.slurm.source names where it is on the nodes",
-    NO_LUGGAGE: "its function or checkpoint did not get to {node} within half an hour: is there room on its disk?",
+    FILES_NOT_BROUGHT: (
+        "its function or checkpoint did not get to {node} within half an hour: is there room on its disk?"
+    ),
     126: "the Python of dibs cannot be executed on {node}: backends.slurm.python names it",
     127: "the Python of dibs is not there on {node}: backends.slurm.python names it",
 }
 
 
-def why_it_waits(row: Row) -> str:
+def why_it_waits(row: SqueueRow) -> str:
     """Why a job is pending, as a sentence that ends without a stop."""
     if row.was_taken_back and row.reason == "BeginTime":  # we never ask for one
         return f"{_TAKEN_BACK}; it tries again"
     return _why(row.reason)
 
 
-def why_it_ended(row: Row | None) -> tuple[str, Cause]:
+def why_it_ended(row: SqueueRow | None) -> tuple[str, Cause]:
     """How Slurm explains an end without an exit record: a sentence and a cause."""
     if row is None:
         return _GONE, Cause.LOST
@@ -194,7 +196,7 @@ def why_it_ended(row: Row | None) -> tuple[str, Cause]:
     return f"Slurm says {state.lower() or 'nothing'} (exit code {row.exit_code})", Cause.LOST
 
 
-def why_it_was_ended(row: Row | None) -> tuple[str, Cause]:
+def why_it_was_ended(row: SqueueRow | None) -> tuple[str, Cause]:
     """How Slurm explains that it asked one for its end which has written that down."""
     if row is None:
         return "Slurm asked for its end, and does not know it any more", Cause.KILLED
@@ -203,7 +205,7 @@ def why_it_was_ended(row: Row | None) -> tuple[str, Cause]:
     return why_it_ended(row) if _state(row) in _ENDS else ("it was ended in Slurm", Cause.KILLED)
 
 
-def _state(row: Row) -> str:
+def _state(row: SqueueRow) -> str:
     return row.state.split()[0].rstrip("+") if row.state else ""
 
 

@@ -16,7 +16,7 @@ from dibs.daemon.schemas.responses import moment
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
 from dibs.engine.watch.health import Health
-from dibs.engine.watch.survey import GpuUse, Standing, pid_of, standing, survey, unseen
+from dibs.engine.watch.survey import GpuStanding, GpuUse, pid_of, standing, survey, unseen
 from dibs.errors import BadInput
 from dibs.leases.claim_files import Holder
 from dibs.leases.leases import Leases
@@ -172,13 +172,13 @@ class GpuTable:
             for use in sorted(uses.values(), key=lambda use: use.place)
         ]
 
-    def _standing(self, use: GpuUse, mark: Mark | None, silent: str) -> Standing:
+    def _standing(self, use: GpuUse, mark: Mark | None, silent: str) -> GpuStanding:
         if mark is not None and mark.kind == "quarantined":
             return standing(use, mark.kind, mark.why, self.health.prospect(use.key))
         if mark is not None and mark.kind == "drained":
             return standing(use, mark.kind, mark.why)
         stands = standing(use, silent=silent)
-        return Standing("held") if stands.state == "partly held" else stands
+        return GpuStanding("held") if stands.state == "partly held" else stands
 
 
 async def _change_pool(app: AppState, is_more: bool, gpus: list[str]) -> list[str]:
@@ -191,7 +191,7 @@ async def _change_pool(app: AppState, is_more: bool, gpus: list[str]) -> list[st
     return sorted(before ^ {card.gpu.key for card in pool.cards})
 
 
-def _object(use: GpuUse, card: Card | None, stands: Standing) -> dict[str, Any]:
+def _object(use: GpuUse, card: Card | None, stands: GpuStanding) -> dict[str, Any]:
     seen = use.seen
     gpu = seen.gpu if seen else card.gpu if card else None
     return {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dibs.backends.local import is_free_port, ref_of
-from dibs.backends.protocol import NOT_ATTACHED, Attached, Backend, LocalInputs, Submission
+from dibs.backends.protocol import NOT_ATTACHED, AttachedStreams, Backend, LocalInputs, Submission
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.results import Results
 from dibs.engine.turn.state import Key, OpenAttempt
@@ -136,7 +136,7 @@ class AttemptLauncher:
         leases: LeaseKeeper,
         cards: Cards,
         results: Results,
-        let_go: Callable[[Key], None],
+        settle_soon: Callable[[Key], None],
         reach: Callable[[str], None],
     ) -> None:
         self._place = place
@@ -144,13 +144,13 @@ class AttemptLauncher:
         self._leases = leases
         self._cards = cards
         self._results = results
-        self._let_go = let_go
+        self._settle_soon = settle_soon
         self._reach = reach
         self._ports = Ports()
-        self._attached: dict[JobId, Attached] = {}
+        self._attached: dict[JobId, AttachedStreams] = {}
         self._has_warned = False  # that the CPUs near the cards are not known
 
-    def attach(self, job: JobId, attached: Attached) -> None:
+    def attach(self, job: JobId, attached: AttachedStreams) -> None:
         """Connect a job's command to these descriptors of `dibs run`."""
         self._attached[job] = attached
 
@@ -169,7 +169,7 @@ class AttemptLauncher:
             ref=ref_of(attempt),
             spec=self._spec(one, stdout, stderr, running, events),
             local=LocalInputs(
-                lambda: self._let_go(attempt.key),
+                lambda: self._settle_soon(attempt.key),
                 self._leases.descriptors(attempt),
                 self._attached.get(job.id, NOT_ATTACHED),
             ),

@@ -18,7 +18,7 @@ from dibs.model.jobs import Attempt, Job, JobId
 
 
 @dataclass(frozen=True, slots=True)
-class Beaten:
+class CardsTaken:
     """Another program has, or waits for, the cards of an attempt that was to begin."""
 
     claims: tuple[Claim, ...]
@@ -27,7 +27,7 @@ class Beaten:
 
 
 @dataclass(frozen=True, slots=True)
-class InOurWay:
+class LeaseStillHeld:
     """A lease of an attempt that ends in this turn is in the way, and has another shape: record the end first."""
 
 
@@ -49,7 +49,9 @@ class LeaseKeeper:
 
     # -- a turn ----------------------------------------------------------------------------------------
 
-    def prepare(self, begun: Iterable[OpenAttempt], left: Iterable[OpenAttempt]) -> Beaten | InOurWay | None:
+    def prepare(
+        self, begun: Iterable[OpenAttempt], left: Iterable[OpenAttempt]
+    ) -> CardsTaken | LeaseStillHeld | None:
         """Have a lease ready for each attempt that begins; else say what is in the way.
 
         After that the turn is decided and prepared again, or cancelled.
@@ -65,11 +67,11 @@ class LeaseKeeper:
             key = one.attempt.key
             if key not in self._taken and key not in self._handed_on:
                 refusal = self._prepare(one, spare)
-                if isinstance(refusal, InOurWay):
+                if isinstance(refusal, LeaseStillHeld):
                     self.cancel()
                     return refusal
                 if refusal is not None:
-                    return Beaten(one.attempt.claims, refusal, ready)
+                    return CardsTaken(one.attempt.claims, refusal, ready)
             ready[one.job.id] = one.attempt.claims
         return None
 
@@ -113,7 +115,7 @@ class LeaseKeeper:
             kept.lease.close()
         return failed
 
-    def _prepare(self, one: OpenAttempt, spare: dict[Key, _Kept]) -> Busy | InOurWay | None:
+    def _prepare(self, one: OpenAttempt, spare: dict[Key, _Kept]) -> Busy | LeaseStillHeld | None:
         job, attempt = one.job, one.attempt
         since = self._wished_since or attempt.opened_at
         source = next((key for key, kept in spare.items() if kept.claims == attempt.claims), None)
@@ -126,7 +128,7 @@ class LeaseKeeper:
                 return busy
             wanted = {claim.gpu for claim in attempt.claims}
             if any(claim.gpu in wanted for kept in spare.values() for claim in kept.claims):
-                return InOurWay()
+                return LeaseStillHeld()
             taken = self._leases.take(attempt.claims, job=job.label, folder=attempt.folder, since=since)
         except LeaseRefused as error:
             # Something was planted under our names: these cards are out of reach, the others are not.

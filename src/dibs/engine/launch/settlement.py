@@ -38,7 +38,7 @@ class Settlement:
         boot_id: str,
         judge: Judge,
         usage_of: Callable[[Key], Usage | None],
-        let_go: Callable[[Key], None],
+        settle_soon: Callable[[Key], None],
     ) -> None:
         self._backend = backend
         self._leases = leases
@@ -46,7 +46,7 @@ class Settlement:
         self._boot_id = boot_id
         self._judge = judge
         self._usage_of = usage_of
-        self._let_go = let_go
+        self._settle_soon = settle_soon
         self._findings: dict[Key, Finding] = {}
         self._unjudged: dict[Key, Outcome] = {}
         self._unclear: dict[Key, float] = {}  # looked at again at this moment: kept GPUs, shims that just start
@@ -126,7 +126,7 @@ class Settlement:
     def _adopt(self, one: OpenAttempt, now: float, events: list[Event]) -> None:
         """It runs under a shim that another engine started, or that has not yet said so: watch it."""
         key = one.attempt.key
-        if not self._backend.watch(ref_of(one.attempt), lambda: self._let_go(key)):
+        if not self._backend.watch(ref_of(one.attempt), lambda: self._settle_soon(key)):
             self._look_again_at(key, now + LOOK_AT_STARTING)
             return
         self._unclear.pop(key, None)

@@ -12,7 +12,7 @@ _MOST_SIMULATED = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitExplanation:
     """Why it waits and when it may start; of a job that runs elsewhere, what keeps it. Otherwise both empty."""
 
     reason: Reason | None = None
@@ -37,26 +37,26 @@ class Explain:
         self._listing = engine.store.listing
         self._clock = clock
 
-    def why(self, number: JobId) -> Waiting:
+    def why(self, number: JobId) -> WaitExplanation:
         job = self._listing.row(number).job
         if job.state is State.HELD:
             why = job.why_held or "held"
-            return Waiting(Reason("held", f"is held: {why}; `dibs release {number}` lets it go"))
+            return WaitExplanation(Reason("held", f"is held: {why}; `dibs release {number}` lets it go"))
         if job.state is State.SUBMITTED and self._engine.remote is not None:
-            return Waiting(*self._engine.remote.waiting(job))
+            return WaitExplanation(*self._engine.remote.waiting(job))
         if job.state is State.RUNNING and job.request.on and self._engine.remote is not None:
-            return Waiting(self._engine.remote.remark(job))
+            return WaitExplanation(self._engine.remote.remark(job))
         if job.state is not State.QUEUED:
-            return Waiting()
+            return WaitExplanation()
         if job.blockers:
-            return Waiting(self._for_others(job))
+            return WaitExplanation(self._for_others(job))
         if "" in (paused := self._engine.state.paused):
             why = paused[""]
-            return Waiting(Reason("paused", f"waits: the queue is paused{f' ({why})' if why else ''}"))
+            return WaitExplanation(Reason("paused", f"waits: the queue is paused{f' ({why})' if why else ''}"))
         now = self._clock()
         if job.not_before is not None and job.not_before > now:
             what = "to be tried again" if job.attempts else "for its time"
-            return Waiting(Reason("begin", f"waits {what}", until=job.not_before), job.not_before)
+            return WaitExplanation(Reason("begin", f"waits {what}", until=job.not_before), job.not_before)
         return self._in_line(job, now)
 
     def check(self, requests: Sequence[Request]) -> list[JobProspect]:
@@ -96,7 +96,7 @@ class Explain:
             )
         return None
 
-    def _in_line(self, job: Job, now: float) -> Waiting:
+    def _in_line(self, job: Job, now: float) -> WaitExplanation:
         snapshot = self._engine.snapshot(now, [job])
         if all(other.id != job.id for other in snapshot.waiting):
             waiting = fair_order([*snapshot.waiting, job], self._engine.state.served)
@@ -104,9 +104,9 @@ class Explain:
         reason = schedule(snapshot).reasons.get(job.id)
         starts_at = forecast(snapshot, [job.id], self._usual_seconds())[job.id].starts_at
         if reason is None:
-            return Waiting(Reason("starting", "is about to start"), starts_at)
+            return WaitExplanation(Reason("starting", "is about to start"), starts_at)
         ahead = self._listing.ahead_of(job.id, now)
-        return Waiting(waits_for_turn(ahead, reason) if ahead else reason, starts_at)
+        return WaitExplanation(waits_for_turn(ahead, reason) if ahead else reason, starts_at)
 
     def _for_others(self, job: Job) -> Reason:
         needed = self._listing.blockers(job.id)

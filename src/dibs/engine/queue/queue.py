@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.engine.change import Change
 from dibs.engine.engine import Engine
 from dibs.engine.launch.launcher import Place
-from dibs.engine.queue.explain import Explain, JobProspect, Waiting
+from dibs.engine.queue.explain import Explain, JobProspect, WaitExplanation
 from dibs.engine.queue.pool import PoolActions, by_uuid, clear_mark, set_mark
 from dibs.errors import BadInput, Conflict, NoSuchJob
 from dibs.model.gpus import Pool
@@ -74,7 +74,7 @@ class Cleaned:
 
 
 @dataclass(frozen=True, slots=True)
-class Unused:
+class UnusedData:
     """What no job needs any more: the keys of environments, and copies of code."""
 
     environments: list[str]
@@ -206,7 +206,7 @@ class Queue:
         self.check_possible(requests)
         return self._explain.check(requests)
 
-    def why(self, job: JobId) -> Waiting:
+    def why(self, job: JobId) -> WaitExplanation:
         return self._explain.why(job)
 
     # -- changing --------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Queue:
                 change.next.stopping.update(stopping)
         # A second `kill` does not wait for the grace.
         command = "kill" if insists else "stop"
-        self._engine.tell(running, command if signal is None else f"signal {signal}")
+        self._engine.send(running, command if signal is None else f"signal {signal}")
         return changed
 
     def hold(self, jobs: Sequence[JobId], why: str = "held by its owner") -> Changed:
@@ -368,11 +368,11 @@ class Queue:
                 change.record(JobsRemoved(numbers))
         return Cleaned(jobs=jobs, away=away)
 
-    def tidy_up(self) -> Unused:
+    def tidy_up(self) -> UnusedData:
         """Forget what no job needs any more."""
         with self._engine.change() as change:
             self._tables.forget_calls(change.now - _CALLS_ARE_KEPT)
-            return Unused(*self._tables.forget_unused())
+            return UnusedData(*self._tables.forget_unused())
 
     def forget_lessons(self, shape: str | None = None) -> int:
         """Forget what was learned of one shape, or of all; how many lessons that were."""

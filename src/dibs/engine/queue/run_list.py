@@ -50,7 +50,7 @@ class RunList:
 
         What waited is set aside until a list names it again: what was struck from the list stays out.
         """
-        self._engine.come_back(as_found=True)  # its list will name what ended while no engine was there
+        self._engine.resume(as_found=True)  # its list will name what ended while no engine was there
         with self._store.turn():
             self._store.hold_leftovers()
         self._engine.reload_waiting()

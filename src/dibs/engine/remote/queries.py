@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from dibs.backends.protocol import Node, Wanted
+from dibs.backends.protocol import Node, Resources
 from dibs.engine.remote.state import RemoteSystem, wanted_by
 from dibs.errors import BackendSilent
 from dibs.model.jobs import Request
@@ -65,7 +65,7 @@ class RemoteQueries:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        seen: set[tuple[str, Wanted]] = set()
+        seen: set[tuple[str, Resources]] = set()
         for request in requests:
             if not request.on or (system := self._systems.get(request.on)) is None:
                 continue

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from dibs.backends.protocol import AttemptRef, Backend, Identity, Observed, Submission, Wanted
+from dibs.backends.protocol import AttemptRef, Backend, Identity, Observed, Resources, Submission
 from dibs.engine.launch.launcher import Place
 from dibs.engine.remote.round import RoundPlan, RoundResult
 from dibs.engine.turn.state import Key, OpenAttempt
@@ -93,11 +93,11 @@ class Strays:
     _silent_looks: int = 0
 
     @property
-    def looks_out(self) -> bool:
+    def is_searching(self) -> bool:
         """Whether to go on asking though nothing is open there."""
         return self._looks > 0 and self._silent_looks > 0
 
-    def look_out(self) -> None:
+    def search_again(self) -> None:
         """Something has ended there, or may have done so under an earlier engine."""
         self._looks, self._silent_looks = _LOOKS, _SILENT_LOOKS
 
@@ -195,7 +195,7 @@ class RemoteState:
     @property
     def is_needed(self) -> bool:
         """Whether there is anything to ask."""
-        return bool(self.refs or self.strays.due) or self.strays.looks_out
+        return bool(self.refs or self.strays.due) or self.strays.is_searching
 
     @property
     def pause(self) -> float:
@@ -211,7 +211,7 @@ class RemoteState:
             self.unsubmitted.add(key)
 
     def drop(self, key: Key) -> None:
-        self.strays.look_out()
+        self.strays.search_again()
         self.refs.pop(key, None)
         self.unsubmitted.discard(key)
         for by_key in (self.stopping, self.asked_at, self.seen, self.put_off):
@@ -292,8 +292,8 @@ def key_of(mark: str, job: Job) -> str:
     return f"{mark}-{job.id}" if array is None else f"{mark}-{array.array}_{array.task}"
 
 
-def wanted_by(request: Request, avoid: tuple[str, ...] = (), *, is_retry: bool = False) -> Wanted:
-    return Wanted(
+def wanted_by(request: Request, avoid: tuple[str, ...] = (), *, is_retry: bool = False) -> Resources:
+    return Resources(
         wishes=request.wishes,
         time_limit=request.time_limit,
         priority=request.priority,

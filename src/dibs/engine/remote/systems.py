@@ -123,7 +123,7 @@ class RemoteSystems:
                 paths = [place.environment_path(key) for key in keys]
                 self._threads.submit(name, partial(remove, paths), lambda _: None)
 
-    def come_back(self, attempts: Iterable[OpenAttempt]) -> None:
+    def resume(self, attempts: Iterable[OpenAttempt]) -> None:
         """Take over the attempts of an earlier engine. The first round finds out whether they were submitted.
 
         That engine may also have ended attempts that their system has brought back since.
@@ -132,10 +132,10 @@ class RemoteSystems:
             self._take(one)
         for name, state in self._states.items():
             if self._store.listing.was_used(name):
-                state.strays.look_out()
+                state.strays.search_again()
                 self._ask_within(state, _GATHER)
 
-    def hand_over(self, begun: Sequence[OpenAttempt]) -> None:
+    def submit(self, begun: Sequence[OpenAttempt]) -> None:
         """These are recorded: submit them with the next round."""
         for one in begun:
             try:
@@ -144,7 +144,7 @@ class RemoteSystems:
                 self._news.append(Trouble(f"cannot show the folder of job {one.job.label}: {error}"))
             self._take(one)
 
-    def tell(self, keys: Iterable[Key], word: str, remote: Mapping[Key, OpenAttempt]) -> None:
+    def send(self, keys: Iterable[Key], word: str, remote: Mapping[Key, OpenAttempt]) -> None:
         """`stop` or `kill`; repeated with each round until they have ended."""
         for key in keys:
             one = remote.get(key)
@@ -153,7 +153,7 @@ class RemoteSystems:
                 state.end(key, self._clock(), insists=word == "kill")
                 self._ask_within(state, _GATHER)
 
-    def ring(self, remote: Mapping[Key, OpenAttempt], now: float) -> None:
+    def run_due_rounds(self, remote: Mapping[Key, OpenAttempt], now: float) -> None:
         """Begin the rounds that are due."""
         for name, state in self._states.items():
             if state.is_due(now):

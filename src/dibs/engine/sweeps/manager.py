@@ -223,7 +223,7 @@ class SweepManager:
 
     # -- tasks -----------------------------------------------------------------------------------------
 
-    def come_back(self) -> None:
+    def resume(self) -> None:
         """Continue the sweeps of the previous daemon."""
         if self._has_any:
             self._retried.update(trial.job for trial in self._table.revived() if trial.job is not None)

@@ -9,7 +9,7 @@ from dibs.engine.sweeps.context import Search, SweepContext
 from dibs.engine.sweeps.trial_results import TrialReader
 from dibs.model.jobs import JobId, State, Wishes
 from dibs.model.sweeps import Point, Sweep, SweepId, SweepState, Trial, TrialState
-from dibs.sweeps.adviser import Adviser, Asked, EndedTrial
+from dibs.sweeps.adviser import Adviser, EndedTrial, SuggestedPoint
 
 
 class SweepWork:
@@ -82,13 +82,13 @@ class LazyAdviser:
     def __init__(self, work: SweepWork) -> None:
         self._work = work
         self._adviser: Adviser | None = None
-        self._asked: list[Asked] = []  # not recorded in the store yet
+        self._asked: list[SuggestedPoint] = []  # not recorded in the store yet
 
     @property
     def is_open(self) -> bool:
         return self._adviser is not None
 
-    async def ask(self, count: int) -> "list[Asked]":
+    async def ask(self, count: int) -> "list[SuggestedPoint]":
         """Points to try. The same points are returned until they are `recorded`."""
         adviser = await self._open()
         if len(self._asked) < count:

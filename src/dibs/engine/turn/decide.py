@@ -58,7 +58,7 @@ _LONGEST_PAUSE = 30.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class InLine:
+class QueueHead:
     """The first waiting job, and the claims that it waits for where other programs hold the cards.
 
     Without a job nothing waits for them.
@@ -78,7 +78,7 @@ class Turn:
     left: Sequence[OpenAttempt]  # their claims became free
     lowered: Sequence[Attempt]  # they hold less than before; their leases are to show it
     events: Sequence[Event]
-    line: InLine | None  # None: unchanged
+    line: QueueHead | None  # None: unchanged
     look_after: float | None  # seconds after which cards of other programs are tried again
     plan_by: float | None  # when the next plan must be made at the latest
 
@@ -102,7 +102,7 @@ class _Decision:
         self._begun: list[OpenAttempt] = []
         self._lowered: list[Attempt] = []
         self._learned: dict[tuple[str, str], Lesson] = {}
-        self._line: InLine | None = None
+        self._line: QueueHead | None = None
         self._look_after: float | None = None
         self._plan_by: float | None = None
 
@@ -287,7 +287,7 @@ class _Decision:
         if places:
             for job, claims in places:
                 self._open(job, claims)
-            state.plan = plan_cache.gone_on(cached, state.left, self._begun)
+            state.plan = plan_cache.advanced(cached, state.left, self._begun)
             self._plan_by = cached.at + plan_cache.HOLDS
         elif state.waiting.count:
             plan, snapshot = self._place()
@@ -343,7 +343,7 @@ class _Decision:
         # A job for another system does not wait for cards of this machine.
         stuck = next((job for job in snapshot.waiting if job.id in plan.reasons and not job.request.on), None)
         if stuck is None:
-            self._line = InLine()
+            self._line = QueueHead()
             return
         self._tell_reason(stuck, plan.reasons[stuck.id])
         board, wishes = self._facts.board, stuck.request.wishes
@@ -354,7 +354,7 @@ class _Decision:
             if card is not None and is_allowed(card.gpu, wishes)
             for share, vram in [need(card, wishes, snapshot.lessons)]
         )
-        self._line = InLine(stuck, claims)
+        self._line = QueueHead(stuck, claims)
         if claims:
             self._look_after = _LOOK_AT_OTHERS
         elif board.min_free:

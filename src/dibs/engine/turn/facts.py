@@ -48,7 +48,7 @@ NOT_SEEN = CardFacts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardBoard:
+class PoolFacts:
     """The cards of the pool, without this engine's own attempts."""
 
     pool: Pool
@@ -183,7 +183,7 @@ Finding = EndFound | NeverRan | RemoteRunFound
 class TurnFacts:
     """Gathered right before a decision."""
 
-    board: CardBoard
+    board: PoolFacts
     most_at_once: Callable[[Wishes], int]  # how many jobs with these wishes could start at the most, in the pool
     folder: Callable[[str, JobId, int], str]  # of an attempt: its backend, its job, its number
     boot_id: str
@@ -215,7 +215,7 @@ def lessons_known(
     return found
 
 
-def card_models(board: CardBoard, claims: Iterable[Claim]) -> set[str]:
+def card_models(board: PoolFacts, claims: Iterable[Claim]) -> set[str]:
     """The models of these cards, where they are known."""
     cards = [board.pool.card(claim.gpu) for claim in claims]
     return {card.gpu.name for card in cards if card is not None and card.gpu.memory_total}

@@ -44,7 +44,7 @@ def followers(
     return [(job, one.attempt.claims) for job, one in zip(first, left, strict=False)]
 
 
-def gone_on(cached: CachedPlan, left: Iterable[OpenAttempt], begun: Iterable[OpenAttempt]) -> CachedPlan:
+def advanced(cached: CachedPlan, left: Iterable[OpenAttempt], begun: Iterable[OpenAttempt]) -> CachedPlan:
     """The same plan after these have left, and others have taken their places."""
     placed = cached.placed.difference(one.attempt.key for one in left)
     return replace(cached, placed=placed.union(one.attempt.key for one in begun))

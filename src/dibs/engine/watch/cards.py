@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dibs.engine.turn.facts import CardBoard, CardFacts, SeenProcess, TakenByOthers
+from dibs.engine.turn.facts import CardFacts, PoolFacts, SeenProcess, TakenByOthers
 from dibs.engine.watch.sharing_rules import DEFAULT_SHARING_RULES, SharingRules
 from dibs.gpus.processes import foreign_processes
 from dibs.leases.claim_files import Holder
@@ -57,16 +57,16 @@ class Cards:
         self._most: dict[Wishes, int] = {}  # how many jobs of each kind could start in `_most_in`
         self._most_in: Pool | None = None
         self._silent = ""  # why the cards cannot be read
-        self._board: CardBoard | None = None  # the last one, while nothing has changed
+        self._board: PoolFacts | None = None  # the last one, while nothing has changed
 
-    def board(self) -> CardBoard:
+    def board(self) -> PoolFacts:
         """What is known now."""
         board, rules = self._board, self.rules
         is_old = board is not None and (board.pool is not self.pool or board.order is not rules.order)
         if board is None or is_old or board.min_free != rules.min_free:
             for card in self.pool.cards:
                 self._page(card.gpu.key)
-            board = CardBoard(
+            board = PoolFacts(
                 pool=self.pool,
                 cards={key: self._facts(page) for key, page in self._pages.items()},
                 order=rules.order,

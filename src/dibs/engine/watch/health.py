@@ -118,7 +118,7 @@ class Health:
             self._take_out(memory.unmarked | broken)
         for key, asked_at in memory.asked.items():
             if reading.at.timestamp() >= asked_at:
-                self._engine.let_go(key)
+                self._engine.settle_soon(key)
 
     def _take_out(self, broken: dict[str, str]) -> None:
         marks = self._marks()

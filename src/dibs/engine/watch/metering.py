@@ -16,7 +16,7 @@ from dibs.files import replace_file
 from dibs.model.jobs import Attempt
 from dibs.model.usage import Usage
 from dibs.store.codec import decode_usage, encode_usage
-from dibs.supervise.process_usage import Tree
+from dibs.supervise.process_usage import ProcessTree
 from dibs.worker_thread import Submit
 
 SERIES_FILE = "usage.json"  # in the attempt's folder
@@ -43,7 +43,7 @@ _WATT_HOUR = 3600.0  # joules
 class Sample:
     """What one attempt uses at one moment. An unknown quantity is None."""
 
-    tree: Tree
+    tree: ProcessTree
     memory: Mapping[str, int] = field(default_factory=dict)  # bytes on each of its cards, where known
     totals: Mapping[str, int] = field(default_factory=dict)  # bytes that these cards have
     load: float | None = None  # percent of its cards
@@ -190,7 +190,7 @@ class Meter:
         self.samples = len(self.series.points)
         self._began = began
         self._last = began  # time of the last sample
-        self._tree: Tree | None = None
+        self._tree: ProcessTree | None = None
         self._power: float | None = None
         usage = kept.usage if kept else Usage()
         self._is_resumed = is_resumed  # what was used before the first sample is not counted
@@ -265,7 +265,7 @@ class Meter:
             astray=self.astray,
         )
 
-    def _cpu_since(self, tree: Tree) -> float:
+    def _cpu_since(self, tree: ProcessTree) -> float:
         """CPU seconds since the last sample. Those of a reaped child move to the process that waited for it."""
         before, self._tree = self._tree, tree
         if before is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.metering import CardEnergy, Measured, Meter, Sample, StoredSeries, read_series
 from dibs.model.gpus import CardState, Claim, GpuReading, Reading, declared_key
-from dibs.supervise.process_usage import ProcessUsage, Seen, shim_of
+from dibs.supervise.process_usage import ProcessUsage, TreeUsage, shim_of
 from dibs.worker_thread import Submit
 
 if TYPE_CHECKING:
@@ -130,14 +130,14 @@ class Sampler:
         given = [numbers.get(claim.gpu, str(claim.index)) for claim in one.attempt.claims]
         has = f"it has {_gpus(given)}" if given else "it has none"
         sentence = f"job {one.job.label} uses {_gpus(used)}, which it was not given: {has}"
-        self._engine.tell_astray(one, used, sentence)
+        self._engine.report_astray(one, used, sentence)
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
     new: Mapping[Key, int]  # the shims of attempts that are measured from now on
     kept: Mapping[Key, StoredSeries]  # their series from an earlier engine
-    seen: Seen
+    seen: TreeUsage
 
 
 def _gpus(numbers: Sequence[str]) -> str:
@@ -167,7 +167,7 @@ class Attribution:
             if seen.memory_used is not None and not _names(seen) & taken:
                 self._before[seen.gpu.key] = seen.memory_used
 
-    def divide(self, reading: Reading, holders: Iterable[CardHolder], seen: Seen) -> dict[Key, Sample]:
+    def divide(self, reading: Reading, holders: Iterable[CardHolder], seen: TreeUsage) -> dict[Key, Sample]:
         """Each attempt's part. An attempt without living processes has none."""
         alive = {holder.key: holder for holder in holders if holder.shim in seen.trees}
         by_shim = {holder.shim: holder.key for holder in alive.values()}
@@ -243,7 +243,7 @@ class Attribution:
 class _Processes:
     """The processes on one card, by attempt."""
 
-    def __init__(self, card: GpuReading, seen: Seen, by_shim: Mapping[int, Key]) -> None:
+    def __init__(self, card: GpuReading, seen: TreeUsage, by_shim: Mapping[int, Key]) -> None:
         self.memory: dict[Key, int | None] = {}  # None: it is there, with an unknown amount
         self.loads: dict[Key, float] = {}
         self.has_strangers = False

@@ -159,7 +159,7 @@ TROUBLES = ("stale", "lost", "missing", "silent", "drained", "quarantined")  # s
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GpuStanding:
     """A state, and sentences about it; they are empty where there is nothing to explain."""
 
     state: str
@@ -169,27 +169,27 @@ class Standing:
 
 def standing(
     use: GpuUse, mark: str = "", why_marked: str = "", prospect: str = "", *, silent: str = ""
-) -> Standing:
+) -> GpuStanding:
     """`mark` is the queue's mark on the card, `prospect` how it comes back where that is known.
 
     `silent` is why the driver does not answer.
     """
     label = use.number or use.key
     if mark:
-        return Standing(mark, why_marked, prospect or f"`dibs gpus undrain {label}` uses it again")
+        return GpuStanding(mark, why_marked, prospect or f"`dibs gpus undrain {label}` uses it again")
     if silent:
-        return Standing("silent", silent, _ASK_THE_DRIVER)
+        return GpuStanding("silent", silent, _ASK_THE_DRIVER)
     if use.state == "stale":
-        return Standing("stale", "it does not answer; what is shown was seen before", _ASK_THE_DRIVER)
+        return GpuStanding("stale", "it does not answer; what is shown was seen before", _ASK_THE_DRIVER)
     if use.state == "lost":
         reset = "a reset of the card or a restart of the machine may bring it back"
-        return Standing("lost", "it does not answer any more; what is shown was seen before", reset)
+        return GpuStanding("lost", "it does not answer any more; what is shown was seen before", reset)
     if use.state == "missing":
-        return Standing("missing", "the driver does not show it any more", _ASK_THE_DRIVER)
+        return GpuStanding("missing", "the driver does not show it any more", _ASK_THE_DRIVER)
     if use.state == "busy":
         names = "; ".join(process.shown for process in use.foreign[:3])
-        return Standing("busy", f"used without a lease ({names})", "it is used when these processes have ended")
-    return Standing(use.state)
+        return GpuStanding("busy", f"used without a lease ({names})", "it is used when these processes have ended")
+    return GpuStanding(use.state)
 
 
 _ASK_THE_DRIVER = "`nvidia-smi` or `amd-smi` and `dmesg` may tell more"

@@ -20,7 +20,7 @@ from dibs.supervise.warm.python_line import CODE, MODULE, PythonLine
 
 
 @dataclass(frozen=True, slots=True)
-class Born:
+class ForkInputs:
     """What a fork needs to know to become its job."""
 
     line: PythonLine
@@ -48,7 +48,7 @@ class Parent:
     left: dict[bytes, bytes]  # and what Python and the modules made of it
     place: int  # of the job's own folder in `sys.path`
     collects: bool  # whether the garbage collector is on
-    title: "Title"
+    title: "ProcessTitle"
 
 
 def set_streams(actions: list[Any]) -> None:
@@ -64,7 +64,7 @@ def set_streams(actions: list[Any]) -> None:
             os.dup2(action[1], action[2])
 
 
-def begin(born: Born, parent: Parent) -> None:
+def begin(born: ForkInputs, parent: Parent) -> None:
     """Set up this process; when the caller has returned to Python, it runs the job."""
     _close_all_but({0, 1, 2, *parent.fds, *born.leases})
     for fd, opened in parent.fds.items():
@@ -257,7 +257,7 @@ def _fail(result: int, function: Any, arguments: Any) -> None:
         raise SystemExit(1)
 
 
-class Title:
+class ProcessTitle:
     """The memory in which /proc shows a process's command and variables.
 
     The variables of its start stay: code may have pointers to them. Only the room that was left free is written.

@@ -149,7 +149,7 @@ class WarmProcesses:
             idle = next((one for one in self._processes.values() if not one.waiting and not one.line), None)
             if idle is None:
                 return None
-            self._let_go(idle)
+            self._settle_soon(idle)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # By a file: an order may be longer than a message.
         paper = os.memfd_create("order", os.MFD_CLOEXEC)
@@ -253,7 +253,7 @@ class WarmProcesses:
 
     def _lose(self, process: _Process, why: str, *, is_final: bool = False) -> None:
         """Fork nothing more from it: attempts that wait for it go to another process."""
-        self._let_go(process)
+        self._settle_soon(process)
         if is_final:
             self._refused = {kind: said for kind, said in self._refused.items() if self._clock() < said[1]}
             self._refused[process.kind] = (why, self._clock() + _REFUSED)
@@ -264,7 +264,7 @@ class WarmProcesses:
         for handover in left:
             self._place(replace(handover, tries=handover.tries + 1), why)
 
-    def _let_go(self, process: _Process) -> None:
+    def _settle_soon(self, process: _Process) -> None:
         if self._processes.get(process.kind) is process:
             del self._processes[process.kind]
         self._forget(process.channel)

@@ -20,10 +20,10 @@ import time
 import traceback
 from typing import Any
 
-from dibs.supervise.command import Handed, reap, start
+from dibs.supervise.command import AttemptDescriptors, reap, start
 from dibs.supervise.logs import Log
 from dibs.supervise.shim import Shim, receive
-from dibs.supervise.warm.job import Born, OpenedFiles, Parent, Title, begin, first_folder, set_streams
+from dibs.supervise.warm.job import ForkInputs, OpenedFiles, Parent, ProcessTitle, begin, first_folder, set_streams
 from dibs.supervise.warm.python_line import SCRIPT, PythonLine, read_line
 from dibs.supervise.warm.start import VARIABLE, Footprint, memory_is_short, read_order, refuse, variables_of
 
@@ -54,7 +54,7 @@ def main(channel_fd: int, order_fd: int) -> None:
 def _warm_up(channel_fd: int, order_fd: int) -> "_Warm":
     order = read_order(order_fd)
     os.close(order_fd)
-    title = Title(VARIABLE)
+    title = ProcessTitle(VARIABLE)
     began = time.time()
     first = first_folder(order["kind"], order["script"])
     said, place = _import(order["modules"], first, channel_fd)
@@ -76,14 +76,14 @@ def _warm_up(channel_fd: int, order_fd: int) -> "_Warm":
 class _Forked(BaseException):
     """Raised in the job, to leave the shim that forked it."""
 
-    def __init__(self, born: Born) -> None:
+    def __init__(self, born: ForkInputs) -> None:
         self.born = born
 
 
 class _Shim(Shim):
     """Forks its command from this process."""
 
-    def _start(self, spec: dict[str, Any], handed: Handed, logs: list[Log]) -> int:
+    def _start(self, spec: dict[str, Any], handed: AttemptDescriptors, logs: list[Log]) -> int:
         def fork(words: list[bytes], environment: dict[bytes, bytes], streams: list[Any]) -> int:
             line = read_line(words)
             assert isinstance(line, PythonLine)
@@ -95,7 +95,7 @@ class _Shim(Shim):
                 set_streams(streams)
             except BaseException:
                 os._exit(127)  # there is one shim, and it is not this process
-            raise _Forked(Born(line, spec["workdir"], environment, handed.leases))
+            raise _Forked(ForkInputs(line, spec["workdir"], environment, handed.leases))
 
         return start(spec, handed, self._environment(spec["environment"]), logs, fork)
 
@@ -119,7 +119,7 @@ class _Warm:
         self._shims: dict[int, int] = {}  # the reading end of a pipe that ends with each: its pid
         self._oom_score = _read_oom_score()
 
-    def serve(self) -> Born:
+    def serve(self) -> ForkInputs:
         """Returns in a job alone."""
         _write_oom_score(min(1000, self._oom_score + 500))  # no job is to end before us when memory runs out
         self._channel.send(b"ready %d" % os.getpid())
@@ -164,7 +164,7 @@ class _Warm:
             os.close(fd)
         return bool(over)
 
-    def _answer(self, script: bytes, shim_fd: int) -> Born | None:
+    def _answer(self, script: bytes, shim_fd: int) -> ForkInputs | None:
         """Fork a shim, or say on its channel why not."""
         channel = socket.socket(fileno=shim_fd)
         if why := self._objection(os.fsdecode(script)):
@@ -194,7 +194,7 @@ class _Warm:
             return "its script is no file"
         return "its script is a link to another folder" if first_folder(SCRIPT, script) != self._first else ""
 
-    def _be_shim(self, channel: socket.socket) -> Born:
+    def _be_shim(self, channel: socket.socket) -> ForkInputs:
         self._channel.close()
         for fd in self._shims:
             os.close(fd)

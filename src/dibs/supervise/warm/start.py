@@ -24,7 +24,7 @@ _ROOM = 8192  # bytes for the command and for the variables that a job will show
 _Mark = tuple[int, int, int, int] | None
 
 
-class BirthRefused(Exception):
+class WarmStartRefused(Exception):
     """There can be no warm process of this kind; the sentence says why."""
 
 
@@ -33,7 +33,7 @@ def become_warm(channel: int, order_fd: int) -> NoReturn:
     try:
         order = read_order(order_fd)
         _execute(order, channel, order_fd)
-    except BirthRefused as refused:
+    except WarmStartRefused as refused:
         refuse(channel, str(refused))
     except OSError as error:
         refuse(channel, f"its interpreter cannot be started: {os.strerror(error.errno or 0)}")
@@ -85,15 +85,15 @@ def memory_is_short(least: float = 0.1) -> bool:
 def _execute(order: dict[str, Any], channel: int, order_fd: int) -> NoReturn:
     environment = variables_of(order)
     if order["by_shell"] and shell_is_changed(environment):
-        raise BirthRefused("its environment changes what bash does")
+        raise WarmStartRefused("its environment changes what bash does")
     interpreter = order["interpreter"].encode("utf-8", "surrogateescape")
     os.umask(order["umask"])
     os.chdir(order["workdir"])
     program = find_program(interpreter, environment.get(b"PATH", os.defpath.encode()), os.getcwdb())
     if program is None or not _is_program(program):
-        raise BirthRefused(f"{order['interpreter']} is no interpreter, but a script or missing")
+        raise WarmStartRefused(f"{order['interpreter']} is no interpreter, but a script or missing")
     if memory_is_short():
-        raise BirthRefused("the machine's memory is short")
+        raise WarmStartRefused("the machine's memory is short")
     if order["cpus"]:
         os.sched_setaffinity(0, os.sched_getaffinity(0).intersection(order["cpus"]))
     os.setsid()

@@ -1,4 +1,4 @@
-"""What the seed tools' faces share: reading options and lines, one sentence for an error, a plain way to show."""
+"""What the seed tools' commands share: reading options and lines, one-sentence errors, a plain display."""
 
 import argparse
 import contextlib
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import BinaryIO, NoReturn
 
 from dibs.errors import BadInput, DibsError
-from dibs.foreground.orders import Progress, Stop
+from dibs.foreground.run_types import Progress, Stop
 from dibs.inputs.checks import check_request
 from dibs.inputs.entries import Entry, refuse
 from dibs.inputs.lines import text_lines
@@ -76,7 +76,7 @@ def plain_lines(
             yield request
 
 
-class PlainFace:
+class PlainDisplay:
     """Shows the jobs' output as it is, and messages on stderr."""
 
     follows_output = True
@@ -87,7 +87,7 @@ class PlainFace:
         self._last_wait = ""
         self._gone: set[int] = set()  # descriptors whose reader has left
 
-    def heard(self, events: Sequence[Event]) -> None:
+    def show_events(self, events: Sequence[Event]) -> None:
         waits: Waits | None = None
         for event in events:
             if isinstance(event, Started):

@@ -1,4 +1,4 @@
-"""What a run is asked to do, how it went, and the protocol of what shows it."""
+"""The options of a run, its summary, and the protocol of what displays it."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from dibs.engine.launch.results import Results
 from dibs.errors import DibsError
-from dibs.foreground.feed import List
+from dibs.foreground.feed import JobList
 from dibs.foreground.results import InAttemptFolders
 from dibs.gpus.probe import Probe
 from dibs.model.events import Ended, Event, Refused
@@ -33,7 +33,7 @@ class Stop(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far it is."""
+    """How far a run is."""
 
     done: int
     failed: int
@@ -43,12 +43,12 @@ class Progress:
     seconds: float  # since the run began
 
 
-class Face(Protocol):
+class RunDisplay(Protocol):
     """Shows what happens in a run."""
 
     follows_output: bool
 
-    def heard(self, events: Sequence[Event]) -> None: ...
+    def show_events(self, events: Sequence[Event]) -> None: ...
 
     def lines(self, job: Job, is_error: bool, data: bytes) -> None: ...
 
@@ -61,10 +61,10 @@ class Face(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Orders:
-    """Everything that was asked for."""
+class RunOptions:
+    """What the user asked for."""
 
-    lists: Sequence[List] = ()
+    lists: Sequence[JobList] = ()
     single: Request | None = None  # `dibs run -- COMMAND`: one job, connected to this terminal
     pool: Pool
     gpus_file: str | None = None
@@ -88,8 +88,8 @@ class EndedJob(NamedTuple):
 
 
 @dataclass
-class Tally:
-    """How it went."""
+class RunSummary:
+    """How a run went."""
 
     succeeded: int = 0
     skipped: int = 0

@@ -1,4 +1,6 @@
-"""On a node: hand over what attempts have written since the last time. Asked over ssh, for many at once.
+"""On a node: send what attempts have written since the last call, and store files that they wait for.
+
+It is called over ssh, once for many attempts.
 
 A question is a JSON object: `root`, `most` bytes of output for all together, `asked` (by the attempt's name: how
 much of each file is known already, whether the record is wanted, whether the attempt is to be forbidden, which
@@ -19,11 +21,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from dibs.supervise import fence, luggage, records
-from dibs.supervise.carried import attempts_below, fences_below
+from dibs.supervise import fence, node_files, records
 from dibs.supervise.folder import RECORD
+from dibs.supervise.script_job import attempts_below, fences_below
 
-MAGIC = b"\ndibs delivers "  # whatever the login shell says comes before it
+MAGIC = b"\ndibs node sync "  # whatever the login shell says comes before it
 STREAMS = ("stdout", "stderr", "metrics")
 
 _LEAST_PIECE = 64 * 1024  # bytes; more of one file only where others leave room
@@ -63,8 +65,8 @@ def _look(root: str, name: str, wish: Mapping[str, Any]) -> dict[str, Any]:
     if wish.get("final"):
         found["record"] = _record(folder)
     if (awaited := _awaited(folder)) is not None:
-        found["brought"] = luggage.sizes(folder, awaited)
-    sizes = luggage.sizes(folder, [*STREAMS, *filter(_NAME.fullmatch, wish.get("files", ()))])
+        found["brought"] = node_files.sizes(folder, awaited)
+    sizes = node_files.sizes(folder, [*STREAMS, *filter(_NAME.fullmatch, wish.get("files", ()))])
     for stream, size in (sizes | _checkpoint(folder, wish, found)).items():
         have: int = wish["have"].get(stream, 0)
         if stream not in STREAMS and size > wish["bound"][0]:
@@ -87,18 +89,18 @@ def _checkpoint(folder: str, wish: Mapping[str, Any], found: dict[str, Any]) -> 
     if not wish.get("checkpoint") or not found["record"]:
         return {}
     most_bytes, most_files = wish["bound"]
-    files = luggage.found_below(f"{folder}/{luggage.CHECKPOINT}", most_files)
+    files = node_files.found_below(f"{folder}/{node_files.CHECKPOINT}", most_files)
     size = sum(one for one, _ in files.values())
     if size > most_bytes or len(files) > most_files:
-        found["excess"] = {luggage.CHECKPOINT: size}
+        found["excess"] = {node_files.CHECKPOINT: size}
         return {}
     found["checkpoint"] = files
-    return {f"{luggage.CHECKPOINT}/{name}": size for name, (size, _) in files.items()}
+    return {f"{node_files.CHECKPOINT}/{name}": size for name, (size, _) in files.items()}
 
 
 def _awaited(folder: str) -> list[str] | None:
     """The names of what an attempt waits for; None where it does not."""
-    with suppress(OSError), open(f"{folder}/{luggage.AWAITS}") as file:
+    with suppress(OSError), open(f"{folder}/{node_files.AWAITS}") as file:
         return list(json.load(file))
     return None
 
@@ -110,10 +112,10 @@ def _bring(root: str, brought: Mapping[str, Any], content: bytes) -> None:
         awaited = (_awaited(folder) if _NAME.fullmatch(name) else None) or []
         for file, start, size in pieces:
             # A call that was given up may still be at work: nothing before its pieces may be missing.
-            is_next = luggage.sizes(folder, [file]).get(file, 0) >= start
-            if file in awaited and luggage.is_harmless(file) and is_next:
+            is_next = node_files.sizes(folder, [file]).get(file, 0) >= start
+            if file in awaited and node_files.is_harmless(file) and is_next:
                 with suppress(OSError):  # a full disk: others here are to be heard all the same
-                    luggage.put(folder, file, start, content[place : place + size])
+                    node_files.put(folder, file, start, content[place : place + size])
             place += size
 
 
@@ -157,9 +159,9 @@ def _record(folder: str) -> str:
 
 def _content(folder: str, stream: str, start: int, length: int) -> bytes:
     path = f"{folder}/{stream}"
-    if stream.startswith(f"{luggage.CHECKPOINT}/"):
+    if stream.startswith(f"{node_files.CHECKPOINT}/"):
         path = os.path.realpath(path)  # of the links in there only those count that lead nowhere else
-    return luggage.piece(path, start, length)
+    return node_files.piece(path, start, length)
 
 
 def _cut(path: str) -> list[int] | None:

@@ -17,10 +17,10 @@ from backends.sites import Site, fetching_backend, node_root
 from dibs.backends.protocol import AttemptRef, Phase
 from dibs.backends.slurm import ssh
 from dibs.backends.slurm.files import NotReached
-from dibs.backends.slurm.mirror import LEFT_BEHIND, Belongings, belongings
-from dibs.backends.slurm.ssh import Answer
+from dibs.backends.slurm.mirror import LEFT_BEHIND, AttemptFiles, belongings
+from dibs.backends.slurm.ssh import NodeAnswer
 from dibs.errors import BackendRefused
-from dibs.supervise import deliver, luggage, records
+from dibs.supervise import node_files, node_sync, records
 from stories.outside import World, wait_until
 
 RECORD = records.encode({"v": 1, "state": "ended", "code": 0}).decode()
@@ -29,15 +29,15 @@ RECORD = records.encode({"v": 1, "state": "ended", "code": 0}).decode()
 # -- what a node may say -----------------------------------------------------------------------------------
 
 
-def _checked(own: Belongings, pieces: list[tuple[str, Any, bytes]] | None = None, **found: Any) -> None:
+def _checked(own: AttemptFiles, pieces: list[tuple[str, Any, bytes]] | None = None, **found: Any) -> None:
     usual = {"holder": "n1", "record": RECORD, "cut": {}}
-    ssh.checked("n1", "k.1.1", own, Answer({"k.1.1": usual | found}, {"k.1.1": pieces or []}))
+    ssh.checked("n1", "k.1.1", own, NodeAnswer({"k.1.1": usual | found}, {"k.1.1": pieces or []}))
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Belongings:
+def own(tmp_path: Path) -> AttemptFiles:
     (tmp_path / "attempt").mkdir()
-    return Belongings(
+    return AttemptFiles(
         folder=str(tmp_path / "attempt"),
         result="result-1",
         call=str(tmp_path / "call"),
@@ -46,7 +46,7 @@ def own(tmp_path: Path) -> Belongings:
     )
 
 
-def test_what_was_asked_for_is_taken(own: Belongings) -> None:
+def test_what_was_asked_for_is_taken(own: AttemptFiles) -> None:
     pieces = [("stdout", 7, b"abc"), ("result-1", 0, b"abc"), ("checkpoint/a/b", 1, b"bc")]
 
     _checked(own, pieces, checkpoint={"a/b": [3, 1]}, cut={"stdout": [4096, 8192]}, brought={"call": 3})
@@ -59,13 +59,13 @@ def test_what_was_asked_for_is_taken(own: Belongings) -> None:
         *("checkpoint/other", "checkpoint/../record", "checkpoint//etc/passwd", "checkpoint"),
     ],
 )
-def test_a_piece_of_another_file_is_not_taken(own: Belongings, name: str) -> None:
+def test_a_piece_of_another_file_is_not_taken(own: AttemptFiles, name: str) -> None:
     with pytest.raises(NotReached, match="node n1 gives an answer over ssh that it was not asked for"):
         _checked(own, [(name, 0, b"x")], checkpoint={"a": [1, 1]})
 
 
 @pytest.mark.parametrize("name", ["../a", "/a", "a/../../b", "a//b", ".", "..", "", "a/.", "a\0b", "a" * 1001])
-def test_a_checkpoint_has_no_name_that_leads_out_of_it(own: Belongings, name: str) -> None:
+def test_a_checkpoint_has_no_name_that_leads_out_of_it(own: AttemptFiles, name: str) -> None:
     with pytest.raises(NotReached):
         _checked(own, [(f"checkpoint/{name}", 0, b"x")], checkpoint={name: [1, 1]})
 
@@ -73,8 +73,8 @@ def test_a_checkpoint_has_no_name_that_leads_out_of_it(own: Belongings, name: st
 @pytest.mark.parametrize(
     "found",
     [
-        {"checkpoint": {"a": [luggage.MOST_BYTES + 1, 1]}},
-        {"checkpoint": {str(number): [0, 1] for number in range(luggage.MOST_FILES + 1)}},
+        {"checkpoint": {"a": [node_files.MOST_BYTES + 1, 1]}},
+        {"checkpoint": {str(number): [0, 1] for number in range(node_files.MOST_FILES + 1)}},
         {"checkpoint": {"a": [-1, 1]}},
         {"checkpoint": {"a": [1, 2**63]}},
         {"checkpoint": ["a"]},
@@ -87,23 +87,23 @@ def test_a_checkpoint_has_no_name_that_leads_out_of_it(own: Belongings, name: st
         {"excess": {"checkpoint": "much"}},
     ],
 )
-def test_what_makes_no_sense_is_not_taken(own: Belongings, found: dict[str, Any]) -> None:
+def test_what_makes_no_sense_is_not_taken(own: AttemptFiles, found: dict[str, Any]) -> None:
     with pytest.raises(NotReached):
         _checked(own, **found)
 
 
 @pytest.mark.parametrize("piece", [("stdout", -1, b"x"), ("stdout", "0", b"x"), ("checkpoint/a", 2, b"xx")])
-def test_a_piece_has_its_place_in_the_file(own: Belongings, piece: tuple[str, Any, bytes]) -> None:
+def test_a_piece_has_its_place_in_the_file(own: AttemptFiles, piece: tuple[str, Any, bytes]) -> None:
     with pytest.raises(NotReached):
         _checked(own, [piece], checkpoint={"a": [3, 1]})
 
 
 def test_who_wants_no_checkpoint_is_given_none(tmp_path: Path) -> None:
     with pytest.raises(NotReached):
-        _checked(Belongings(folder=str(tmp_path)), [("checkpoint/a", 0, b"x")], checkpoint={"a": [1, 1]})
+        _checked(AttemptFiles(folder=str(tmp_path)), [("checkpoint/a", 0, b"x")], checkpoint={"a": [1, 1]})
 
 
-# -- what is luggage ---------------------------------------------------------------------------------------
+# -- which files travel -----------------------------------------------------------------------------------
 
 
 def test_a_link_counts_as_the_file_inside_that_it_leads_to_and_what_leads_out_or_waits_does_not(
@@ -120,7 +120,7 @@ def test_a_link_counts_as_the_file_inside_that_it_leads_to_and_what_leads_out_or
     (folder / "gone").symlink_to("nothing")
     os.mkfifo(folder / "pipe")
 
-    found = luggage.found_below(str(folder))
+    found = node_files.found_below(str(folder))
 
     assert {name: size for name, (size, _) in found.items()} == {"deep/one": 3, "last": 3}
 
@@ -134,14 +134,14 @@ def test_a_variable_that_somebody_set_himself_is_no_folder_of_ours(tmp_path: Pat
     assert (own.checkpoint, own.call, own.output) == ("", "", "")
 
 
-def test_output_that_cannot_be_written_is_refused_in_a_sentence(own: Belongings, tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_refused_in_a_sentence(own: AttemptFiles, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
 
     with pytest.raises(BackendRefused, match=r"cannot write its output to .*/out: Is a directory"):
         own.check()
 
 
-def test_what_came_back_takes_the_place_of_what_was_there(own: Belongings, tmp_path: Path) -> None:
+def test_what_came_back_takes_the_place_of_what_was_there(own: AttemptFiles, tmp_path: Path) -> None:
     for path, text in {own.checkpoint: "old", f"{own.folder}/checkpoint": "new"}.items():
         os.makedirs(path)
         Path(path, text).write_text(text)
@@ -164,12 +164,12 @@ def test_a_node_takes_the_next_piece_of_what_it_waits_for_and_nothing_else(
 ) -> None:
     folder = tmp_path / "attempts/k-1.1.1"
     folder.mkdir(parents=True)
-    (folder / luggage.AWAITS).write_text(json.dumps({"call": [4, 1], "../other/call": [2, 1]}))
+    (folder / node_files.AWAITS).write_text(json.dumps({"call": [4, 1], "../other/call": [2, 1]}))
     (folder / "call").write_bytes(b"ab")
     bring = {"k-1.1.1": [[file, start, 2]], "../k-1.1.1": [["call", 2, 2]]}
     asked = {"root": str(tmp_path), "most": 1, "asked": {}, "drop": [], "bring": bring}
 
-    deliver.main(io.BytesIO(json.dumps(asked).encode() + b"\ncdxx"), io.BytesIO())
+    node_sync.main(io.BytesIO(json.dumps(asked).encode() + b"\ncdxx"), io.BytesIO())
 
     assert (folder / "call").read_bytes() == expected
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["attempts", "awaits", "call", "k-1.1.1"]
@@ -190,7 +190,7 @@ def _env(site: Site) -> dict[str, str]:
 
 
 def test_what_is_too_big_stays_on_its_node_and_that_is_said(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(luggage, "MOST_BYTES", 2_000_000)
+    monkeypatch.setattr(node_files, "MOST_BYTES", 2_000_000)
     calls = site.root / "calls/1"
     calls.mkdir(parents=True)
     (calls / "call").write_text("{}")
@@ -232,7 +232,7 @@ def test_a_call_with_a_python_that_is_not_there_is_made_by_that_of_the_node(site
 
 
 def test_what_is_too_big_to_be_carried_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(luggage, "MOST_FILES", 2)
+    monkeypatch.setattr(node_files, "MOST_FILES", 2)
     one = site.submission("true", env=_env(site))
     folder = site.root / "checkpoints/0/1"
     folder.mkdir(parents=True)
@@ -250,7 +250,7 @@ def test_one_that_is_cancelled_while_it_waits_for_its_luggage_never_starts(site:
     (folder / "state").write_bytes(bytes(2_000_000))
     ref = site.start("echo ran > ran", env=_env(site))
     there = node_root(site.root) / f"attempts/{ref.key}.1.1"
-    wait_until(lambda: (there / luggage.AWAITS).exists(), seconds=60)  # nobody looks, so nothing is brought
+    wait_until(lambda: (there / node_files.AWAITS).exists(), seconds=60)  # nobody looks, so nothing is brought
 
     site.backend.cancel([ref])
     record = site.record(ref)

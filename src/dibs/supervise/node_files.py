@@ -1,8 +1,8 @@
-"""What an attempt takes along to a node that shares no file system with us, and what it leaves there for us.
+"""The files that travel with an attempt: to a node without a shared file system, and back.
 
-Luggage are plain files with names as seen from the attempt's folder: `call` is the function that it calls,
-`result-N` what came of it, `checkpoint/...` what it saves for the next attempt. Names come from another machine:
-only those that `is_harmless` says yes to become paths. Standard library only.
+They are plain files, named relative to the attempt's folder: `call` is the function that it calls, `result-N` the
+result, `checkpoint/...` what it saves for the next attempt. Names come from another machine: only those that
+`is_harmless` accepts become paths. Standard library only.
 """
 
 import os
@@ -15,15 +15,15 @@ MOST_BYTES = 4 * 1024**3  # of one attempt, in each direction
 MOST_FILES = 2_000
 _LONGEST_NAME = 1_000  # characters
 
-Files = dict[str, tuple[int, int]]  # by name: bytes, and when it was written in ns since the epoch
+FileSizes = dict[str, tuple[int, int]]  # by name: bytes, and when it was written in ns since the epoch
 
 
-def found_below(folder: str, most: int = MOST_FILES) -> Files:
+def found_below(folder: str, most: int = MOST_FILES) -> FileSizes:
     """The files in a folder and in those inside it; of more than `most` only one more.
 
-    A link to a file in the folder counts as that file. Other links, pipes and empty folders are no luggage.
+    A link to a file in the folder counts as that file. Other links, pipes and empty folders are left out.
     """
-    found: Files = {}
+    found: FileSizes = {}
     inside = os.path.realpath(folder) + "/"
     for place, _, names in os.walk(folder):
         for name in names:
@@ -85,7 +85,7 @@ def sizes(folder: str, names: list[str]) -> dict[str, int]:
     return found
 
 
-def has_arrived(folder: str, files: Files) -> bool:
+def has_arrived(folder: str, files: FileSizes) -> bool:
     """Whether all of these are there; their times are then as they were where they come from."""
     if sizes(folder, list(files)) != {name: size for name, (size, _) in files.items()}:
         return False

@@ -1,9 +1,9 @@
-"""The program of a batch job: a shim that another system starts, for one attempt.
+"""The shim as a batch job of another system such as Slurm, for one attempt.
 
-It runs the attempt of a folder and ends. Locks do not work across machines: `started` is the fence, and the other
-system reports whether we run. Commands come as signals, which a batch system can send: USR1 stop, USR2 kill, TERM
-when the system itself ends us. When our parent process has ended, the other system considers us dead and may
-start another attempt: then we end too.
+It runs the attempt of a folder and ends. Locks do not work across machines: the file `started` is the fence, and
+the other system reports whether the job runs. Commands come as signals, which a batch system can send: USR1 stop,
+USR2 kill, TERM when the system itself ends the job. When the parent process has ended, the other system considers
+the job dead and may start another attempt: then this one ends too.
 
 Standard library only, everything imported at the top: the package may be deleted while we run.
 """
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dibs.supervise import fence, records
-from dibs.supervise.command import Handed
+from dibs.supervise.command import AttemptDescriptors
 from dibs.supervise.shim import NOT_RUN, Shim, insist
 
 NO_FOLDER = 72  # exit statuses: nothing was started
@@ -54,7 +54,7 @@ def main(folder: str, fence_at: tuple[str, str] | None = None) -> int:
             os.makedirs(checkpoints, mode=0o700, exist_ok=True)
     shim = Shim(given=_given(os.environ, spec["env"]), forget=_THEIRS)
     shim.listen(control, node=node, gpus=cards, number=_number(os.environ))
-    handed = Handed(record)
+    handed = AttemptDescriptors(record)
     answer = shim.take(handed)
     for pause in _PAUSES:
         if answer != NOT_RUN:

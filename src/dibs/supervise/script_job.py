@@ -1,8 +1,8 @@
-"""An attempt that came to its node inside the batch script: its nodes share no file system with us.
+"""A batch job whose attempt came inside its batch script, for nodes that share no file system with the queue.
 
-Its folder is made here, on the node's own disk, and fetched from here (deliver.py). The fence is the node's as
-well, and not in that folder: it stays when the folder is gone, so that an old copy of the job runs no second time.
-What it needs beside its command (luggage.py) came in the script, too, or is brought while we wait for it.
+The attempt's folder is made on the node's own disk, and node_sync.py fetches it from there. The fence is on that
+disk too, but outside the folder: it stays when the folder is gone, so that an old copy cannot run again.
+The files that the command needs (node_files.py) came in the script, or are brought while the job waits for them.
 
 Standard library only, everything imported at the top: the package may be deleted while we run.
 """
@@ -18,12 +18,12 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from dibs.supervise import alone, fence, luggage
+from dibs.supervise import batch_job, fence, node_files
 from dibs.supervise.folder import prepare_unlocked
 
 NO_ROOM = 74  # an exit status: the node's own folder cannot be written
 NO_SOURCE = 71  # of the batch script: the package is not there
-NO_LUGGAGE = 75  # what it needs was not brought in time
+FILES_NOT_BROUGHT = 75  # a file that it needs was not brought in time
 
 _MARK = b"\n# dibs carries: "
 _LOOK_EVERY = 0.2  # seconds
@@ -46,22 +46,22 @@ def fences_below(root: str) -> str:
 
 
 def main(script: str) -> int:
-    """Run the attempt that this script carries for our element of the array; exit statuses as in alone.py."""
+    """Run the attempt that this script carries for our element of the array; exit statuses as in batch_job.py."""
     with open(script, "rb") as file:
         document = json.loads(zlib.decompress(binascii.a2b_base64(file.read().rpartition(_MARK)[2])))
     one = document["attempts"].get(os.environ.get("SLURM_ARRAY_TASK_ID", ""))
     if one is None:
-        return alone.NO_FOLDER
+        return batch_job.NO_FOLDER
     # Taken back and started again: the first copy may run on another node, whose fence we cannot see.
     if os.environ.get("SLURM_RESTART_COUNT", "0") != "0":
-        return alone.FENCED
+        return batch_job.FENCED
     root, name, spec = document["root"], one["name"], one["spec"]
     fences, folder = fences_below(root), f"{attempts_below(root)}/{name}"
     os.umask(0o077)
     try:
         os.makedirs(fences, mode=0o700, exist_ok=True)
         if fence.holder(fences, name) is not None:
-            return alone.FENCED
+            return batch_job.FENCED
         os.makedirs(folder, mode=0o700, exist_ok=True)
         spec["environment"] = _keep(f"{folder}/environment.json", document["environments"][one["environment"]])
         _unpack(folder, one.get("brings", {}))
@@ -74,36 +74,36 @@ def main(script: str) -> int:
     except OSError as error:
         print(error, flush=True)
         return NO_ROOM
-    return alone.main(folder, (fences, name))
+    return batch_job.main(folder, (fences, name))
 
 
 def _unpack(folder: str, brought: Mapping[str, Any]) -> None:
     for name, (text, written) in brought.items():
         content = binascii.a2b_base64(text)
-        luggage.put(folder, name, 0, content)
-        luggage.has_arrived(folder, {name: (len(content), written)})
+        node_files.put(folder, name, 0, content)
+        node_files.has_arrived(folder, {name: (len(content), written)})
 
 
-def _await(folder: str, awaited: luggage.Files, spec: dict[str, Any], fence_at: tuple[str, str]) -> int:
+def _await(folder: str, awaited: node_files.FileSizes, spec: dict[str, Any], fence_at: tuple[str, str]) -> int:
     """Wait for what is brought to this folder; return 0, or the exit status where it is not to start.
 
     The fence is not taken yet: cancelling the job takes it. Slurm counts this time, so the time limit does too.
     """
     began = last_news = time.monotonic()
     parent, before = os.getppid(), -1
-    with open(f"{folder}/{luggage.AWAITS}.new", "w") as file:
+    with open(f"{folder}/{node_files.AWAITS}.new", "w") as file:
         json.dump(awaited, file)
-    os.rename(f"{folder}/{luggage.AWAITS}.new", f"{folder}/{luggage.AWAITS}")
-    while not luggage.has_arrived(folder, awaited):
-        now, there = time.monotonic(), sum(luggage.sizes(folder, list(awaited)).values())
+    os.rename(f"{folder}/{node_files.AWAITS}.new", f"{folder}/{node_files.AWAITS}")
+    while not node_files.has_arrived(folder, awaited):
+        now, there = time.monotonic(), sum(node_files.sizes(folder, list(awaited)).values())
         if there != before:
             last_news, before = now, there
         if fence.holder(*fence_at) is not None or os.getppid() != parent:
-            return alone.FENCED
+            return batch_job.FENCED
         if now - last_news > _PATIENCE:
-            return NO_LUGGAGE
+            return FILES_NOT_BROUGHT
         time.sleep(_LOOK_EVERY)
-    os.unlink(f"{folder}/{luggage.AWAITS}")
+    os.unlink(f"{folder}/{node_files.AWAITS}")
     if (limit := spec.get("time_limit")) is not None:
         granted = math.ceil(limit / 60) * 60.0  # Slurm counts whole minutes
         spec["time_limit"] = max(1.0, min(limit, granted - (time.monotonic() - began)))

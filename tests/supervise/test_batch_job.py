@@ -1,4 +1,4 @@
-"""A shim without an engine beside it: one attempt from its folder, a fence instead of a lock, words as signals."""
+"""The shim as a batch job: one attempt from its folder, a fence instead of a lock, commands as signals."""
 
 import json
 import os
@@ -13,17 +13,18 @@ import pytest
 
 import dibs
 from dibs.supervise import fence, folder
-from dibs.supervise.alone import FENCED, NO_FOLDER
+from dibs.supervise.batch_job import FENCED, NO_FOLDER
 from stories.outside import World, wait_until
 from supervise.hands import is_alive
 
 SOURCE = str(Path(dibs.__file__).parents[1])
 START = (
-    "import sys; sys.path.append(sys.argv[1]); from dibs.supervise.alone import main; sys.exit(main(sys.argv[2]))"
+    "import sys; sys.path.append(sys.argv[1]); from dibs.supervise.batch_job import main;"
+    " sys.exit(main(sys.argv[2]))"
 )
 
 
-class Alone:
+class BatchJob:
     """An attempt's folder, and the command that runs it."""
 
     def __init__(self, world: World, line: str, **spec: Any) -> None:
@@ -70,7 +71,7 @@ class Alone:
 def test_it_runs_one_attempt_and_ends_as_its_command_did(
     world: World, line: str, status: int, outcome: tuple[int | None, int | None]
 ) -> None:
-    one = Alone(world, line)
+    one = BatchJob(world, line)
 
     found = one.run(SLURMD_NODENAME="n7")
 
@@ -80,7 +81,7 @@ def test_it_runs_one_attempt_and_ends_as_its_command_did(
 
 
 def test_a_second_copy_starts_nothing(world: World) -> None:
-    one = Alone(world, "echo ran >> ran; exit 3")
+    one = BatchJob(world, "echo ran >> ran; exit 3")
     copies = [one.start() for _ in range(8)]
 
     statuses = sorted(copy.wait(60) for copy in copies)
@@ -91,7 +92,7 @@ def test_a_second_copy_starts_nothing(world: World) -> None:
 
 
 def test_without_a_folder_it_says_so_and_makes_none(world: World) -> None:
-    one = Alone(world, "true")
+    one = BatchJob(world, "true")
     os.rename(one.folder, f"{one.folder}.away")
 
     assert one.run() == NO_FOLDER
@@ -99,7 +100,7 @@ def test_without_a_folder_it_says_so_and_makes_none(world: World) -> None:
 
 
 def test_the_command_sees_what_the_batch_system_gave_and_nothing_of_another_job(world: World) -> None:
-    one = Alone(world, "echo $CUDA_VISIBLE_DEVICES:$DIBS_GPUS:$GPU:$SLURM_JOB_ID:$SLURM_OLD:$KEPT:$OTHER")
+    one = BatchJob(world, "echo $CUDA_VISIBLE_DEVICES:$DIBS_GPUS:$GPU:$SLURM_JOB_ID:$SLURM_OLD:$KEPT:$OTHER")
 
     one.run(CUDA_VISIBLE_DEVICES="1,3", SLURM_JOB_ID="55", OTHER="not ours")
 
@@ -107,7 +108,7 @@ def test_the_command_sees_what_the_batch_system_gave_and_nothing_of_another_job(
 
 
 def test_a_task_of_an_array_has_its_own_number_whatever_it_is_called_over_there(world: World) -> None:
-    one = Alone(world, "echo $SLURM_ARRAY_TASK_ID", env={"DIBS_ARRAY_TASK_ID": "5000"})
+    one = BatchJob(world, "echo $SLURM_ARRAY_TASK_ID", env={"DIBS_ARRAY_TASK_ID": "5000"})
 
     one.run(SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="996")
 
@@ -116,7 +117,7 @@ def test_a_task_of_an_array_has_its_own_number_whatever_it_is_called_over_there(
 
 
 def test_the_folder_for_checkpoints_is_there(world: World) -> None:
-    one = Alone(world, 'cd "$DIBS_CHECKPOINT_DIR"', env={"DIBS_CHECKPOINT_DIR": f"{world.folder}/kept/0/17"})
+    one = BatchJob(world, 'cd "$DIBS_CHECKPOINT_DIR"', env={"DIBS_CHECKPOINT_DIR": f"{world.folder}/kept/0/17"})
 
     assert one.run() == 0
 
@@ -128,7 +129,7 @@ def test_a_signal_is_a_word(world: World, number: signal.Signals, by: str) -> No
     # Who asks from outside insists soon; USR2 does so at once.
     grace = 0.2 if number is signal.SIGUSR1 else 1000.0
     line = "trap '' TERM; (setsid sleep 1000 & echo $! > sleeper); echo here > here; while :; do sleep 0.05; done"
-    one = Alone(world, line, grace=grace, outside_grace=0.2)
+    one = BatchJob(world, line, grace=grace, outside_grace=0.2)
     running = one.start()
     one.wait_for("here")
 
@@ -140,7 +141,7 @@ def test_a_signal_is_a_word(world: World, number: signal.Signals, by: str) -> No
 
 
 def test_a_folder_is_prepared_once(world: World) -> None:
-    one = Alone(world, "exit 2")
+    one = BatchJob(world, "exit 2")
     one.run()
 
     again = folder.prepare_unlocked(one.folder, {"words": ["false"]})
