@@ -77,11 +77,12 @@ def _tracer(log: str, role: str) -> str:
 
 
 def _start(program: str, environment: dict[str, str], *words: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, "-c", program, *words], env=environment, stderr=subprocess.DEVNULL)
+    null = subprocess.DEVNULL
+    return subprocess.Popen([sys.executable, "-c", program, *words], env=environment, stdout=null, stderr=null)
 
 
 def _dibs(tracer: str, environment: dict[str, str]) -> None:
-    for words in (["add", "--quiet", "--", "true"], ["wait", "@"]):
+    for words in (["add", "--", "true"], ["wait", "@"]):
         assert _start(tracer + MAIN, environment, *words).wait() == 0
 
 

@@ -3,9 +3,8 @@
 from fractions import Fraction
 from typing import Any
 
-from dibs.model.field_values import with_values
 from dibs.model.fields import BY_KEY, Field, Kind
-from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request
+from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, with_values
 
 _SAMPLES: dict[Kind, Any] = {
     Kind.SIZE: 4096,

@@ -77,7 +77,6 @@ SHIM = (
     "logs.py",
     "node_files.py",
     "node_sync.py",
-    "records.py",
     "script_job.py",
     "zygote.py",
     *(f"warm/{name}.py" for name in ("__init__", "start", "job", "python_line", "process")),

@@ -109,7 +109,7 @@ def build_list_engine(
         behaviour=behaviour,
         announce=hooks.announce,
         ask_for_turn=hooks.ask_for_turn,
-        reach=_fault_point(environ.get("DIBS_FAULT", "")),
+        reach=_fault_point(environ),
     )
 
 
@@ -219,7 +219,7 @@ class BuiltQueue:
     leases: Leases
     probe: "Probe | None"
     journal: "Journal"
-    notifier: "Notifier"
+    notifier: "Notifier | None"  # None where no channel is set up
     results: "BrowsableFolders"
 
 
@@ -249,15 +249,12 @@ def build_queue(
     probe = find_probe(environ)
     browse = settings.results_folder or f"{os.path.dirname(root)}/results"
     results = BrowsableFolders("" if browse == "none" else os.path.abspath(browse))
-    reach = _fault_point(environ.get("DIBS_FAULT", ""))
-    notifier = Notifier(
-        Channels(
-            command=settings.notify_command,
-            webhook=settings.notify_webhook,
-            apprise=settings.notify_apprise,
-            on=settings.notify_on,
-        ),
-        log,
+    reach = _fault_point(environ)
+    channels = Channels(
+        command=settings.notify_command,
+        webhook=settings.notify_webhook,
+        apprise=settings.notify_apprise,
+        on=settings.notify_on,
     )
     store = Store(f"{root}/store.db")
     journal = Journal(f"{root}/{NAME}")
@@ -301,7 +298,7 @@ def build_queue(
         leases=build_leases(environ),
         probe=probe,
         journal=journal,
-        notifier=notifier,
+        notifier=None if channels.are_none else Notifier(channels, log),
         results=results,
     )
 
@@ -361,13 +358,15 @@ def _build_remote(
     )
 
 
-def _fault_point(spec: str) -> Callable[[str], None]:
+def _fault_point(environ: Mapping[str, str]) -> Callable[[str], None]:
     """`DIBS_FAULT=after-intent:3` kills this process the third time it reaches that point. For crash tests."""
-    if not spec:
-        return lambda point: None
     import signal
 
-    name, _, times = spec.partition(":")
+    from dibs.engine.engine import pass_point
+
+    if "DIBS_FAULT" not in environ:
+        return pass_point
+    name, _, times = environ["DIBS_FAULT"].partition(":")
     left = int(times or 1)
 
     def reach(point: str) -> None:

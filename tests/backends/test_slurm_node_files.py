@@ -20,10 +20,11 @@ from dibs.backends.slurm.files import NotReached
 from dibs.backends.slurm.mirror import LEFT_BEHIND, AttemptFiles, belongings
 from dibs.backends.slurm.ssh import NodeAnswer
 from dibs.errors import BackendRefused
-from dibs.supervise import node_files, node_sync, records
+from dibs.supervise import node_files, node_sync
+from dibs.supervise.folder import RECORD_SIZE, encode_record
 from stories.outside import World, wait_until
 
-RECORD = records.encode({"v": 1, "state": "ended", "code": 0}).decode()
+RECORD = encode_record({"v": 1, "state": "ended", "code": 0}).decode()
 
 
 # -- what a node may say -----------------------------------------------------------------------------------
@@ -79,7 +80,7 @@ def test_a_checkpoint_has_no_name_that_leads_out_of_it(own: AttemptFiles, name: 
         {"checkpoint": {"a": [1, 2**63]}},
         {"checkpoint": ["a"]},
         {"record": RECORD + '{"words": ["rm"]}'},
-        {"record": "x" * records.SIZE},
+        {"record": "x" * RECORD_SIZE},
         {"holder": "-oProxyCommand=x"},
         {"holder": 5},
         {"cut": {"../x": [0, 1]}},

@@ -20,7 +20,7 @@ from dibs.engine.launch.browse import BrowsableFolders
 from dibs.engine.remote.round import RoundPlan, run_round
 from dibs.engine.remote.state import wanted_by
 from dibs.model.jobs import OVER, Attempt, Job, JobId
-from dibs.supervise import records
+from dibs.supervise.folder import encode_record
 from engine.queue_world import a_wish
 from engine.remote_world import Cluster, RemoteWorld
 from engine.world import a_pool
@@ -47,7 +47,7 @@ def test_records_that_hang_are_left_out_and_asked_for_once(tmp_path: Path, monke
     monkeypatch.setattr(attempts, "_READ_WITHIN", 0.2)
     here, hangs, well = (an_attempt(tmp_path / str(n), n, backend="slurm" if n > 1 else "") for n in (1, 2, 3))
     for one in (here, well):
-        Path(one.folder, "record").write_bytes(records.encode({"v": 1, "state": "ended", "cpu": 2.5}))
+        Path(one.folder, "record").write_bytes(encode_record({"v": 1, "state": "ended", "cpu": 2.5}))
     pipe = Path(hangs.folder, "record")
     os.mkfifo(pipe)
 
@@ -58,7 +58,7 @@ def test_records_that_hang_are_left_out_and_asked_for_once(tmp_path: Path, monke
         hanging = len(readers())
         os.close(os.open(pipe, os.O_WRONLY))  # it answers again
         pipe.unlink()
-        pipe.write_bytes(records.encode({"v": 1, "state": "ended", "cpu": 4.5}))
+        pipe.write_bytes(encode_record({"v": 1, "state": "ended", "cpu": 4.5}))
         for thread in readers():
             await asyncio.to_thread(thread.join, 60)
         return [*together, again], hanging, await reader.of([here, hangs, well])

@@ -110,15 +110,6 @@ def test_an_empty_queue_is_news_for_those_who_follow_every_end():
     assert (told[0]["event"], told[0]["text"], told[0]["job"]) == ("queue.empty", "dibs: the queue is empty", None)
 
 
-def test_without_a_channel_nothing_happens():
-    with a_notifier(on="end") as (notifier, said):
-        notifier.job_ended(a_job(), BAD, False)
-
-        assert not notifier._workers
-
-    assert said == []
-
-
 # -- a command ---------------------------------------------------------------------------------------------
 
 

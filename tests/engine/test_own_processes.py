@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dibs.engine.watch.own_processes import is_of_a_running_job
-from dibs.supervise import records
+from dibs.supervise.folder import encode_record
 from stories.outside import wait_until
 
 
@@ -39,7 +39,7 @@ def test_the_record_of_its_attempt_tells(
     folder = tmp_path / where / "0" / "1.1"
     folder.mkdir(parents=True)
     if state:
-        (folder / "record").write_bytes(records.encode({"v": 1, "state": state}))
+        (folder / "record").write_bytes(encode_record({"v": 1, "state": state}))
 
     assert is_of_a_running_job(process_in(folder)) is is_ours
 

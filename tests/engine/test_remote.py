@@ -12,8 +12,7 @@ from dibs.engine.remote.round import RoundPlan, run_round
 from dibs.errors import BackendSilent, BadInput
 from dibs.model.jobs import ArrayTask, Cause, JobId, State
 from dibs.store.journal import NAME
-from dibs.supervise import records
-from dibs.supervise.folder import prepare_unlocked
+from dibs.supervise.folder import encode_record, prepare_unlocked
 from engine.queue_world import a_wish
 from engine.remote_world import Cluster, RemoteWorld
 from engine.world import Died
@@ -458,7 +457,7 @@ def test_a_journal_that_lost_the_start_does_not_take_what_runs_there_for_lost(
     world.advance(4)
     (there,) = world.cluster.running()
     prepare_unlocked(there.ref.folder, {"job": job, "attempt": 1})
-    write_record(there.ref.folder, records.encode({"v": 1, "state": "running", "node": "n1"}))
+    write_record(there.ref.folder, encode_record({"v": 1, "state": "running", "node": "n1"}))
     journal = Path(world.root) / NAME
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(line for line in lines if '"k":"start"' not in line and '"k":"run"' not in line))

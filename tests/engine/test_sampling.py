@@ -10,7 +10,7 @@ import pytest
 from dibs.engine.watch.sampling import Sampler
 from dibs.model.events import Trouble
 from dibs.model.gpus import Gpu, GpuProcess, GpuReading, Reading
-from dibs.supervise import records
+from dibs.supervise.folder import encode_record
 from dibs.supervise.process_usage import ProcessUsage
 from engine.world import World, a_request
 from stories.outside import wait_until
@@ -67,7 +67,7 @@ def give_shim(world: World, shim: int, job: int = 1, attempt: int = 1) -> str:
     folder = world.engine.state.open[(job, attempt)].attempt.folder
     os.makedirs(folder, exist_ok=True)
     with open(f"{folder}/record", "wb") as file:
-        file.write(records.encode({"shim": shim, "state": "running"}))
+        file.write(encode_record({"shim": shim, "state": "running"}))
     return folder
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from dibs.errors import BadInput
+from dibs.inputs.checks import check_place
 from dibs.model.jobs import Command, Request, Wishes
-from dibs.model.places import SLURM_OPTIONS, check_place, parse_place
+from dibs.model.places import SLURM_OPTIONS, parse_place
 
 HERE = Request(command=Command.line("true"))
 THERE = replace(HERE, on="slurm")

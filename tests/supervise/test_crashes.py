@@ -14,7 +14,8 @@ import pytest
 
 import dibs
 from dibs.model.jobs import Attempt
-from dibs.supervise import folder, records
+from dibs.supervise import folder
+from dibs.supervise.folder import RECORD_SIZE, encode_record
 from stories.outside import World, needs_root, wait_until
 from supervise.hands import Hands, is_alive, parent_of
 
@@ -255,7 +256,7 @@ def test_a_bug_in_the_shim_is_a_start_error_with_its_traceback(hands: Hands) -> 
     record = hands.record(attempt)
 
     assert record["by"] == "start"
-    assert len(records.encode(record)) == records.SIZE
+    assert len(encode_record(record)) == RECORD_SIZE
     assert hands.run("exit 20")["code"] == 20
 
 
@@ -343,7 +344,7 @@ def test_a_shim_whose_attempt_has_no_words_for_it_is_not_asked(hands: Hands) -> 
     path = f"{attempt.folder}/record"
     whole = Path(path).read_bytes()
     with open(path, "r+b") as file:
-        file.write(records.encode({"v": 1, "state": "ended", "by": "start", "message": "x"}))
+        file.write(encode_record({"v": 1, "state": "ended", "by": "start", "message": "x"}))
 
     watched = folder.watch(attempt.folder)
     with open(path, "r+b") as file:

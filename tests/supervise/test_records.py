@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.supervise import records
+from dibs.supervise.folder import RECORD_SIZE, blank_record, decode_record, encode_record, is_blank_record
 
 texts = st.text(max_size=2000) | st.text(st.characters(min_codepoint=0xDC80, max_codepoint=0xDCFF), max_size=50)
 written = st.fixed_dictionaries(
@@ -21,49 +21,49 @@ written = st.fixed_dictionaries(
 
 @given(written)
 def test_decode_undoes_encode_except_for_the_beginning_of_a_long_message(record: dict[str, object]) -> None:
-    content = records.encode(record)
+    content = encode_record(record)
 
-    found = records.decode(content)
+    found = decode_record(content)
 
-    assert len(content) == records.SIZE
+    assert len(content) == RECORD_SIZE
     assert found is not None
     assert str(record["message"]).endswith(str(found.pop("message")))
     assert found == {key: value for key, value in record.items() if key != "message"}
 
 
-@given(written, st.integers(0, records.SIZE))
+@given(written, st.integers(0, RECORD_SIZE))
 def test_a_torn_record_is_none(record: dict[str, object], length: int) -> None:
     """A write that stopped in the middle over an older record, or over zeros."""
-    content = records.encode(record)
+    content = encode_record(record)
     body = len(content.rstrip(b" \n"))
 
-    for before in (bytes(records.SIZE), records.encode({"v": 1, "state": "starting", "shim": 7, "message": ""})):
+    for before in (bytes(RECORD_SIZE), encode_record({"v": 1, "state": "starting", "shim": 7, "message": ""})):
         torn = content[:length] + before[length:]
-        found = records.decode(torn)
-        assert found in (None, records.decode(content), records.decode(before))
-        assert found == records.decode(content) or length < body
+        found = decode_record(torn)
+        assert found in (None, decode_record(content), decode_record(before))
+        assert found == decode_record(content) or length < body
 
 
-@given(written, st.integers(0, records.SIZE - 1), st.integers(1, 255))
+@given(written, st.integers(0, RECORD_SIZE - 1), st.integers(1, 255))
 def test_a_changed_byte_is_noticed(record: dict[str, object], place: int, change: int) -> None:
-    content = bytearray(records.encode(record))
+    content = bytearray(encode_record(record))
     content[place] ^= change
 
-    found = records.decode(bytes(content))
+    found = decode_record(bytes(content))
 
-    assert found in (None, records.decode(records.encode(record)))
+    assert found in (None, decode_record(encode_record(record)))
 
 
-@given(st.binary(max_size=2 * records.SIZE))
+@given(st.binary(max_size=2 * RECORD_SIZE))
 def test_any_bytes_are_a_record_or_none(content: bytes) -> None:
-    found = records.decode(content)
+    found = decode_record(content)
 
     assert found is None or isinstance(found, dict)
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=500), max_size=5))
 def test_a_blank_record_carries_its_spec_and_is_no_record(spec: dict[str, str]) -> None:
-    content = records.blank(spec)
+    content = blank_record(spec)
 
-    assert records.is_blank(content)
-    assert records.decode(content) is None
+    assert is_blank_record(content)
+    assert decode_record(content) is None

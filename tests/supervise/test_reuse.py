@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from dibs.supervise import folder, records
+from dibs.supervise import folder
+from dibs.supervise.folder import blank_record, encode_record
 
 SPEC = {"v": 1, "words": ["true"], "job": 1, "attempt": 1}
 
@@ -14,7 +15,7 @@ def ended(tmp_path) -> str:
     """A folder as a shim leaves it after a command that said nothing."""
     path = str(tmp_path / "1.1")
     fd = folder.prepare(path, SPEC | {"padding": "x" * 500})
-    os.pwrite(fd, records.encode({"v": 1, "state": "ended", "code": 0, "message": ""}), 0)
+    os.pwrite(fd, encode_record({"v": 1, "state": "ended", "code": 0, "message": ""}), 0)
     os.close(fd)
     for name in ("stdout", "stderr"):
         open(f"{path}/{name}", "w").close()
@@ -28,7 +29,7 @@ def test_a_reused_folder_is_as_good_as_a_new_one(ended, tmp_path):
 
     assert fd is not None
     assert folder.facts(new) == folder.AttemptFacts(is_locked=True, record=None, has_started=False)
-    assert os.pread(fd, 10_000, 0) == records.blank(SPEC)
+    assert os.pread(fd, 10_000, 0) == blank_record(SPEC)
     assert not os.path.exists(ended)
     os.close(fd)
 

@@ -18,8 +18,8 @@ from dibs.backends.protocol import (
     Submitted,
 )
 from dibs.model.jobs import Attempt
-from dibs.supervise import folder, records
-from dibs.supervise.folder import tell_orphans
+from dibs.supervise import folder
+from dibs.supervise.folder import decode_record, tell_orphans
 from dibs.supervise.launcher import AddReader, Launcher, RemoveReader, WhenDone
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class LocalBackend:
 
     def _when_done(self, path: str, when_done: Callable[[], None]) -> WhenDone:
         def done(content: bytes | None) -> None:
-            record = None if content is None else records.decode(content)
+            record = None if content is None else decode_record(content)
             if record is not None and record.get("state") == "ended":
                 self._ended[path] = Observed(phase=Phase.ENDED, record=record)
             when_done()

@@ -14,10 +14,10 @@ from dibs.cli.field_options import write_options
 from dibs.cli.output import one_line
 from dibs.errors import BadInput
 from dibs.model.jobs import Command, Request
-from dibs.sweeps.params import split_params
 
 if TYPE_CHECKING:
     from dibs.sweeps.grid import Grid
+    from dibs.sweeps.params import Parameters
 
 _FOR_A_SHELL = frozenset(" \t|&;<>()$`\\\"'*?[]#~%\n")
 
@@ -29,12 +29,17 @@ class CommandWithArguments(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            params, rest = split_params(args)
-        except BadInput:
-            if not ctx.resilient_parsing:
-                raise
-            params, rest = [], []  # TAB was pressed behind an unfinished -p
+        params: Parameters = []
+        rest = list(args)
+        if "-p" in args or "--param" in args:
+            from dibs.sweeps.params import split_params
+
+            try:
+                params, rest = split_params(args)
+            except BadInput:
+                if not ctx.resilient_parsing:
+                    raise
+                rest = []  # TAB was pressed behind an unfinished -p
         command: list[str] | None = None
         if "--" in rest:
             place = rest.index("--")

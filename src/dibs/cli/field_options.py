@@ -12,8 +12,8 @@ from dibs.cli.references import find_jobs
 from dibs.client.adding import NOTHING
 from dibs.client.client import Client
 from dibs.errors import BadInput
-from dibs.model.field_values import to_json, with_values
 from dibs.model.fields import BY_KEY, FIELDS, Field, Kind, Verb, fields_of
+from dibs.model.jobs import to_json, with_values
 
 if TYPE_CHECKING:
     from dibs.model.jobs import Dependency, Request

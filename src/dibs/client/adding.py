@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from dibs.client.client import Client
 from dibs.errors import DibsError
-from dibs.model.field_values import to_json, values_of
 from dibs.model.fields import BY_KEY
-from dibs.model.jobs import Command, Request
+from dibs.model.jobs import Command, Request, to_json, values_of
 
 NOTHING = Request(command=Command((), ""))  # what a new job is that says nothing
 _FIELDS = tuple(BY_KEY.values())

@@ -29,7 +29,7 @@ from dibs.daemon.web.listener import WebListener
 from dibs.engine.driver import Driver
 from dibs.errors import DibsError
 from dibs.leases.files import user_name
-from dibs.model.events import Ended, Event, Refused, Trouble
+from dibs.model.events import Event, Trouble
 from dibs.model.jobs import OVER
 from dibs.settings import Settings, load_settings
 
@@ -197,16 +197,14 @@ class Service:
         for event in events:
             if isinstance(event, Trouble):
                 log.info("%s", event.sentence)
-            elif isinstance(event, Refused):
-                self._parts.notifier.job_ended(event.job, event.outcome, False)
-            elif isinstance(event, Ended):
-                self._parts.notifier.job_ended(event.job, event.outcome, event.retry_at is not None)
+        if self._parts.notifier is not None:
+            self._parts.notifier.on_events(events)
 
     def _after_turn(self) -> None:
         self._turns += 1
         self._feed.wake()
         had_work, self._has_work = self._has_work, not self._parts.engine.is_idle
-        if had_work and not self._has_work:
+        if had_work and not self._has_work and self._parts.notifier is not None:
             self._parts.notifier.queue_is_empty()
         if self._ends_jobs and (self._parts.engine.is_idle or self._parts.engine.is_stuck):
             self._end("the jobs have ended")
@@ -304,7 +302,8 @@ class Service:
 
     def _close(self) -> None:
         self._driver.stop()
-        self._parts.notifier.close()
+        if self._parts.notifier is not None:
+            self._parts.notifier.close()
         self._parts.engine.close()
         self._parts.journal.close()
         self._parts.engine.store.close()

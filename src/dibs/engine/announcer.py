@@ -13,13 +13,16 @@ _T = TypeVar("_T")
 
 
 class Topic(Generic[_T]):
-    """What one part of the engine publishes for others, which subscribe when they are built."""
+    """What one part of the engine publishes for others."""
 
     def __init__(self) -> None:
         self._subscribers: list[Callable[[_T], None]] = []
 
     def subscribe(self, subscriber: Callable[[_T], None]) -> None:
         self._subscribers.append(subscriber)
+
+    def unsubscribe(self, subscriber: Callable[[_T], None]) -> None:
+        self._subscribers.remove(subscriber)
 
     def publish(self, news: _T) -> None:
         for tell in self._subscribers:

@@ -51,6 +51,10 @@ _LIST_IS_VALID = 0.1  # seconds for which the list of cards that others hold sta
 _MAKE_ROOM = "free some space (`df -h`); nothing was changed"
 
 
+def pass_point(point: str) -> None:
+    """A named point of the launch protocol: crash tests kill the engine there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
     """The limits of an engine."""
@@ -82,7 +86,7 @@ class Engine:
         remote: "RemoteSystems | None" = None,
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
-        reach: Callable[[str], None] = lambda point: None,
+        reach: Callable[[str], None] = pass_point,
     ) -> None:
         self.store = store
         self.recorder = recorder
@@ -103,7 +107,7 @@ class Engine:
         self._leases = LeaseKeeper(leases)
         self._ticks = ticks
         self._offset = clock() - ticks()  # it jumps when the wall clock is set
-        self._reach = reach  # named points of the launch protocol, where tests kill the engine
+        self._reach = reach
         self._done: list[Key] = []  # released by their shims, to be settled in the next turn
         self._timers: dict[str, float] = {}
         self._undelivered: dict[Key, str] = {}  # commands to attempts that were not delivered yet

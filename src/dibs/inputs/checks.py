@@ -1,15 +1,19 @@
-"""Checks of what the kernel would refuse when a command starts, made before any command starts."""
+"""Checks of a request before it is accepted: what the kernel would refuse at its start, what Slurm cannot do."""
 
 import os
 from collections.abc import Mapping
 from functools import cache
 
 from dibs.errors import BadInput
+from dibs.model.fields import BY_KEY
 from dibs.model.jobs import Request
+from dibs.model.places import SLURM_OPTIONS, parse_option
 
 LONGEST_ARGUMENT = 131_071  # bytes: Linux's MAX_ARG_STRLEN less the NUL that ends it
 _POINTER = 8  # bytes that the kernel counts for every word and variable
 _MOST_OF_THE_STACK = 6 * 1024**2  # bytes: the kernel's limit for any size of the stack
+_HERE = "or run it here: --on local"
+_NOT_ON_SLURM = tuple(field for field in BY_KEY.values() if not field.on_slurm)
 _RESERVED = 8192  # bytes kept free for the variables that dibs adds
 
 
@@ -34,6 +38,27 @@ def check_request(request: Request, environment_size: int = 0) -> None:
         )
     check_text(request.name, "the name")
     check_text(request.workdir, "the folder")
+
+
+def check_place(request: Request) -> None:
+    """Raise BadInput for a request that makes no sense where it is to run."""
+    if not request.on:
+        for name, _ in request.on_options:
+            raise BadInput(
+                f"cannot use {name} for a job that runs on this machine: it is for Slurm",
+                remedy="--on slurm runs it there; or leave it out",
+            )
+        return
+    for name, value in request.on_options:
+        if name not in SLURM_OPTIONS:
+            raise BadInput(
+                f"cannot tell Slurm about {name[:60]!r}", remedy=f"dibs passes on {', '.join(SLURM_OPTIONS)}"
+            )
+        parse_option(name, value)
+    for field in _NOT_ON_SLURM:
+        if field.value_in(request) != field.default:
+            message, remedy = field.refusal
+            raise BadInput(message, remedy=f"{remedy}, {_HERE}")
 
 
 def check_text(text: str, what: str) -> None:

@@ -17,10 +17,9 @@ from typing import Any
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_text
 from dibs.inputs.entries import shorten
-from dibs.model.field_values import with_values
 from dibs.model.fields import Field, Kind, Verb, fields_of
 from dibs.model.gpus import is_gpu_id
-from dibs.model.jobs import Cause, Checkpoint, Command, Request
+from dibs.model.jobs import Cause, Checkpoint, Command, Request, with_values
 from dibs.model.places import LOCAL, parse_option, parse_place
 from dibs.model.units import AUTO, check_modules, parse_duration, parse_share, parse_size, parse_vram
 from dibs.policy.outcomes import retry_name, retry_names

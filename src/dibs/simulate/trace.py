@@ -10,10 +10,9 @@ from fractions import Fraction
 from typing import IO, Any
 
 from dibs.errors import BadInput
-from dibs.model.field_values import with_values
 from dibs.model.fields import BY_KEY
 from dibs.model.gpus import is_gpu_id
-from dibs.model.jobs import ArrayTask, Command, Dependency, Job, JobId, Request, Wishes
+from dibs.model.jobs import ArrayTask, Command, Dependency, Job, JobId, Request, Wishes, with_values
 from dibs.model.units import parse_moment, parse_share
 from dibs.simulate.machine import Arrival
 

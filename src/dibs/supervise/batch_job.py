@@ -16,8 +16,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from dibs.supervise import fence, records
+from dibs.supervise import fence
 from dibs.supervise.command import AttemptDescriptors
+from dibs.supervise.folder import RECORD_SIZE, decode_record
 from dibs.supervise.shim import NOT_RUN, Shim, insist
 
 NO_FOLDER = 72  # exit statuses: nothing was started
@@ -41,7 +42,7 @@ def main(folder: str, fence_at: tuple[str, str] | None = None) -> int:
     except OSError:
         return NO_FOLDER
     content = os.pread(record, os.fstat(record).st_size, 0)
-    spec: dict[str, Any] = json.loads(content[records.SIZE :].decode())
+    spec: dict[str, Any] = json.loads(content[RECORD_SIZE:].decode())
     node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     cards = _cards(os.environ)
     control = _listen(spec)
@@ -65,7 +66,7 @@ def main(folder: str, fence_at: tuple[str, str] | None = None) -> int:
         ended = time.time()
         answer = shim.write_end(record, {"by": "start", "message": _NOT_POSSIBLE, "code": 127, "ended": ended})
     insist(lambda: os.fsync(record))
-    return _exit_status(records.decode(answer))
+    return _exit_status(decode_record(answer))
 
 
 def _listen(spec: Mapping[str, Any]) -> int:

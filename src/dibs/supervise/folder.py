@@ -1,4 +1,11 @@
-"""An attempt's folder: created by the engine, filled by the shim, and read again after a restart."""
+"""An attempt's folder: created by the engine, filled by the shim, and read again after a restart.
+
+Its record is a file with RECORD_SIZE bytes of state, followed by the spec, a JSON object. The first part is blank
+until a shim takes the attempt, then it says `starting`, `running` and at last `ended`. It is written before the
+command starts and overwritten in place: neither a full disk nor a half-written file can lose an exit code. A bad
+checksum means: no record. Standard library only; versioned, because a shim may be older than the engine that reads
+what it left.
+"""
 
 import contextlib
 import fcntl
@@ -6,16 +13,60 @@ import json
 import os
 import signal
 import stat
+import zlib
 from dataclasses import dataclass
 from errno import EEXIST, ENOSPC
 from typing import Any
-
-from dibs.supervise import records
 
 RECORD = "record"
 _NAMES = (RECORD, "stdout", "stderr")
 _CONTROL = "../../../control"  # seen from ROOT/attempts/N/JOB.ATTEMPT
 _SIGNALS = {"stop": signal.SIGTERM, "kill": signal.SIGKILL}
+RECORD_SIZE = 1024
+_MAGIC = b"DIBS1"
+_ROUND = 512  # bytes
+_ENCODER = json.JSONEncoder(separators=(",", ":"))  # once: `json.dumps` makes a new one at every call
+_HEAD = 20  # bytes: magic, checksum, length
+
+
+def blank_record(spec: dict[str, Any]) -> bytes:
+    """A record that no shim has taken, with its spec."""
+    text = json.dumps(spec).encode()
+    # Padded to a round length, so that the next attempt's spec usually has the same size.
+    return bytes(RECORD_SIZE) + text.ljust(-(-len(text) // _ROUND) * _ROUND)
+
+
+def is_blank_record(content: bytes) -> bool:
+    return content[0] == 0
+
+
+def encode_record(record: dict[str, Any]) -> bytes:
+    """Exactly RECORD_SIZE bytes. A message that is too long loses its beginning, never its checksum."""
+    body = _body(record)
+    while len(body) > RECORD_SIZE - _HEAD - 1 and record.get("message"):
+        record = {**record, "message": record["message"][len(record["message"]) // 4 + 1 :]}
+        body = _body(record)
+    head = b"%s %08x %04d " % (_MAGIC, zlib.crc32(body), len(body))
+    return (head + body).ljust(RECORD_SIZE - 1) + b"\n"
+
+
+def decode_record(content: bytes) -> dict[str, Any] | None:
+    """What `encode_record` wrote, or None where it is incomplete."""
+    head = content[:_HEAD].split(b" ")
+    try:
+        if head[0] != _MAGIC:
+            return None
+        body = content[_HEAD : _HEAD + int(head[2])]
+        if zlib.crc32(body) != int(head[1], 16):
+            return None
+        record = json.loads(body.decode())
+    except (ValueError, IndexError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _body(record: dict[str, Any]) -> bytes:
+    return _ENCODER.encode(record).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +99,7 @@ def prepare(folder: str, spec: dict[str, Any]) -> int:
         # Locked before it is written: the record of an attempt that runs must not become blank.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         before = os.pread(fd, 1, 0)
-        if before and not records.is_blank(before):
+        if before and not is_blank_record(before):
             raise FileExistsError(EEXIST, "this attempt was started before", folder)
         _write_blank(fd, spec, folder)
     except OSError:
@@ -115,7 +166,7 @@ def read_record(folder: str) -> dict[str, Any] | None:
     """
     try:
         with open(f"{folder}/{RECORD}", "rb", buffering=0) as file:
-            return records.decode(file.read(records.SIZE))
+            return decode_record(file.read(RECORD_SIZE))
     except FileNotFoundError:
         return None
 
@@ -131,7 +182,7 @@ def read_spec(folder: str) -> dict[str, Any] | None:
     """What the shim was told to run; None if it cannot be read."""
     try:
         with open(f"{folder}/{RECORD}", "rb") as file:
-            file.seek(records.SIZE)
+            file.seek(RECORD_SIZE)
             spec = json.loads(file.read())
     except (OSError, ValueError):
         return None
@@ -150,10 +201,10 @@ def facts(folder: str) -> AttemptFacts:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             is_locked = True
-        content = os.pread(fd, records.SIZE, 0)
+        content = os.pread(fd, RECORD_SIZE, 0)
     finally:
         os.close(fd)
-    return AttemptFacts(is_locked, records.decode(content), bool(content) and not records.is_blank(content))
+    return AttemptFacts(is_locked, decode_record(content), bool(content) and not is_blank_record(content))
 
 
 def watch(folder: str) -> int | None:
@@ -187,7 +238,7 @@ def _is_plain(seen: os.stat_result, *, may_be_full: bool) -> bool:
 
 def _write_blank(fd: int, spec: dict[str, Any], folder: str) -> None:
     # Written, not only extended: then a full disk cannot lose the exit code.
-    content = records.blank(spec)
+    content = blank_record(spec)
     if os.pwrite(fd, content, 0) != len(content):
         raise OSError(ENOSPC, os.strerror(ENOSPC), folder)
     if os.fstat(fd).st_size != len(content):  # the content before may have been longer

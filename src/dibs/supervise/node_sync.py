@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from dibs.supervise import fence, node_files, records
-from dibs.supervise.folder import RECORD
+from dibs.supervise import fence, node_files
+from dibs.supervise.folder import RECORD, RECORD_SIZE, decode_record
 from dibs.supervise.script_job import attempts_below, fences_below
 
 MAGIC = b"\ndibs node sync "  # whatever the login shell says comes before it
@@ -151,8 +151,8 @@ def _is_in_hole(cut: list[int] | None, end: int) -> bool:
 def _record(folder: str) -> str:
     """The whole record of an attempt that is over, as text; empty where it is not."""
     with suppress(OSError), open(f"{folder}/{RECORD}", "rb") as file:
-        content = file.read(records.SIZE)
-        if (records.decode(content) or {}).get("state") == "ended":
+        content = file.read(RECORD_SIZE)
+        if (decode_record(content) or {}).get("state") == "ended":
             return content.decode("ascii", "replace")
     return ""
 

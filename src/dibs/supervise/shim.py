@@ -1,6 +1,6 @@
 """The shim: a process that starts one command at a time, waits for it and records how it ended.
 
-It is forked by the zygote and may outlive the engine. Its state is in the attempt's folder: `record` (records.py)
+It is forked by the zygote and may outlive the engine. Its state is in the attempt's folder: `record` (folder.py)
 says what to run, that it runs and how it ended, and is locked while a shim runs the attempt. It names a FIFO that
 takes `stop`, `kill` and `signal N`, each followed by the attempt it is for.
 
@@ -26,7 +26,6 @@ from errno import EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC
 from functools import lru_cache
 from typing import Any
 
-from dibs.supervise import records
 from dibs.supervise.command import (
     AttemptDescriptors,
     Environment,
@@ -37,6 +36,7 @@ from dibs.supervise.command import (
     start,
     start_error,
 )
+from dibs.supervise.folder import RECORD_SIZE, encode_record, is_blank_record
 from dibs.supervise.logs import BoundedLogs, KernelKills, Log, diagnose, open_log
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -166,14 +166,14 @@ class Shim:
 
     def _introduce(self, facts: dict[str, str]) -> None:
         self._facts = {"v": 1, "shim": os.getpid(), "message": "", **facts}
-        self._starting = records.encode(self._facts | {"state": "starting"})
+        self._starting = encode_record(self._facts | {"state": "starting"})
 
     def _run(self, handed: AttemptDescriptors, remark: str) -> bytes:
         """Run one attempt to its end. Returns when no process below this one is left."""
         content = os.pread(handed.record, os.fstat(handed.record).st_size, 0)
-        if not records.is_blank(content):
+        if not is_blank_record(content):
             return NOT_RUN  # this attempt was run before
-        spec: dict[str, Any] = json.loads(content[records.SIZE :].decode())
+        spec: dict[str, Any] = json.loads(content[RECORD_SIZE:].decode())
         if self._given:
             spec["env"] = spec["env"] | self._given
         # The fence against a second start. It must survive kill -9 only, so it is not synced.
@@ -202,7 +202,7 @@ class Shim:
             error = fault if isinstance(fault, OSError) else OSError(ENOMEM, os.strerror(ENOMEM))
             if error.errno in _PASSING:
                 # We hold the lock, and no command was started: the fence may be removed again.
-                insist(lambda: os.pwrite(handed.record, bytes(records.SIZE), 0))
+                insist(lambda: os.pwrite(handed.record, bytes(RECORD_SIZE), 0))
                 raise NotStarted from error
             message = start_error(spec, error)
             note(spec, message)
@@ -302,7 +302,7 @@ def _wait(
         if not is_recorded:
             is_recorded = True
             with contextlib.suppress(OSError):  # it runs: a full copy-on-write disk must not end it
-                os.pwrite(handed.record, records.encode(record), 0)
+                os.pwrite(handed.record, encode_record(record), 0)
         _reap_orphans(pid)
         for fd, events in ready:
             if fd == control:
@@ -371,7 +371,7 @@ def _drain_terminal(master: int, log: str) -> None:
 
 
 def _write_record(fd: int, record: dict[str, Any]) -> bytes:
-    data = records.encode(record)
+    data = encode_record(record)
     insist(lambda: os.pwrite(fd, data, 0))
     return data
 

@@ -1,7 +1,6 @@
 """Parameters on a command line: `-p NAME VALUE VALUE ...`, and which names and values are valid.
 
 Click has no option with a variable number of values, so `split_params` removes them before click parses the rest.
-`dibs add` imports this module at start-up: keep its imports light.
 """
 
 import re

@@ -11,8 +11,8 @@ import pytest
 
 from daemon.daemon_process import DaemonProcess
 from daemon.listening import ask
-from dibs.model.field_values import request_json
 from dibs.model.fields import BY_KEY
+from dibs.model.jobs import request_json
 from field_samples import everything
 from stories.outside import PATIENCE, wait_until
 

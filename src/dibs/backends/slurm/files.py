@@ -10,7 +10,8 @@ from dibs.backends.slurm.sbatch import SlurmBatch, array_script, script
 from dibs.backends.slurm.settings import SlurmSettings
 from dibs.backends.slurm.squeue import SqueueRow
 from dibs.files import cannot_write, error_text
-from dibs.supervise import fence, folder, records
+from dibs.supervise import fence, folder
+from dibs.supervise.folder import encode_record
 
 Rows = Mapping[AttemptRef, SqueueRow | None]  # what Slurm has of each
 ROOT_SETTING = "backends.slurm.root"
@@ -121,7 +122,7 @@ def never_start(ref: AttemptRef) -> bool:
         return False  # not known: its shim is asked, if there is one
     with contextlib.suppress(OSError):  # it never starts; the next cancel writes it down
         if folder.read_record(ref.folder) is None:
-            write_record(ref.folder, records.encode(_CANCELLED))
+            write_record(ref.folder, encode_record(_CANCELLED))
     return True
 
 

@@ -21,7 +21,8 @@ from dibs.backends.slurm.files import write_record
 from dibs.errors import BackendRefused
 from dibs.files import replace_file
 from dibs.model.jobs import folder_of_call
-from dibs.supervise import folder, node_files, records
+from dibs.supervise import folder, node_files
+from dibs.supervise.folder import RECORD_SIZE
 from dibs.supervise.logs import punch
 from dibs.supervise.node_files import CALL, CHECKPOINT
 from dibs.supervise.node_sync import STREAMS
@@ -193,7 +194,7 @@ def remember(ref: AttemptRef, found: SubmittedCopies) -> None:
 def spec(ref: AttemptRef) -> dict[str, Any]:
     """What its shim was told, as it was before it was made fit for a node."""
     with open(f"{ref.folder}/{folder.RECORD}", "rb") as file:
-        file.seek(records.SIZE)
+        file.seek(RECORD_SIZE)
         try:
             found: dict[str, Any] = json.loads(file.read())
         except ValueError:

@@ -18,7 +18,8 @@ from dibs.backends.slurm.files import NotReached
 from dibs.backends.slurm.mirror import AttemptFiles, Pieces
 from dibs.backends.slurm.sbatch import call
 from dibs.backends.slurm.settings import SlurmSettings
-from dibs.supervise import node_files, records
+from dibs.supervise import node_files
+from dibs.supervise.folder import RECORD_SIZE, decode_record
 from dibs.supervise.node_sync import MAGIC, STREAMS
 
 # Bytes from one node, and to one node, in one call: a huge file must not keep others waiting.
@@ -157,7 +158,7 @@ def _is_word(word: Any) -> bool:
 
 def _is_record(text: str) -> bool:
     """Empty, or whole and no longer than its place: our own spec stands behind it."""
-    return not text or (len(text.encode()) == records.SIZE and records.decode(text.encode()) is not None)
+    return not text or (len(text.encode()) == RECORD_SIZE and decode_record(text.encode()) is not None)
 
 
 def _are_ours(own: AttemptFiles, found: Mapping[str, Any], pieces: Pieces) -> bool:

@@ -15,11 +15,10 @@ from dibs.daemon.schemas.requests import apply
 from dibs.daemon.schemas.responses import lesson_objects
 from dibs.engine.queue.queue import Changed
 from dibs.errors import BadInput, NoSuchJob
-from dibs.inputs.checks import check_request, environment_size
+from dibs.inputs.checks import check_place, check_request, environment_size
 from dibs.inputs.wishes import check_checkpoint
 from dibs.model.fields import BY_KEY
 from dibs.model.jobs import OVER, JobId, Request, State
-from dibs.model.places import check_place
 from dibs.store.listing import Filter
 
 _PORTION = 1000  # jobs changed in one go

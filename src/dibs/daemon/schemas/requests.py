@@ -14,13 +14,12 @@ from pydantic import AfterValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
 
 from dibs.errors import BadInput
-from dibs.inputs.checks import check_request, check_text, environment_size
+from dibs.inputs.checks import check_place, check_request, check_text, environment_size
 from dibs.model import fields
-from dibs.model.field_values import with_values
 from dibs.model.fields import BY_KEY, Kind
 from dibs.model.gpus import is_gpu_id
-from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
-from dibs.model.places import LOCAL, check_place
+from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes, with_values
+from dibs.model.places import LOCAL
 from dibs.model.units import check_modules, parse_moment, parse_ranges, parse_share
 
 MOST_JOBS = 5_000  # in one call

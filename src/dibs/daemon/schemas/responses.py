@@ -8,9 +8,8 @@ from typing_extensions import TypedDict  # pydantic reads the one in typing from
 
 from dibs.daemon.schemas.requests import Moment, StateName
 from dibs.model import fields
-from dibs.model.field_values import request_json
 from dibs.model.fields import Kind
-from dibs.model.jobs import Outcome, Reason, Request, State
+from dibs.model.jobs import Outcome, Reason, Request, State, request_json
 from dibs.model.sweeps import trial_of
 from dibs.model.units import format_moment
 from dibs.model.usage import Usage
@@ -319,7 +318,7 @@ def job_object(row: JobRow, user: str, usage: Usage | None = None) -> dict[str, 
 
 def sweep_of(request: Request) -> dict[str, int] | None:
     """Which trial of which sweep a job is."""
-    found = trial_of(request.once)
+    found = trial_of(request.once) if request.once else None
     return None if found is None else {"id": found[0], "trial": found[1]}
 
 

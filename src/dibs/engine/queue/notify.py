@@ -12,10 +12,11 @@ import signal
 import subprocess
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dibs.model.events import Ended, Event, Refused
 from dibs.model.jobs import Cause, Job, Outcome
 
 _AT_ONCE = 4
@@ -121,6 +122,13 @@ class Notifier:
         self._lock = threading.Lock()
         self._closed = threading.Event()
 
+    def on_events(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event, Refused):
+                self.job_ended(event.job, event.outcome, False)
+            elif isinstance(event, Ended):
+                self.job_ended(event.job, event.outcome, event.retry_at is not None)
+
     def job_ended(self, job: Job, outcome: Outcome, will_retry: bool) -> None:
         """An attempt is over. A job that is tried again has not ended yet."""
         wanted = job.request.notify or self._channels.on
@@ -145,8 +153,6 @@ class Notifier:
             _end(command)
 
     def _put(self, notice: Notice) -> None:
-        if self._channels.are_none:
-            return
         with self._lock:
             if self._closed.is_set():
                 return

@@ -12,9 +12,9 @@ from dibs.engine.change import Change
 from dibs.engine.engine import Engine
 from dibs.engine.launch.launcher import Place
 from dibs.engine.queue.explain import Explain, JobProspect, WaitExplanation
-from dibs.engine.queue.pool import PoolActions, by_uuid, clear_mark, set_mark
+from dibs.engine.queue.pool import PoolActions, clear_mark, set_mark
 from dibs.errors import BadInput, Conflict, NoSuchJob
-from dibs.model.gpus import Pool
+from dibs.model.gpus import Pool, declared_key
 from dibs.model.jobs import OVER, After, Attempt, Cause, Job, JobId, Outcome, Request, State, Wishes
 from dibs.model.records import (
     JobCancelled,
@@ -111,7 +111,7 @@ class Queue:
                 self._tables.remember_call(submission.key, known, known, change.now)
             return Added(known, known, is_new=False)
         self.check_possible(requests)
-        requests = by_uuid(requests, self._engine.cards.pool)
+        requests = _by_uuid(requests, self._engine.cards.pool)
         snapshot = (submission.code or {}).get("snapshot")
         if isinstance(snapshot, str) and not os.path.isdir(snapshot):
             raise Conflict(f"the copy of the code in {snapshot} is gone", remedy="add the job again")
@@ -140,7 +140,7 @@ class Queue:
     def enter(self, requests: Sequence[Request], environment: str, code: str, change: Change) -> list[Job]:
         """New jobs, inside a change of the engine that records more than them. They were checked before."""
         requests = _shaped(requests, self._listing.code(code) if code else None)
-        return self._enter(by_uuid(requests, self._engine.cards.pool), environment, code, "", change)
+        return self._enter(_by_uuid(requests, self._engine.cards.pool), environment, code, "", change)
 
     def _enter(
         self, requests: Sequence[Request], environment: str, code: str, key: str, change: Change
@@ -337,7 +337,7 @@ class Queue:
                 raise BadInput(f"there is a job with the key {request.once!r}", remedy="choose another for --once")
             follows = request.after if request.after != old.request.after else ()
             self.check_possible([replace(request, after=follows)])
-            (request,) = by_uuid([request], self._engine.cards.pool)
+            (request,) = _by_uuid([request], self._engine.cards.pool)
             new = replace(old, request=request, not_before=request.begin)
         if top:
             highest = min(self._tables.highest_priority() + 1, _HIGHEST_PRIORITY)
@@ -448,3 +448,33 @@ def _check_checkpoint(request: Request) -> None:
             f" {request.time_limit:g} s",
             remedy="give the job more time with -t, or send the signal later",
         )
+
+
+def _by_uuid(requests: Sequence[Request], pool: Pool) -> Sequence[Request]:
+    """The same, with the UUIDs of cards instead of numbers: after a reboot a number may mean another card.
+
+    Jobs of one list share their wishes still. A card that was only declared has nothing but its number.
+    """
+    if not any(request.wishes.only or request.wishes.prefer for request in requests):
+        return requests
+    known: dict[Wishes, Wishes] = {}
+    found = []
+    for request in requests:
+        wishes = request.wishes
+        if wishes not in known:
+            known[wishes] = replace(wishes, only=_keys(wishes.only, pool), prefer=_keys(wishes.prefer, pool))
+        found.append(replace(request, wishes=known[wishes]))
+    return found
+
+
+def _keys(ids: Iterable[str], pool: Pool) -> tuple[str, ...]:
+    keys = (key for one in ids for key in _keys_of_one(one, pool))
+    return tuple(dict.fromkeys(keys))
+
+
+def _keys_of_one(gpu_id: str, pool: Pool) -> list[str]:
+    """What it means in this pool; as it is where it means nothing yet: the pool may grow."""
+    if not gpu_id[:1].isdigit():
+        return [gpu_id]
+    gpus = [card.gpu for card in pool.cards if card.gpu.is_called(gpu_id)]
+    return [gpu.number if gpu.key == declared_key(gpu.index) else gpu.key for gpu in gpus] or [gpu_id]

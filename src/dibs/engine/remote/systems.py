@@ -4,15 +4,16 @@ An answer of another system may take seconds, so each has a thread: one round ev
 and questions. The result of a round is recorded in the next turn; if a crash loses it, the next round repeats it.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
 
-from dibs.backends.protocol import AttemptRef, Identity, Observed, Phase
+from dibs.backends.protocol import AttemptRef, Identity, Node, Observed, Phase, Resources
 from dibs.engine.launch.launcher import Place
 from dibs.engine.launch.results import Results
-from dibs.engine.remote.queries import RemoteQueries, SystemThreads
 from dibs.engine.remote.round import RoundResult, remove, run_round
 from dibs.engine.remote.state import (
     RemoteFolders,
@@ -21,16 +22,17 @@ from dibs.engine.remote.state import (
     RemoteSystem,
     is_stray_over,
     strays_sentence,
+    wanted_by,
 )
 from dibs.engine.turn.facts import EndFound, Finding, NeverRan, RemoteRunFound
 from dibs.engine.turn.state import Key, OpenAttempt
-from dibs.errors import StoreUnusable
+from dibs.errors import BackendSilent, StoreUnusable
 from dibs.model.events import Event, Trouble
-from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Reason, State
+from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, Reason, Request, State
 from dibs.model.units import show_duration
 from dibs.policy.outcomes import outcome_of
 from dibs.store.store import Store
-from dibs.worker_thread import WorkerThread
+from dibs.worker_thread import WorkerThread, future_of
 
 _GATHER = 0.2  # seconds until the next round after something new: an array comes in many pieces
 _HURRY = 0.05  # seconds until the next round where the last one left attempts without an answer
@@ -155,6 +157,8 @@ class RemoteSystems:
 
     def run_due_rounds(self, remote: Mapping[Key, OpenAttempt], now: float) -> None:
         """Begin the rounds that are due."""
+        if self.next_round is None:
+            return
         for name, state in self._states.items():
             if state.is_due(now):
                 self._begin_round(name, state, remote, now)
@@ -383,3 +387,86 @@ class _Reader:
             outcome = replace(outcome, cause=Cause.STOPPED, message="")  # dibs asked for it
         del self._remote[one.attempt.key]
         self.findings.append(EndFound(one.attempt.key, outcome))
+
+
+_NODES_COUNT = 5.0  # seconds for which a look at the nodes is good
+_PATIENCE = 20.0  # seconds; longer than the deadline of a command over there, shorter than a client waits
+_AGAIN = "try again in a moment"
+_T = TypeVar("_T")
+
+
+class SystemThreads:
+    """One thread for each of the other systems, started with the first question."""
+
+    def __init__(self, start: Callable[[str], WorkerThread]) -> None:
+        self._start = start
+        self._threads: dict[str, WorkerThread] = {}
+
+    def submit(self, name: str, work: Callable[[], _T], done: Callable[[_T], Any]) -> bool:
+        if name not in self._threads:
+            self._threads[name] = self._start(name)
+        return self._threads[name].submit(work, done)
+
+    def stop(self) -> None:
+        for thread in self._threads.values():
+            thread.stop()
+
+
+class RemoteQueries:
+    """Asks in a thread, and waits for the answer without holding up the loop."""
+
+    def __init__(
+        self, systems: Mapping[str, RemoteSystem], threads: SystemThreads, clock: Callable[[], float]
+    ) -> None:
+        self._systems = systems
+        self._threads = threads
+        self._clock = clock
+        self._nodes: dict[str, tuple[float, tuple[Node, ...]]] = {}
+        self._looks: dict[str, asyncio.Future[Any]] = {}  # the last look at the nodes of each
+
+    async def nodes(self, name: str, seconds: float) -> tuple[Node, ...]:
+        """The machines of a system. A look counts for some seconds, and callers meanwhile share it."""
+        known = self._nodes.get(name)
+        if known is not None and 0 <= self._clock() - known[0] < _NODES_COUNT:
+            return known[1]
+        look = self._looks.get(name)
+        if look is None or look.done():
+            look = self._looks[name] = self._ask(name, self._systems[name].backend.nodes)
+        found = tuple(await self._answer(name, look, seconds))
+        self._nodes[name] = (self._clock(), found)
+        return found
+
+    async def check(self, requests: Iterable[Request], seconds: float = _PATIENCE) -> list[str]:
+        """Raise for what a system would never accept; sentences for what it cannot be asked about now.
+
+        A system that this daemon does not know is refused by the queue.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        seen: set[tuple[str, Resources]] = set()
+        for request in requests:
+            if not request.on or (system := self._systems.get(request.on)) is None:
+                continue
+            wanted = wanted_by(request)
+            if (request.on, wanted) in seen:
+                continue
+            seen.add((request.on, wanted))
+            try:
+                answer = self._ask(request.on, partial(system.backend.check, wanted))
+                await self._answer(request.on, answer, until - loop.time())
+            except BackendSilent as error:
+                return [f"{error.message}; it waits here until there is an answer"]
+        return []
+
+    def _ask(self, name: str, question: Callable[[], _T]) -> "asyncio.Future[_T]":
+        try:
+            return future_of(question, partial(self._threads.submit, name))
+        except MemoryError:
+            raise BackendSilent("cannot ask: no thread can be started now", remedy=_AGAIN) from None
+
+    async def _answer(self, name: str, answer: "asyncio.Future[_T]", seconds: float) -> _T:
+        """The answer within these seconds. A caller that leaves does not cancel it for the others."""
+        try:
+            return await asyncio.wait_for(asyncio.shield(answer), seconds)
+        except TimeoutError:
+            raise BackendSilent(f"{self._systems[name].title} has not answered yet", remedy=_AGAIN) from None

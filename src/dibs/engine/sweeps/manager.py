@@ -102,7 +102,6 @@ class SweepManager:
         self._importance = ImportanceCache(self._table)
         self._is_closed = False
         self._has_any = bool(self._table.page((), below=None, limit=1))
-        engine.touched.subscribe(self._on_touched)
         engine.retried.subscribe(self._on_retried)
 
     # -- verbs -----------------------------------------------------------------------------------------
@@ -244,6 +243,7 @@ class SweepManager:
             self._runs[sweep].wake()
         elif not self._is_closed:
             run = self._runs[sweep] = SweepRun(self._context, sweep)
+            self._engine.touched.subscribe(run.on_touched)
             self._tasks[sweep] = asyncio.get_running_loop().create_task(self._guarded(run))
 
     async def _guarded(self, run: SweepRun) -> None:
@@ -255,6 +255,7 @@ class SweepManager:
             self._hold_after_bug(number)
             raise
         finally:
+            self._engine.touched.unsubscribe(run.on_touched)
             del self._tasks[number], self._runs[number]
         if run.is_woken:  # while it was ending
             self._ensure_task(number)
@@ -267,11 +268,6 @@ class SweepManager:
                 self._context.records.changed(sweep, change.now)
         except DibsError as error:
             self._context.log(f"sweep {number} could not be held after a bug: {error.message}")
-
-    def _on_touched(self, jobs: Sequence[JobId]) -> None:
-        for run in self._runs.values():
-            if not run.work.jobs.isdisjoint(jobs):
-                run.wake()
 
     def _on_retried(self, jobs: Sequence[JobId]) -> None:
         if self._has_any and not self._is_closed:

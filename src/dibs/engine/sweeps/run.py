@@ -5,7 +5,7 @@ task continues from the rows.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,6 +14,7 @@ from dibs.engine.sweeps.new_trials import TrialStarter
 from dibs.engine.sweeps.trial_results import NoResult
 from dibs.engine.sweeps.work import LazyAdviser, SweepWork
 from dibs.errors import DibsError, StoreUnusable
+from dibs.model.jobs import JobId
 from dibs.model.sweeps import SweepId, SweepState, Trial, TrialState
 from dibs.policy.sweeps import FIRST_TRIALS, MOST_LEFT_OUT, fail_alike, is_over, judged
 
@@ -34,6 +35,11 @@ class SweepRun:
 
     def wake(self) -> None:
         self._news.set()
+
+    def on_touched(self, jobs: Iterable[JobId]) -> None:
+        """These jobs have started or ended."""
+        if not self.work.jobs.isdisjoint(jobs):
+            self.wake()
 
     @property
     def is_woken(self) -> bool:
