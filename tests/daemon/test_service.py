@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -16,95 +15,18 @@ from daemon.listening import connect
 from stories.outside import DIBS, World, wait_until
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_daemon_and_leaves_the_jobs_alone(daemon: DaemonProcess, number, tmp_path: Path):
-    job = daemon.add(f"{until(tmp_path / 'go')}; exit 5")
-    wait_until(lambda: daemon.state(job) == "running")
-    assert daemon.running is not None
-
-    daemon.running.signal(number)
-    ended = daemon.running.wait()
-
-    assert ended.status == 0
-    assert f"the daemon ends: got {number.name}; 1 running job goes on" in ended.stderr
-    assert not os.path.exists(daemon.socket)
-    daemon.start()
-    (tmp_path / "go").touch()
-    (found,) = daemon.wait(job)
-    assert (found["state"], found["exit_code"], found["attempts"]) == ("failed", 5, 1)
-
-
-def until(path: Path) -> str:
-    """A line of shell that goes on once there is such a file."""
-    return f"until test -e {path}; do sleep 0.05; done"
-
-
-def test_a_daemon_that_was_killed_is_followed_by_one_that_knows_everything(daemon: DaemonProcess, tmp_path: Path):
-    short = daemon.add("exit 3", f"{until(tmp_path / 'go')}; exit 4")
-    long = short + 1
-    wait_until(lambda: daemon.state(long) == "running")
-    daemon.kill()
-    assert os.path.exists(daemon.socket)
-
-    daemon.start()
-    (tmp_path / "go").touch()
-
-    assert [job["exit_code"] for job in daemon.wait(short, long)] == [3, 4]
-    assert {job["attempts"] for job in daemon.get("/v1/jobs")["jobs"]} == {1}
-
-
-def test_stop_is_answered_and_then_obeyed(daemon: DaemonProcess):
-    job = daemon.add("sleep 60")
-    wait_until(lambda: daemon.state(job) == "running")
-    assert daemon.running is not None
-
-    assert daemon.post("/v1/stop", {}) == {"stopping": True}
-
-    assert daemon.running.wait().status == 0
-    assert daemon.world.holders()
-    daemon.start()
-    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [job]})
-    daemon.wait(job)
-
-
 def test_stop_may_end_the_jobs_as_well(daemon: DaemonProcess):
     first = daemon.add("sleep 60", "sleep 60", "sleep 60")
     wait_until(lambda: daemon.state(first + 1) == "running")
     assert daemon.running is not None
 
-    daemon.post("/v1/stop", {"jobs": True})
+    assert daemon.post("/v1/stop", {"jobs": True}) == {"stopping": True}
 
     assert daemon.running.wait().status == 0
     daemon.world.assert_nothing_is_left()
     daemon.start()
     assert [daemon.state(first + number) for number in range(2)] == ["cancelled"] * 2
     daemon.post("/v1/stop", {"jobs": True})
-
-
-def test_a_second_daemon_says_who_is_there_and_goes(daemon: DaemonProcess):
-    assert daemon.running is not None
-
-    second = daemon.world.dibs("daemon", "run")
-
-    assert second.status != 0
-    assert f"runs already (pid {daemon.running.pid})" in second.stderr
-    assert len(second.stderr.splitlines()) <= 2
-    assert daemon.get("/v1/status")["pid"] == daemon.running.pid
-
-
-def test_of_many_that_begin_at_once_one_stays(world: World):
-    many = [world.start("daemon", "run", env={"DIBS_POOL": "0"}) for _ in range(8)]
-    daemon = DaemonProcess(world)
-    wait_until(lambda: sum(one.process.poll() is None for one in many) == 1 and _listens(daemon))
-
-    gone = [one.wait() for one in many if one.process.poll() is not None]
-
-    assert all(one.status != 0 for one in gone)
-    assert all("runs already" in one.stderr for one in gone)
-    (left,) = [one for one in many if one.process.poll() is None]
-    assert daemon.get("/v1/status")["pid"] == left.pid
-    left.process.terminate()
-    assert left.wait().status == 0
 
 
 def _listens(daemon: DaemonProcess) -> bool:

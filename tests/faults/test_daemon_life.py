@@ -216,11 +216,13 @@ def test_ctrl_c_in_the_terminal_of_the_daemon_leaves_the_jobs_alone(world: World
 
     os.killpg(daemon.pid, signal.SIGINT)
     ended = daemon.wait()
+    is_listening = (world.state / "queue/socket").exists()
     world.run_daemon()
     world.write("go", "")
     [over] = world.wait_for(job)
 
-    assert ended.status == 0
+    assert (ended.status, is_listening) == (0, False)
+    assert "the daemon ends: got SIGINT; 1 running job goes on" in ended.stderr
     assert (over["exit_code"], over["attempts"]) == (3, 1)
     _stop(world)
 
