@@ -186,6 +186,7 @@ class World:
     environ: dict[str, str]
     ledger: Ledger
     _running: list[Running] = field(default_factory=list)
+    _made_at: float = field(default_factory=time.time)
 
     @property
     def state(self) -> Path:
@@ -283,7 +284,7 @@ class World:
 
     def processes(self) -> dict[int, str]:
         """Everything alive that belongs to this world: by its environment, its folder or its open files."""
-        return processes_of(str(self.folder.parent))
+        return processes_of(str(self.folder.parent), self._made_at)
 
     def assert_nothing_is_left(self) -> None:
         wait_until(lambda: not self.processes(), show=self.processes)
@@ -403,8 +404,11 @@ def is_talking(pid: int) -> bool:
     return False
 
 
-def processes_of(place: str) -> dict[int, str]:
-    """{pid: command line} of what has this folder in its environment, among its files or as its own."""
+def processes_of(place: str, made_at: float = 0.0) -> dict[int, str]:
+    """{pid: command line} of what has this folder in its environment, among its files or as its own.
+
+    A process that is older than the folder is not looked into, which costs much more than to see its age.
+    """
     wanted = os.fsencode(place)
     found = {}
     # The fork server has a fork's files for a moment.
@@ -412,11 +416,18 @@ def processes_of(place: str) -> dict[int, str]:
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) in ours:
             continue
-        if _belongs_to(name, wanted):
+        if not _is_older(name, made_at) and _belongs_to(name, wanted):
             with suppress(OSError):
                 line = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ")
                 found[int(name)] = os.fsdecode(line)
     return found
+
+
+def _is_older(pid: str, moment: float) -> bool:
+    """Whether /proc already had it by then. The kernel's times of files lag a few milliseconds behind."""
+    with suppress(OSError):
+        return os.stat(f"/proc/{pid}").st_ctime < moment - 0.1
+    return True
 
 
 def _belongs_to(pid: str, place: bytes) -> bool:

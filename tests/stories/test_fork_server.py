@@ -91,3 +91,9 @@ def test_the_server_ends_with_the_process_whose_server_it_is(tmp_path: Path):
 
     server = int(killed.stdout)
     wait_until(lambda: not os.path.exists(f"/proc/{server}"))
+
+
+def test_every_process_that_a_world_started_is_found(world: World):
+    started = {world.start(program=["sleep", "60"]).pid, world.run_daemon().pid}
+
+    wait_until(lambda: started <= world.processes().keys(), show=world.processes)
