@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from stories.outside import commands_for_shells, kept_environment
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 GOLDEN = ROOT / "tests" / "data" / "golden"
@@ -122,11 +124,9 @@ class Homes:
         ]
         (home / "cards.json").write_text(json.dumps(cards))
         (home / "run").mkdir(mode=0o700)
-        others = ("DIBS_", "CUDA_", "XDG_")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         return {
-            **kept,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            **kept_environment(),
+            "PATH": f"{commands_for_shells()}:{os.environ['PATH']}",
             "HOME": str(home),
             "XDG_STATE_HOME": str(home / "state"),
             "XDG_CONFIG_HOME": str(home / "config"),
@@ -143,12 +143,13 @@ class Bash:
         self.folder = tmp_path / "a folder"
         shutil.copytree(ROOT / "examples", self.folder / "examples")
         self.environment = environment
+        self.installed = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
-    def start(self, text: str) -> "subprocess.Popen[str]":
+    def start(self, text: str, **variables: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
             ["bash", "-e", "-o", "pipefail", "-c", text],
             cwd=self.folder,
-            env=self.environment,
+            env=self.environment | variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -163,8 +164,9 @@ def test_what_the_pages_tell_you_to_type_works(block: Block, bash: Bash, request
         request.getfixturevalue("one_listener_for_a_test")
     if re.search(r"\bcurl\b", block.text) and not shutil.which("curl"):
         pytest.skip("there is no curl here")
-    process = bash.start(block.text)
     is_endless = "endless" in block.marks
+    # What is killed together with its shell is executed: a forked command is in another process group.
+    process = bash.start(block.text, **({"PATH": bash.installed} if is_endless else {}))
     try:
         said, _ = process.communicate(timeout=ENDLESS if is_endless else PATIENCE)
     except subprocess.TimeoutExpired:
@@ -377,8 +379,8 @@ def test_no_file_names_a_path_of_one_machine() -> None:
 
 @functools.cache
 def _help(command: str) -> str:
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-    argv = [f"{Path(sys.executable).parent}/dibs", *command.split(), "--help"]
+    environment = {**kept_environment(), "PATH": commands_for_shells(), "COLUMNS": "100", "NO_COLOR": "1"}
+    argv = ["dibs", *command.split(), "--help"]
     return subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
 
 

@@ -5,10 +5,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from stories.outside import commands_for_shells, kept_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,8 +27,8 @@ def run(folder: Path, *arguments: str, gpus: str = "0,1,2") -> subprocess.Comple
 
 def dibs(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("DIBS_", "CUDA_"))},
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        **kept_environment(),
+        "PATH": f"{commands_for_shells()}:{os.environ['PATH']}",
         "DIBS_STATE": str(folder / "state"),
         "DIBS_LEASES": str(folder / "leases"),
         "DIBS_PROBE": "none",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compat.conftest import Shell
-from stories.outside import wait_until
+from stories.outside import DIBS, wait_until
 
 
 def test_a_job_file_makes_a_folder_for_each_job(shell: Shell) -> None:
@@ -107,7 +107,7 @@ def test_a_rerun_leaves_no_mark_of_the_earlier_one(shell: Shell) -> None:
 
 def test_a_folder_in_which_jobs_of_a_killed_hog_run_is_left_alone(shell: Shell) -> None:
     shell.world.write("foo.txt", [shell.world.ledger.job("long", 30)])
-    running = shell.start("exec hog --job_file foo.txt --gpus 0")
+    running = shell.world.start("--job_file", "foo.txt", "--gpus", "0", script=str(Path(DIBS).with_name("hog")))
     wait_until(shell.world.ledger.started, show=lambda: running.stderr)
     running.kill()
 

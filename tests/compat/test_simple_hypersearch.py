@@ -2,26 +2,17 @@
 
 import os
 import subprocess
-import sys
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
+
+from stories.outside import commands_for_shells, kept_environment
 
 # Printed by the original, version 0.1.4, for the same words.
 OF_THE_ORIGINAL = [
     (
-        [
-            "train --lr {lr} --bs {bs}",
-            "-p",
-            "lr",
-            "0.1",
-            "0.01",
-            "-p",
-            "bs",
-            "32",
-            "64",
-            "--sampling-mode",
-            "grid",
-        ],
+        ["train --lr {lr} --bs {bs}", "-p", "lr", "0.1", "0.01", "-p", "bs", "32", "64", "--sampl", "grid"],
         [
             "train --lr 0.1 --bs 32",
             "train --lr 0.1 --bs 64",
@@ -31,14 +22,18 @@ OF_THE_ORIGINAL = [
     ),
     (["--sampling-mode", "grid", "--n-samples", "1", "a {x}", "--parameter", "x", "1", "2"], ["a 1"]),
     (["a {{{x}}}", "--sampling-mode=grid", "-p", "x", "-1", "2"], ["a {-1}", "a {2}"]),
-    (["a", "--sampl", "grid", "--param", "x", "1", "2"], ["a", "a"]),
+    (["a", "--sampling-mode", "grid", "--param", "x", "1", "2"], ["a", "a"]),
     (["a {b-s}", "--sampling-mode", "grid", "-p", "b-s", "1"], ["a 1"]),
 ]
 
 
-def hypersearch(*argv: str | bytes, **options) -> subprocess.CompletedProcess:
-    start = [sys.executable, "-c", "from dibs.compat.simple_hypersearch import main; main()"]
-    return subprocess.run([*start, *argv], capture_output=True, check=False, **options)
+def hypersearch(*argv: str | bytes, stdout: Any = subprocess.PIPE) -> subprocess.CompletedProcess:
+    return run(["simple_hypersearch", *argv], stdout)
+
+
+def run(argv: Sequence[str | bytes], stdout: Any = subprocess.PIPE) -> subprocess.CompletedProcess:
+    environment = kept_environment() | {"PATH": f"{commands_for_shells()}:{os.environ['PATH']}"}
+    return subprocess.run(argv, env=environment, stdout=stdout, stderr=subprocess.PIPE, timeout=60)
 
 
 @pytest.mark.parametrize(("argv", "lines"), OF_THE_ORIGINAL)
@@ -82,17 +77,10 @@ def test_bytes_that_are_no_utf8_pass_through():
 def test_a_million_million_commands_end_quietly_with_their_reader():
     values = " ".join(str(n) for n in range(100))
     words = " ".join(f"-p {name} {values}" for name in "abcdef")
-    program = f"{sys.executable} -c 'from dibs.compat.simple_hypersearch import main; main()'"
 
-    done = subprocess.run(
-        ["bash", "-c", f"{program} '{{a}}{{b}}{{c}}{{d}}{{e}}{{f}}' {words} | head -n 3"],
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
+    done = run(["bash", "-c", f"simple_hypersearch '{{a}}{{b}}{{c}}{{d}}{{e}}{{f}}' {words} | head -n 3"])
 
-    assert len(done.stdout.splitlines()) == 3
-    assert done.stderr == b""
+    assert (done.returncode, len(done.stdout.splitlines()), done.stderr) == (0, 3, b"")
 
 
 @pytest.mark.parametrize(
@@ -126,20 +114,7 @@ def test_bad_input_is_one_sentence(argv, words):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_one_sentence():
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "from dibs.compat.simple_hypersearch import main; main()",
-                "a {x}",
-                "-p",
-                "x",
-                "1",
-            ],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
+        done = hypersearch("a {x}", "-p", "x", "1", stdout=full)
 
     assert done.stderr.startswith(b"simple_hypersearch: error: cannot write the commands: No space left")
     assert len(done.stderr.splitlines()) == 1

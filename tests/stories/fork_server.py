@@ -16,10 +16,11 @@ import gc
 import importlib
 import importlib.util
 import io
-import json
+import marshal
 import os
 import pkgutil
 import select
+import shlex
 import signal
 import socket
 import struct
@@ -32,10 +33,8 @@ from typing import IO, Any
 
 _BIN = os.path.dirname(sys.executable)
 # The console scripts, and the modules whose `main` they call.
-_SCRIPTS = {
-    f"{_BIN}/dibs": "dibs.cli.main",
-    **{f"{_BIN}/{name}": f"dibs.compat.{name}" for name in ("simple_gpu_scheduler", "hog", "schedule")},
-}
+_COMPAT = ("simple_gpu_scheduler", "simple_hypersearch", "hog", "schedule")
+_SCRIPTS = {f"{_BIN}/dibs": "dibs.cli.main", **{f"{_BIN}/{name}": f"dibs.compat.{name}" for name in _COMPAT}}
 _MODULE = (sys.executable, "-P", "-m", "dibs")
 _ADVISER = (sys.executable, "-P", "-m", "dibs.sweeps.adviser_process")
 DIBS_MAIN, ADVISER_MAIN = "dibs.cli.main", "dibs.sweeps.adviser_process"  # the modules whose `main` a fork calls
@@ -71,6 +70,16 @@ class ForkServer:
         self.pid = self._process.pid
         atexit.register(self.close)
 
+    def put_commands(self, folder: str) -> None:
+        """Write programs with the names of our console scripts into a folder for a PATH; they are forked."""
+        starter = [sys.executable, "-IS", f"{os.path.dirname(__file__)}/forked_command.py"]
+        for script in _SCRIPTS:
+            words = [*starter, self.forks.address[1:].decode(), script]
+            path = f"{folder}/{os.path.basename(script)}"
+            with open(path, "w") as file:
+                file.write(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            os.chmod(path, 0o755)
+
     def close(self) -> None:
         os.close(self._life)
         self._process.wait()
@@ -85,7 +94,7 @@ class Forks:
     DEVNULL = subprocess.DEVNULL
 
     def __init__(self, address: bytes, environment: Mapping[str, str], main: str) -> None:
-        self._address = address
+        self.address = address
         self._main = main
         self._at_the_start = _at_the_start(environment)
 
@@ -136,8 +145,8 @@ class Forks:
                 "numbers": [0, 1, 2, *pass_fds],
             }
             channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            channel.connect(self._address)
-            socket.send_fds(channel, [json.dumps(request).encode()], [*given, *pass_fds])
+            channel.connect(self.address)
+            socket.send_fds(channel, [marshal.dumps(request)], [*given, *pass_fds])
             return ForkedProcess(words, channel, pipes)
 
 
@@ -264,7 +273,7 @@ class _Request:
     received: Sequence[int] = ()  # those descriptors, by the numbers they have here
 
 
-def _serve(listener: socket.socket, life: int) -> _Request | None:
+def _serve(listener: socket.socket, life: int, forks: Forks) -> _Request | None:
     """Fork until the test process ends; then return None. In each fork, return what it becomes."""
     poll = select.poll()
     poll.register(listener, select.POLLIN)
@@ -279,8 +288,9 @@ def _serve(listener: socket.socket, life: int) -> _Request | None:
                 _report_end(fd, *children.pop(fd))
                 continue
             channel, _ = listener.accept()
-            request = _receive(channel)
+            request = _receive(channel, forks)
             if request is None:
+                channel.close()
                 continue
             pid = os.fork()
             if pid == 0:
@@ -294,11 +304,17 @@ def _serve(listener: socket.socket, life: int) -> _Request | None:
                 socket.send_fds(channel, [str(pid).encode()], [handle])
 
 
-def _receive(channel: socket.socket) -> _Request | None:
-    """The request, unless another user or nothing is at the other end."""
+def _receive(channel: socket.socket, forks: Forks) -> _Request | None:
+    """The request, unless another user or nothing is at the other end, or what is wanted must be executed."""
     _, uid, _ = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     message, received, _, _ = socket.recv_fds(channel, 1 << 20, 16)
-    return _Request(**json.loads(message), received=received) if message and uid == os.geteuid() else None
+    if message and uid == os.geteuid():
+        request = _Request(**marshal.loads(message), received=received)
+        if forks.can_fork(request.words, {"cwd": request.cwd, "env": request.environment}):
+            return request
+    for one in received:
+        os.close(one)
+    return None
 
 
 def _report_end(handle: int, pid: int, channel: socket.socket) -> None:
@@ -386,7 +402,7 @@ if __name__ == "__main__":
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as listener:
         forks = Forks(listener.getsockname(), os.environ, sys.argv[3])
-        wanted = _serve(listener, int(sys.argv[2]))
+        wanted = _serve(listener, int(sys.argv[2]), forks)
     if wanted is not None and (program := _Program.of(wanted.words)) is not None:
         _become(wanted, program)
         if program.server == DIBS_MAIN:  # a command may start a daemon

@@ -335,7 +335,19 @@ def fork_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def our_fork_server() -> ForkServer:
     """One for each process that runs tests."""
-    return ForkServer(_kept())
+    return ForkServer(kept_environment())
+
+
+@cache
+def commands_for_shells() -> str:
+    """The folders that a PATH begins with: our console scripts, forked where that is possible, and our Python."""
+    installed = os.path.dirname(sys.executable)
+    if MUST_EXECUTE:
+        return installed
+    place = tempfile.mkdtemp(prefix="dibs-forked-")
+    atexit.register(shutil.rmtree, place)
+    our_fork_server().put_commands(place)
+    return f"{place}:{installed}"
 
 
 @cache
@@ -373,7 +385,7 @@ def make_world(root: Path) -> World:
     folder = root / "a 'folder' é\n$(touch BAD) \udcff"
     folder.mkdir()
     state = root / "state €\udcfe"
-    environ = _kept() | {
+    environ = kept_environment() | {
         "DIBS_STATE": str(state),
         "DIBS_LEASES": str(root / "leases"),
         "DIBS_PROBE": "none",
@@ -382,7 +394,7 @@ def make_world(root: Path) -> World:
     return World(folder, environ, Ledger(root / "ledger"))
 
 
-def _kept() -> dict[str, str]:
+def kept_environment() -> dict[str, str]:
     """What a world has of our own environment."""
     return {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
 

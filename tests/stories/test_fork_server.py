@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stories.fork_server import ForkedProcess
-from stories.outside import DIBS, World, our_fork_server, wait_until
+from stories.outside import DIBS, World, commands_for_shells, our_fork_server, wait_until
 
 _SHOW = """
 import json, os, signal, sys
@@ -69,6 +69,27 @@ def test_a_daemon_that_a_forked_command_starts_is_forked_too(world: World):
     words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     assert words == [os.fsencode(sys.executable), b"-P", b"-m", b"dibs", b"daemon", b"run"]
     assert world.dibs("daemon", "stop").status == 0
+
+
+def test_a_command_that_a_shell_starts_is_forked_and_passes_signals_on(world: World):
+    world.environ["PATH"] = f"{commands_for_shells()}:{world.environ['PATH']}"
+    world.write("show.py", _SHOW)
+    line = "umask 027; exec dibs run --gpus 0 -q -f show.py"
+
+    forked = world.dibs("-c", line, program=("bash",))
+    running = world.start("-c", "exec dibs run --gpus 0 -- 'echo $$; exec sleep 60'", program=("bash",))
+    wait_until(lambda: running.stdout, show=lambda: running.stderr)
+    commands = [words for words in world.processes().values() if words.startswith(f"{sys.executable} {DIBS} run")]
+    running.signal(signal.SIGINT)
+    running.signal(signal.SIGINT)
+
+    assert (forked.status, json.loads(forked.stdout)["umask"]) == (0, 0o027)
+    assert json.loads(forked.stdout)["argv"] == [DIBS, "run", "--gpus", "0", "-q", "-f", "show.py"]
+    assert len(commands) == 1
+    assert running.wait().status == 130
+    world.environ["PYTHONUTF8"] = "1"
+    executed = world.dibs("-c", line, program=("bash",))
+    assert json.loads(executed.stdout)["flags"] != json.loads(forked.stdout)["flags"]
 
 
 def test_a_variable_that_an_interpreter_reads_at_its_start_gets_one(world: World):
