@@ -134,7 +134,7 @@ def _brush(page: Page) -> None:
 
 
 def _take(page: Page, name: str, queue: "Queue") -> None:
-    # Whoever makes them is called ben, and has a home.
+    # The user in them is called ben, and has a home.
     page.evaluate(
         """names => { const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
             while (walk.nextNode()) for (const [old, shown] of names)

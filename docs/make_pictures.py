@@ -1,7 +1,7 @@
 """Makes docs/pictures/*.svg: runs the real program in a terminal and draws what stands on its screen.
 
 A picture is written again only when something other than numbers and the order of the jobs' lines has changed:
-these differ from run to run, and nobody wants to review that. Whoever makes them is called ben.
+these differ from run to run, and a review would have to read them. The user in them is called ben.
 """
 
 import contextlib
@@ -168,7 +168,7 @@ def _said(command: Sequence[str], environment: Mapping[str, str]) -> bytes:
 
 @contextlib.contextmanager
 def _cards_with_a_stranger(cards: Path) -> Iterator[None]:
-    """Four cards in a file; on the first of them computes a process that is nobody's job."""
+    """Four cards in a file; a process that is no job computes on the first of them."""
     world = json.loads((ROOT / "tests" / "data" / "readings" / "four_cards.json").read_text())
     stranger = subprocess.Popen(["sleep", "600"])
     try:

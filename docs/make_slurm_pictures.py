@@ -25,7 +25,7 @@ PATIENCE = 60.0  # seconds
 def main() -> None:
     """Make the picture."""
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as scratch:
-        os.chmod(scratch, 0o755)  # munge wants everybody to reach its socket
+        os.chmod(scratch, 0o755)  # munge requires that every user can reach its socket
         slurm = PrivateSlurm(Path(scratch) / "slurm", kind="a100")
         slurm.start()
         try:
@@ -73,7 +73,7 @@ def _take(browser: Browser, address: str) -> None:
     page.goto(address)
     page.get_by_text("n3", exact=True).first.wait_for()
     page.wait_for_timeout(1500)  # what is asked for in the second place
-    # Whoever makes it is called ben.
+    # The user in it is called ben.
     page.evaluate(
         """old => { const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
             while (walk.nextNode()) walk.currentNode.data = walk.currentNode.data.replaceAll(old, "ben"); }""",

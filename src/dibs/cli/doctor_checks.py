@@ -176,7 +176,7 @@ def check_daemon(environ: Environ) -> list[Finding]:
     try:
         status = client.status()
     except NotListening:
-        return _nobody_listens(queue, socket, is_held)
+        return _not_listening(queue, socket, is_held)
     except NoAnswer:
         sentence = f"it does not answer within {_ANSWER_SECONDS:g} second at {socket}"
         return [Finding(PROBLEM, sentence, "`dibs daemon restart` leaves the jobs alone")]
@@ -320,7 +320,7 @@ def _file(name: str, path: str, is_good: bool, why: str) -> Finding:
 _REBUILD = "`dibs doctor --rebuild` makes it again from the journal and the attempts; the old one is kept"
 
 
-def _nobody_listens(queue: str, socket: str, is_held: bool) -> list[Finding]:
+def _not_listening(queue: str, socket: str, is_held: bool) -> list[Finding]:
     if is_held:
         return [
             Finding(

@@ -202,7 +202,7 @@ def _connect(path: str, until: float) -> socket.socket:
     try:
         handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise _nobody(path) from error
+        raise _not_listening(path) from error
     try:
         _check_folder(os.fstat(handle), folder)
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -230,7 +230,7 @@ def _reach(connection: socket.socket, address: str, until: float, path: str) -> 
                 ) from None
             time.sleep(_PAUSE)
         except OSError as error:
-            raise _nobody(path) from error
+            raise _not_listening(path) from error
 
 
 def _check_folder(seen: os.stat_result, folder: str) -> None:
@@ -265,5 +265,5 @@ def _broken() -> ConnectionBroken:
     )
 
 
-def _nobody(path: str) -> NotListening:
+def _not_listening(path: str) -> NotListening:
     return NotListening(f"there is no daemon: no process listens at {path}", remedy="start one: dibs daemon start")

@@ -64,7 +64,7 @@ class GpuProcess:
     @property
     def shown(self) -> str:
         """For people: `ann, pid 4711, 3G`."""
-        return f"{self.user or 'somebody'}, pid {self.pid}, {show_size(self.memory)}"
+        return f"{self.user or 'unknown user'}, pid {self.pid}, {show_size(self.memory)}"
 
 
 class CardState(StrEnum):

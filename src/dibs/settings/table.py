@@ -75,14 +75,14 @@ TABLE = (
         "Which GPU is taken first: emptiest, coolest, last, or ids like 3,2.",
     ),
     Setting(
-        "min_free", "DIBS_MIN_FREE", "0", values.whole(0), "So many GPUs that nobody uses are left to others."
+        "min_free", "DIBS_MIN_FREE", "0", values.whole(0), "This many unused GPUs are left free for other users."
     ),
     Setting(
         "respect_graphics",
         "DIBS_RESPECT_GRAPHICS",
         "false",
         values.truth,
-        "Whether a GPU on which somebody only draws is busy.",
+        "Whether a GPU counts as busy when a process only draws on it.",
     ),
     Setting(
         "ignore_memory",

@@ -64,7 +64,7 @@ function Row({ job, one, isShown }: { job: number; one: Attempt; isShown: boolea
   );
 }
 
-/** `succeeded`, `exit 1`, `SIGKILL: somebody killed it`. */
+/** `succeeded`, `exit 1`, `SIGKILL: it was killed`. */
 function how(one: Attempt): string {
   if (one.ended_at === null) return isSubmitted(one) ? "waits" : "runs";
   if (!one.cause) return "succeeded";
