@@ -155,6 +155,11 @@ class Engine:
         return not self.running and not self._done and (self.is_draining or not self.waiting)
 
     @property
+    def _busy_remote(self) -> "RemoteSystems | None":
+        """The other systems, while there is anything to ask them, to record or to announce."""
+        return None if self.remote is None or self.remote.is_idle else self.remote
+
+    @property
     def looks_closely(self) -> bool:
         """Whether jobs wait to learn what a similar one, started a short while ago, needs."""
         now = self.clock()
@@ -182,7 +187,7 @@ class Engine:
             moments.append(look)
         # While a fault lasts nothing starts and nothing is recorded: waking up for it would be a busy loop.
         trouble = self._timers.get("trouble", 0.0)
-        put_off = (self._state.rest_ends, None if self.remote is None else self.remote.next_round)
+        put_off = (self._state.rest_ends, None if self._busy_remote is None else self._busy_remote.next_round)
         moments += [max(moment, trouble) for moment in put_off if moment is not None]
         due = self._state.waiting.next_due
         if due is not None and self._may_start and "" not in self._state.paused:
@@ -312,8 +317,8 @@ class Engine:
             self._record_turn(now)
         except (StoreUnusable, OSError) as error:
             self._trouble(error.message if isinstance(error, StoreUnusable) else str(error), now)
-        if self.remote is not None:
-            self._announcer.add(self.remote.take_news())
+        if self._busy_remote is not None:
+            self._announcer.add(self._busy_remote.take_news())
         self._announcer.announce()
 
     @contextmanager
@@ -380,8 +385,8 @@ class Engine:
         state = self._state
         leased: Mapping[JobId, tuple[Claim, ...]] = {}
         findings: list[Finding] = list(self._settlement.findings)
-        if self.remote is not None:
-            findings += self.remote.findings(state.remote, now)
+        if self._busy_remote is not None:
+            findings += self._busy_remote.findings(state.remote, now)
         while True:
             facts = self._facts(state, now, findings=findings, may_start=may_start)
             try:
@@ -463,9 +468,10 @@ class Engine:
                 for other in here[number:]:
                     self.settle_soon(other.attempt.key)
                 raise
-        if self.remote is not None:
-            self.remote.recorded(findings, now)
-            self.remote.submit([one for one in turn.begun if one.attempt.backend])
+        if self._busy_remote is not None:
+            self._busy_remote.recorded(findings, now)
+        if self.remote is not None and (remote := [one for one in turn.begun if one.attempt.backend]):
+            self.remote.submit(remote)
         self._to_show |= {attempt.key: attempt for attempt in turn.lowered}
         self._show_lowered()
         if turn.line is not None and turn.line.job is not None:
@@ -600,8 +606,8 @@ class Engine:
                 self.cards.look_again()
             elif name == "commands":
                 self._deliver(now)
-        if self.remote is not None:
-            self.remote.run_due_rounds(self._state.remote, now)
+        if self._busy_remote is not None:
+            self._busy_remote.run_due_rounds(self._state.remote, now)
 
 
 def _books_memory(one: OpenAttempt) -> bool:

@@ -67,6 +67,8 @@ class RemoteSystems:
         self._clock = clock
         self._ask_for_turn = ask_for_turn
         self._news: list[Event] = []
+        self.is_idle = True  # no round is due or under way, and there is nothing to record or to announce
+        self.most = {name: system.most for name, system in systems.items()}  # attempts that each may have at once
 
     # -- for the engine ------------------------------------------------------------------------------
 
@@ -77,11 +79,6 @@ class RemoteSystems:
 
     def knows(self, name: str) -> bool:
         return name in self._states
-
-    @property
-    def most(self) -> dict[str, int]:
-        """How many attempts each of them may have at once."""
-        return {name: one.system.most for name, one in self._states.items()}
 
     @property
     def next_round(self) -> float | None:
@@ -96,8 +93,11 @@ class RemoteSystems:
                 state.next_round += seconds
 
     def take_news(self) -> list[Event]:
-        """What there is to announce since the last time."""
+        """What there is to announce since the last time. The last act of a turn."""
         news, self._news = self._news, []
+        self.is_idle = all(
+            one.next_round is None and not one.is_asking and not one.results for one in self._states.values()
+        )
         return news
 
     def attempt_folder(self, on: str, job: JobId, number: int) -> str:
@@ -143,7 +143,7 @@ class RemoteSystems:
             try:
                 self._results.begin(one.job, one.attempt)
             except OSError as error:
-                self._news.append(Trouble(f"cannot show the folder of job {one.job.label}: {error}"))
+                self._announce(f"cannot show the folder of job {one.job.label}: {error}")
             self._take(one)
 
     def send(self, keys: Iterable[Key], word: str, remote: Mapping[Key, OpenAttempt]) -> None:
@@ -157,8 +157,6 @@ class RemoteSystems:
 
     def run_due_rounds(self, remote: Mapping[Key, OpenAttempt], now: float) -> None:
         """Begin the rounds that are due."""
-        if self.next_round is None:
-            return
         for name, state in self._states.items():
             if state.is_due(now):
                 self._begin_round(name, state, remote, now)
@@ -253,12 +251,17 @@ class RemoteSystems:
         state = self._states.get(one.attempt.backend)
         if state is None:
             sentence = f"job {one.job.label} was handed to {one.attempt.backend}, which this daemon does not know"
-            self._news.append(Trouble(sentence))
+            self._announce(sentence)
             return
         state.take(one)
         self._ask_within(state, _GATHER)
 
+    def _announce(self, sentence: str) -> None:
+        self._news.append(Trouble(sentence))
+        self.is_idle = False
+
     def _ask_within(self, state: RemoteState, seconds: float) -> None:
+        self.is_idle = False
         due = self._clock() + seconds
         state.next_round = due if state.next_round is None else min(state.next_round, due)
 
@@ -275,7 +278,7 @@ class RemoteSystems:
                 self._place.environment_path,
             )
         except StoreUnusable as error:
-            self._news.append(Trouble(error.message))
+            self._announce(error.message)
             return
         backend = state.system.backend
         if plan.submit:
@@ -293,7 +296,7 @@ class RemoteSystems:
         state.take_in(found, self._clock())
         is_news = state.trouble != had_trouble
         if state.trouble and is_news:
-            self._news.append(Trouble(state.trouble))
+            self._announce(state.trouble)
         if found.submitted.accepted:
             self._reach("after-submit")
         if found.bug is not None and not state.refs:
@@ -323,7 +326,7 @@ class RemoteSystems:
         """Have those of them removed that are over here."""
         chosen = state.strays.consider(seen, partial(is_stray_over, self._store.listing, name, self._mark), now)
         if chosen:
-            self._news.append(Trouble(strays_sentence(state.system.title, self._mark, chosen)))
+            self._announce(strays_sentence(state.system.title, self._mark, chosen))
             self._ask_within(state, _GATHER)
 
 
