@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dibs.errors import DibsError
-from dibs.leases.files import user_name
-from dibs.leases.folder import lease_folder
-from dibs.leases.leases import Leases
+from dibs.leases.leases import Leases, build_leases
 
 if TYPE_CHECKING:
     from dibs.backends.protocol import Backend
@@ -33,11 +31,6 @@ if TYPE_CHECKING:
     from dibs.store.journal import Journal
     from dibs.store.rebuild import RebuildReport
     from dibs.store.store import Store
-
-
-def build_leases(environ: Mapping[str, str]) -> Leases:
-    uid = os.geteuid()
-    return Leases(lease_folder(environ), uid=uid, user=user_name(uid) or f"uid {uid}")
 
 
 def build_cards(

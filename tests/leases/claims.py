@@ -4,7 +4,7 @@ import os
 from fractions import Fraction
 
 from dibs.leases.leases import Busy, Lease, Leases
-from dibs.model.jobs import Claim
+from dibs.model.gpus import Claim
 
 NOON = 43200.0
 

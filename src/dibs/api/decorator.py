@@ -10,7 +10,7 @@ from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
 
 if TYPE_CHECKING:
-    from dibs.api.submit import CallSubmitter
+    from dibs.api.call_submitter import CallSubmitter
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -50,7 +50,7 @@ class Submitter(Generic[_P, _T]):
 
     def _shipping(self) -> "CallSubmitter":
         if self._made is None:
-            from dibs.api.submit import CallSubmitter
+            from dibs.api.call_submitter import CallSubmitter
 
             self._made = CallSubmitter(self._wishes, **self._options)
         return self._made

@@ -10,11 +10,11 @@ from functools import partial
 from types import ModuleType, TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack
 
+from dibs.api.call_submitter import CallSubmitter
 from dibs.api.calls import Call
 from dibs.api.connection import ask
 from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
-from dibs.api.submit import CallSubmitter
 from dibs.api.watch import News, the_watch
 from dibs.errors import BadInput, DibsError
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from dibs.build import build_leases
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.own_processes import is_of_a_running_job
 from dibs.engine.watch.sharing_rules import SharingRules, sharing_rules
@@ -17,7 +16,7 @@ from dibs.gpus.probe import Probe, ProbeFailed, answer_within
 from dibs.gpus.processes import pid_is_alive
 from dibs.leases.claim_files import Holder
 from dibs.leases.files import LeaseRefused
-from dibs.leases.leases import Busy, Lease, Leases
+from dibs.leases.leases import Busy, Lease, Leases, build_leases
 from dibs.model.gpus import Claim, GpuReading, Reading
 from dibs.model.jobs import Command, Job, JobId, Request, Wishes
 from dibs.policy.fitting import is_allowed, need

@@ -1,23 +1,10 @@
-"""Adds jobs to the queue: `dibs.submit` for commands, and `CallSubmitter` for functions."""
+"""Adds jobs to the queue: `dibs.submit` for commands, `add` for what the API takes."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from types import ModuleType
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from dibs.api.calls import (
-    Call,
-    Runner,
-    check_interpreter,
-    import_path,
-    job_of,
-    run_by,
-    shown_call,
-    words_of,
-    write_call,
-)
 from dibs.api.connection import ask
 from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
@@ -29,6 +16,7 @@ from dibs.inputs.code import describe_code
 from dibs.model.jobs import Command, Request
 
 if TYPE_CHECKING:
+    from dibs.api.calls import Runner
     from dibs.client.client import Client
 
 
@@ -36,7 +24,7 @@ def submit(
     command: str | Sequence[str],
     /,
     *,
-    runner: Runner | None = None,
+    runner: "Runner | None" = None,
     shell: str = "bash",
     **wishes: Unpack[JobKeywords],
 ) -> Job:
@@ -49,6 +37,8 @@ def submit(
     said: Mapping[str, Any] = wishes
     if runner is None:
         return add([command_of(read)], said)[0]
+    from dibs.api.calls import run_by  # most programs use no runner
+
     new, call = run_by(runner, read)
     try:
         job = add([new], said)[0]
@@ -104,73 +94,3 @@ def _command(command: object, shell: str) -> Command:
     raise BadInput(
         f"cannot read {command!r:.60} as a command", remedy="it is a line of text, or words that no shell touches"
     )
-
-
-_Arguments = tuple[Sequence[Any], Mapping[str, Any]]
-_AFTER = ("after", "after_any", "after_fail")
-
-
-class CallSubmitter:
-    """Adds calls of functions as jobs, with these wishes, interpreter and runner, which are checked at once."""
-
-    def __init__(
-        self,
-        wishes: Mapping[str, Any],
-        *,
-        python: str = "",
-        runner: Sequence[str] = (),
-        by_value: Sequence[ModuleType] = (),
-    ) -> None:
-        # Dependencies may be given by name, which only the daemon can resolve: they are checked later.
-        read_wishes({word: value for word, value in wishes.items() if word not in _AFTER})
-        if python and not runner:  # inside a runner's container it may be another interpreter
-            check_interpreter(python)
-        self.wishes = dict(wishes)
-        self._python = python
-        self._path = import_path(python)
-        self._by_value = by_value
-        self._before = words_of(runner) if runner else ()
-
-    @contextmanager
-    def packed(self, function: Callable[..., Any], calls: Sequence[_Arguments]) -> "Iterator[PackedCalls]":
-        """Written calls; removed at the end of the block unless they were sent."""
-        if not callable(function):
-            raise BadInput(f"cannot call {function!r:.60} in a job", remedy="give a function and its arguments")
-        packed = PackedCalls(self.wishes)
-        try:
-            for words, named in calls:
-                call = write_call(function, words, named, by_value=self._by_value, path=self._path)
-                packed.calls.append(call)
-                packed.jobs.append(
-                    job_of(
-                        call,
-                        function,
-                        shown_call(function, words, named),
-                        python=self._python,
-                        before=self._before,
-                        named=bool(self.wishes.get("name")),
-                    )
-                )
-            yield packed
-        finally:
-            if not packed.is_sent:
-                for call in packed.calls:
-                    call.remove()
-
-
-@dataclass(slots=True)
-class PackedCalls:
-    """Written calls and their jobs."""
-
-    wishes: Mapping[str, Any]
-    calls: list[Call] = field(default_factory=list)
-    jobs: list[dict[str, Any]] = field(default_factory=list)
-    is_sent: bool = False
-
-    def send(self) -> list[tuple[Job, Call]]:
-        """Add the jobs: all, or none."""
-        sent = list(zip(add(self.jobs, self.wishes), self.calls, strict=True))
-        self.is_sent = True
-        for job, call in sent:
-            call.keep(job.id)
-        return sent

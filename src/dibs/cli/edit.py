@@ -6,18 +6,10 @@ from typing import Any
 
 import click
 
-from dibs.cli.commands import with_command
-from dibs.cli.field_options import (
-    ALL,
-    changes_of,
-    dependencies_of,
-    field_options,
-    given,
-    merges_of,
-    write_options,
-)
+from dibs.cli.field_options import field_options, write_options
 from dibs.cli.output import say, show_json
 from dibs.cli.references import REF, find_job, find_jobs
+from dibs.cli.requests import ALL, changes_of, dependencies_of, given, merges_of, with_command
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.model.fields import Verb

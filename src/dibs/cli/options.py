@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dibs.errors import BadInput
+from dibs.model.units import is_gpu_id, parse_duration, parse_size
 
 
 class ParsedOption(click.ParamType):  # type: ignore[type-arg]  # generic only in newer clicks
@@ -37,20 +38,7 @@ def parsed(
         kind.fail(f"{error.message}; {error.remedy}", param, ctx)
 
 
-def _late(name: str) -> Callable[[str], Any]:
-    """A parser of model/units.py, loaded when an option is used."""
-
-    def parse(text: str) -> Any:
-        from dibs.model import units
-
-        return getattr(units, name)(text)
-
-    return parse
-
-
 def _ids(text: str) -> tuple[str, ...]:
-    from dibs.model.gpus import is_gpu_id
-
     ids = tuple(part.strip() for part in text.split(","))
     for one in ids:
         if not is_gpu_id(one):
@@ -75,8 +63,8 @@ def count(least: int, most: int = 999_999) -> ParsedOption:
     return ParsedOption("number", parse)
 
 
-SIZE = ParsedOption("size", _late("parse_size"))
-TIME = ParsedOption("time", _late("parse_duration"))
+SIZE = ParsedOption("size", parse_size)
+TIME = ParsedOption("time", parse_duration)
 GPU_IDS = ParsedOption("ids", _ids)
 
 # -- options of several commands that are no fields of a job -------------------------------------

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dibs.cli.field_options import GROUP_OF, queue_request_of
-from dibs.cli.gather import in_snapshot, snapshot_of
+from dibs.cli.field_options import GROUP_OF
+from dibs.cli.job_add import in_snapshot, snapshot_of
 from dibs.cli.output import one_line, say, show, show_json
+from dibs.cli.requests import queue_request_of
 from dibs.cli.sweep_act import follow
 from dibs.cli.sweep_show import is_random, search_text
 from dibs.client.adding import NOTHING, Batch, difference

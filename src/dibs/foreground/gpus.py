@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from dibs.build import build_leases
 from dibs.engine.watch.survey import GpuUse, pid_of, survey
 from dibs.errors import BadInput, DibsError
 from dibs.gpus.detect import find_probe
@@ -13,7 +12,7 @@ from dibs.gpus.probe import ProbeFailed, answer_within
 from dibs.gpus.processes import BusyRules
 from dibs.leases.claim_files import Holder
 from dibs.leases.files import user_name
-from dibs.leases.leases import Leases
+from dibs.leases.leases import Leases, build_leases
 from dibs.model.gpus import declared_key
 from dibs.settings import load_settings
 from dibs.supervise import folder

@@ -3,11 +3,14 @@
 import os
 from collections.abc import Mapping
 from functools import cache
+from typing import TYPE_CHECKING
 
 from dibs.errors import BadInput
 from dibs.model.fields import BY_KEY
-from dibs.model.jobs import Request
 from dibs.model.places import SLURM_OPTIONS, parse_option
+
+if TYPE_CHECKING:
+    from dibs.model.jobs import Request  # `dibs gpus` checks a text only
 
 LONGEST_ARGUMENT = 131_071  # bytes: Linux's MAX_ARG_STRLEN less the NUL that ends it
 _POINTER = 8  # bytes that the kernel counts for every word and variable
@@ -17,7 +20,7 @@ _NOT_ON_SLURM = tuple(field for field in BY_KEY.values() if not field.on_slurm)
 _RESERVED = 8192  # bytes kept free for the variables that dibs adds
 
 
-def check_request(request: Request, environment_size: int = 0) -> None:
+def check_request(request: "Request", environment_size: int = 0) -> None:
     """Raise BadInput for a request that could never start.
 
     `environment_size` is that of the environment which the job will inherit.
@@ -40,7 +43,7 @@ def check_request(request: Request, environment_size: int = 0) -> None:
     check_text(request.workdir, "the folder")
 
 
-def check_place(request: Request) -> None:
+def check_place(request: "Request") -> None:
     """Raise BadInput for a request that makes no sense where it is to run."""
     if not request.on:
         for name, _ in request.on_options:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dibs.errors import BadInput
 from dibs.model.fields import FIELDS
@@ -100,8 +100,7 @@ _TRANSLATED = {
 _EXAMPLES = {"--gres": "gpu:2", "--gpus-per-node": "2", "--dependency": "afterok:12"}
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
+class Tasks(NamedTuple):  # not a dataclass, for the start-up time of `dibs add`
     """The numbers of an array's tasks, and how many may run at once."""
 
     numbers: tuple[int, ...]

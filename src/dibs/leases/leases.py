@@ -7,7 +7,7 @@ deleted: the holder of a deleted file would not be seen, and its card would be b
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -28,12 +28,19 @@ from dibs.leases.claim_files import (
     with_user_name,
     write,
 )
-from dibs.leases.files import GpuGuards, close_all, file_key, lockers, owner_of
+from dibs.leases.files import GpuGuards, close_all, file_key, lockers, owner_of, user_name
+from dibs.leases.folder import lease_folder
 from dibs.model.gpus import Claim
 
 FRESH = 10.0  # seconds; the waiter of a wish that was not renewed for longer has stopped
 GUARD_DEADLINE = 2.0  # seconds; a guard is held for microseconds, so a longer holder is stuck or hostile
 LISTING_DEADLINE = 0.1  # seconds to wait for a guard that is only needed for a listing
+
+
+def build_leases(environ: Mapping[str, str]) -> "Leases":
+    """The leases of this machine, for the user of this process."""
+    uid = os.geteuid()
+    return Leases(lease_folder(environ), uid=uid, user=user_name(uid) or f"uid {uid}")
 
 
 class Lease:

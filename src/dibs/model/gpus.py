@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dibs.errors import BadInput
-from dibs.model.units import show_gpu, show_size
+from dibs.model.units import is_gpu_id, show_gpu, show_size
 
 if TYPE_CHECKING:
     from dibs.model.jobs import Wishes
@@ -246,11 +246,3 @@ def parse_gpu_list(text: str) -> list[tuple[str, ...]] | None:
                 )
         entries.append(ids)
     return entries
-
-
-def is_gpu_id(text: str) -> bool:
-    """Whether it looks like a GPU's number, that of a part of one, or a UUID."""
-    if text.startswith(("GPU-", "MIG-", "AMD-")):
-        return True
-    numbers = text.split(":")
-    return len(numbers) <= 2 and all(one.isascii() and one.isdigit() and len(one) <= 4 for one in numbers)

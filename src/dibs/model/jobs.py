@@ -4,13 +4,16 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from fractions import Fraction
 from operator import attrgetter
-from typing import Any, NewType, TypeVar
+from typing import TYPE_CHECKING, Any, NewType, TypeVar
 
 from dibs.model.fields import BESIDE_COMMAND, BY_KEY, Field, Kind
-from dibs.model.gpus import Claim
 from dibs.model.units import AUTO, format_moment
+
+if TYPE_CHECKING:  # neither is needed for a job that is only asked for, as by `dibs add`
+    from fractions import Fraction
+
+    from dibs.model.gpus import Claim
 
 JobId = NewType("JobId", int)
 AttemptKey = tuple[JobId, int]  # a job, and which of its attempts
@@ -83,7 +86,7 @@ class Wishes:
     """What a job wants of the GPUs."""
 
     num_gpus: int = 1
-    share: Fraction | None = None  # of each card; None: one slot of the pool
+    share: "Fraction | None" = None  # of each card; None: one slot of the pool
     vram: int | None = None  # bytes on each card
     shape: str = ""  # `--vram auto`: what jobs of this shape were seen to need is booked, `vram` before that
     only: tuple[str, ...] = ()  # it waits for one of these ids
@@ -250,7 +253,7 @@ class Attempt:
 
     job: JobId
     number: int
-    claims: tuple[Claim, ...]
+    claims: "tuple[Claim, ...]"
     boot_id: str
     opened_at: float  # seconds since the epoch
     folder: str

@@ -1,4 +1,4 @@
-"""Sizes, durations, moments, ranges of numbers and names of modules as text."""
+"""Sizes, durations, moments, ranges of numbers, ids of GPUs and names of modules as text."""
 
 import re
 from collections.abc import Iterable
@@ -186,6 +186,14 @@ def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
         else:
             found.append((number, number))
     return found
+
+
+def is_gpu_id(text: str) -> bool:
+    """Whether it looks like a GPU's number, that of a part of one, or a UUID."""
+    if text.startswith(("GPU-", "MIG-", "AMD-")):
+        return True
+    numbers = text.split(":")
+    return len(numbers) <= 2 and all(one.isascii() and one.isdigit() and len(one) <= 4 for one in numbers)
 
 
 def show_gpu(index: int, part: int | None) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dibs.api.call_submitter import CallSubmitter
 from dibs.api.calls import Call
 from dibs.api.job import Job
-from dibs.api.submit import CallSubmitter
 
 
 def ship(

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dibs.errors import BadInput
-from dibs.model.gpus import Card, Claim, Gpu, Links, is_gpu_id
+from dibs.model.gpus import Card, Claim, Gpu, Links
 from dibs.model.jobs import Job, JobId, Reason
+from dibs.model.units import is_gpu_id
 from dibs.model.usage import Lessons
 
 WHOLE = Fraction(1)

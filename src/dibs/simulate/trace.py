@@ -11,9 +11,8 @@ from typing import IO, Any
 
 from dibs.errors import BadInput
 from dibs.model.fields import BY_KEY
-from dibs.model.gpus import is_gpu_id
 from dibs.model.jobs import ArrayTask, Command, Dependency, Job, JobId, Request, Wishes, with_values
-from dibs.model.units import parse_moment, parse_share
+from dibs.model.units import is_gpu_id, parse_moment, parse_share
 from dibs.simulate.machine import Arrival
 
 _LONGEST_LINE = 4 << 20  # bytes

@@ -17,10 +17,9 @@ from dibs.errors import BadInput
 from dibs.inputs.checks import check_place, check_request, check_text, environment_size
 from dibs.model import fields
 from dibs.model.fields import BY_KEY, Kind
-from dibs.model.gpus import is_gpu_id
 from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes, with_values
 from dibs.model.places import LOCAL
-from dibs.model.units import check_modules, parse_moment, parse_ranges, parse_share
+from dibs.model.units import check_modules, is_gpu_id, parse_moment, parse_ranges, parse_share
 
 MOST_JOBS = 5_000  # in one call
 MOST_IDS = 10_000

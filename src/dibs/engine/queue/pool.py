@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from dibs.engine.change import Change
 from dibs.engine.engine import Engine
 from dibs.errors import BadInput
-from dibs.model.gpus import Pool, is_gpu_id
+from dibs.model.gpus import Pool
 from dibs.model.records import Mark, MarkCleared, MarkSet, SettingChanged
+from dibs.model.units import is_gpu_id
 from dibs.policy.failures import without_gpu
 
 if TYPE_CHECKING:

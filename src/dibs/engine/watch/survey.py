@@ -1,21 +1,16 @@
-"""Every GPU of this machine with its claims, as `dibs gpus`, the page and the seed tools show it.
-
-Imported by commands that must start fast: what it needs is imported when there is a GPU to show.
-"""
+"""Every GPU of this machine with its claims, as `dibs gpus`, the page and the seed tools show it."""
 
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
+from dibs.engine.watch.own_processes import is_of_a_running_job
+from dibs.gpus.processes import DEFAULT_BUSY_RULES, BusyRules, attempt_folder_of, foreign_processes, pid_is_alive
 from dibs.leases.claim_files import Holder
+from dibs.model.gpus import GpuProcess, GpuReading, Reading
 from dibs.model.units import show_gpu
-
-if TYPE_CHECKING:
-    from dibs.gpus.processes import BusyRules
-    from dibs.model.gpus import GpuProcess, GpuReading, Reading
-
+from dibs.supervise import folder
 
 _DECLARED = "index-"
 
@@ -27,10 +22,10 @@ class GpuUse:
     key: str
     index: int | None
     part: int | None = None
-    seen: "GpuReading | None" = None  # None where there is no reading
+    seen: GpuReading | None = None  # None where there is no reading
     holders: tuple[Holder, ...] = ()
     waiting: tuple[Holder, ...] = ()
-    foreign: "tuple[GpuProcess, ...]" = ()  # processes that use it without a lease
+    foreign: tuple[GpuProcess, ...] = ()  # processes that use it without a lease
     is_gone: bool = False  # the driver answers, and does not show it any more
 
     @property
@@ -58,12 +53,12 @@ class GpuUse:
 
 
 def survey(
-    reading: "Reading | None",
+    reading: Reading | None,
     holders: Iterable[Holder],
     waiting: Iterable[Holder],
     *,
     user: str,
-    rules: "BusyRules | None" = None,
+    rules: BusyRules | None = None,
 ) -> list[GpuUse]:
     """The cards that the driver shows, and those that are known only from a claim.
 
@@ -113,8 +108,6 @@ def pid_of(holder: Holder) -> int:
     Only in this user's folders: another user's claim could name any file.
     """
     if holder.uid == os.geteuid() and holder.folder:
-        from dibs.supervise import folder
-
         record = folder.record_of(holder.folder) or {}
         if isinstance(pid := record.get("pid"), int):
             return pid
@@ -134,16 +127,13 @@ def _declared_index(key: str) -> int | None:
 
 
 def _without_claim(
-    card: "GpuReading", holders: Sequence[Holder], folders: Collection[str], user: str, rules: "BusyRules | None"
-) -> "tuple[GpuProcess, ...]":
+    card: GpuReading, holders: Sequence[Holder], folders: Collection[str], user: str, rules: BusyRules | None
+) -> tuple[GpuProcess, ...]:
     """Processes without a claim. A user with a claim on the card is assumed to compute within it.
 
     `folders` are those of all attempts that hold a card. A job that is among them, but not here, was not given
     this card. One that is not among them runs inside another, which holds the card for it.
     """
-    from dibs.engine.watch.own_processes import is_of_a_running_job
-    from dibs.gpus.processes import DEFAULT_BUSY_RULES, attempt_folder_of, foreign_processes, pid_is_alive
-
     here = {holder.folder for holder in holders}
 
     def is_ours(pid: int) -> bool:

@@ -1,16 +1,35 @@
-"""From the inputs of `dibs add` to the API's new jobs. Everything is read and checked before anything is sent."""
+"""Adding jobs: from the options and inputs of `dibs add` to the API's new jobs, and their numbers.
 
+Everything is read and checked before anything is sent.
+"""
+
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from dibs.cli.commands import choose_seed, is_piped, points, with_command
-from dibs.client.adding import Batch, difference
-from dibs.client.client import connect
+import click
+
+from dibs.cli.output import one_line, say, show_about
+from dibs.cli.requests import (
+    check_parameters,
+    check_words,
+    choose_seed,
+    dependencies_of,
+    is_piped,
+    points,
+    queue_request_of,
+    with_command,
+)
+from dibs.client.adding import NOTHING, Batch, SentJobs, check_wishes, difference, send
+from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_request, environment_size
+from dibs.inputs.code import describe_code
+from dibs.model.fields import Verb
 from dibs.model.jobs import Request
+from dibs.model.units import show_size
 from dibs.paths import make_private, queue_folder, state_folder
 
 if TYPE_CHECKING:
@@ -18,6 +37,111 @@ if TYPE_CHECKING:
     from dibs.inputs.sources import QueueSource
 
 MOST_JOBS = 1_000_000  # of one call; a pipe without an end must not fill the memory
+_SHOWN = 20  # jobs of a dry run
+
+
+class JobAdder:
+    """One call of `dibs add`: from options to numbers."""
+
+    def __init__(self, options: dict[str, Any], words: Sequence[str]) -> None:
+        self._options = options
+        self._words = words
+        self._environ = dict(os.environ)
+        self._now = datetime.now()
+
+    def execute(self, command: Sequence[str] | None, params: Any) -> int:
+        options = self._options
+        check_words(options, self._words, "add")
+        check_parameters(options, params, command, "add")
+        request = queue_request_of(options, Verb.ADD)
+        gathering = InputReader(options, request, self._environ)
+        batches = gathering.read(command, params, self._now)
+        defaults = difference(request, NOTHING)
+        if options["shell"] != "bash":
+            defaults["shell"] = options["shell"]
+        for warning in [*gathering.warnings, *self._warnings(batches)]:
+            say(f"dibs: {warning}")
+        if not batches:
+            say("dibs: there is no job in it; nothing was added")
+            return 0
+        client = connect(os.environ)
+        if after := dependencies_of(options, Verb.ADD, client):
+            defaults["after"] = [{"job": one.job, "kind": str(one.kind)} for one in after]
+        if options["dry_run"]:
+            return self._show_prospects(client, batches, defaults)
+        code = self._code(request.workdir)
+        if options["snapshot"]:
+            check_wishes(client, batches, defaults=defaults)
+            snapshot = snapshot_of(request.workdir, self._environ)
+            code = {**(code or {}), "root": snapshot.root, "snapshot": snapshot.copy}
+            defaults["workdir"] = snapshot.place_of(request.workdir)
+            batches = in_snapshot(batches, snapshot.place_of, snapshot.root)
+        sent = send(client, batches, defaults=defaults, environment=self._environ, code=code)
+        self._tell(sent, batches)
+        return 0
+
+    def _code(self, workdir: str) -> "dict[str, Any] | None":
+        return describe_code(workdir, self._environ)
+
+    def _warnings(self, batches: Sequence[Batch]) -> list[str]:
+        count = sum(len(batch.jobs) for batch in batches)
+        output = self._options["output"]
+        found = []
+        if output and count > 1 and "%j" not in output and "%a" not in output:
+            found.append(f"all {count} jobs write to {output}; with %j in it each has its own")
+        if self._options["retry_on"] and not self._options["retries"]:
+            parts = [part for batch in batches for part in (batch.common, *batch.jobs)]
+            if not any(part.get("retries") for part in parts):
+                found.append("--retry-on alone tries nothing again: --retries says how often")
+        return found
+
+    def _show_prospects(self, client: Client, batches: Sequence[Batch], defaults: dict[str, Any]) -> int:
+        jobs = [{**batch.common, **job} for batch in batches for job in batch.jobs]
+        if not self._options["as_json"]:
+            shown = client.check(jobs[:_SHOWN], defaults=defaults)
+            told: set[str] = set()
+            for prospect, job in zip(shown, jobs, strict=False):
+                click.echo(_prospect(prospect))
+                for sentence in _known(prospect, {**defaults, **job}):
+                    if sentence not in told:
+                        click.echo(f"  {sentence}")
+                    told.add(sentence)
+            if len(jobs) > _SHOWN:
+                check_wishes(client, batches, defaults=defaults)
+                click.echo(f"... and {len(jobs) - _SHOWN} more jobs")
+            return 0
+
+        prospects = [
+            prospect
+            for start in range(0, len(jobs), 2000)
+            for prospect in client.check(jobs[start : start + 2000], defaults=defaults)
+        ]
+        click.echo(json.dumps({"prospects": prospects}, indent=2))
+        return 0
+
+    def _tell(self, sent: SentJobs, batches: Sequence[Batch]) -> None:
+        """The numbers on stdout; on a terminal, the command that is most likely wanted next."""
+        options = self._options
+        first = sent.ranges[0][0]
+        for note in sent.notes:
+            say(f"dibs: {one_line(note, 500)}")
+        if options["as_json"]:
+            told = {"first": first, "last": sent.ranges[-1][1], "count": sent.number}
+            click.echo(json.dumps({**told, "jobs": sent.shown, "is_new": sent.is_new, "notes": sent.notes}))
+            return
+        if options["quiet"]:
+            click.echo(sent.shown)
+            return
+        if not sent.is_new:
+            click.echo(f"job {sent.shown} has the key {one_line(options['once'], 80)} already")
+        elif sent.number > 1:
+            array = " (an array)" if len(batches) == 1 and batches[0].is_array else ""
+            click.echo(f"added jobs {sent.shown}{array}")
+        else:
+            name = one_line(options["name"] or "", 80)
+            click.echo(f"added job {sent.shown}{f' ({name})' if name else ''}")
+        if os.isatty(2):
+            say("dibs ls" if sent.number > 1 else f"dibs log -f {first}")
 
 
 class InputReader:
@@ -171,3 +295,28 @@ def _default_place() -> str:
     from dibs.model.places import LOCAL
 
     return str(connect(os.environ).status().get("default_backend", LOCAL))
+
+
+def _known(prospect: dict[str, Any], job: dict[str, Any]) -> list[str]:
+    """What jobs like this one were seen to need, where it wants `--vram auto`."""
+    if job.get("vram") is None:
+        return []
+    if lessons := prospect.get("lessons"):
+        return [lesson["sentence"] for lesson in lessons]
+    size = show_size(job["vram_bytes"]) if job.get("vram_bytes") else "the whole card"
+    return [f"no job of this shape has ended yet: until one shows how much memory it needs, each books {size}"]
+
+
+def _prospect(prospect: dict[str, Any]) -> str:
+    """`would start now on GPU 0`, or when and why not now."""
+    reason = (prospect["reason"] or {}).get("sentence", "")
+    gpus = ",".join(map(str, prospect["gpus"] or ()))
+    where = f" on GPU {gpus}" if gpus else ""
+    if not reason:
+        return f"would start now{where}"
+    if not prospect["starts_at"]:
+        for beginning, then in (("waits", "would wait"), ("is handed", "would be handed")):
+            if reason.startswith(beginning):
+                return f"{then}{reason.removeprefix(beginning)}"
+        return f"would wait: {reason}"
+    return f"would start about {show_about(prospect['starts_at'])}{where}: {reason}"

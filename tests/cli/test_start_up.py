@@ -1,0 +1,64 @@
+"""What a command imports. Start-up time depends on the machine; the modules that take it do not."""
+
+import subprocess
+import sys
+
+import pytest
+
+from cli.fake_daemon import FakeDaemon
+
+# Each takes milliseconds, or is needed only where jobs run.
+HEAVY = {
+    *("asyncio", "concurrent.futures", "ctypes", "logging", "multiprocessing", "sqlite3", "ssl", "urllib.parse"),
+    *("fastapi", "numpy", "optuna", "psutil", "pydantic", "pynvml", "rich", "starlette", "uvicorn", "yaml"),
+    *(
+        "dibs.daemon",
+        "dibs.engine",
+        "dibs.foreground",
+        "dibs.store",
+        "dibs.policy.schedule",
+        "dibs.backends",
+        "dibs.build",
+    ),
+}
+HELP_ONLY = HEAVY | {"dataclasses", "fractions", "json", "socket", "dibs.client", "dibs.model.jobs"}
+
+
+@pytest.mark.parametrize(
+    ("words", "most", "unwanted"),
+    [
+        ("--help", 115, HELP_ONLY),
+        ("run --help", 125, HELP_ONLY),
+        ("add --help", 125, HELP_ONLY),
+        ("sweep --help", 125, HELP_ONLY),
+        ("ls --help", 138, HELP_ONLY - {"json", "socket", "dibs.client"}),
+        ("add -- true", 160, HEAVY),
+        ("ls", 150, HEAVY - {"urllib.parse"} | {"dataclasses", "fractions"}),
+        # It asks the driver itself, through ctypes, and shows what the engine calls a survey.
+        ("gpus", 170, HEAVY - {"ctypes", "dibs.engine", "dibs.foreground"}),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(
+    daemon: FakeDaemon, words: str, most: int, unwanted: set[str]
+) -> None:
+    loaded = _loaded(f"from dibs.cli.main import dibs; dibs.main({words.split()}, standalone_mode=False)")
+
+    assert loaded & unwanted == set()
+    assert len(loaded) <= most, sorted(loaded)
+
+
+@pytest.mark.parametrize(
+    ("code", "most"), [("import dibs", 60), ("import dibs; dibs.submit", 125), ("import dibs; dibs.report", 70)]
+)
+def test_a_python_program_imports_only_what_it_asks_for(code: str, most: int) -> None:
+    loaded = _loaded(code)
+
+    assert loaded & HEAVY == set()
+    assert len(loaded) <= most, sorted(loaded)
+
+
+def _loaded(code: str) -> set[str]:
+    """The modules of a fresh interpreter after this code, at its exit too: `--help` leaves by an exception."""
+    code = f"import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); {code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stderr.splitlines()[-1].split())
