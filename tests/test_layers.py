@@ -17,6 +17,7 @@ BESIDE = {
     "files",
     "paths",
     "settings",
+    "version",
     "worker_thread",
 }  # beside the lowest floor: every room may use them
 # Which rooms a room may use, beside those. No two rooms use each other, however many rooms lie between.
@@ -105,7 +106,7 @@ def wrong_arrows(source: Path) -> list[str]:
     found = []
     for where, room, target in imports(source):
         parts = target.split(".")
-        if parts[0] != "dibs" or len(parts) == 1 or parts[1] == "__version__" or parts[1] == room:
+        if parts[0] != "dibs" or len(parts) == 1 or parts[1] == room:
             continue
         other = parts[1]
         assert other in BESIDE or other in MAY_USE, f"{where}: the room {other} is not known"
@@ -116,12 +117,41 @@ def wrong_arrows(source: Path) -> list[str]:
     return found
 
 
+def module_imports(source: Path) -> dict[str, set[str]]:
+    """Each module, and ours that it imports when the program runs: in functions too, and by their names."""
+    files = {file: file.relative_to(source.parent).with_suffix("").parts for file in source.rglob("*.py")}
+    names = {file: ".".join(parts).removesuffix(".__init__") for file, parts in files.items()}
+    known = set(names.values())
+
+    def found(node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            return
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            inside = [f"{node.module}.{name.name}" for name in node.names]
+            yield from (name if name in known else str(node.module) for name in inside)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
+            yield node.value.partition(":")[0]  # `dibs.cli.run:run`, which is loaded when it is used
+        for child in ast.iter_child_nodes(node):
+            yield from found(child)
+
+    return {name: known & set(found(ast.parse(file.read_text()))) - {name} for file, name in names.items()}
+
+
 def test_every_arrow_points_down():
     assert wrong_arrows(SOURCE) == []
 
 
 def test_no_two_rooms_use_each_other():
     list(TopologicalSorter(MAY_USE).static_order())  # raises CycleError with the rooms of a circle
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    graph = module_imports(SOURCE)
+
+    list(TopologicalSorter(graph).static_order())  # raises CycleError with the modules of a circle
+    assert "dibs.api.submit" in graph["dibs"] and "dibs.cli.run" in graph["dibs.cli.main"]
 
 
 def test_the_table_has_every_room_and_no_other():
@@ -163,7 +193,7 @@ def test_a_turn_is_decided_without_a_store_a_lease_a_backend_or_a_clock():
         ("model/a.py", "def f():\n    from dibs import store", "model/a.py:3: model may not import dibs.store"),
         ("cli/a.py", "from dibs.compat import hog", "cli/a.py:2: cli may not import dibs.compat"),
         ("backends/a.py", "from dibs.supervise import folder", None),
-        ("engine/a.py", "from dibs import paths, __version__", None),
+        ("engine/a.py", "from dibs import paths, version", None),
     ],
 )
 def test_a_line_that_points_up_is_named(tmp_path, file, line, found):

@@ -3,8 +3,6 @@
 # Kept almost empty on purpose: the zygote imports this package before it forks a supervisor per job,
 # so every name added here is paid for by every job. What Python programs use comes when it is asked for.
 
-__version__ = "0.1.0"
-
 TYPE_CHECKING = False  # not typing's: importing it costs more than all the rest
 if TYPE_CHECKING:
     from dibs.api.decorator import job
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
     from dibs.api.submit import submit
     from dibs.errors import BadInput, DibsError, NoDaemon, NoGpu, NoGpuNow, NoSuchJob
     from dibs.plugins.optuna_loop import optimize as optimize  # not in __all__: it wants optuna
+    from dibs.version import __version__
 
 __all__ = [
     "BadInput",
@@ -41,6 +40,7 @@ _PLACES = {
     **dict.fromkeys(("Job", "job_by_id", "jobs"), "dibs.api.job"),
     "Executor": "dibs.api.executor",
     "JobFailed": "dibs.api.errors",
+    "__version__": "dibs.version",
     "gpu": "dibs.api.gpu",
     "job": "dibs.api.decorator",
     "optimize": "dibs.plugins.optuna_loop",

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote_to_bytes, urlsplit
 
-from dibs import __version__
+from dibs.version import __version__
 
 OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
 ALL = ("queued", "held", "submitted", "running", *OVER)

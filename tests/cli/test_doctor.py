@@ -242,7 +242,7 @@ def test_a_daemon_that_does_not_answer_in_a_second_is_a_problem(environ, queue):
 
 @pytest.mark.parametrize(("version", "state"), [("0.0.1", WARNING), (None, OK)])
 def test_a_daemon_of_another_version_is_pointed_out(environ, queue, version, state):
-    from dibs import __version__
+    from dibs.version import __version__
 
     body = json.dumps({"version": version or __version__, "pid": 7}).encode()
     with _a_listener(queue, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)):

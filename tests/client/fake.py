@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from dibs import __version__
+from dibs.version import __version__
 
 
 @dataclass

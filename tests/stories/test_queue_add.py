@@ -296,7 +296,8 @@ def test_a_daemon_of_another_version_is_told_of(queue: World) -> None:
     assert line.startswith("dibs: the daemon is version ") and "dibs daemon restart" in line
 
 
-OLDER = (sys.executable, "-c", "import dibs; dibs.__version__ = '0.0.1'; from dibs.cli.main import main; main()")
+_OLDER = "from dibs import version; version.__version__ = '0.0.1'; from dibs.cli.main import main; main()"
+OLDER = (sys.executable, "-c", _OLDER)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dibs import __version__, paths
+from dibs import paths
 from dibs.backends.slurm.backend import SlurmBackend
 from dibs.build import build_backend, is_set_up
 from dibs.cli import systemd
@@ -22,6 +22,7 @@ from dibs.model.units import show_size
 from dibs.settings import find_settings, load_settings
 from dibs.store import journal
 from dibs.store.file import SCHEMA_VERSION, inspect_store
+from dibs.version import __version__
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _LITTLE_DISK, _TOO_LITTLE_DISK = 1024**3, 64 * 1024**2  # bytes

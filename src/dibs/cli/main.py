@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dibs import __version__
 from dibs.errors import DibsError
+from dibs.version import __version__
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

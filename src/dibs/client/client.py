@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from dibs import __version__
 from dibs.client.connection import AnswerHead, Connection, ConnectionBroken, NotListening, error_of
 from dibs.errors import NoDaemon
 from dibs.paths import socket_path
+from dibs.version import __version__
 
 Answer = dict[str, Any]
 

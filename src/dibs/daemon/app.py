@@ -6,7 +6,6 @@ from typing import Any
 from fastapi import FastAPI, Response
 from starlette.types import ASGIApp
 
-from dibs import __version__
 from dibs.daemon.app_state import AppState
 from dibs.daemon.http.errors import JSON, VersionHeader, described_routes, encode, handle_errors
 from dibs.daemon.http.server import RequestLimits
@@ -20,6 +19,7 @@ from dibs.daemon.routes.nodes import node_routes
 from dibs.daemon.routes.status import status_routes, web_routes
 from dibs.daemon.routes.sweeps import sweep_routes
 from dibs.daemon.routes.timeline import timeline_routes
+from dibs.version import __version__
 
 
 def make_app(state: AppState) -> FastAPI:

@@ -15,7 +15,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from dibs import __version__, paths
+from dibs import paths
 from dibs.build import build_queue
 from dibs.daemon.app import make_app, with_limits
 from dibs.daemon.app_state import AppState, EventCounters, EventFeed
@@ -32,6 +32,7 @@ from dibs.leases.files import user_name
 from dibs.model.events import Event, Trouble
 from dibs.model.jobs import OVER
 from dibs.settings import Settings, load_settings
+from dibs.version import __version__
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
 from daemon.listening import Reply, ask, call, connect, listening, read_all
-from dibs import __version__, paths
+from dibs import paths
 from dibs.daemon.http import server
 from dibs.daemon.http.errors import JsonResponse, VersionHeader, handle_errors
 from dibs.daemon.http.server import BODY, BODY_OF_JOBS, RequestLimits, UnixSocket, most_connections
+from dibs.version import __version__
 from stories.outside import NOBODY, PATIENCE, needs_root, wait_until
 
 GET = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n"

@@ -14,8 +14,8 @@ import pytest
 
 from daemon.daemon_process import DaemonProcess
 from daemon.web_client import WebClient, a_free_port, open_page
-from dibs import __version__
 from dibs.daemon.web.guard import peer_uid
+from dibs.version import __version__
 from stories.outside import NOBODY, World, needs_root, wait_until
 
 pytestmark = pytest.mark.usefixtures("one_listener_at_a_time")

@@ -12,10 +12,10 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dibs import __version__
 from dibs.daemon.memory import reserve
 from dibs.daemon.schemas.responses import ErrorBody
 from dibs.errors import BadInput, DibsError
+from dibs.version import __version__
 
 JSON = "application/json"
 VERSION_HEADER = "Dibs-Version"

@@ -20,9 +20,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
-from dibs import __version__, paths
+from dibs import paths
 from dibs.daemon.http.errors import JSON, SHORT_OF_MEMORY, VERSION_HEADER, JsonResponse, encode, error_body
 from dibs.daemon.memory import reserve
+from dibs.version import __version__
 
 # The system is short of something: not a bug.
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)

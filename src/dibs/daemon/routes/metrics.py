@@ -7,7 +7,6 @@ from typing import Literal, get_args
 
 from fastapi import APIRouter, Response
 
-from dibs import __version__
 from dibs.backends.nodes import counts as count_nodes
 from dibs.backends.protocol import Node
 from dibs.daemon.app_state import EventCounters
@@ -17,6 +16,7 @@ from dibs.daemon.routes.nodes import known_nodes
 from dibs.engine.remote.systems import RemoteSystems
 from dibs.model.jobs import State
 from dibs.store.listing import Listing
+from dibs.version import __version__
 
 
 def metrics_routes(listing: Listing, gpus: GpuTable, remote: RemoteSystems, counters: EventCounters) -> APIRouter:

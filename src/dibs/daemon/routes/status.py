@@ -6,13 +6,14 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Request, Response
 from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
 
-from dibs import __version__, paths
+from dibs import paths
 from dibs.daemon.app_state import AppState
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
 from dibs.daemon.schemas import requests, responses
 from dibs.daemon.schemas.requests import Moment
 from dibs.daemon.schemas.responses import Counts, counts_object, moment
 from dibs.daemon.web.listener import HOST, ListenAddress, WebListener
+from dibs.version import __version__
 
 API = 1
 _PROJECT = "project "

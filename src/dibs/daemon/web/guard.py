@@ -11,11 +11,11 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dibs import __version__
 from dibs.daemon.http.errors import JSON, JsonResponse, error_body, read_json
 from dibs.daemon.web.page_files import PageFiles
 from dibs.daemon.web.tokens import CODE_LIFE, Permission, TokenStore
 from dibs.errors import BadInput, NotAllowed
+from dibs.version import __version__
 
 SESSION = "/v1/web/session"
 # On the UNIX socket only: with a token it must not be possible to open another listener or to stop the daemon.

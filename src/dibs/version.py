@@ -1,0 +1,3 @@
+"""The version of this package, also as `dibs.__version__`."""
+
+__version__ = "0.1.0"
