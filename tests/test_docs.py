@@ -24,6 +24,7 @@ DOCS = ROOT / "docs"
 GOLDEN = ROOT / "tests" / "data" / "golden"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 PATIENCE = 180  # seconds for a block
+EXACT = "simulate.md"  # the page whose blocks of text are word for word what the commands above them print
 OF_THE_QUEUE = ("queue.md", "sweeps.md", "daemon.md", "api.md")
 ENDLESS = 1  # seconds after which a block that never ends is ended
 # Every verb: `test_no_verb_is_forgotten` compares this with the program.
@@ -52,6 +53,7 @@ class Block:
     line: int
     marks: tuple[str, ...]
     text: str
+    printed: str | None = None
 
     @property
     def exit_status(self) -> int:
@@ -69,7 +71,9 @@ def blocks() -> Iterator[Block]:
         for fence in _FENCE.finditer(text):
             language, marks = fence["info"].strip(), (fence["marks"] or "").split()
             if language == "bash":
-                yield Block(page, text[: fence.start()].count("\n") + 1, tuple(marks), fence["body"])
+                printed = _FENCE.match(text, fence.end() + 2) if page.name == EXACT else None
+                line = text[: fence.start()].count("\n") + 1
+                yield Block(page, line, tuple(marks), fence["body"], printed["body"] if printed else None)
 
 
 RUN = [block for block in blocks() if not _LAYS_HANDS_ON_THE_MACHINE.search(block.text)]
@@ -178,6 +182,11 @@ def test_what_the_pages_tell_you_to_type_works(block: Block, bash: Bash, request
 
     assert not is_endless, f"{block.name} ended:\n{said}"
     assert process.returncode == block.exit_status, f"{block.name}:\n{said}"
+    assert block.printed in (None, said)
+
+
+def test_four_blocks_print_what_their_page_shows() -> None:
+    assert sum(block.printed is not None for block in RUN) == 4
 
 
 @pytest.mark.parametrize("block", ONLY_READ, ids=lambda block: block.name)

@@ -74,9 +74,9 @@ def test_a_line_without_an_end_is_shown_at_the_end(daemon, typed):
     assert typed("log", "17").stdout == "no newline"
 
 
-@pytest.mark.parametrize("piece", ["x", "ü", "€", "🙂", "\x1b[31m€\x1b[0m"])
+@pytest.mark.parametrize("piece", ["x", "€", "🙂", "\x1b[31m€\x1b[0m"])
 def test_one_line_of_megabytes_comes_out_as_it_was(daemon, typed, piece):
-    line = ("a" + piece * (3_000_000 // len(piece.encode()))).encode()
+    line = ("a" + piece * (2_200_000 // len(piece.encode()))).encode()  # two whole answers and a part of one
     write(daemon, 17, line, state="succeeded")
 
     assert typed("log", "17").stdout.encode() == line

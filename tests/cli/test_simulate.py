@@ -1,8 +1,6 @@
 """`dibs simulate`: tables for people, JSON for programs, and one sentence for what cannot be meant."""
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 
@@ -126,14 +124,3 @@ def test_what_cannot_be_meant_is_one_sentence_with_a_remedy(typed, words, said):
 
 def test_the_kinds_of_made_traces_are_those_that_there_are():
     assert tuple(KINDS) == _KINDS
-
-
-def test_the_page_shows_what_the_program_prints(typed):
-    page = (Path(__file__).parents[2] / "docs" / "simulate.md").read_text()
-    shown = re.findall(
-        r"^```bash\n(dibs simulate [^\n]+)\n```\n\n```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL
-    )
-
-    assert len(shown) == 4
-    for command, text in shown:
-        assert typed(*command.split()[1:]).stdout == text, command

@@ -6,8 +6,6 @@ import re
 import signal
 from pathlib import Path
 
-import pytest
-
 from compat.conftest import Shell
 from stories.outside import DIBS, wait_until
 
@@ -163,9 +161,9 @@ def test_a_second_signal_ends_the_running_jobs(shell: Shell) -> None:
     shell.world.assert_nothing_is_left()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_a_bad_option_is_one_sentence(shell: Shell) -> None:
+    shell.world.write("foo.txt", ["touch BAD"])
+    refused = [
         "",
         "--gpus 0",
         "--job_file foo.txt",
@@ -178,16 +176,14 @@ def test_a_second_signal_ends_the_running_jobs(shell: Shell) -> None:
         "--job_file foo.txt --gpus 0 --output_dir foo.txt",
         "--job_file foo.txt --gpu_file missing",
         "--job_file foo.txt --gpus 0 --job_yielder test.py",
-    ],
-)
-def test_a_bad_option_is_one_sentence(shell: Shell, options: str) -> None:
-    shell.world.write("foo.txt", ["touch BAD"])
+    ]
 
-    ended = shell(f"hog {options}")
+    for options in refused:
+        ended = shell(f"hog {options}")
 
-    assert ended.status == 2
-    assert re.fullmatch(r"hog: error: .*\n", ended.stderr)
-    assert not (shell.world.folder / "BAD").exists()
+        assert (options, ended.status) == (options, 2)
+        assert re.fullmatch(r"hog: error: .*\n", ended.stderr)
+        assert not (shell.world.folder / "BAD").exists()
 
 
 def _files(shell: Shell, output_dir: str) -> dict[str, set[str]]:

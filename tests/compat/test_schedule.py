@@ -152,9 +152,8 @@ def test_the_pool_is_what_the_driver_shows(shell: Shell) -> None:
     assert one.stdout == "cuda1\n"
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_a_bad_option_is_one_sentence(shell: Shell) -> None:
+    refused = [
         "true -fg 9",
         "true -fg -1",
         "true -pg 9",
@@ -168,13 +167,13 @@ def test_the_pool_is_what_the_driver_shows(shell: Shell) -> None:
         "-i 2 2",
         "-rg 7",
         "true extra",
-    ],
-)
-def test_a_bad_option_is_one_sentence(shell: Shell, options: str) -> None:
-    ended = shell(f"schedule {options}")
+    ]
 
-    assert ended.status == 2
-    assert re.fullmatch(r"schedule: error: .*\n", ended.stderr)
+    for options in refused:
+        ended = shell(f"schedule {options}")
+
+        assert (options, ended.status) == (options, 2)
+        assert re.fullmatch(r"schedule: error: .*\n", ended.stderr)
 
 
 def test_without_a_task_the_usage_is_shown(shell: Shell) -> None:

@@ -28,71 +28,118 @@ def is_one_sentence(ended: Finished, *words: str) -> bool:
     return ended.stdout == "" and len(lines) == 2 and lines[0].startswith("dibs: error: ") and lines[1][:2] == "  "
 
 
-@pytest.mark.parametrize(
-    "gpus, word",
-    [
-        ("99", "99"),
-        ("-1", "-1"),
-        ("0,-1", "-1"),
-        ("", "no GPU"),
-        ("a b", "a b"),
-        ("0,,1", "''"),
-        ("GPU-3f", "GPU-3f"),
-    ],
-)
-def test_unknown_and_negative_gpus(world: World, gpus: str, word: str) -> None:
-    ended = world.dibs("run", "--gpus", gpus, input="true", env={"DIBS_PROBE": f"fake:{READINGS}"})
+def test_unknown_and_negative_gpus(world: World) -> None:
+    named = {"99": "99", "-1": "-1", "0,-1": "-1", "": "no GPU", "a b": "a b", "0,,1": "''", "GPU-3f": "GPU-3f"}
 
-    assert ended.status == 2
-    assert is_one_sentence(ended, word)
+    for gpus, word in named.items():
+        ended = world.dibs("run", "--gpus", gpus, input="true", env={"DIBS_PROBE": f"fake:{READINGS}"})
+
+        assert (gpus, ended.status) == (gpus, 2)
+        assert is_one_sentence(ended, word)
 
 
-@pytest.mark.parametrize("count", ["-1", "1.5", "nan", "x", "1e300", "9" * 300])
-def test_a_number_of_gpus_that_is_none(world: World, count: str) -> None:
-    ended = world.dibs("run", "--gpus", "0", "-n", count, input="true")
+REFUSED = [  # the words behind `dibs run`, and what is said
+    *(
+        (("--gpus", "0", "-n", count, "-f", "jobs.txt"), "-n")
+        for count in ("-1", "1.5", "nan", "x", "1e300", "9" * 300)
+    ),
+    (
+        ("--gpus", "0,1", "-n", "3", "-f", "jobs.txt"),
+        "a job like this could never start: it wants 3 GPUs, but only 2 may be used",
+    ),
+    *(
+        (("--gpus", "0", "-f", name), "cannot read the job file")
+        for name in ("missing.txt", "missing.py", ".", "")
+    ),
+    (("--gpus", "0", "-f", "bad.py"), "bad.py line 1: SyntaxError"),
+    (("--gpus", "0", "-p", "lr", "1", "--", "echo", "{lr}", "{nope}"), "nope"),
+    (("--gpus", "0", "-p", "lr", "--", "echo", "{lr}"), "lr"),
+    # What stands in the wrong place is not guessed but shown.
+    (("python", "train.py"), "dibs run -- python train.py"),
+    (("--gpus", "0", "python", "train.py", "-n", "2"), "dibs run --gpus 0 -- python train.py -n 2"),
+    (("-p", "lr", "0.1", "python", "train.py", "--lr", "{lr}"), "a command and its options stand behind --"),
+    (("--gpus", "0", "jobs.txt"), "dibs run -f jobs.txt"),
+    (("--gpus", "0", "1", "2"), "write --gpus 0,1,2"),
+    (("--gpus", "0,", "1", "python", "train.py"), "write --gpus 0,1"),
+    (("-f",), "`dibs run --help`"),
+    # What cannot be meant.
+    (("--gpus", "0", "--gpus-file", "x", "--", "true"), ""),
+    (("--gpus-file", "missing", "--", "true"), ""),
+    (("--gpus", "0", "--"), ""),
+    (("--gpus", "0", "-", "--", "true"), ""),
+    (("--gpus", "0", "--resume", "../x"), ""),
+    (("--gpus", "0", "--output-dir", "nothing", "--resume"), ""),
+    (("--gpus", "0", "-t", "soon", "--", "true"), ""),
+    (("--gpus", "0", "--share", "2", "--", "true"), ""),
+    (("--gpus", "0", "--vram", "-1G", "--", "true"), ""),
+    (("--gpus", "0", "--only", "7", "--", "true"), ""),
+    (("--gpus", "0", "--prefer", "7", "--", "true"), ""),
+    (("-n", "0", "--prefer", "0", "--", "true"), ""),
+    (("--gpus", "0", "-C", "missing", "--", "true"), ""),
+    (("--gpus", "0", "--retries", "-1", "--", "true"), ""),
+    (("--gpus", "0", "--no-such-option", "--", "true"), ""),
+    (("--gpus", "0", "--", ""), ""),
+]
 
-    assert ended.status == 2
-    assert is_one_sentence(ended, "-n")
+
+def test_what_cannot_be_meant_is_one_sentence(world: World) -> None:
+    world.write("jobs.txt", ["true"])
+    world.write("bad.py", "def yielder(:\n")
+
+    for arguments, words in REFUSED:
+        ended = world.dibs("run", *arguments)
+
+        assert (arguments, ended.status) == (arguments, 2), ended
+        assert is_one_sentence(ended, words), (arguments, ended)
 
 
-def test_more_gpus_than_there_are_is_refused_at_once(world: World) -> None:
-    ended = world.dibs("run", "--gpus", "0,1", "-n", "3", input="true")
+def test_a_run_that_is_not_named_right_is_looked_for_where_runs_are(world: World) -> None:
+    for arguments in (("--resume", "no-such-run"), ("--resume",)):
+        ended = world.dibs("run", "--gpus", "0", *arguments)
 
-    assert ended.status == 2
-    assert is_one_sentence(ended, "a job like this could never start: it wants 3 GPUs, but only 2 may be used")
-
-
-def test_a_line_that_wants_more_than_there_is_is_one_failed_job(world: World) -> None:
-    ended = world.dibs("run", "--gpus", "0,1", input=f"[num_gpus=3] true\n{world.ledger.job('good')}")
-
-    assert ended.status == 1
-    assert world.ledger.ended() == ["good"]
-    assert "job 1 cannot run: it wants 3 GPUs, but only 2 may be used" in ended.stderr
+        assert (arguments, ended.status) == (arguments, 2)
+        assert is_one_sentence(
+            ended, "printed when the run began", f"folders in {world.folder.parent}/state", "/runs\n"
+        )
 
 
-@pytest.mark.parametrize("arguments", [("-f", "missing.txt"), ("-f", "missing.py"), ("-f", "."), ("-f", "")])
-def test_a_file_that_is_not_there(world: World, arguments: tuple[str, ...]) -> None:
-    ended = world.dibs("run", "--gpus", "0", *arguments)
+def test_a_file_that_is_no_text(world: World) -> None:
+    for start in (b"\x7fELF", b"PK\x03\x04", b"\x80\x04\x95", b"\x1f\x8b\x08", b"\xff\xfee\0"):
+        (world.folder / "jobs").write_bytes(start + b"\necho never\n")
 
-    assert ended.status == 2
-    assert is_one_sentence(ended, "cannot read the job file")
+        ended = world.dibs("run", "--gpus", "0", "-f", "jobs")
 
-
-def test_a_nul_byte_is_one_failed_job(world: World) -> None:
-    ended = world.dibs("run", "--gpus", "0", input=f"echo a\0b\n{world.ledger.job('good')}")
-
-    assert ended.status == 1
-    assert world.ledger.ended() == ["good"]
-    assert "stdin:1: the command contains a NUL byte" in ended.stderr
+        assert (start, ended.status) == (start, 2)
+        assert is_one_sentence(ended, "'jobs': it is not a text file")
 
 
-def test_a_command_over_the_kernels_limit_is_one_failed_job(world: World) -> None:
-    ended = world.dibs("run", "--gpus", "0", input=f"echo {'x' * 131_072}\n{world.ledger.job('good')}")
+_PLACE = "job 2 cannot run: stdin:2: "
+BAD_LINES = {  # the second line of a list, and what is said
+    "[num_gpus=3] true": "job 2 cannot run: it wants 3 GPUs, but only 2 may be used",
+    "echo a\0b": "stdin:2: the command contains a NUL byte",
+    f"echo {'x' * 131_072}": "Linux takes at most 131071 in one piece",
+    f"echo {'x' * 3_000_000}": "",
+    '{"command": "true", "num_gpus": true}': _PLACE,
+    '{"command": "true", "num_gpus": NaN}': _PLACE,
+    '{"command": "true", "num_gpus": 1e300}': _PLACE,
+    '{"command": "true", "command": "false"}': _PLACE,
+    '{"command": 7}': _PLACE,
+    '{"nope": 1}': _PLACE,
+    "[num_gpus=-1] true": _PLACE,
+    "[what=1] true": _PLACE,
+    "[num_gpus=1 true": _PLACE,
+    "<<<\nnever closed": _PLACE,
+}
 
-    assert ended.status == 1
-    assert world.ledger.ended() == ["good"]
-    assert "Linux takes at most 131071 in one piece" in ended.stderr
-    assert len(ended.stderr) < 5000
+
+def test_a_bad_line_is_one_failed_job_with_its_place(world: World) -> None:
+    for count, (line, words) in enumerate(BAD_LINES.items(), 1):
+        ended = world.dibs("run", "--gpus", "0,1", input=f"{world.ledger.job('good')}\n{line}")
+
+        assert (line, ended.status) == (line, 1)
+        assert world.ledger.ended() == ["good"] * count
+        assert words in ended.stderr and "Traceback" not in ended.stderr, ended
+        assert len(ended.stderr) < 5000
 
 
 def test_the_longest_command_still_runs(world: World) -> None:
@@ -101,36 +148,6 @@ def test_the_longest_command_still_runs(world: World) -> None:
     ended = world.dibs("run", "--gpus", "0", input=command)
 
     assert ended.status == 0, ended.stderr[-300:]
-
-
-def test_a_line_of_a_megabyte_hangs_nobody(world: World) -> None:
-    ended = world.dibs("run", "--gpus", "0", input="echo " + "x" * 3_000_000 + "\n" + world.ledger.job("good"))
-
-    assert ended.status == 1
-    assert world.ledger.ended() == ["good"]
-
-
-def test_a_template_with_an_unknown_name(world: World) -> None:
-    ended = world.dibs("run", "--gpus", "0", "-p", "lr", "1", "--", "echo", "{lr}", "{nope}")
-
-    assert ended.status == 2
-    assert is_one_sentence(ended, "nope")
-
-
-def test_an_empty_parameter_list(world: World) -> None:
-    ended = world.dibs("run", "--gpus", "0", "-p", "lr", "--", "echo", "{lr}")
-
-    assert ended.status == 2
-    assert is_one_sentence(ended, "lr")
-
-
-def test_a_generator_that_cannot_be_read(world: World) -> None:
-    world.write("bad.py", "def yielder(:\n")
-
-    ended = world.dibs("run", "--gpus", "0", "-f", "bad.py")
-
-    assert ended.status == 2
-    assert is_one_sentence(ended, "bad.py line 1: SyntaxError")
 
 
 def test_an_output_folder_that_is_a_file(world: World) -> None:
@@ -195,102 +212,3 @@ def test_a_full_output_folder(world: World, free: int) -> None:
     assert ended.status in ((2,) if free < 64 else (0, 2)), ended
     assert "Traceback" not in ended.stderr
     assert ended.status != 2 or is_one_sentence(ended)
-
-
-@pytest.mark.parametrize(
-    "arguments, remedy",
-    [
-        ("python train.py", "dibs run -- python train.py"),
-        ("--gpus 0 python train.py -n 2", "dibs run --gpus 0 -- python train.py -n 2"),
-        ("-p lr 0.1 python train.py --lr {lr}", "a command and its options stand behind --"),
-        ("--gpus 0 jobs.txt", "dibs run -f jobs.txt"),
-        ("--gpus 0 1 2", "write --gpus 0,1,2"),
-        ("--gpus 0, 1 python train.py", "write --gpus 0,1"),
-        ("-f", "`dibs run --help`"),
-    ],
-)
-def test_what_stands_in_the_wrong_place_is_not_guessed_but_shown(
-    world: World, arguments: str, remedy: str
-) -> None:
-    world.write("jobs.txt", ["true"])
-
-    ended = world.dibs("run", *arguments.split())
-
-    assert ended.status == 2
-    assert is_one_sentence(ended, remedy)
-
-
-@pytest.mark.parametrize("arguments", [("--resume", "no-such-run"), ("--resume",)])
-def test_a_run_that_is_not_named_right_is_looked_for_where_runs_are(
-    world: World, arguments: tuple[str, ...]
-) -> None:
-    ended = world.dibs("run", "--gpus", "0", *arguments)
-
-    assert ended.status == 2
-    assert is_one_sentence(
-        ended, "printed when the run began", f"folders in {world.folder.parent}/state", "/runs\n"
-    )
-
-
-@pytest.mark.parametrize("start", [b"\x7fELF", b"PK\x03\x04", b"\x80\x04\x95", b"\x1f\x8b\x08", b"\xff\xfee\0"])
-def test_a_file_that_is_no_text(world: World, start: bytes) -> None:
-    (world.folder / "jobs").write_bytes(start + b"\necho never\n")
-
-    ended = world.dibs("run", "--gpus", "0", "-f", "jobs")
-
-    assert ended.status == 2
-    assert is_one_sentence(ended, "'jobs': it is not a text file")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--gpus", "0", "--gpus-file", "x", "--", "true"),
-        ("--gpus-file", "missing", "--", "true"),
-        ("--gpus", "0", "--"),
-        ("--gpus", "0", "-", "--", "true"),
-        ("--gpus", "0", "--resume", "no-such-run"),
-        ("--gpus", "0", "--resume", "../x"),
-        ("--gpus", "0", "--output-dir", "nothing", "--resume"),
-        ("--gpus", "0", "-t", "soon", "--", "true"),
-        ("--gpus", "0", "--share", "2", "--", "true"),
-        ("--gpus", "0", "--vram", "-1G", "--", "true"),
-        ("--gpus", "0", "--only", "7", "--", "true"),
-        ("--gpus", "0", "--prefer", "7", "--", "true"),
-        ("-n", "0", "--prefer", "0", "--", "true"),
-        ("--gpus", "0", "-C", "missing", "--", "true"),
-        ("--gpus", "0", "--retries", "-1", "--", "true"),
-        ("--gpus", "0", "--no-such-option", "--", "true"),
-        ("--gpus", "0", "--", ""),
-    ],
-    ids=lambda arguments: " ".join(arguments),
-)
-def test_what_cannot_be_meant_is_one_sentence(world: World, arguments: tuple[str, ...]) -> None:
-    ended = world.dibs("run", *arguments)
-
-    assert ended.status == 2, ended
-    assert is_one_sentence(ended)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"command": "true", "num_gpus": true}',
-        '{"command": "true", "num_gpus": NaN}',
-        '{"command": "true", "num_gpus": 1e300}',
-        '{"command": "true", "command": "false"}',
-        '{"command": 7}',
-        '{"nope": 1}',
-        "[num_gpus=-1] true",
-        "[what=1] true",
-        "[num_gpus=1 true",
-        "<<<\nnever closed",
-    ],
-)
-def test_a_bad_line_is_one_failed_job_with_its_place(world: World, line: str) -> None:
-    ended = world.dibs("run", "--gpus", "0", input=f"{world.ledger.job('good')}\n{line}")
-
-    assert ended.status == 1
-    assert world.ledger.ended() == ["good"]
-    assert "job 2 cannot run: stdin:2: " in ended.stderr
-    assert "Traceback" not in ended.stderr

@@ -22,13 +22,14 @@ BLOCKS = [
 
 @pytest.fixture
 def machine(world: World) -> World:
-    """Two idle cards out of a file, and the examples beside."""
+    """Two idle cards out of a file, a daemon, and the examples beside."""
     listed = [{"index": index, "uuid": f"GPU-{index}", "memory_total": 80 << 30} for index in range(2)]
     path = world.folder.parent / "cards.json"
     path.write_text(json.dumps(listed))
     world.environ |= {"DIBS_PROBE": f"fake:{path}", "XDG_CONFIG_HOME": str(world.folder.parent / "config")}
     world.environ["PATH"] = f"{Path(sys.executable).parent}:{world.environ['PATH']}"
     shutil.copytree(ROOT / "examples", world.folder / "examples")
+    assert world.dibs("daemon", "start").status == 0  # forked: a program would have to execute it
     return world
 
 

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 
+import pytest
+
 from stories.outside import PATIENCE, Running, World, wait_until
 
 
@@ -92,25 +94,17 @@ def test_the_third_ctrl_c_kills(world: World) -> None:
     world.assert_nothing_is_left()
 
 
-def test_sigterm_is_the_same_with_its_own_exit_status(world: World) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 1)])
+def test_sigterm_and_sigusr1_are_the_same_with_their_own_exit_status(
+    world: World, number: int, status: int
+) -> None:
     running = _running_list(world, world.ledger.held("NAME"))
 
-    running.signal(signal.SIGTERM)
+    running.signal(number)
     _let_them_end(world, running)
     ended = running.wait()
 
-    assert ended.status == 143
-    assert len(world.ledger.ended()) == 2
-
-
-def test_sigusr1_drains(world: World) -> None:
-    running = _running_list(world, world.ledger.held("NAME"))
-
-    running.signal(signal.SIGUSR1)
-    _let_them_end(world, running)
-    ended = running.wait()
-
-    assert ended.status == 1
+    assert ended.status == status
     assert len(world.ledger.ended()) == 2
     assert "2 not started" in ended.stderr
 

@@ -1,6 +1,7 @@
 """One command on a terminal: as without dibs."""
 
 import signal
+import termios
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -62,32 +63,22 @@ def test_a_secret_is_not_shown(session: Open) -> None:
     assert here.wait() == 0
 
 
-def test_ctrl_c_reaches_the_command(session: Open) -> None:
-    here = session("--", "bash", "-c", "trap 'echo caught; exit 5' INT; echo ready; read line")
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (("bash", "-c", "trap 'echo caught; exit 5' INT; echo ready; read line"), 5),
+        (("bash", "-c", "echo ready; exec sleep 60"), 130),
+        (("yes", "ready"), 130),
+    ],
+    ids=["one that catches it", "one that does not", "a flood of output"],
+)
+def test_ctrl_c_reaches_the_command(session: Open, command: tuple[str, ...], status: int) -> None:
+    here = session("--", *command)
     here.expect("ready")
 
     here.type("\x03")
-    here.expect("caught")
 
-    assert here.wait() == 5
-
-
-def test_ctrl_c_ends_a_command_that_does_not_mind(session: Open) -> None:
-    here = session("--", "bash", "-c", "echo ready; exec sleep 60")
-    here.expect("ready")
-
-    here.type("\x03")
-
-    assert here.wait() == 130
-
-
-def test_ctrl_c_is_heard_through_a_flood_of_output(session: Open) -> None:
-    here = session("--", "yes", "flood")
-    here.expect("flood")
-
-    here.type("\x03")
-
-    assert here.wait() == 130
+    assert here.wait() == status
 
 
 def test_ctrl_d_is_the_end_of_input(session: Open) -> None:
@@ -101,8 +92,6 @@ def test_ctrl_d_is_the_end_of_input(session: Open) -> None:
 
 
 def test_the_terminal_is_given_back_as_it_was(world: World, session: Open) -> None:
-    import termios
-
     here = session("--", "bash", "-c", "stty raw -echo; echo done")
     before = termios.tcgetattr(here._fd)
 
@@ -138,19 +127,12 @@ def test_after_a_kill_the_command_goes_on_and_its_output_lands_in_the_log(world:
 
 
 def test_a_command_that_outlived_dibs_is_adopted_on_a_terminal(world: World, session: Open) -> None:
-    arguments = (
-        "--output-dir",
-        "out",
-        "--",
-        "bash",
-        "-c",
-        "echo ready; until test -e go; do sleep 0.02; done; exit 6",
-    )
-    first = session(*arguments[:2], *arguments[2:])
+    command = ("--", "bash", "-c", "echo ready; until test -e go; do sleep 0.02; done; exit 6")
+    first = session("--output-dir", "out", *command)
     first.expect("ready")
     first.kill()
 
-    second = session("--output-dir", "out", "--resume", *arguments[2:])
+    second = session("--output-dir", "out", "--resume", *command)
     second.expect("going on with it")
     world.write("go", "")
 
