@@ -1,7 +1,7 @@
-"""What a bench hands back, and how it reads as Markdown."""
+"""The report of a bench, and its Markdown."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 COMMAND = "make bench"
@@ -18,7 +18,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A promise about speed or size, and what became of it."""
+    """A target for speed or size, and the measured value."""
 
     text: str
     measured: str
@@ -50,7 +50,7 @@ def report_from(stored: Mapping[str, Any]) -> Report:
 
 
 def markdown(report: Report) -> str:
-    """One section: the tables, then what was promised and whether it holds, then what to know about it."""
+    """One section: the tables, the targets and whether they are met, then notes."""
     parts = [f"## {report.title}", report.how]
     for table in report.tables:
         parts += [f"**{table.title}**" if table.title else "", _grid(table.columns, table.rows)]
@@ -68,18 +68,16 @@ def page(stored: Mapping[str, Any]) -> str:
         "",
         "<!-- Written by `bench/run.py --write-docs` from bench/results.json: do not edit, run it again. -->",
         "",
-        "How fast dibs is beside the tools people use for the same work. This measures all of it again:",
-        "",
-        f"    {COMMAND}",
-        "",
-        "It fetches the tools that are missing, runs them in turn (A B C A B C ...), so that a busy moment hits",
-        "all alike, and prints medians. The absolute numbers are this machine's; the ratios travel better.",
+        f"The speed of dibs beside other tools for the same work. `{COMMAND}` measures everything again. It",
+        "fetches the tools that are missing, runs them in turn (A B C A B C ...), so that a busy moment affects",
+        "all alike, and prints medians. The absolute numbers depend on the machine; the ratios less so.",
         "",
         _grid(["the machine", ""], [[name, value] for name, value in facts.items()]),
     ]
     for bench in stored["benches"].values():
-        when = f"Measured {bench['date']} with dibs {bench['dibs']}, load before it {bench['load']}."
-        parts += ["", markdown(report_from(bench["report"])).rstrip("\n"), "", f"*{when}*"]
+        when = f"*Measured {bench['date']} with dibs {bench['dibs']}, load before it {bench['load']}.*"
+        report = report_from(bench["report"])
+        parts += ["", markdown(replace(report, how=f"{report.how} {when}")).rstrip("\n")]
     return "\n".join(parts) + "\n"
 
 

@@ -77,16 +77,6 @@ def page_keys() -> str:
     )
 
 
-def words_table() -> str:
-    """The words of job lists."""
-    rows = ["| word | means | option |", "|---|---|---|"]
-    for field in fields_of(Verb.LIST):
-        only = " of `dibs add`" if field.flags and Verb.RUN not in field.verbs else ""
-        also = f"; in JSON also `{field.key}`" if field.key not in (field.word, "") else ""
-        rows.append(_row(f"`{field.word}`", _means(field) + also, _flags(field) + only))
-    return "\n".join(rows)
-
-
 def fields_table() -> str:
     """Every field with everything that can be said of it in a row."""
     rows = [
@@ -139,6 +129,5 @@ def _between(path: str, name: str, make: Callable[[], str]) -> Callable[[], str]
 GENERATED: dict[str, Callable[[], str]] = {
     "src/dibs/api/job_keywords.py": keywords,
     "web/src/api/fields.ts": page_keys,
-    "docs/run.md": _between("docs/run.md", "words", words_table),
     "docs/reference.md": _between("docs/reference.md", "all", fields_table),
 }
