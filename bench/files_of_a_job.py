@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 SOURCE = f"{Path(__file__).resolve().parents[1]}/src/dibs/"
+IDLE = 5.0  # seconds; every regular task of the daemon comes round
 
 # Runs first in each process. A function's code is "optimized" (flag 1); that of modules and classes is not.
 TRACER = """
@@ -27,10 +29,11 @@ def _is_importing(frame):
     return False
 def _note(frame, event, arg):
     name = frame.f_code.co_filename
-    if event == "call" and frame.f_code.co_flags & 1 and name.startswith({source!r}) and name not in _seen:
-        if not _is_importing(frame):
-            _seen.add(name)
-            os.write(_log, ({role!r} + " " + name + "\\n").encode())
+    if event == "call" and frame.f_code.co_flags & 1 and name.startswith({source!r}):
+        line = {role!r} + " " + name + " " + frame.f_code.co_name + "\\n"
+        if line not in _seen and not _is_importing(frame):
+            _seen.add(line)
+            os.write(_log, line.encode())
 signal.signal(signal.SIGUSR1, lambda *_: _seen.clear())
 threading.setprofile(_note)
 sys.setprofile(_note)
@@ -58,18 +61,25 @@ def main() -> None:
                 time.sleep(0.05)
             _dibs(_tracer(f"{folder}/first", "client"), environment)  # everything is loaded after one job
             time.sleep(1)
-            for pid in (daemon.pid, *_children(daemon.pid)):
-                os.kill(pid, signal.SIGUSR1)
-            time.sleep(0.5)
-            os.truncate(log, 0)
-            _dibs(_tracer(log, "client"), environment)
-            found = {line.partition(" ")[2] for line in Path(log).read_text().splitlines()}
+            idle = _calls(log, daemon.pid, lambda: time.sleep(IDLE))
+            calls = _calls(log, daemon.pid, lambda: _dibs(_tracer(log, "client"), environment))
+            found = {call.split(" ")[1] for call in calls - idle}
         finally:
             daemon.terminate()
             daemon.wait()
     for name in sorted(found):
         print(name.removeprefix(SOURCE))
     print(f"{len(found)} files")
+
+
+def _calls(log: str, daemon: int, act: Callable[[], None]) -> set[str]:
+    """The functions that are called meanwhile, each with its process and its file."""
+    for pid in (daemon, *_children(daemon)):
+        os.kill(pid, signal.SIGUSR1)  # forget what was seen
+    time.sleep(0.5)
+    os.truncate(log, 0)
+    act()
+    return set(Path(log).read_text().splitlines())
 
 
 def _tracer(log: str, role: str) -> str:

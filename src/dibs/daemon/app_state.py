@@ -22,7 +22,7 @@ from dibs.engine.watch.health import Health
 from dibs.errors import BadInput
 from dibs.leases.leases import Leases
 from dibs.model.events import Ended, Event
-from dibs.model.jobs import JobId, State
+from dibs.model.jobs import JobId, Request, State
 from dibs.settings import Settings
 from dibs.store.codec import JobRow
 from dibs.store.store import EventRow, Store
@@ -67,6 +67,11 @@ class AppState:
         """The other systems that jobs may be sent to. The engine of a daemon always has this part."""
         assert self.engine.remote is not None
         return self.engine.remote
+
+    async def check_remote(self, requests: Sequence[Request]) -> list[str]:
+        """Raise for what another system would never accept; sentences for what it cannot be asked about now."""
+        elsewhere = [request for request in requests if request.on]
+        return await self.remote.queries.check(elsewhere) if elsewhere else []
 
     def environment_and_defaults(
         self, body: NewJobs | Check | NewSweepBody | CheckSweep

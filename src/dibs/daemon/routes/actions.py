@@ -69,7 +69,7 @@ def action_routes(app: AppState) -> APIRouter:
         """Change the fields of a job, or its place in the queue, before it starts."""
         wishes = {key: value for key, value in body.items() if key not in _PLACES}
         if wishes:
-            await app.remote.queries.check([_with_wishes(app, number, wishes)])
+            await app.check_remote([_with_wishes(app, number, wishes)])
         # Read again: another request may have changed the job meanwhile.
         request = _with_wishes(app, number, wishes) if wishes else None
         before = body.get("before")

@@ -107,7 +107,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
         # A repeated request gets the response of the first one, even if another system would now refuse the jobs.
         is_known = app.queue.is_known(body["key"], requests)
-        notes = [] if is_known else await app.remote.queries.check(requests)
+        notes = [] if is_known else await app.check_remote(requests)
         added = app.queue.add(
             AddCall(
                 key=body["key"],
@@ -126,7 +126,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         environment, defaults = app.environment_and_defaults(body)
         requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
         prospects = app.queue.check(requests)
-        await app.remote.queries.check(requests)
+        await app.check_remote(requests)
         return JsonResponse(
             {
                 "prospects": [

@@ -160,7 +160,7 @@ def sweep_routes(app: AppState) -> APIRouter:
         """Start a sweep. It is durable when its number is returned."""
         new = _new(app, body)
         if not app.sweeping.is_known(new.key):
-            await app.remote.queries.check([new.request])
+            await app.check_remote([new.request])
         added = app.sweeping.add(new)
         app.feed.wake()
         answer = {"id": added.id, "is_new": added.is_new, "size": added.size}
@@ -170,7 +170,7 @@ def sweep_routes(app: AppState) -> APIRouter:
     async def check(body: Annotated[requests.CheckSweep, Body()]) -> Response:
         """How many trials a sweep would have, and its first commands. Nothing is stored."""
         new = _new(app, body)
-        await app.remote.queries.check([new.request])
+        await app.check_remote([new.request])
         found = await app.sweeping.check(new)
         return JsonResponse({"size": found.size, "commands": found.commands, "left_out": found.left_out})
 

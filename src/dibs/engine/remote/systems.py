@@ -448,7 +448,7 @@ class RemoteQueries:
         until = loop.time() + seconds
         seen: set[tuple[str, Resources]] = set()
         for request in requests:
-            if not request.on or (system := self._systems.get(request.on)) is None:
+            if (system := self._systems.get(request.on)) is None:
                 continue
             wanted = wanted_by(request)
             if (request.on, wanted) in seen:
