@@ -14,7 +14,7 @@ from backends.fake_sinfo import BIG, failing_sinfo, fake_sinfo, node
 from dibs.backends.slurm import controller
 from dibs.cli.gpus import gpu_as_json
 from dibs.engine.watch.survey import GpuUse, survey
-from dibs.leases.claim_files import Holder
+from dibs.leases.files import Holder
 from dibs.model.gpus import Gpu, GpuReading, Reading
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

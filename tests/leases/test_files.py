@@ -3,8 +3,7 @@
 import os
 
 from dibs.leases import files
-from dibs.leases.claim_files import Entry, LeaseListing
-from dibs.leases.files import GpuGuards, close_all
+from dibs.leases.files import Entry, GpuGuards, LeaseListing, close_all
 
 
 def make(folder, *names):

@@ -6,8 +6,7 @@ import socket
 
 import pytest
 
-from dibs.leases.claim_files import MOST_SLOTS
-from dibs.leases.files import LeaseRefused, open_safely
+from dibs.leases.files import MOST_SLOTS, LeaseRefused, open_safely
 from leases.claims import NOON, a_claim, some_leases, take, took
 from leases.processes import STRANGER, needs_root
 

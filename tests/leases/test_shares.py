@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dibs.errors import BadInput
-from dibs.leases.claim_files import MOST_SLOTS
+from dibs.leases.files import MOST_SLOTS
 from dibs.leases.leases import Busy, Lease
 from dibs.model.gpus import Claim
 from leases.claims import NOON, a_claim, busy, some_leases, take, took

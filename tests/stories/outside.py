@@ -24,7 +24,7 @@ import pytest
 from dibs.client import starting
 from dibs.client.client import Client, connect
 from dibs.client.starting import lock_is_held
-from dibs.leases.claim_files import Holder
+from dibs.leases.files import Holder
 from dibs.leases.leases import Leases
 from stories.fork_server import ForkedProcess, ForkServer
 

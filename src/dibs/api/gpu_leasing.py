@@ -14,8 +14,7 @@ from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import resolve_pool
 from dibs.gpus.probe import Probe, ProbeFailed, answer_within
 from dibs.gpus.processes import pid_is_alive
-from dibs.leases.claim_files import Holder
-from dibs.leases.files import LeaseRefused
+from dibs.leases.files import Holder, LeaseRefused
 from dibs.leases.leases import Busy, Lease, Leases, build_leases
 from dibs.model.gpus import Claim, GpuReading, Reading
 from dibs.model.jobs import Command, Job, JobId, Request, Wishes

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dibs.backends.protocol import (
+    AttachedStreams,
     AttemptRef,
     BackendProspect,
     Identity,
@@ -147,7 +148,7 @@ class LocalBackend:
             local.when_done()  # it was started before: whether it runs or is over, `observe` tells
             return
         done = self._when_done(one.ref.folder, local.when_done)
-        fds = [record, *local.attached.fds, *local.leases]
+        fds = [record, *_attached_fds(local.attached), *local.leases]
         stdin, terminal = local.attached.stdin is not None, local.attached.terminal is not None
         try:
             if "warm" in one.spec:
@@ -222,3 +223,7 @@ def is_free_port(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def _attached_fds(attached: AttachedStreams) -> tuple[int, ...]:
+    return (() if attached.stdin is None else (attached.stdin,)) + (attached.terminal or ())

@@ -5,7 +5,6 @@ remembered between two calls: after a crash of that system it may belong to anot
 everywhere, and its exit record decides how an attempt ended; the other system only says where it is and why.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,8 +14,6 @@ from dibs.errors import DibsError
 from dibs.model.jobs import Cause, Wishes
 
 Identity = tuple[str, int]  # the key and the number of an attempt, as another system has them
-# What other systems accept as a name, and `_4` for the fifth element of an array.
-_KEY = re.compile(r"[A-Za-z0-9-]{1,80}(_[0-9]{1,9})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +23,6 @@ class AttemptRef:
     key: str  # here `17`; elsewhere the queue's mark and the job: `k3f9-17`, for an array's element `k3f9-17_4`
     attempt: int
     folder: str  # absolute; on a shared file system the same path on every node
-
-    def __post_init__(self) -> None:
-        assert _KEY.fullmatch(self.key), self.key
-        assert self.attempt > 0, self.attempt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,10 +46,6 @@ class AttachedStreams:
 
     stdin: int | None = None
     terminal: tuple[int, int, int] | None = None  # pty master, pty slave, pipe that closes with `dibs run`
-
-    @property
-    def fds(self) -> tuple[int, ...]:
-        return (() if self.stdin is None else (self.stdin,)) + (self.terminal or ())
 
 
 NOT_ATTACHED = AttachedStreams()

@@ -18,7 +18,7 @@ from dibs.engine.watch.survey import TROUBLES, GpuStanding, GpuUse, pid_of, stan
 from dibs.errors import BadInput, DibsError, NotAllowed
 from dibs.foreground.gpus import end_job, find_gpu, survey_gpus
 from dibs.inputs.checks import check_text
-from dibs.leases.claim_files import Holder
+from dibs.leases.files import Holder
 from dibs.model.places import LOCAL, PLACES
 from dibs.model.units import is_gpu_id, show_size
 

@@ -24,7 +24,7 @@ from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import resolve_pool
 from dibs.gpus.probe import Probe, answer_within
 from dibs.inputs.checks import check_request, environment_size
-from dibs.leases.claim_files import Holder
+from dibs.leases.files import Holder
 from dibs.leases.folder import lease_folder
 from dibs.leases.host_pool import HostPool, read_host_pool, write_host_pool
 from dibs.model.events import Ended

@@ -10,8 +10,7 @@ from dibs.errors import BadInput, DibsError
 from dibs.gpus.detect import find_probe
 from dibs.gpus.probe import ProbeFailed, answer_within
 from dibs.gpus.processes import BusyRules
-from dibs.leases.claim_files import Holder
-from dibs.leases.files import user_name
+from dibs.leases.files import Holder, user_name
 from dibs.leases.leases import Leases, build_leases
 from dibs.model.gpus import declared_key
 from dibs.settings import load_settings

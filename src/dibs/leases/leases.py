@@ -12,23 +12,28 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-from dibs.leases.claim_files import (
+from dibs.leases.files import (
     Entry,
     Files,
+    GpuGuards,
     Holder,
     LeaseListing,
     LockedFile,
     Survey,
     check_key,
+    close_all,
     encode,
+    file_key,
+    lockers,
     new_slot,
     no_slot,
+    owner_of,
     rewrite,
     survey,
+    user_name,
     with_user_name,
     write,
 )
-from dibs.leases.files import GpuGuards, close_all, file_key, lockers, owner_of, user_name
 from dibs.leases.folder import lease_folder
 from dibs.model.gpus import Claim
 

@@ -6,7 +6,7 @@ The row in the store, the line in the journal and the event for readers are made
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dibs.model.jobs import Attempt, Job, JobId, Outcome, State
+from dibs.model.jobs import Attempt, Job, JobId, Outcome
 from dibs.model.usage import Lesson, Usage
 
 
@@ -55,11 +55,6 @@ class AttemptEnded:
     outcome: Outcome
     retry_at: float | None
     usage: Usage | None
-
-    @property
-    def state(self) -> State:
-        """The state of the job afterwards."""
-        return self.outcome.state if self.retry_at is None else State.QUEUED
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,7 +224,8 @@ class Recorder:
             self._followed.touched.append(attempt.job)
 
     def _attempt_ended(self, record: records.AttemptEnded) -> None:
-        attempt, outcome, state = record.attempt, record.outcome, record.state
+        attempt, outcome = record.attempt, record.outcome
+        state = outcome.state if record.retry_at is None else State.QUEUED
         self._store.end_attempt(attempt, outcome, self._now, record.retry_at, record.usage)
         self.note(journal_lines.ended(attempt, outcome, state, record.retry_at, self._now))
         body = {"attempt": attempt.number, **_told(outcome, state), "retry_at": record.retry_at}

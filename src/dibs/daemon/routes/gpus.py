@@ -18,7 +18,7 @@ from dibs.engine.engine import Engine
 from dibs.engine.watch.health import Health
 from dibs.engine.watch.survey import GpuStanding, GpuUse, pid_of, standing, survey, unseen
 from dibs.errors import BadInput
-from dibs.leases.claim_files import Holder
+from dibs.leases.files import Holder
 from dibs.leases.leases import Leases
 from dibs.model.gpus import Card, GpuProcess, Reading
 from dibs.model.records import Mark

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dibs.engine.turn.facts import CardFacts, PoolFacts, SeenProcess, TakenByOthers
 from dibs.engine.watch.sharing_rules import DEFAULT_SHARING_RULES, SharingRules
 from dibs.gpus.processes import foreign_processes
-from dibs.leases.claim_files import Holder
+from dibs.leases.files import Holder
 from dibs.leases.leases import Busy
 from dibs.model.gpus import CardState, Claim, GpuReading, Links, Pool, Reading
 from dibs.model.jobs import Wishes

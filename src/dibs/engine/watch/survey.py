@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dibs.engine.watch.own_processes import is_of_a_running_job
 from dibs.gpus.processes import DEFAULT_BUSY_RULES, BusyRules, attempt_folder_of, foreign_processes, pid_is_alive
-from dibs.leases.claim_files import Holder
+from dibs.leases.files import Holder
 from dibs.model.gpus import GpuProcess, GpuReading, Reading
 from dibs.model.units import show_gpu
 from dibs.supervise import folder
