@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dibs.build import BuiltQueue, build_queue
+from dibs.build.queue import BuiltQueue, build_queue
 from dibs.engine.driver import Driver
 from dibs.engine.sweeps import manager, new_trials
 from dibs.engine.sweeps import run as sweep_run

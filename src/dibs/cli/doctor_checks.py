@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from dibs import paths
 from dibs.backends.slurm.backend import SlurmBackend
-from dibs.build import build_backend, is_set_up
+from dibs.build.slurm import build_backend, is_set_up
 from dibs.cli import systemd
 from dibs.client.client import Client
 from dibs.client.connection import NoAnswer, NotListening

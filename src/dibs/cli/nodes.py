@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dibs.backends import nodes
 from dibs.backends.protocol import Node
-from dibs.build import build_backend
+from dibs.build.slurm import build_backend
 from dibs.cli.output import one_line, say, show, show_json, table, table_width
 from dibs.model.units import show_size
 from dibs.settings import load_settings

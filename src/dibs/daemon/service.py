@@ -16,7 +16,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from dibs import paths
-from dibs.build import build_queue
+from dibs.build.queue import build_queue
 from dibs.daemon.app import make_app, with_limits
 from dibs.daemon.app_state import AppState, EventCounters, EventFeed
 from dibs.daemon.canary import CanaryTests

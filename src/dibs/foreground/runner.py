@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dibs.backends.protocol import AttachedStreams
-from dibs.build import build_cards, build_list_engine, build_place
+from dibs.build.run import build_cards, build_list_engine, build_place
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine, EngineLimits
 from dibs.engine.machine import this_machine

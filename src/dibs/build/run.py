@@ -1,0 +1,97 @@
+"""The engine of `dibs run` and its parts, which a queue has too."""
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+
+from dibs import paths
+from dibs.backends.local import LocalBackend
+from dibs.engine.driver import Hooks
+from dibs.engine.engine import Engine, EngineLimits, pass_point
+from dibs.engine.launch.launcher import Place
+from dibs.engine.launch.results import Results
+from dibs.engine.watch.cards import Cards
+from dibs.engine.watch.own_processes import is_of_a_running_job
+from dibs.engine.watch.sharing_rules import SharingRules
+from dibs.gpus.processes import attempt_folder_of, pid_is_alive
+from dibs.leases.leases import build_leases
+from dibs.model.gpus import Pool
+from dibs.store.recorder import Recorder
+from dibs.store.store import Store
+
+
+def build_cards(
+    root: str, pool: Pool, *, respect_processes: bool = True, rules: SharingRules | None = None
+) -> Cards:
+    """The books on a pool's cards, for the engine whose attempts are in `root`."""
+
+    def folder_of(pid: int) -> str | None:
+        folder = attempt_folder_of(pid)
+        return folder if folder is not None and folder.startswith(f"{root}/attempts/") else None
+
+    return Cards(
+        pool,
+        is_ours=is_of_a_running_job,
+        is_alive=pid_is_alive,
+        folder_of=folder_of,
+        respect_processes=respect_processes,
+        rules=rules or SharingRules(),
+    )
+
+
+def build_place(
+    environ: Mapping[str, str], *, root: str, run: str, workdir: str, log_limit: int | None = None
+) -> Place:
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return Place(
+        root=root,
+        boot_id=environ.get("DIBS_FAKE_BOOT_ID") or paths.boot_id(),
+        run=run,
+        umask=umask,
+        workdir=workdir,
+        log_limit=log_limit,
+    )
+
+
+def build_list_engine(
+    environ: Mapping[str, str],
+    *,
+    place: Place,
+    cards: Cards,
+    results: Results,
+    hooks: Hooks,
+    behaviour: EngineLimits,
+) -> Engine:
+    """An engine over a run's list in the place's folder."""
+    store = Store(f"{place.root}/store.db")
+    return Engine(
+        store=store,
+        recorder=Recorder(store),
+        backend=LocalBackend(place.root, hooks.add_reader, hooks.remove_reader),
+        leases=build_leases(environ),
+        cards=cards,
+        results=results,
+        place=place,
+        behaviour=behaviour,
+        announce=hooks.announce,
+        ask_for_turn=hooks.ask_for_turn,
+        reach=fault_point(environ),
+    )
+
+
+def fault_point(environ: Mapping[str, str]) -> Callable[[str], None]:
+    """`DIBS_FAULT=after-intent:3` kills this process the third time it reaches that point. For crash tests."""
+    if "DIBS_FAULT" not in environ:
+        return pass_point
+    name, _, times = environ["DIBS_FAULT"].partition(":")
+    left = int(times or 1)
+
+    def reach(point: str) -> None:
+        nonlocal left
+        if point == name:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return reach
