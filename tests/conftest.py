@@ -14,7 +14,8 @@ from backends import private_sshd
 from backends.private_slurm import PrivateSlurm, missing_programs
 from backends.private_sshd import PrivateSshd
 from examples import IS_LONG, examples
-from stories.outside import Finished, Ledger, World, make_world
+from stories.fork_server import ADVISERS
+from stories.outside import MUST_EXECUTE, Finished, Ledger, World, advisers_fork_server, make_world
 
 # The same examples each time, so that a red run is red everywhere; how long one takes says nothing on a busy
 # machine. DIBS_EXPLORE=1 looks for new ones, and for more of them.
@@ -82,6 +83,15 @@ def dibs(world: World) -> Callable[..., Finished]:
 def ledger(world: World) -> Ledger:
     """What the jobs themselves wrote down."""
     return world.ledger
+
+
+@pytest.fixture(scope="module")
+def forked_advisers() -> Iterator[None]:
+    """For all tests of a file: the daemons of its worlds fork their advisers."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not MUST_EXECUTE:
+            patch.setenv(ADVISERS, advisers_fork_server().name)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,8 @@ from daemon.sweeping import act, begin, look, trials, until, wait_for
 from faults.sweep_campaign import ADAPTIVE, COMMAND, DENSE, PRUNED, SAMPLES, STEPS, complaints, dies
 from stories.outside import World, wait_until
 
+pytestmark = pytest.mark.usefixtures("forked_advisers")
+
 
 @pytest.fixture
 def daemon(world: World) -> Iterator[DaemonProcess]:

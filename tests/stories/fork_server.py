@@ -2,12 +2,14 @@
 
 Importing the daemon takes longer than most tests. A forked dibs has the arguments, variables, folder, descriptors,
 umask and session of an executed one, `ps` shows them, and its exit status comes back. A daemon that a forked
-command starts is forked too. What a fork leaves out is the start of an interpreter: `can_fork` says when a test
+command starts is forked too, and so is an adviser that a forked daemon starts, where `ADVISERS` names the server
+for those. What a fork leaves out is the start of an interpreter: `can_fork` says when a test
 gets a real one without asking.
 
 This file is both sides. Run as a program it is the server, which imports nothing of the tests.
 """
 
+import asyncio
 import atexit
 import contextlib
 import ctypes
@@ -27,8 +29,9 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 _BIN = os.path.dirname(sys.executable)
@@ -41,6 +44,7 @@ DIBS_MAIN, ADVISER_MAIN = "dibs.cli.main", "dibs.sweeps.adviser_process"  # the 
 # Variables that the interpreter or the C library reads once, at its start. A fork has the server's.
 _READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_")
 _MOST_BYTES = 60_000  # of arguments and variables together; with more, a test is about the kernel's limits
+ADVISERS = "DIBS_TESTS_ADVISERS"  # the variable with the address of the server that has imported the adviser
 _POPEN_OPTIONS = {"cwd", "env", "stdin", "stdout", "stderr", "umask", "start_new_session", "pass_fds"}
 _FIRST_FREE = 1000  # a descriptor above those that a fork is given
 
@@ -57,6 +61,7 @@ class ForkServer:
             listener.bind("")
             listener.listen(64)
             self.forks = Forks(listener.getsockname(), environment, main)
+            self.name = listener.getsockname()[1:].decode()  # without the NUL of an abstract address
             reader, self._life = os.pipe()
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(listener.fileno()), str(reader), main, room],
@@ -195,6 +200,56 @@ class ForkedProcess:
             self._channel.close()
             self._handle.close()
         return True
+
+
+class ForkedAdviser:
+    """A forked adviser, with the part of `asyncio.subprocess.Process` that a daemon uses."""
+
+    def __init__(self, process: ForkedProcess, stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader) -> None:
+        self.pid, self.stdin, self.stdout = process.pid, stdin, stdout
+        self.kill, self._process = process.kill, process
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    async def wait(self) -> int:
+        while (code := self.returncode) is None:
+            await asyncio.sleep(0.005)
+        return code
+
+
+def fork_advisers() -> None:
+    """Have the advisers that this very process starts forked, where there is a server for them."""
+    if address := os.environ.pop(ADVISERS, ""):
+        importlib.import_module("dibs.sweeps.adviser")._start_child = adviser_forks(address)  # type: ignore[attr-defined]
+
+
+def adviser_forks(address: str) -> Callable[[Path | None], Awaitable[ForkedAdviser]]:
+    """Stands in for the function of `dibs.sweeps.adviser` that starts an adviser with a log for its errors."""
+    adviser: Any = importlib.import_module("dibs.sweeps.adviser")
+
+    async def start(log: Path | None) -> ForkedAdviser:
+        environment = {**os.environ, **adviser._ENVIRONMENT}
+        forks = Forks(b"\0" + address.encode(), environment, ADVISER_MAIN)
+        with open(log, "ab") if log else contextlib.nullcontext() as errors:
+            process = forks.Popen(
+                _ADVISER,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                cwd=os.getcwd(),
+                env=environment,
+            )
+        assert isinstance(process, ForkedProcess)
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=adviser._LONGEST_ANSWER)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
+        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, process.stdin)
+        return ForkedAdviser(process, asyncio.StreamWriter(transport, protocol, None, loop), reader)
+
+    return start
 
 
 def _opened(
@@ -405,6 +460,7 @@ if __name__ == "__main__":
         wanted = _serve(listener, int(sys.argv[2]), forks)
     if wanted is not None and (program := _Program.of(wanted.words)) is not None:
         _become(wanted, program)
-        if program.server == DIBS_MAIN:  # a command may start a daemon
+        if program.server == DIBS_MAIN:  # a command may start a daemon, and a daemon an adviser
             importlib.import_module("dibs.client.starting").subprocess = forks  # type: ignore[attr-defined]
+            fork_advisers()
         importlib.import_module(program.main).main()

@@ -26,7 +26,8 @@ from dibs.client.client import Client, connect
 from dibs.client.starting import lock_is_held
 from dibs.leases.files import Holder
 from dibs.leases.leases import Leases
-from stories.fork_server import ForkedProcess, ForkServer
+from dibs.sweeps.adviser import _ENVIRONMENT
+from stories.fork_server import ADVISER_MAIN, ADVISERS, ForkedProcess, ForkServer
 
 DIBS = str(Path(sys.executable).parent / "dibs")
 NOBODY = 65534
@@ -351,6 +352,20 @@ def commands_for_shells() -> str:
 
 
 @cache
+def advisers_fork_server() -> ForkServer:
+    """Another one, which has imported Optuna and its samplers."""
+    server = ForkServer(adviser_environment(), ADVISER_MAIN)
+    # Until it has imported them it does not fork, and a daemon that asks for a fork waits.
+    words = [sys.executable, "-P", "-m", ADVISER_MAIN]
+    server.forks.Popen(words, cwd="/", env=adviser_environment(), stdin=subprocess.DEVNULL).wait()
+    return server
+
+
+def adviser_environment() -> dict[str, str]:
+    return {**_kept(), **_ENVIRONMENT}
+
+
+@cache
 def for_other_users() -> Sequence[str]:
     """dibs, where all users may read it, with an interpreter that all may run.
 
@@ -396,7 +411,7 @@ def make_world(root: Path) -> World:
 
 def kept_environment() -> dict[str, str]:
     """What a world has of our own environment."""
-    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR", ADVISERS) if name in os.environ}
 
 
 @contextmanager

@@ -7,22 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dibs.sweeps.space import Choice, Range
 from dibs.sweeps.spec import Metric, Spec, spec_object
-from stories.fork_server import ADVISER_MAIN, ForkServer
-from stories.outside import MUST_EXECUTE
+from stories.fork_server import ADVISER_MAIN
+from stories.outside import MUST_EXECUTE, adviser_environment, advisers_fork_server
 
 STUDY = "sweep-7"
-
-
-@cache
-def _fork_server() -> ForkServer:
-    """Optuna and its samplers are imported once."""
-    return ForkServer({**os.environ, "PYTHONHASHSEED": "0"}, ADVISER_MAIN)
 
 
 def a_spec(**changes: Any) -> Spec:
@@ -62,15 +55,14 @@ class Child:
         self._spec = spec
         folder.mkdir(exist_ok=True)
         with open(folder / "log", "ab") as log:
-            environ = {**os.environ, "PYTHONHASHSEED": "0"}
-            start = subprocess.Popen if MUST_EXECUTE else _fork_server().forks.Popen
+            start = subprocess.Popen if MUST_EXECUTE else advisers_fork_server().forks.Popen
             self.process = start(
                 [sys.executable, "-P", "-m", ADVISER_MAIN],
                 cwd=os.getcwd(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=environ,
+                env=adviser_environment(),
             )
 
     def open(self, known: dict[int, Any] | None = None, ended: list[dict[str, Any]] | None = None) -> Any:

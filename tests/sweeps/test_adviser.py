@@ -10,16 +10,22 @@ import sys
 import pytest
 
 from dibs.errors import BadInput, DibsError
+from dibs.sweeps import adviser as adviser_module
 from dibs.sweeps.adviser import JOURNAL, Adviser, AdviserFailed, EndedTrial, adviser_problem, importance_of
 from dibs.sweeps.space import Choice, Range
+from stories.fork_server import adviser_forks
+from stories.outside import MUST_EXECUTE, advisers_fork_server
 from sweeps.adviser_child import STUDY, a_spec, loss
 
 
 @pytest.fixture
-def in_loop(tmp_path):
-    """Runs a story with an adviser, in a loop of its own, and closes it."""
+def in_loop(tmp_path, monkeypatch):
+    """Runs a story with an adviser, forked unless it is to be executed, in a loop of its own, and closes it."""
 
-    def run(story, spec=None, **more):
+    def run(story, spec=None, *, is_executed=MUST_EXECUTE, **more):
+        if not is_executed:
+            monkeypatch.setattr(adviser_module, "_start_child", adviser_forks(advisers_fork_server().name))
+
         async def whole():
             adviser = Adviser(tmp_path / "sweep 7", spec or a_spec(), STUDY, **more)
             try:
@@ -47,7 +53,7 @@ def test_a_search_from_the_first_point_to_the_last(in_loop):
             await adviser.tell(EndedTrial(asked.number, "complete", (losses[-1],)))
         return left_over, losses
 
-    left_over, losses = in_loop(story)
+    left_over, losses = in_loop(story, is_executed=True)
 
     assert left_over == []
     assert len(set(losses)) == 6
@@ -94,7 +100,7 @@ def test_a_child_that_hangs_is_replaced_after_its_deadline(in_loop):
         os.kill(child_of(adviser), signal.SIGSTOP)
         return await adviser.ask()
 
-    (asked,) = in_loop(story, deadline_seconds=20)
+    (asked,) = in_loop(story, deadline_seconds=4)
 
     assert asked.number == 0
 

@@ -11,6 +11,8 @@ from daemon.daemon_process import DaemonProcess
 from daemon.sweeping import LONG, WHOLE, act, begin, look, states, trials, until, values, wait_for
 from stories.outside import wait_until
 
+pytestmark = pytest.mark.usefixtures("forked_advisers")
+
 DENSE = [{"name": name, "low": -5, "high": 5} for name in ("x", "y")]
 BOWL = (
     """awk 'BEGIN { print "loss=" ({x} - 2)^2 + ({y} + 1)^2 }' >> "$DIBS_METRICS"; """
@@ -25,17 +27,7 @@ STEPS = (
 
 def advisers(daemon: DaemonProcess) -> list[int]:
     """The processes that advise the sweeps of this daemon."""
-    assert daemon.running is not None
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            words = (stat.parent / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if int(fields[1]) == daemon.running.pid and b"dibs.sweeps.adviser_process" in words:
-            found.append(int(stat.parent.name))
-    return found
+    return [pid for pid, line in daemon.world.processes().items() if "dibs.sweeps.adviser_process" in line]
 
 
 def points(daemon: DaemonProcess, sweep: int) -> list[dict[str, str]]:
