@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 
 from faults.campaign import Campaign
+from stories.fork_server import PLANTED
 from stories.outside import World, wait_until
 
 # The second fence, the record that says "started before", would hide the first one's failure.
@@ -65,8 +66,8 @@ PLANTS = {
 def planted(world: World, plant: str) -> tuple[str, str]:
     """The program that runs dibs with this bug in it."""
     program = textwrap.dedent(plant) + "\nfrom dibs.cli.main import main\nmain()\n"
-    (world.folder.parent / "planted.py").write_text(program)
-    return sys.executable, str(world.folder.parent / "planted.py")
+    (world.folder.parent / PLANTED).write_text(program)
+    return sys.executable, str(world.folder.parent / PLANTED)
 
 
 def _crash_while_jobs_run(campaign: Campaign, *, kill_shims: bool, held: bool = False) -> int:

@@ -1,8 +1,5 @@
 """Each plant is a bug in how a sweep comes back after a kill, and the checker must see it."""
 
-import textwrap
-from pathlib import Path
-
 import pytest
 
 from daemon.daemon_process import DaemonProcess
@@ -13,12 +10,6 @@ from stories.outside import World, wait_until
 
 pytestmark = pytest.mark.usefixtures("forked_advisers")
 
-FORKING = f"""
-import sys
-sys.path.append({str(Path(__file__).parents[1])!r})
-from stories.fork_server import fork_advisers
-fork_advisers()
-"""
 PLANTS = {
     # What was asked for before the kill is never tried.
     "drops what was left over": """
@@ -76,7 +67,7 @@ PLANTS = {
 def live_through(world: World, plant: str, *points: str, rebuilds: bool = False) -> list[str]:
     """A sweep over several daemons that die at these points; the last one brings it to its end."""
     daemon = DaemonProcess(world)
-    program = planted(world, FORKING + textwrap.dedent(PLANTS[plant])) if plant else None
+    program = planted(world, PLANTS[plant]) if plant else None
 
     def start(fault: str) -> None:
         daemon.running = world.start("daemon", "run", program=program, env={"DIBS_FAULT": fault})

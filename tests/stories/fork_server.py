@@ -21,6 +21,7 @@ import io
 import marshal
 import os
 import pkgutil
+import runpy
 import select
 import shlex
 import signal
@@ -44,6 +45,7 @@ DIBS_MAIN, ADVISER_MAIN = "dibs.cli.main", "dibs.sweeps.adviser_process"  # the 
 # Variables that the interpreter or the C library reads once, at its start. A fork has the server's.
 _READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_")
 _MOST_BYTES = 60_000  # of arguments and variables together; with more, a test is about the kernel's limits
+PLANTED = "planted.py"  # a program by this name changes what is imported, and calls a `main`
 ADVISERS = "DIBS_TESTS_ADVISERS"  # the variable with the address of the server that has imported the adviser
 _POPEN_OPTIONS = {"cwd", "env", "stdin", "stdout", "stderr", "umask", "start_new_session", "pass_fds"}
 _FIRST_FREE = 1000  # a descriptor above those that a fork is given
@@ -293,7 +295,7 @@ class _Program:
     """One of the ways in which something of dibs is started."""
 
     server: str  # the module whose server has imported it
-    main: str  # the module whose `main` it calls
+    main: str  # the module whose `main` it calls, or the path of a program
     argv: Sequence[str]
     shown: Sequence[str]  # by `ps`
     path: Sequence[str]  # before the rest of `sys.path`
@@ -304,6 +306,8 @@ class _Program:
             return cls(DIBS_MAIN, main, words, (sys.executable, *words), (_BIN,))
         if tuple(words[:4]) == _MODULE:
             return cls(DIBS_MAIN, DIBS_MAIN, (_file_of("dibs.__main__"), *words[4:]), words, ())
+        if words[0] == sys.executable and os.path.basename(words[1]) == PLANTED:
+            return cls(DIBS_MAIN, words[1], words[1:], words, (os.path.dirname(words[1]),))
         if tuple(words) == _ADVISER:
             return cls(ADVISER_MAIN, ADVISER_MAIN, (_file_of(ADVISER_MAIN),), words, ())
         return None
@@ -463,4 +467,7 @@ if __name__ == "__main__":
         if program.server == DIBS_MAIN:  # a command may start a daemon, and a daemon an adviser
             importlib.import_module("dibs.client.starting").subprocess = forks  # type: ignore[attr-defined]
             fork_advisers()
-        importlib.import_module(program.main).main()
+        if os.path.isabs(program.main):
+            runpy.run_path(program.main, run_name="__main__")
+        else:
+            importlib.import_module(program.main).main()

@@ -27,7 +27,7 @@ from dibs.client.starting import lock_is_held
 from dibs.leases.files import Holder
 from dibs.leases.leases import Leases
 from dibs.sweeps.adviser import _ENVIRONMENT
-from stories.fork_server import ADVISER_MAIN, ADVISERS, ForkedProcess, ForkServer
+from stories.fork_server import ADVISER_MAIN, ADVISERS, PLANTED, ForkedProcess, ForkServer
 
 DIBS = str(Path(sys.executable).parent / "dibs")
 NOBODY = 65534
@@ -319,12 +319,16 @@ def fill(disk: Path) -> Path:
 def _start(
     script: str, program: Sequence[str] | None, arguments: Sequence[str], options: dict[str, Any]
 ) -> "subprocess.Popen[bytes] | ForkedProcess":
-    """A named program is executed; so is a script for another user, and any where DIBS_TESTS_EXECUTE is set."""
+    """Fork a script of ours, or one with a planted bug. Execute any other program, and all of them where
+    DIBS_TESTS_EXECUTE is set or another user runs them.
+    """
     if program is None and "user" in options:
         program = for_other_users()
-    if program is None and not MUST_EXECUTE:
-        return our_fork_server().forks.Popen([script, *arguments], **options)
-    return subprocess.Popen([*(program or (script,)), *arguments], **options)
+    words = [*(program or (script,)), *arguments]
+    is_ours = program is None or program[1:] == (f"{os.path.dirname(program[-1])}/{PLANTED}",)
+    if is_ours and not MUST_EXECUTE:
+        return our_fork_server().forks.Popen(words, **options)
+    return subprocess.Popen(words, **options)
 
 
 def fork_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
