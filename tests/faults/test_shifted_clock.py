@@ -33,7 +33,7 @@ def _no_litter() -> Iterator[None]:
 # -- of a command ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shift", ["-10y", "-1h", "+1h", "+15y"])  # the last one is behind 2038
+@pytest.mark.parametrize("shift", ["-10y", "+15y"])  # the last one is behind 2038
 def test_a_command_whose_clock_is_wrong_answers_and_shows_no_negative_time(world: World, shift: str) -> None:
     world.run_daemon()
     first = world.add("--", "echo said")
