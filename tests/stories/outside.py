@@ -366,7 +366,7 @@ def advisers_fork_server() -> ForkServer:
 
 
 def adviser_environment() -> dict[str, str]:
-    return {**_kept(), **_ENVIRONMENT}
+    return {**kept_environment(), **_ENVIRONMENT}
 
 
 @cache
