@@ -19,7 +19,16 @@ from dibs.cluster.configure import (
     python_script,
     slurm_conf,
 )
-from dibs.cluster.saved import Cluster, ClusterNode, NodeCard, alone, forget, known_cluster, remember, remembered
+from dibs.cluster.saved import (
+    Cluster,
+    ClusterNode,
+    NodeCard,
+    cluster_lock,
+    forget,
+    known_cluster,
+    remember,
+    remembered,
+)
 from dibs.cluster.slurm import parse_sinfo
 from dibs.cluster.ssh import _MODULES, ssh_words
 from dibs.cluster.status import ClusterStanding, judge_host
@@ -168,9 +177,9 @@ def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path):
 def test_two_cannot_change_it_at_the_same_time(tmp_path):
     environ = {"DIBS_STATE": str(tmp_path / "state")}
 
-    with alone(environ), pytest.raises(FolderInUse), alone(environ):
+    with cluster_lock(environ), pytest.raises(FolderInUse), cluster_lock(environ):
         pass
-    with alone(environ):
+    with cluster_lock(environ):
         pass
 
 

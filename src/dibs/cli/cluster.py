@@ -11,7 +11,7 @@ from dibs.cli.output import one_line, say, show, show_json, table, table_width
 from dibs.client.client import connect
 from dibs.client.starting import lock_is_held
 from dibs.cluster.down import end_cluster, remove_host
-from dibs.cluster.saved import Cluster, alone, remembered
+from dibs.cluster.saved import Cluster, cluster_lock, remembered
 from dibs.cluster.ssh import ssh_words
 from dibs.cluster.status import ClusterStanding, standings
 from dibs.cluster.up import ClusterOptions, ClusterRefused, raise_cluster
@@ -103,7 +103,7 @@ def up(
         "--local-folder": local_folder,
         "--unpack": unpack,
     }
-    with alone(os.environ):
+    with cluster_lock(os.environ):
         previous = remembered(os.environ)
         if previous is not None:
             _same_as(previous, hosts, [name for name, value in options.items() if value])
@@ -128,7 +128,7 @@ def up(
 @_JSON
 def add(host: str, as_json: bool) -> int:
     """Join one more host, after the same checks. Running jobs go on."""
-    with alone(os.environ):
+    with cluster_lock(os.environ):
         previous = _there_is()
         if host in [node.host for node in previous.nodes]:
             raise BadInput(f"{host} belongs to the cluster already", remedy="dibs cluster status")
@@ -142,7 +142,7 @@ def add(host: str, as_json: bool) -> int:
 @_JSON
 def remove(host: str, waits: bool, force: bool, as_json: bool) -> int:
     """Take a host out, and remove what is there of the cluster. Jobs on the others go on."""
-    with alone(os.environ):
+    with cluster_lock(os.environ):
         rest, left = remove_host(
             os.environ,
             _there_is(),
@@ -181,7 +181,7 @@ def down(purge: bool, force: bool, as_json: bool) -> int:
     if force and not purge:
         raise BadInput("--force is for --purge", remedy="dibs cluster down --purge --force")
 
-    with alone(os.environ):
+    with cluster_lock(os.environ):
         known = _there_is()
         ended, errors = end_cluster(
             os.environ,

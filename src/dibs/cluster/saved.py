@@ -140,7 +140,7 @@ def forget(environ: Mapping[str, str]) -> None:
 
 
 @contextlib.contextmanager
-def alone(environ: Mapping[str, str]) -> Iterator[None]:
+def cluster_lock(environ: Mapping[str, str]) -> Iterator[None]:
     """While one command changes the cluster, another must not."""
     folder = make_private(os.path.dirname(_path(environ)))
     handle = os.open(f"{folder}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)

@@ -228,7 +228,7 @@ class Engine:
         self.ask_for_turn()
 
     def settle_soon(self, key: Key) -> None:
-        """A shim has released an attempt, or it is to be looked at for another reason."""
+        """Settle this attempt in the next turn: its shim has released it, or its state must be checked."""
         self._done.append(key)
         self.ask_for_turn()
 
@@ -245,11 +245,11 @@ class Engine:
 
     def send(self, attempts: Iterable[Key], command: str) -> None:
         """Send `stop`, `kill` or `signal N` to these; repeated for an attempt that cannot receive it yet."""
-        told = list(attempts)
-        self._undelivered |= {key: command for key in told if key not in self._state.remote}
+        keys = list(attempts)
+        self._undelivered |= {key: command for key in keys if key not in self._state.remote}
         self._deliver(self.clock())
         if self.remote is not None:
-            self.remote.send(told, command, self._state.remote)
+            self.remote.send(keys, command, self._state.remote)
 
     def report_astray(self, one: OpenAttempt, gpus: Sequence[str], sentence: str) -> None:
         """An attempt uses cards that it was not given: record and announce it."""

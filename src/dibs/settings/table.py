@@ -123,7 +123,7 @@ TABLE = (
         "DIBS_CANARY",
         "auto",
         values.canary,
-        "How a quarantined GPU is tested: auto, never, or a command that ends with 0 where it is well.",
+        "How a quarantined GPU is tested: auto, never, or a command that ends with 0 if it works.",
     ),
     Setting(
         "canary_after",
