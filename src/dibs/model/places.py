@@ -10,7 +10,7 @@ SLURM = "slurm"
 PLACES = BY_WORD["on"].choices
 # What Slurm is told as it is, by its own words for it.
 SLURM_OPTIONS = tuple(field.slurm_word for field in FIELDS if field.kind is Kind.SYSTEM_OPTION)
-_VALUE = re.compile(r"[^\s\x00-\x1f\x7f]{1,300}")
+_VALUE = r"[^\s\x00-\x1f\x7f]{1,300}"  # compiled when it is used
 
 
 def parse_place(text: str) -> str:
@@ -22,7 +22,7 @@ def parse_place(text: str) -> str:
 
 def parse_option(name: str, text: str) -> str:
     """What Slurm is told as its partition, account and so on."""
-    if not _VALUE.fullmatch(text):
+    if not re.fullmatch(_VALUE, text):
         remedy = "write it without blanks" if text else "leave it out where Slurm's own is meant"
         raise BadInput(f"cannot give Slurm {text[:60]!r} as {name}", remedy=remedy)
     return text
