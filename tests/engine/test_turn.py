@@ -102,7 +102,7 @@ def test_a_failure_with_tries_left_waits_again_and_counts_for_nothing():
     turn = decide(state, facts(1, findings=[EndFound(one.attempt.key, FAILED)]), NOON)
 
     (record,) = turn.records
-    assert isinstance(record, AttemptEnded) and record.retry_at is not None and record.state is State.QUEUED
+    assert isinstance(record, AttemptEnded) and record.retry_at is not None
     assert (turn.state.failures, turn.state.waiting.count) == (0, 1)
 
 
@@ -127,7 +127,8 @@ def test_what_never_ran_is_queued_again_and_a_kill_meanwhile_is_kept():
 
     assert kinds(again) == [AttemptForgotten] and again.state.waiting.count == 1
     (record,) = killed.records
-    assert isinstance(record, AttemptEnded) and record.state is State.CANCELLED
+    assert isinstance(record, AttemptEnded) and record.retry_at is None
+    assert record.outcome.state is State.CANCELLED
     assert killed.state.waiting.count == 0
 
 

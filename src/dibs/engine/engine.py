@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from dibs.backends.local import LocalBackend, ref_of
 from dibs.engine.announcer import Announcer, Topic
-from dibs.engine.change import Change, apply_followed
 from dibs.engine.launch.launcher import AttemptLauncher, Place
 from dibs.engine.launch.lease_keeper import CardsTaken, LeaseKeeper, LeaseStillHeld
 from dibs.engine.launch.results import Results
@@ -25,7 +24,16 @@ from dibs.engine.launch.settlement import LOOK_AT_STARTING, Judge, Settlement
 from dibs.engine.turn import plan_cache
 from dibs.engine.turn.decide import Turn, decide, may_need_less
 from dibs.engine.turn.facts import Finding, TurnFacts, take_snapshot
-from dibs.engine.turn.state import EngineState, Key, NeedsMore, NextState, OpenAttempt, WaitingWindow
+from dibs.engine.turn.state import (
+    Change,
+    EngineState,
+    Key,
+    NeedsMore,
+    NextState,
+    OpenAttempt,
+    WaitingWindow,
+    apply_followed,
+)
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.metering import Meters
 from dibs.errors import StoreUnusable
@@ -33,12 +41,12 @@ from dibs.leases.leases import Leases
 from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import NOT_COUNTED, Claim, Machine, Reading
 from dibs.model.jobs import Attempt, Job, JobId, Request, State
-from dibs.model.records import GpusAstray
+from dibs.model.records import Consequences, GpusAstray
 from dibs.policy.failures import Limits
 from dibs.policy.schedule import impossible
 from dibs.policy.snapshot import Snapshot
 from dibs.store.codec import class_of
-from dibs.store.recorder import Consequences, Recorder
+from dibs.store.recorder import Recorder
 from dibs.store.store import Store
 
 if TYPE_CHECKING:
@@ -324,7 +332,7 @@ class Engine:
     @contextmanager
     def change(self) -> Iterator[Change]:
         """A turn for a request of a client: durable at its end, or it never happened."""
-        change = Change(self._state, self.recorder, self.clock())
+        change = Change(self._state, self.recorder.record, self.clock())
         change.next.plan = plan_cache.forgotten(change.next.plan)
         try:
             with self.store.turn():

@@ -4,7 +4,7 @@ The row in the store, the line in the journal and the event for readers are made
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dibs.model.jobs import Attempt, Job, JobId, Outcome
 from dibs.model.usage import Lesson, Usage
@@ -18,6 +18,21 @@ class Mark:
     kind: str
     why: str
     since: float
+
+
+@dataclass(slots=True)
+class Consequences:
+    """What the records of a turn have brought about beyond themselves."""
+
+    released: list[Job] = field(default_factory=list)  # waited for an end, and may start now
+    cancelled: list[tuple[Job, Outcome]] = field(default_factory=list)  # waited for another end
+    held: list[JobId] = field(default_factory=list)  # of a group that failed too often
+    touched: list[JobId] = field(default_factory=list)  # have started or ended
+    retried: list[JobId] = field(default_factory=list)
+
+    def extend(self, other: "Consequences") -> None:
+        for name in ("released", "cancelled", "held", "touched", "retried"):
+            getattr(self, name).extend(getattr(other, name))
 
 
 @dataclass(frozen=True, slots=True)

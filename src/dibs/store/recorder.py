@@ -7,33 +7,18 @@ end, jobs of a held group) is recorded with it, and told to the caller in `Conse
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from dibs.model import records
-from dibs.model.jobs import Cause, Job, JobId, Outcome, State
-from dibs.model.records import Record
+from dibs.model.jobs import Cause, JobId, Outcome, State
+from dibs.model.records import Consequences, Record
 from dibs.model.sweeps import SweepState
 from dibs.store import journal_lines
 from dibs.store.journal import Journal
 from dibs.store.store import Store
 
 POSITION = "journal"  # the setting in which a store remembers how much of its journal it was told
-
-
-@dataclass(slots=True)
-class Consequences:
-    """What the records of a turn have brought about beyond themselves."""
-
-    released: list[Job] = field(default_factory=list)  # waited for an end, and may start now
-    cancelled: list[tuple[Job, Outcome]] = field(default_factory=list)  # waited for another end
-    held: list[JobId] = field(default_factory=list)  # of a group that failed too often
-    touched: list[JobId] = field(default_factory=list)  # have started or ended
-    retried: list[JobId] = field(default_factory=list)
-
-    def extend(self, other: "Consequences") -> None:
-        for name in ("released", "cancelled", "held", "touched", "retried"):
-            getattr(self, name).extend(getattr(other, name))
 
 
 class Recorder:

@@ -6,8 +6,8 @@ Each call is one change: durable when it returns, and where it raises nothing ha
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dibs.engine.change import Change
 from dibs.engine.engine import Engine
+from dibs.engine.turn.state import Change
 from dibs.errors import BadInput
 from dibs.model.gpus import Pool
 from dibs.model.records import Mark, MarkCleared, MarkSet, SettingChanged

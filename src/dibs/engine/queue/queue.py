@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from dibs.engine.change import Change
 from dibs.engine.engine import Engine
 from dibs.engine.launch.launcher import Place
 from dibs.engine.queue.explain import Explain, JobProspect, WaitExplanation
 from dibs.engine.queue.pool import PoolActions, clear_mark, set_mark
+from dibs.engine.turn.state import Change
 from dibs.errors import BadInput, Conflict, NoSuchJob
 from dibs.model.gpus import Pool, declared_key
 from dibs.model.jobs import OVER, After, Attempt, Cause, Job, JobId, Outcome, Request, State, Wishes

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from dibs.engine.change import Change
 from dibs.engine.engine import Engine
+from dibs.engine.turn.state import Change
 from dibs.model.events import Queued, Refused, Skipped
 from dibs.model.jobs import Cause, Job, Outcome, Request, State
 from dibs.policy.shapes import with_shape

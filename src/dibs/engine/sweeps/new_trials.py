@@ -5,9 +5,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dibs.engine.change import Change
 from dibs.engine.sweeps.context import request_of
 from dibs.engine.sweeps.work import LazyAdviser, SweepWork
+from dibs.engine.turn.state import Change
 from dibs.model.jobs import JobId
 from dibs.model.sweeps import Point, Sweep, SweepState, Trial, TrialState
 from dibs.policy.sweeps import MOST_LEFT_OUT, room

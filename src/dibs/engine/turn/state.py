@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dibs.model.events import Event, Trouble
+from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import Claim
-from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Reason, Request
-from dibs.model.records import Mark
+from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Reason, Request, State
+from dibs.model.records import Consequences, Mark, Record
 from dibs.policy.failures import Breakers
 from dibs.policy.schedule import served_after
 
@@ -379,3 +379,38 @@ def claims_on(open_attempts: Mapping[Key, OpenAttempt]) -> dict[str, list[tuple[
         for claim in one.attempt.claims:
             found.setdefault(claim.gpu, []).append((one, claim))
     return found
+
+
+class Change:
+    """What a user or a sweep changes inside one transaction: durable at its end, or it never happened."""
+
+    def __init__(self, state: EngineState, record: Callable[[Record, float], Consequences], now: float) -> None:
+        self.now = now
+        self.next = NextState(state)
+        self.touched: list[JobId] = []
+        self.retried: list[JobId] = []
+        self._record = record
+
+    def record(self, record: Record) -> None:
+        """Record it now, with what follows from it."""
+        followed = self._record(record, self.now)
+        apply_followed(followed, self.next)
+        self.touched += followed.touched
+        self.retried += followed.retried
+
+    def wait(self, job: Job) -> None:
+        """The job is waiting now, unless it is held or blocked."""
+        if job.state is State.QUEUED and not job.blockers:
+            self.next.waiting.add(job)
+
+    def leave(self, job: Job) -> None:
+        """The job, as it was before the change, is not waiting any more."""
+        if job.state is State.QUEUED and not job.blockers:
+            self.next.waiting.remove(job)
+
+
+def apply_followed(followed: Consequences, state: NextState) -> None:
+    """Add the jobs that a record released, and the events of those it cancelled."""
+    for job in followed.released:
+        state.waiting.add(job)
+    state.events += [Refused(job, outcome) for job, outcome in followed.cancelled]
