@@ -74,10 +74,9 @@ def main() -> None:
 
 def _calls(log: str, daemon: int, act: Callable[[], None]) -> set[str]:
     """The functions that are called meanwhile, each with its process and its file."""
+    os.truncate(log, 0)
     for pid in (daemon, *_children(daemon)):
         os.kill(pid, signal.SIGUSR1)  # forget what was seen
-    time.sleep(0.5)
-    os.truncate(log, 0)
     act()
     return set(Path(log).read_text().splitlines())
 

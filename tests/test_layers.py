@@ -32,7 +32,7 @@ MAY_USE = {
     "sweeps": set(),
     "cluster": set(),
     "simulate": {"model", "policy"},
-    "inputs": {"model", "policy"},
+    "inputs": {"model"},
     "engine": {"model", "policy", "gpus", "leases", "backends", "supervise", "store", "sweeps"},
     "build": {"model", "policy", "gpus", "leases", "backends", "supervise", "store", "engine", "cluster"},
     "client": {"model"},

@@ -8,7 +8,7 @@ from dibs.engine.queue.queue import AddCall, Queue
 from dibs.engine.watch.health import FailureJudge, Health
 from dibs.model.gpus import Pool
 from dibs.model.jobs import After, Dependency, Job, JobId, Request
-from dibs.policy.failures import Limits
+from dibs.policy.outcomes import Limits
 from dibs.store.journal import NAME, Journal
 from dibs.store.recorder import Recorder
 from engine.world import World, a_request

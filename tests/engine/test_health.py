@@ -8,7 +8,7 @@ from dibs.engine.watch.health import CardTestResult
 from dibs.model.events import Trouble
 from dibs.model.gpus import CardState, GpuFault, GpuReading, Reading
 from dibs.model.jobs import Cause, JobId
-from dibs.policy.failures import Limits
+from dibs.policy.outcomes import Limits
 from engine.queue_world import QueueWorld, a_wish
 from engine.world import a_pool
 

@@ -12,7 +12,7 @@ from dibs.model.events import Started, Waits
 from dibs.model.gpus import GpuReading, Reading
 from dibs.model.jobs import State, Wishes
 from dibs.model.records import Mark
-from dibs.policy.failures import Limits
+from dibs.policy.outcomes import Limits
 from engine.invariants import check_at_the_end
 from engine.world import a_pool, a_request
 

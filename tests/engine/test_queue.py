@@ -5,7 +5,7 @@ import pytest
 from dibs.engine.queue.queue import AddCall
 from dibs.errors import BadInput, Conflict, NoSuchJob, StoreUnusable
 from dibs.model.jobs import ArrayTask, JobId, State
-from dibs.policy.failures import Limits
+from dibs.policy.outcomes import Limits
 from engine.queue_world import QueueWorld, a_wish
 from engine.world import a_pool
 

@@ -13,8 +13,8 @@ from dibs.model.events import Ended, Waits
 from dibs.model.gpus import Claim, declared_key
 from dibs.model.jobs import Attempt, Cause, Job, JobId, Outcome, State
 from dibs.model.records import AttemptEnded, AttemptForgotten, AttemptOpened, GroupHeld, Mark, MarkSet, Record
-from dibs.policy.failures import Limits
 from dibs.policy.fitting import most_at_once
+from dibs.policy.outcomes import Limits
 from dibs.store.codec import class_of
 from engine.world import NOON, a_pool, a_request
 

@@ -26,7 +26,7 @@ from dibs.leases.leases import Busy, Lease, Leases
 from dibs.model.events import Ended, Event, Queued, Refused, Skipped, Started, Trouble, Waits
 from dibs.model.gpus import Card, Claim, Gpu, Pool, declared_key
 from dibs.model.jobs import Command, Job, JobId, Outcome, Request, State, Wishes
-from dibs.policy.failures import Limits
+from dibs.policy.outcomes import Limits
 from dibs.store.recorder import Recorder
 from dibs.store.store import Store
 from dibs.supervise.folder import AttemptFacts

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from dibs.model.jobs import Cause, Outcome
-from dibs.policy.failures import Breakers, EndedAttempt, Limits, judge_end, without_gpu
+from dibs.policy.outcomes import Breakers, EndedAttempt, Limits, judge_end, without_gpu
 
 LIMITS = Limits(quick_failures=5, quick_seconds=10, gpu_failures=3)
 OK = Outcome(exit_code=0, seconds=60)

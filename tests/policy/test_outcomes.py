@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dibs.model.jobs import Cause, Outcome, State
-from dibs.policy.outcomes import LOST, Verdict, outcome_of, retry_after, retry_names, settle
+from dibs.model.jobs import Cause, Outcome, State, retry_names
+from dibs.policy.outcomes import LOST, Verdict, outcome_of, retry_after, settle
 from policy.builders import a_job
 
 FACTS = ("is_locked", "has_record", "has_started", "lease_is_held", "same_boot")

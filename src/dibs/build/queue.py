@@ -30,7 +30,7 @@ from dibs.gpus.pool import resolve_pool
 from dibs.gpus.probe import Probe
 from dibs.leases.leases import Leases, build_leases
 from dibs.model.gpus import Pool, parse_gpu_list
-from dibs.policy.failures import Limits
+from dibs.policy.outcomes import Limits
 from dibs.settings import Settings
 from dibs.store.journal import NAME, Journal
 from dibs.store.rebuild import RebuildReport, rebuild

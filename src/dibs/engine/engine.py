@@ -33,6 +33,7 @@ from dibs.engine.turn.state import (
     OpenAttempt,
     WaitingWindow,
     apply_followed,
+    extend_followed,
 )
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.metering import Meters
@@ -42,7 +43,7 @@ from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import NOT_COUNTED, Claim, Machine, Reading
 from dibs.model.jobs import Attempt, Job, JobId, Request, State
 from dibs.model.records import Consequences, GpusAstray
-from dibs.policy.failures import Limits
+from dibs.policy.outcomes import Limits
 from dibs.policy.schedule import impossible
 from dibs.policy.snapshot import Snapshot
 from dibs.store.codec import class_of
@@ -416,7 +417,7 @@ class Engine:
         """Write the turn's records; what followed from them, and the state with it."""
         all_followed = Consequences()
         for record in turn.records:
-            all_followed.extend(self.recorder.record(record, now))
+            extend_followed(all_followed, self.recorder.record(record, now))
         if not all_followed.released:
             return all_followed, turn.state
         held = set(all_followed.held)

@@ -18,10 +18,9 @@ from dibs.errors import BadInput
 from dibs.inputs.checks import check_text
 from dibs.inputs.entries import shorten
 from dibs.model.fields import Field, Kind, Verb, fields_of
-from dibs.model.jobs import Cause, Checkpoint, Command, Request, with_values
+from dibs.model.jobs import Cause, Checkpoint, Command, Request, retry_name, retry_names, with_values
 from dibs.model.places import LOCAL, parse_option, parse_place
 from dibs.model.units import AUTO, check_modules, is_gpu_id, parse_duration, parse_share, parse_size, parse_vram
-from dibs.policy.outcomes import retry_name, retry_names
 
 _LONGEST_VALUE = 4096  # characters, for everything but a command and a variable
 _LONGEST_NAME = 255  # characters

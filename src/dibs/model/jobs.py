@@ -63,6 +63,19 @@ class Cause(StrEnum):
     LOST = "lost"  # its end was not seen
 
 
+NOT_RETRIED = frozenset({Cause.STOPPED, Cause.REFUSED, Cause.DEPENDENCY})
+
+
+def retry_names() -> tuple[str, ...]:
+    """What `--retry-on` may name."""
+    return tuple(retry_name(cause) for cause in Cause if cause not in NOT_RETRIED)
+
+
+def retry_name(cause: str) -> str:
+    """A cause as it is written on the command line: `exit-code`."""
+    return cause.strip().replace(" ", "-").replace("_", "-").lower()
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """What is executed, word for word, and how it is shown to people."""

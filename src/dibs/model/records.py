@@ -30,10 +30,6 @@ class Consequences:
     touched: list[JobId] = field(default_factory=list)  # have started or ended
     retried: list[JobId] = field(default_factory=list)
 
-    def extend(self, other: "Consequences") -> None:
-        for name in ("released", "cancelled", "held", "touched", "retried"):
-            getattr(self, name).extend(getattr(other, name))
-
 
 @dataclass(frozen=True, slots=True)
 class JobsAdded:

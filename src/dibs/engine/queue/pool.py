@@ -12,7 +12,7 @@ from dibs.errors import BadInput
 from dibs.model.gpus import Pool
 from dibs.model.records import Mark, MarkCleared, MarkSet, SettingChanged
 from dibs.model.units import is_gpu_id
-from dibs.policy.failures import without_gpu
+from dibs.policy.outcomes import without_gpu
 
 if TYPE_CHECKING:
     from dibs.gpus.probe import Probe

@@ -15,7 +15,20 @@ from dibs.engine.queue.pool import PoolActions, clear_mark, set_mark
 from dibs.engine.turn.state import Change
 from dibs.errors import BadInput, Conflict, NoSuchJob
 from dibs.model.gpus import Pool, declared_key
-from dibs.model.jobs import OVER, After, Attempt, Cause, Job, JobId, Outcome, Request, State, Wishes
+from dibs.model.jobs import (
+    OVER,
+    After,
+    Attempt,
+    Cause,
+    Job,
+    JobId,
+    Outcome,
+    Request,
+    State,
+    Wishes,
+    retry_name,
+    retry_names,
+)
 from dibs.model.records import (
     JobCancelled,
     JobEdited,
@@ -27,7 +40,6 @@ from dibs.model.records import (
     JobsStopping,
     Mark,
 )
-from dibs.policy.outcomes import retry_name, retry_names
 from dibs.policy.shapes import with_shape
 from dibs.store import journal_lines
 from dibs.store.codec import encode_requests

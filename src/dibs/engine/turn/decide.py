@@ -35,7 +35,6 @@ from dibs.model.records import (
     Record,
 )
 from dibs.model.usage import Lesson, Lessons, Usage
-from dibs.policy.failures import EndedAttempt, StopDecision, judge_end, without_gpu
 from dibs.policy.fitting import (
     TRIED_ALONE,
     had_card_alone,
@@ -45,7 +44,7 @@ from dibs.policy.fitting import (
     retries_alone,
     with_whole_card,
 )
-from dibs.policy.outcomes import retry_after
+from dibs.policy.outcomes import EndedAttempt, StopDecision, judge_end, retry_after, without_gpu
 from dibs.policy.schedule import kind_of, schedule
 from dibs.policy.snapshot import WHOLE, Plan, Snapshot
 

@@ -9,8 +9,8 @@ from dibs.engine.turn.state import Key, NextState, OpenAttempt, card_marks, clai
 from dibs.model.gpus import NOT_COUNTED, Card, Claim, Links, Machine, Pool
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, Wishes
 from dibs.model.usage import Lesson, Lessons, Usage
-from dibs.policy.failures import Limits
 from dibs.policy.fitting import host_needs, learn_early
+from dibs.policy.outcomes import Limits
 from dibs.policy.schedule import fair_order, with_project, without_idle
 from dibs.policy.snapshot import EMPTIEST_FIRST, WHOLE, CardView, Hold, Order, Snapshot
 

@@ -17,7 +17,7 @@ from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Reason, Request, State
 from dibs.model.records import Consequences, Mark, Record
-from dibs.policy.failures import Breakers
+from dibs.policy.outcomes import Breakers
 from dibs.policy.schedule import served_after
 
 KEPT = 256  # jobs of one class in memory, and of those whose moment has not come
@@ -414,3 +414,8 @@ def apply_followed(followed: Consequences, state: NextState) -> None:
     for job in followed.released:
         state.waiting.add(job)
     state.events += [Refused(job, outcome) for job, outcome in followed.cancelled]
+
+
+def extend_followed(followed: Consequences, more: Consequences) -> None:
+    for name in ("released", "cancelled", "held", "touched", "retried"):
+        getattr(followed, name).extend(getattr(more, name))

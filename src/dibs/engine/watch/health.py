@@ -14,7 +14,7 @@ from dibs.model.events import Trouble
 from dibs.model.gpus import Reading
 from dibs.model.jobs import Attempt, Outcome
 from dibs.model.records import CardTested, Mark
-from dibs.policy.failures import (
+from dibs.policy.gpu_faults import (
     CARD_IS_BLAMED,
     PROGRAM_IS_BLAMED,
     CardTests,

@@ -6,7 +6,7 @@ import pytest
 
 from dibs.model.gpus import CardState, Gpu, GpuFault, GpuReading, Reading
 from dibs.model.jobs import Cause, Outcome
-from dibs.policy.failures import (
+from dibs.policy.gpu_faults import (
     LONGEST_PAUSE,
     CardTests,
     after_test,
