@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from dibs.model.jobs import State
 from dibs.store.store import Store
 from store.builders import a_request
 from store.campaign import BAD, Books
-from stories.outside import needs_root
+from stories.outside import commands_for_shells, kept_environment, needs_root
 from stories.terminal import Session
 
 NAMES = [
@@ -30,12 +31,11 @@ NAMES = [
 @pytest.fixture
 def environ(tmp_path):
     state = tmp_path / "state é\n"
-    return {
+    return kept_environment() | {
         "DIBS_STATE": str(state),
         "DIBS_LEASES": str(tmp_path / "leases"),
         "DIBS_PROBE": "none",
         "HOME": str(tmp_path),
-        "PATH": os.environ["PATH"],
     }
 
 
@@ -426,7 +426,7 @@ def test_a_state_folder_of_somebody_else_is_a_problem(environ, queue):
 
 
 def _doctor(environ, *arguments):
-    command = [sys.executable, "-m", "dibs", "doctor", *arguments]
+    command = [shutil.which("dibs", path=commands_for_shells()), "doctor", *arguments]
     return subprocess.run(
         command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="surrogateescape"
     )

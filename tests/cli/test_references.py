@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cli.fake_daemon import a_job, a_sweep
 from dibs.cli.references import complete_jobs, in_chunks, is_number
-from stories.outside import DIBS
+from stories.outside import commands_for_shells, kept_environment
 
 
 @given(st.lists(st.integers()), st.integers(1, 9))
@@ -94,7 +94,8 @@ SHELLS = {
 def pressing_tab(shell, *words):
     if not shutil.which(shell):
         pytest.skip(f"there is no {shell} here")
-    environ = {**os.environ, "PATH": f"{os.path.dirname(DIBS)}:{os.environ['PATH']}"}
+    ours = {name: value for name, value in os.environ.items() if name.startswith("DIBS_")}
+    environ = kept_environment() | ours | {"PATH": f"{commands_for_shells()}:{os.environ['PATH']}"}
     script = SHELLS[shell]
     argv = [shell, *([] if shell == "fish" else ["-f"] if shell == "zsh" else ["--norc"]), "-c", script]
     argv += [*(["--"] if shell == "fish" else ["-"]), *words]
@@ -104,13 +105,10 @@ def pressing_tab(shell, *words):
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_commands_are_completed(daemon, shell):
+def test_commands_options_and_states_are_completed(daemon, shell):
     assert set(pressing_tab(shell, "dibs", "re")) == {"retry", "release"}
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_options_are_completed(daemon, shell):
     assert set(pressing_tab(shell, "dibs", "kill", "--s")) == {"--signal"}
+    assert set(pressing_tab(shell, "dibs", "ls", "--state", "run")) == {"running"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -135,11 +133,6 @@ def test_sweeps_and_what_is_done_to_them_are_completed(daemon, shell):
 @pytest.mark.parametrize("verb", ["run", "add", "sweep"])
 def test_behind_an_unfinished_parameter_nothing_is_said(daemon, verb):
     assert pressing_tab("bash", "dibs", verb, "-p", "") == []
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_states_are_completed(daemon, shell):
-    assert set(pressing_tab(shell, "dibs", "ls", "--state", "run")) == {"running"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])  # click's script for fish takes a comma for the word's end

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -120,6 +120,18 @@ def go(page: Page, site: Site, path: str) -> None:
     expect(page.locator(".connection")).to_have_text("live")
 
 
+def each_view(page: Page, site: Site, paths: Iterable[str]) -> Iterator[str]:
+    """One view after the other in one page, which costs far less than loading it for each of them.
+
+    Neighbours must be views of different kinds: a view that is shown already is changed, not made anew.
+    """
+    for path in paths:
+        page.evaluate("() => document.querySelector('main > *')?.setAttribute('data-earlier', '')")
+        go(page, site, path)
+        expect(page.locator("[data-earlier]")).to_have_count(0)
+        yield path
+
+
 def gpu(page: Page, number: int) -> Any:
     return page.get_by_role("article", name=f"GPU {number}", exact=True)
 
@@ -134,7 +146,8 @@ def fits(page: Page) -> Mapping[str, int]:
 
 def serious(page: Page, axe: str) -> list[str]:
     """What axe objects to on a page whose policy for scripts is off."""
-    page.evaluate(axe)
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(axe)
     found = page.evaluate("async () => (await axe.run(document)).violations")
     return [
         f"{one['id']}: {node['html'][:120]} {node.get('failureSummary', '')[:300]}"

@@ -63,8 +63,8 @@ def test_a_brush_chooses_among_all_of_them_and_few_rows_are_drawn(page: Page, si
     page.mouse.move(line["x"], line["y"] + line["height"] + 5)
     page.evaluate(FRAMES)
     page.mouse.down()
-    for step in range(1, 41):
-        page.mouse.move(line["x"], line["y"] + line["height"] * (1 - step / 80))
+    for step in range(1, 11):
+        page.mouse.move(line["x"], line["y"] + line["height"] * (1 - step / 20))
     page.mouse.up()
     print(f"median frame while brushing {TRIALS} trials: {page.evaluate(MEDIAN):.0f} ms")
 

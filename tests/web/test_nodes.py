@@ -13,7 +13,7 @@ from backends.fake_sinfo import failing_sinfo, fake_sinfo, node
 from backends.private_slurm import PrivateSlurm
 from daemon.daemon_process import DaemonProcess
 from stories.outside import make_world, wait_until
-from web.browsing import NARROW, Site, fits, go, serious, visit
+from web.browsing import NARROW, Site, each_view, fits, go, serious, visit
 
 LONG = "gpu-node-with-a-name-that-is-longer-than-a-narrow-screen-is-wide.cluster"
 
@@ -181,13 +181,12 @@ def test_a_job_asked_for_again_goes_where_it_was(
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["now", "job/{waiting}", "submit"])
-def test_it_is_accessible(path: str, theme: Any, site: Site, browser: Browser, axe: str, jobs: dict[str, Any]):
+def test_it_is_accessible(theme: Any, site: Site, browser: Browser, axe: str, jobs: dict[str, Any]):
     with visit(site, browser, color_scheme=theme, bypass_csp=True) as (page, _):
-        go(page, site, path.format(**jobs))
-        expect(page.locator("main")).to_contain_text("Slurm")
+        for path in each_view(page, site, ("now", f"job/{jobs['waiting']}", "submit")):
+            expect(page.locator("main")).to_contain_text("Slurm")
 
-        assert serious(page, axe) == []
+            assert (path, serious(page, axe)) == (path, [])
 
 
 # -- made-up clusters ----------------------------------------------------------------------------------------

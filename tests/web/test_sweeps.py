@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
-from web.browsing import PLACE, Site, fits, go, serious, visit
+from web.browsing import PLACE, Site, each_view, fits, go, serious, visit
 from web.sweeping import BOWL, LOSS, begin, finish, span, sweep, values
 
 PHONE = {"width": 360, "height": 800}
@@ -332,15 +332,14 @@ def test_who_may_only_look_is_offered_no_act(browser: Browser, daemon: DaemonPro
     daemon.post(f"/v1/sweeps/{number}/act", {"action": "stop"})
 
 
-@pytest.mark.parametrize("path", ["sweeps", "sweeps/{0}"])
-def test_a_phone_needs_no_sideways_scrolling(path: str, site: Site, browser: Browser, bowl: int):
+def test_a_phone_needs_no_sideways_scrolling(site: Site, browser: Browser, bowl: int):
     with visit(site, browser, viewport=PHONE, has_touch=True) as (page, _):
-        go(page, site, path.format(bowl))
-        expect(page.locator("main h1")).to_be_visible()
-        expect(page.locator(".sweeps tbody tr, .sweep-rows .sweep-row").first).to_be_visible()
+        for path in each_view(page, site, ("sweeps", f"sweeps/{bowl}")):
+            expect(page.locator("main h1")).to_be_visible()
+            expect(page.locator(".sweeps tbody tr, .sweep-rows .sweep-row").first).to_be_visible()
 
-        found = fits(page)
-        assert found["content"] <= found["window"]
+            found = fits(page)
+            assert found["content"] <= found["window"], path
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
