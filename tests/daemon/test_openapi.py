@@ -18,6 +18,7 @@ from urllib3.connectionpool import HTTPConnectionPool
 from daemon.daemon_process import DaemonProcess
 from daemon.listening import connect
 from dibs.daemon.app import description
+from examples import IS_LONG
 
 # Made-up commands must not run, nor the daemon end or listen elsewhere; a stream has no end to be looked at.
 NOT_CALLED = "^/v1/(unpause|stop|events|web.*)$"
@@ -69,12 +70,32 @@ schema.config.checks.negative_data_rejection.expected_statuses = ["400", "404", 
 schema.config.phases.coverage.enabled = False  # it makes each limit into a request of megabytes
 
 
-@schema.parametrize()
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+# A body with all fields of a job: to make one that is wrong takes a third of a second.
+OF_JOBS = {"path_regex": "^/v1/(jobs|jobs/check|jobs/{[a-z]+}|sweeps|sweeps/check)$", "method": ["POST", "PATCH"]}
+
+
+def so_many(examples: int) -> settings:
+    return settings(
+        max_examples=10 * examples if IS_LONG else examples,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+        database=None,
+    )
+
+
+@schema.exclude(**OF_JOBS).parametrize()
+@so_many(20)
 def test_whatever_is_asked_is_answered_as_described(case: Any, session: requests.Session):
     if case.path == "/v1/jobs/wait" and isinstance(case.query, dict):
         case.query["timeout_seconds"] = "0.01"
 
+    case.call_and_validate(session=session, checks=CHECKED)
+
+
+@schema.include(**OF_JOBS).parametrize()
+@so_many(6)
+def test_whatever_is_said_of_a_job_is_answered_as_described(case: Any, session: requests.Session):
     case.call_and_validate(session=session, checks=CHECKED)
 
 
