@@ -17,29 +17,29 @@ from field_samples import everything
 from stories.outside import PATIENCE, wait_until
 
 
-def test_a_job_is_added_run_and_told_about(daemon: DaemonProcess):
-    number = daemon.add({"command": "echo out; echo err >&2; exit 3", "name": "it", "project": "p", "tags": ["t"]})
+def test_a_job_is_added_run_and_told_about(shared: DaemonProcess):
+    number = shared.add({"command": "echo out; echo err >&2; exit 3", "name": "it", "project": "p", "tags": ["t"]})
 
-    (job,) = daemon.wait(number)
+    (job,) = shared.wait(number)
 
     assert (job["id"], job["state"], job["exit_code"], job["cause"]) == (number, "failed", 3, "exit code")
     assert (job["name"], job["project"], job["tags"], job["num_gpus"]) == ("it", "p", ["t"], 1)
     assert job["gpus"] in ([0], [1])
     assert job["queued_at"] <= job["started_at"] <= job["ended_at"]
     assert job["queued_at"].endswith("Z")
-    whole = daemon.job(number)
+    whole = shared.job(number)
     assert [one["number"] for one in whole["attempts_list"]] == [1]
     assert whole["attempts_list"][0]["pid"] > 0
     assert whole["stdout"].startswith(whole["folder"])
-    assert daemon.get(f"/v1/jobs/{number}/environment")["environment"]["PATH"] == "/usr/bin:/bin"
+    assert shared.get(f"/v1/jobs/{number}/environment")["environment"]["PATH"] == "/usr/bin:/bin"
 
 
-def test_a_job_that_failed_comes_with_what_helps(daemon: DaemonProcess):
-    number = daemon.add({"words": [sys.executable, "-c", "import no_such_module"]})
+def test_a_job_that_failed_comes_with_what_helps(shared: DaemonProcess):
+    number = shared.add({"words": [sys.executable, "-c", "import no_such_module"]})
 
-    daemon.wait(number)
+    shared.wait(number)
 
-    whole = daemon.job(number)
+    whole = shared.job(number)
     assert whole["cause"] == "import-error"
     assert whole["explanation"].startswith("No module named 'no_such_module': is the environment active")
 
@@ -343,25 +343,25 @@ def test_what_is_exported_can_be_added_again(daemon: DaemonProcess):
 # -- waiting -----------------------------------------------------------------------------------------------
 
 
-def test_who_waits_is_told_as_soon_as_the_last_one_is_over(daemon: DaemonProcess):
-    number = daemon.add("true", "sleep 0.3")
+def test_who_waits_is_told_as_soon_as_the_last_one_is_over(shared: DaemonProcess):
+    number = shared.add("true", "sleep 0.3")
 
     began = time.monotonic()
-    jobs = daemon.wait(number, number + 1)
+    jobs = shared.wait(number, number + 1)
 
     assert [job["state"] for job in jobs] == ["succeeded", "succeeded"]
     assert time.monotonic() - began < PATIENCE / 4  # and not when the wait ends by itself
 
 
-def test_who_waits_is_told_who_is_not_over_yet(daemon: DaemonProcess):
-    number = daemon.add("true", "sleep 60")
-    daemon.wait(number)
+def test_who_waits_is_told_who_is_not_over_yet(shared: DaemonProcess):
+    number = shared.add("true", "sleep 60")
+    shared.wait(number)
 
-    found = daemon.get(f"/v1/jobs/wait?ids={number}-{number + 1}&timeout_seconds=0.1")
+    found = shared.get(f"/v1/jobs/wait?ids={number}-{number + 1}&timeout_seconds=0.1")
 
     assert [job["id"] for job in found["jobs"]] == [number]
     assert found["waiting"] == [number + 1]
-    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number + 1]})
+    shared.post("/v1/jobs/act", {"action": "kill", "ids": [number + 1]})
 
 
 def test_who_waits_hears_of_a_job_that_is_cancelled_while_it_waits(daemon: DaemonProcess):
@@ -379,13 +379,13 @@ def test_who_waits_hears_of_a_job_that_is_cancelled_while_it_waits(daemon: Daemo
 # -- the log -----------------------------------------------------------------------------------------------
 
 
-def test_a_log_is_read_from_anywhere(daemon: DaemonProcess):
-    number = daemon.add("seq 1 1000; echo oops >&2")
-    daemon.wait(number)
+def test_a_log_is_read_from_anywhere(shared: DaemonProcess):
+    number = shared.add("seq 1 1000; echo oops >&2")
+    shared.wait(number)
     whole = "".join(f"{n}\n" for n in range(1, 1001)).encode()
 
     def read(query: str = ""):
-        return daemon.call("GET", f"/v1/jobs/{number}/log{query}")
+        return shared.call("GET", f"/v1/jobs/{number}/log{query}")
 
     assert read().body == whole
     assert read("?stream=stderr").body == b"oops\n"
@@ -413,12 +413,12 @@ def test_a_job_that_has_not_begun_has_an_empty_log(daemon: DaemonProcess):
 
 
 @pytest.mark.parametrize("trick", ["mkfifo", "ln -s /dev/zero", "mkdir"])
-def test_what_a_job_puts_in_the_place_of_its_log_blocks_no_reader(daemon: DaemonProcess, trick):
-    number = daemon.add(f'out=$(readlink /proc/self/fd/1); rm "$out"; {trick} "$out"; exit 1')
-    daemon.wait(number)
+def test_what_a_job_puts_in_the_place_of_its_log_blocks_no_reader(shared: DaemonProcess, trick):
+    number = shared.add(f'out=$(readlink /proc/self/fd/1); rm "$out"; {trick} "$out"; exit 1')
+    shared.wait(number)
 
     began = time.monotonic()
-    reply = daemon.call("GET", f"/v1/jobs/{number}/log")
+    reply = shared.call("GET", f"/v1/jobs/{number}/log")
 
     assert (reply.status, reply.body) == (200, b"")
     assert time.monotonic() - began < PATIENCE / 2
@@ -447,13 +447,13 @@ def test_jobs_are_held_released_killed_and_tried_again(daemon: DaemonProcess):
     assert {job["state"] for job in daemon.wait(number, number + 1)} == {"succeeded"}
 
 
-def test_a_signal_reaches_the_job(daemon: DaemonProcess):
-    number = daemon.add("trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done")
-    wait_until(lambda: daemon.call("GET", f"/v1/jobs/{number}/log").body == b"ready\n")
+def test_a_signal_reaches_the_job(shared: DaemonProcess):
+    number = shared.add("trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done")
+    wait_until(lambda: shared.call("GET", f"/v1/jobs/{number}/log").body == b"ready\n")
 
-    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number], "signal": 10})
+    shared.post("/v1/jobs/act", {"action": "kill", "ids": [number], "signal": 10})
 
-    (job,) = daemon.wait(number)
+    (job,) = shared.wait(number)
     assert job["exit_code"] == 7
 
 
@@ -548,15 +548,15 @@ def test_a_change_that_cannot_be_meant_changes_nothing(paused: DaemonProcess, ch
     assert paused.job(2) == before
 
 
-def test_a_chain_of_jobs_runs_in_order_and_ends_where_one_fails(daemon: DaemonProcess):
-    daemon.post("/v1/pause", {})
-    numbers = [daemon.add("exit 1")]
+def test_a_chain_of_jobs_runs_in_order_and_ends_where_one_fails(shared: DaemonProcess):
+    shared.post("/v1/pause", {})
+    numbers = [shared.add("exit 1")]
     for _ in range(3):
-        numbers.append(daemon.add({"command": "true", "after": [{"job": numbers[-1]}]}))
+        numbers.append(shared.add({"command": "true", "after": [{"job": numbers[-1]}]}))
 
-    daemon.post("/v1/unpause", {})
+    shared.post("/v1/unpause", {})
 
-    jobs = daemon.wait(*numbers)
+    jobs = shared.wait(*numbers)
 
     assert jobs[0]["state"] == "failed"
     assert {(job["cause"], job["attempts"]) for job in jobs[1:]} == {("dependency", 0)}

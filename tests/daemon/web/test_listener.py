@@ -7,6 +7,7 @@ import socket
 import ssl
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,13 @@ def ports_of(daemon: DaemonProcess) -> set[int]:
 # -- opening -----------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def open_daemon(shared: DaemonProcess) -> Iterator[DaemonProcess]:
+    """The daemon of this file, whose page is closed after the test."""
+    yield shared
+    shared.post("/v1/web/close", {})
+
+
 def test_nothing_listens_on_the_network_until_it_is_requested(daemon: DaemonProcess):
     assert ports_of(daemon) == set()
     assert not (daemon.queue / "web-token").exists()
@@ -57,16 +65,16 @@ def test_nothing_listens_on_the_network_until_it_is_requested(daemon: DaemonProc
     assert stat.S_IMODE(os.stat(daemon.queue / "web-token").st_mode) == 0o600
 
 
-def test_a_session_tells_who_one_is(daemon: DaemonProcess):
-    entry = daemon.post("/v1/web", {})
+def test_a_session_tells_who_one_is(open_daemon: DaemonProcess):
+    entry = open_daemon.post("/v1/web", {})
     web_client = WebClient(int(entry["address"].rpartition(":")[2].strip("/")))
 
     reply = web_client.sign_in(entry["code"])
 
     assert reply.json.keys() == {"token", "read_only", "user", "version"}
     assert (reply.json["read_only"], reply.json["version"]) == (False, __version__)
-    assert reply.json["user"] == daemon.get("/v1/status")["user"]
-    assert reply.json["token"] == (daemon.queue / "web-token").read_text().strip()
+    assert reply.json["user"] == open_daemon.get("/v1/status")["user"]
+    assert reply.json["token"] == (open_daemon.queue / "web-token").read_text().strip()
     assert web_client.sign_in(entry["code"]).code == "wrong-code"
 
 
@@ -121,8 +129,8 @@ def test_another_port_moves_the_door(daemon: DaemonProcess):
     assert new.token == old.token
 
 
-def test_without_tls_the_machines_own_name_is_none_of_its_names(daemon: DaemonProcess):
-    web_client = open_page(daemon)
+def test_without_tls_the_machines_own_name_is_none_of_its_names(open_daemon: DaemonProcess):
+    web_client = open_page(open_daemon)
 
     assert web_client.get("/v1/status", Host=socket.gethostname()).status == 421
 
@@ -283,9 +291,9 @@ def test_a_reader_sees_everything_and_changes_nothing(daemon: DaemonProcess):
     assert daemon.get("/v1/status")["paused"] is False
 
 
-def test_environments_may_hold_passwords_and_are_not_for_readers(daemon: DaemonProcess):
-    reader, owner = open_page(daemon, read_only=True), open_page(daemon)
-    job = daemon.add({"command": "true", "hold": True})
+def test_environments_may_hold_passwords_and_are_not_for_readers(open_daemon: DaemonProcess):
+    reader, owner = open_page(open_daemon, read_only=True), open_page(open_daemon)
+    job = open_daemon.add({"command": "true", "hold": True})
 
     refused = reader.call("GET", f"/v1/jobs/{job}/environment")
 
@@ -293,9 +301,9 @@ def test_environments_may_hold_passwords_and_are_not_for_readers(daemon: DaemonP
     assert owner.call("GET", f"/v1/jobs/{job}/environment").status == 200
 
 
-def test_a_page_can_do_what_the_command_line_can(daemon: DaemonProcess):
-    web_client = open_page(daemon)
-    job = daemon.add({"command": "sleep 60", "hold": True})
+def test_a_page_can_do_what_the_command_line_can(open_daemon: DaemonProcess):
+    web_client = open_page(open_daemon)
+    job = open_daemon.add({"command": "sleep 60", "hold": True})
 
     reply = web_client.call(
         "POST", "/v1/jobs/act", {"action": "kill", "ids": [job]}, Origin=f"http://{web_client.name}"
@@ -307,8 +315,8 @@ def test_a_page_can_do_what_the_command_line_can(daemon: DaemonProcess):
 @pytest.mark.parametrize(
     "target", ["/v1/stop", "/v1/web", "/v1/web/close", "/v1/web/renew", "/v1/st%6fp", "/v1/web/x"]
 )
-def test_the_door_does_not_lead_to_its_own_lock(daemon: DaemonProcess, target: str):
-    web_client = open_page(daemon)
+def test_the_door_does_not_lead_to_its_own_lock(open_daemon: DaemonProcess, target: str):
+    web_client = open_page(open_daemon)
 
     for method in ("POST", "GET"):
         reply = web_client.call(method, target, {} if method == "POST" else None)
@@ -320,14 +328,13 @@ def test_the_door_does_not_lead_to_its_own_lock(daemon: DaemonProcess, target: s
 @pytest.mark.parametrize(
     "target", ["/v1/status", "/metrics", "/openapi.json", "/v1/events", "/v1/nothing", "/v1", "/v1/stop"]
 )
-def test_nothing_is_told_without_a_token(shared: DaemonProcess, target: str):
-    web_client = open_page(shared)
+def test_nothing_is_told_without_a_token(open_daemon: DaemonProcess, target: str):
+    web_client = open_page(open_daemon)
 
     reply = web_client.get(target, Authorization=None)
 
     assert (reply.status, reply.code) == (401, "not-signed-in")
     assert reply.headers["www-authenticate"] == "Bearer"
-    assert shared.post("/v1/web/close", {})
 
 
 def test_a_new_token_signs_every_browser_out(daemon: DaemonProcess):
