@@ -125,19 +125,19 @@ def test_a_thousand_jobs_are_one_array(site: Site, slurm: PrivateSlurm) -> None:
     def ended() -> int:
         return sum(seen.phase is Phase.ENDED for seen in site.backend.observe(refs).values())
 
-    # Of so many short ones each costs an interpreter: some hundred tell as much as all, in a tenth of the time.
-    wait_until(lambda: ended() >= 100, show=ended, seconds=170)
+    # Of so many short ones each costs an interpreter: some dozens tell as much as all, in a fraction of the time.
+    wait_until(lambda: ended() >= 40, show=ended, seconds=170)
     site.backend.cancel(refs)
     wait_until(lambda: ended() == 1000, show=ended, seconds=170)
 
     assert answer.accepted == again.accepted == set(refs)
     ran = [line.split() for line in (site.root / "ran").read_text().splitlines()]
     tasks = sorted(int(task) for _, task in ran)
-    assert len(tasks) >= 100
+    assert len(tasks) >= 40
     assert len(set(tasks)) == len(tasks), "one of them ran twice"
     assert len({array for array, _ in ran}) == 1
-    records = [site.backend.observe([refs[task]])[refs[task]].record or {} for task in tasks[:50]]
-    assert [record["code"] for record in records] == [task % 7 for task in tasks[:50]]
+    records = [site.backend.observe([refs[task]])[refs[task]].record or {} for task in tasks[:30]]
+    assert [record["code"] for record in records] == [task % 7 for task in tasks[:30]]
     left = [refs[task] for task in range(1000) if task not in tasks][:50]
     assert {(site.backend.observe([ref])[ref].record or {})["by"] for ref in left} == {"stop"}
 

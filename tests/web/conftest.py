@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import make_world
-from web.browsing import REBOUND, Site, Watch, visit
+from web.browsing import REBOUND, Site, Watch
 from web.building import MODULES, install_tools
 
 # Debian's Chromium without its windows and menus: less than half the CPU time of the whole browser.
@@ -91,10 +91,25 @@ def site(daemon: DaemonProcess) -> Site:
     return Site(daemon)
 
 
+@pytest.fixture(scope="module")
+def _context(site: Site, browser: Browser) -> Iterator[BrowserContext]:
+    """One for all tests of a file: it keeps the page's program, compiled."""
+    one = site.context(browser)
+    yield one
+    one.close()
+
+
 @pytest.fixture
-def _tab(site: Site, browser: Browser) -> Iterator[tuple[Page, Watch]]:
-    with visit(site, browser) as found:
-        yield found
+def _tab(site: Site, _context: BrowserContext) -> Iterator[tuple[Page, Watch]]:
+    watch = Watch()
+    page = _context.new_page()
+    watch.follow(page)
+    yield page, watch
+    watch.assert_quiet()
+    # The next test finds none of this one's choices, and is signed in.
+    forget = "session => { localStorage.clear(); localStorage.setItem('dibs-session', session) }"
+    page.evaluate(forget, json.dumps(site.session))
+    page.close()
 
 
 @pytest.fixture

@@ -83,7 +83,8 @@ export function useRows(lines: LogLines, scroller: RefObject<HTMLElement | null>
   });
 
   const onScroll = () => {
-    const holder = scroller.current!;
+    const holder = scroller.current;
+    if (!holder) return; // the view is gone; the browser tells of a scroll a frame later
     const isUp = holder.scrollTop < lastTop.current - 1;
     const isAtEnd = holder.scrollHeight - holder.scrollTop - holder.clientHeight < NEAR;
     lastTop.current = holder.scrollTop;
