@@ -123,7 +123,7 @@ class Queue:
                 self._tables.remember_call(submission.key, known, known, change.now)
             return Added(known, known, is_new=False)
         self.check_possible(requests)
-        requests = _by_uuid(requests, self._engine.cards.pool)
+        requests = by_uuid(requests, self._engine.cards.pool)
         snapshot = (submission.code or {}).get("snapshot")
         if isinstance(snapshot, str) and not os.path.isdir(snapshot):
             raise Conflict(f"the copy of the code in {snapshot} is gone", remedy="add the job again")
@@ -152,7 +152,7 @@ class Queue:
     def enter(self, requests: Sequence[Request], environment: str, code: str, change: Change) -> list[Job]:
         """New jobs, inside a change of the engine that records more than them. They were checked before."""
         requests = _shaped(requests, self._listing.code(code) if code else None)
-        return self._enter(_by_uuid(requests, self._engine.cards.pool), environment, code, "", change)
+        return self._enter(by_uuid(requests, self._engine.cards.pool), environment, code, "", change)
 
     def _enter(
         self, requests: Sequence[Request], environment: str, code: str, key: str, change: Change
@@ -349,7 +349,7 @@ class Queue:
                 raise BadInput(f"there is a job with the key {request.once!r}", remedy="choose another for --once")
             follows = request.after if request.after != old.request.after else ()
             self.check_possible([replace(request, after=follows)])
-            (request,) = _by_uuid([request], self._engine.cards.pool)
+            (request,) = by_uuid([request], self._engine.cards.pool)
             new = replace(old, request=request, not_before=request.begin)
         if top:
             highest = min(self._tables.highest_priority() + 1, _HIGHEST_PRIORITY)
@@ -462,7 +462,7 @@ def _check_checkpoint(request: Request) -> None:
         )
 
 
-def _by_uuid(requests: Sequence[Request], pool: Pool) -> Sequence[Request]:
+def by_uuid(requests: Sequence[Request], pool: Pool) -> Sequence[Request]:
     """The same, with the UUIDs of cards instead of numbers: after a reboot a number may mean another card.
 
     Jobs of one list share their wishes still. A card that was only declared has nothing but its number.
