@@ -224,16 +224,18 @@ class ForkedAdviser:
 def fork_advisers() -> None:
     """Have the advisers that this very process starts forked, where there is a server for them."""
     if address := os.environ.pop(ADVISERS, ""):
-        importlib.import_module("dibs.sweeps.adviser")._start_child = adviser_forks(address)  # type: ignore[attr-defined]
+        importlib.import_module("dibs.sweeps.adviser")._start_child = adviser_forks(address, os.environ)  # type: ignore[attr-defined]
 
 
-def adviser_forks(address: str) -> Callable[[Path | None], Awaitable[ForkedAdviser]]:
+def adviser_forks(
+    address: str, environment: Mapping[str, str]
+) -> Callable[[Path | None], Awaitable[ForkedAdviser]]:
     """Stands in for the function of `dibs.sweeps.adviser` that starts an adviser with a log for its errors."""
     adviser: Any = importlib.import_module("dibs.sweeps.adviser")
 
     async def start(log: Path | None) -> ForkedAdviser:
-        environment = {**os.environ, **adviser._ENVIRONMENT}
-        forks = Forks(b"\0" + address.encode(), environment, ADVISER_MAIN)
+        variables = {**environment, **adviser._ENVIRONMENT}
+        forks = Forks(b"\0" + address.encode(), variables, ADVISER_MAIN)
         with open(log, "ab") if log else contextlib.nullcontext() as errors:
             process = forks.Popen(
                 _ADVISER,
@@ -242,7 +244,7 @@ def adviser_forks(address: str) -> Callable[[Path | None], Awaitable[ForkedAdvis
                 stderr=errors,
                 start_new_session=True,
                 cwd=os.getcwd(),
-                env=environment,
+                env=variables,
             )
         assert isinstance(process, ForkedProcess)
         loop = asyncio.get_running_loop()

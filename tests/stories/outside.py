@@ -442,8 +442,9 @@ def processes_of(place: str, made_at: float = 0.0) -> dict[int, str]:
     """
     wanted = os.fsencode(place)
     found = {}
-    # The fork server has a fork's files for a moment.
-    ours = {os.getpid(), *([our_fork_server().pid] if our_fork_server.cache_info().currsize else ())}
+    # A fork server has a fork's files for a moment.
+    servers = [one for one in (our_fork_server, advisers_fork_server) if one.cache_info().currsize]
+    ours = {os.getpid(), *(server().pid for server in servers)}
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) in ours:
             continue

@@ -14,7 +14,7 @@ from dibs.sweeps import adviser as adviser_module
 from dibs.sweeps.adviser import JOURNAL, Adviser, AdviserFailed, EndedTrial, adviser_problem, importance_of
 from dibs.sweeps.space import Choice, Range
 from stories.fork_server import adviser_forks
-from stories.outside import MUST_EXECUTE, advisers_fork_server
+from stories.outside import MUST_EXECUTE, adviser_environment, advisers_fork_server
 from sweeps.adviser_child import STUDY, a_spec, loss
 
 
@@ -24,7 +24,9 @@ def in_loop(tmp_path, monkeypatch):
 
     def run(story, spec=None, *, is_executed=MUST_EXECUTE, **more):
         if not is_executed:
-            monkeypatch.setattr(adviser_module, "_start_child", adviser_forks(advisers_fork_server().name))
+            monkeypatch.setattr(
+                adviser_module, "_start_child", adviser_forks(advisers_fork_server().name, adviser_environment())
+            )
 
         async def whole():
             adviser = Adviser(tmp_path / "sweep 7", spec or a_spec(), STUDY, **more)
