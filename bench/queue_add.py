@@ -10,7 +10,7 @@ from peers import Say, Scratch
 from report import Report, Table, Target, number
 from startup import BARE, cpu_seconds
 
-MOST_OF_BARE = 7.0
+MOST_OF_BARE = 5.1
 MOST_BULK_SECONDS = 5.0
 ADD = "dibs add -- true"
 ADD_IN_REPOSITORY = "dibs add -- true  # in a git repository"

@@ -237,8 +237,8 @@ def test_asking_for_output_that_was_removed_is_answered_in_one_sentence(daemon: 
 def test_a_daemon_that_starts_makes_room_by_itself(world: World) -> None:
     daemon = DaemonProcess(world)
     daemon.start()
-    for number in (daemon.add("head -c 900000 /dev/urandom"), daemon.add("head -c 900000 /dev/urandom; true")):
-        daemon.wait(number)
+    for command in ("head -c 900000 /dev/urandom", "head -c 900000 /dev/urandom; true"):
+        daemon.wait(daemon.add(command))  # one after the other: the first to end is the first to be removed
     daemon.end()
 
     daemon.start(DIBS_KEEP_LOGS="1M")
