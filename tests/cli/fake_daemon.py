@@ -140,6 +140,7 @@ class FakeDaemon:
 
     def __init__(self, *jobs: dict[str, Any]) -> None:
         self.jobs = {job["id"]: job for job in jobs}
+        self.kept: list[str] = []  # copies of code
         self.calls: list[tuple[str, str, dict[str, str], Any]] = []  # method, path, query, body
         self.logs: dict[tuple[int, str], bytes] = {}  # (job, stream)
         self.reasons: dict[int, str] = {}
@@ -301,7 +302,7 @@ class FakeDaemon:
         gone = [number for number, job in self.jobs.items() if job["state"] in states]
         for number in gone:
             del self.jobs[number]
-        return {"removed": len(gone)}
+        return {"removed": len(gone), "kept": self.kept}
 
     def _export(self, query: dict[str, Any], _: Any) -> Any:
         lines = [_new_job(job) for job in self.jobs.values() if _is_meant(job, query)]

@@ -20,7 +20,19 @@ def test_yes_removes_what_was_chosen(daemon, typed):
 
 
 def test_json_has_the_number(daemon, typed):
-    assert json.loads(typed("clean", "--yes", "--json").stdout) == {"removed": 2}
+    assert json.loads(typed("clean", "--yes", "--json").stdout) == {"removed": 2, "kept": []}
+
+
+def test_it_says_where_lies_what_jobs_wrote_in_their_copies_of_the_code(daemon, typed):
+    daemon.kept = [f"/state/queue/code/{number:032x}" for number in range(3)]
+
+    done = typed("clean", "--yes")
+
+    assert done.stderr == (
+        "removed 2 jobs\n"
+        "what they wrote in copies of the code (--snapshot) is kept until you delete it:\n"
+        + "".join(f"  {folder}\n" for folder in daemon.kept)
+    )
 
 
 def test_without_a_terminal_nobody_can_be_asked(daemon, typed, monkeypatch):

@@ -59,7 +59,7 @@ def test_every_question_has_an_answer(queue: World, client: Client) -> None:
     assert client.act("retry", [1])["changed"] == [1]
     queue.wait_for(1)
     assert "dibs" in client.metrics()
-    assert client.clean(states=("cancelled",)) == 1
+    assert client.clean(states=("cancelled",)) == {"removed": 1, "kept": []}
 
 
 def test_errors_come_as_their_classes(queue: World, client: Client) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+from pathlib import Path
 
 import pytest
 
 from dibs.daemon.cleaning import Cleaner
 from dibs.engine.launch.browse import BrowsableFolders
+from dibs.inputs.snapshot import mark_unused, take_snapshot
 from dibs.model.jobs import OVER, JobId
 from engine.queue_world import QueueWorld, a_wish
 from engine.remote_world import RemoteWorld
@@ -43,7 +45,7 @@ def test_an_environment_that_is_needed_again_is_there(world, cleaner):
     world.queue.clean(world.now + 1)
     world.add(a_wish("b"))
 
-    cleaner.move_unused_to_trash()
+    cleaner.forget_unused()
 
     key = world.store.job(JobId(2)).environment
     assert os.path.exists(world.engine.place.environment_path(key))
@@ -62,11 +64,41 @@ def test_only_a_copy_of_ours_is_thrown_away(world, cleaner, claimed):
     world.end(2)
     world.queue.clean(world.now + 1)
 
-    cleaner.move_unused_to_trash()
+    cleaner.forget_unused()
+    cleaner.empty_trash()
 
     assert not os.path.exists(snapshot)
     assert os.path.exists(f"{world.root}/store.db")
     assert os.path.exists(f"{world.root}/code")
+
+
+def test_what_a_job_wrote_in_its_copy_of_the_code_is_kept_and_told(world, cleaner, caplog):
+    project = Path(world.root, "project")
+    project.mkdir()
+    (project / "train.py").write_text("print(1)")
+    copies = [take_snapshot(str(project), f"{world.root}/code", {}).copy for _ in range(2)]
+    for number, copy in enumerate(copies, start=1):
+        world.add(a_wish("a"), code={"snapshot": copy})
+        world.end(number)
+    Path(copies[0], "result.txt").write_text("hours of work")
+
+    with caplog.at_level("INFO"):
+        forgotten = asyncio.run(cleaner.forget_jobs(world.now + 1, OVER, None))
+
+    assert (forgotten.jobs, forgotten.kept) == (2, [copies[0]])
+    assert os.listdir(f"{world.root}/code") == [os.path.basename(copies[0])]
+    assert os.listdir(copies[0]) == ["result.txt"]
+    assert copies[0] in caplog.text
+
+
+def test_a_daemon_goes_on_where_an_earlier_one_was_killed(world, cleaner):
+    copy = f"{world.root}/code/{'a' * 32}"
+    os.makedirs(copy)
+    mark_unused(copy)
+
+    cleaner.empty_trash()
+
+    assert os.listdir(f"{world.root}/code") == []
 
 
 def test_under_the_name_of_an_attempt_nothing_is_left_at_once(world, cleaner):
@@ -97,7 +129,7 @@ def test_what_other_systems_saw_of_our_files_goes_too(tmp_path):
     assert list((shared / "environments").iterdir())
     world.run_out()
 
-    assert asyncio.run(a_cleaner(world).forget_jobs(world.now + 1, OVER, None)) == 1
+    assert asyncio.run(a_cleaner(world).forget_jobs(world.now + 1, OVER, None)).jobs == 1
     world.settle_down()
     for work in world.beside:
         work()

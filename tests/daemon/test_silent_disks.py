@@ -132,7 +132,7 @@ def run_one(world: RemoteWorld, **wish: Any) -> tuple[JobId, Path]:
 
 
 def clean(world: RemoteWorld) -> int:
-    removed = asyncio.run(cleaner_of(world).forget_jobs(world.now + 1, OVER, None))
+    removed = asyncio.run(cleaner_of(world).forget_jobs(world.now + 1, OVER, None)).jobs
     world.settle_down()
     return removed
 

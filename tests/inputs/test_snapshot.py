@@ -1,4 +1,4 @@
-"""A copy of the code: what belongs to it, once per content, and never a link to the original."""
+"""A copy of the code: what belongs to it, never a link to the original, and what jobs wrote there stays."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from dibs.errors import BadInput
 from dibs.inputs import snapshot
-from dibs.inputs.snapshot import take_snapshot
+from dibs.inputs.snapshot import mark_unused, remove_unused, take_snapshot
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_every_call_gets_a_copy_of_its_own(root, shelf):
 
     assert first.copy != second.copy
     assert (Path(second.copy) / "train.py").read_bytes() == (root / "train.py").read_bytes()
-    assert sorted(os.listdir(shelf)) == sorted(os.path.basename(one.copy) for one in (first, second))
+    assert {first.copy, second.copy} <= {f"{shelf}/{name}" for name in os.listdir(shelf)}
 
 
 @pytest.mark.parametrize(("limit", "value"), [("LARGEST", 5), ("_MOST_FILES", 2)])
@@ -106,3 +106,60 @@ def test_a_fifo_in_the_folder_is_left_out(root, shelf):
     os.mkfifo(root / "pipe")
 
     assert "pipe" not in files(take_snapshot(str(root), shelf, os.environ).copy)
+
+
+def test_a_copy_in_which_nothing_was_written_is_removed_whole(root, shelf):
+    git_init(root)
+    taken = take_snapshot(str(root), shelf, os.environ)
+    (Path(taken.copy) / "sub" / "__pycache__").mkdir()
+    (Path(taken.copy) / "sub" / "__pycache__" / "train.cpython-311.pyc").write_text("Python makes it again")
+    os.utime(f"{taken.copy}/train.py")
+
+    mark_unused(taken.copy)
+
+    assert remove_unused(shelf) == []
+    assert os.listdir(shelf) == []
+
+
+def test_what_a_job_wrote_in_a_copy_stays(root, shelf):
+    taken = take_snapshot(str(root), shelf, os.environ)
+    other = take_snapshot(str(root), shelf, os.environ)
+    copy = Path(taken.copy)
+    (copy / "runs" / "1").mkdir(parents=True)
+    (copy / "runs" / "1" / "weights \udcff").write_text("new")
+    (copy / "train.py").write_text("print(3)\n")  # of the same size
+    (copy / "sub" / "link").unlink()
+    (copy / "sub" / "link").symlink_to("../runs")
+    os.mkfifo(copy / "pipe")
+
+    mark_unused(taken.copy)
+
+    assert remove_unused(shelf) == [taken.copy]
+    assert files(taken.copy) == ["pipe", "runs/1/weights \udcff", "train.py"]
+    assert os.readlink(copy / "sub" / "link") == "../runs"
+    assert files(other.copy) == ["run.sh", "sub/link", "train.py"], "a job needs it still"
+    assert remove_unused(shelf) == [], "it is said once"
+
+
+def test_a_link_that_a_job_made_is_not_followed(root, shelf):
+    taken = take_snapshot(str(root), shelf, os.environ)
+    os.unlink(f"{taken.copy}/sub/link")
+    os.rmdir(f"{taken.copy}/sub")
+    os.symlink(root / "sub", f"{taken.copy}/sub")
+
+    mark_unused(taken.copy)
+
+    assert remove_unused(shelf) == [taken.copy]
+    assert sorted(os.listdir(root)) == ["run.sh", "sub", "train.py"]
+    assert os.listdir(root / "sub") == ["link"]
+
+
+@pytest.mark.parametrize("damage", [os.unlink, lambda path: os.truncate(path, 3)])
+def test_without_the_list_of_its_files_all_of_a_copy_stays(root, shelf, damage):
+    taken = take_snapshot(str(root), shelf, os.environ)
+    damage(f"{taken.copy}.files")
+
+    mark_unused(taken.copy)
+
+    assert remove_unused(shelf) == [taken.copy]
+    assert files(taken.copy) == ["run.sh", "sub/link", "train.py"]

@@ -170,6 +170,19 @@ def test_a_snapshot_runs_the_code_as_it_was(queue: World) -> None:
     assert output(queue, job) == "before\n"
 
 
+def test_what_a_job_wrote_in_its_snapshot_is_kept_and_it_is_said_where(queue: World) -> None:
+    queue.write("code.sh", "echo 0.93 > result\n")
+    ended = queue.dibs("add", "--snapshot", "--", "bash", "code.sh")
+    queue.wait_for(1)
+    info = queue.dibs("info", "1")
+
+    cleaned = queue.dibs("clean", "--yes", "--json")
+
+    [folder] = map(Path, json.loads(cleaned.stdout)["kept"])
+    assert folder.name in ended.stderr and folder.name in info.stdout
+    assert [(one.name, one.read_text()) for one in folder.iterdir()] == [("result", "0.93\n")]
+
+
 def test_a_list_from_a_pipe_runs_whole(queue: World) -> None:
     ended = queue.dibs("add", "-n", "0", input="".join(f"echo {number} >> all\n" for number in range(50)))
 

@@ -86,7 +86,7 @@ def test_what_jobs_left_in_an_earlier_root_is_cleaned_away_and_counts(there: Afa
 
     there.world.client().clean(older_seconds=3600)
     left = {path.name for path in before.iterdir()}
-    removed = there.world.client().clean()
+    removed = there.world.client().clean()["removed"]
 
     assert "output-removed" in left and "stdout" not in left
     assert removed == 2

@@ -24,11 +24,14 @@ Examples:
 @click.option("--state", type=STATE, metavar="STATES", help="Only these: succeeded,failed,cancelled,...")
 @click.option("-P", "--project", metavar="NAME", help="Only this project.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object: how many were removed.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object: how many were removed, and what is kept.")
 def clean(
     older: float | None, state: tuple[str, ...] | None, project: str | None, yes: bool, as_json: bool
 ) -> int:
-    """Forget jobs that are over, with their output. Without options that is all of them."""
+    """Forget jobs that are over, with their output. Without options that is all of them.
+
+    What they wrote in copies of the code (--snapshot) is kept, and its folders are listed.
+    """
     wrong = [one for one in state or () if one not in OVER]
     if wrong:
         raise BadInput(f"jobs that are {wrong[0]} are not over", remedy="`dibs kill` ends them")
@@ -36,11 +39,16 @@ def clean(
     if not yes and not _agrees(client, older, state or OVER, project):
         say("nothing was removed")
         return 1
-    removed = client.clean(older_seconds=older or 0, states=state or (), project=project or "")
+    cleaned = client.clean(older_seconds=older or 0, states=state or (), project=project or "")
     if as_json:
-        show_json({"removed": removed})
-    else:
-        say(f"removed {removed} job{'' if removed == 1 else 's'}")
+        show_json(cleaned)
+        return 0
+    removed, kept = cleaned["removed"], cleaned["kept"]
+    say(f"removed {removed} job{'' if removed == 1 else 's'}")
+    if kept:
+        say("what they wrote in copies of the code (--snapshot) is kept until you delete it:")
+        for folder in kept:
+            say(f"  {one_line(folder, 4000)}")
     return 0
 
 

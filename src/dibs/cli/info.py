@@ -190,8 +190,10 @@ def _code(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if commit := code.get("commit"):
         dirty = ", with changes that were not committed" if code.get("is_dirty") else ""
         yield "code", f"commit {commit}{dirty}"
-    for key in ("branch", "root", "snapshot"):
+    for key in ("branch", "root"):
         yield key, str(code.get(key) or "")
+    if copy := code.get("snapshot"):
+        yield "snapshot", f"{copy} (what the job writes there is kept)"
 
 
 def _files(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -78,6 +78,8 @@ class JobAdder:
             batches = in_snapshot(batches, snapshot.place_of, snapshot.root)
         sent = send(client, batches, defaults=defaults, environment=self._environ, code=code)
         self._tell(sent, batches)
+        if (copy := (code or {}).get("snapshot")) and not options["quiet"]:
+            tell_of_copy(copy)
         return 0
 
     def _code(self, workdir: str) -> "dict[str, Any] | None":
@@ -288,6 +290,11 @@ def snapshot_of(workdir: str, environ: Mapping[str, str]) -> Any:
     make_private(state_folder(environ))
     shelf = f"{make_private(queue_folder(environ))}/code"
     return take_snapshot(workdir, shelf, environ)
+
+
+def tell_of_copy(copy: str) -> None:
+    """Say where the files lie that jobs in a copy of the code write."""
+    say(f"dibs: runs in a copy of the code; what it writes there is kept in {one_line(copy, 4000)}")
 
 
 def _default_place() -> str:

@@ -78,4 +78,6 @@ SHUFFLE = click.option("--shuffle", is_flag=True, help="Take the parameter combi
 SEED = click.option("--seed", type=count(0), metavar="N", help="Makes --shuffle the same each time.")
 SAMPLES = click.option("--samples", type=count(1), metavar="N", help="Take only N of the combinations.")
 SHELL = click.option("--shell", default="bash", metavar="SHELL", help="The shell for job lines (default bash).")
-SNAPSHOT = click.option("--snapshot", is_flag=True, help="Keep a copy of the code as it is now, and run in it.")
+SNAPSHOT = click.option(
+    "--snapshot", is_flag=True, help="Run in a copy of the code as it is now; what jobs write there is kept."
+)

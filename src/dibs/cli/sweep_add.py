@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dibs.cli.field_options import GROUP_OF
-from dibs.cli.job_add import in_snapshot, snapshot_of
+from dibs.cli.job_add import in_snapshot, snapshot_of, tell_of_copy
 from dibs.cli.output import one_line, say, show, show_json
 from dibs.cli.requests import queue_request_of
 from dibs.cli.sweep_act import follow
@@ -52,13 +52,15 @@ class SweepAdder:
         client = connect(os.environ)
         if options["dry_run"]:
             return self._show_check(spec, check_sweep(client, spec, defaults=defaults))
-        code = describe_code(defaults["workdir"], self._environ)
+        code: dict[str, Any] | None = describe_code(defaults["workdir"], self._environ)
         if options["snapshot"]:
             check_sweep(client, spec, defaults=defaults)
             spec, defaults, code = self._in_snapshot(spec, defaults, code)
         key = os.urandom(16).hex()
         added = add_sweep(client, spec, key=key, defaults=defaults, environment=self._environ, code=code)
         self._tell(spec, added)
+        if (copy := (code or {}).get("snapshot")) and not options["quiet"]:
+            tell_of_copy(copy)
         if not options["wait"]:
             return 0
 

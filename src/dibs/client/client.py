@@ -80,13 +80,14 @@ class Client:
         found: list[Answer] = self._get("/v1/projects")["projects"]
         return found
 
-    def clean(self, *, older_seconds: float = 0, states: Sequence[str] = (), project: str = "") -> int:
+    def clean(self, *, older_seconds: float = 0, states: Sequence[str] = (), project: str = "") -> Answer:
+        """Forget jobs that are over: how many were `removed`, and the folders in which something is `kept`."""
         wanted: Answer = {"older_seconds": older_seconds}
         if states:
             wanted["state"] = list(states)
         if project:
             wanted["project"] = project
-        return int(self._post("/v1/clean", wanted, repeat=True)["removed"])
+        return self._post("/v1/clean", wanted, repeat=True)
 
     def lessons(self) -> list[Answer]:
         """What is known of jobs by their shape, the latest first."""

@@ -1,7 +1,7 @@
 """Forgetting jobs with their folders, and removing old output.
 
 A job is forgotten in three steps: first in the store, then its folders are renamed, then what is under them is
-removed in a thread.
+removed in a thread. What it wrote in a copy of its code (`--snapshot`) is kept.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from dibs.engine.launch.launcher import Place
 from dibs.engine.queue.queue import Queue
 from dibs.engine.remote.round import remove
 from dibs.errors import NoSuchJob
+from dibs.inputs.snapshot import mark_unused, remove_unused
 from dibs.model.jobs import Attempt, Job, JobId, State
 from dibs.worker_thread import run_in_thread
 
@@ -35,6 +36,14 @@ _T = TypeVar("_T")
 _U = TypeVar("_U")
 
 
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """How many jobs were forgotten, and the copies of code in which something that jobs wrote is kept."""
+
+    jobs: int
+    kept: list[str]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cleaner:
     """Removes what a queue no longer needs. The API is served meanwhile."""
@@ -45,9 +54,10 @@ class Cleaner:
     wake: Callable[[], None]  # called when jobs were forgotten
     keep_logs: int | None  # bytes of all output together; None: all of it is kept
 
-    async def forget_jobs(self, before: float, states: Sequence[State], project: str | None) -> int:
-        """Forget jobs that ended before a moment; return how many."""
+    async def forget_jobs(self, before: float, states: Sequence[State], project: str | None) -> Forgotten:
+        """Forget jobs that ended before a moment."""
         removed = 0
+        kept: list[str] = []
         remote = _RemoteFolders()
         while (cleaned := self.queue.clean(before, states, project)).jobs:
             jobs = cleaned.jobs
@@ -58,11 +68,11 @@ class Cleaner:
                 await run_in_thread(lambda jobs=jobs: self._remove_files(jobs), _REMOVE_WITHIN, "cleaner")  # type: ignore[misc]
             await remote.remove(self._remote_folders(cleaned.away), _remove_folders)
         if removed:
-            keys = self.move_unused_to_trash()
+            keys = self.forget_unused()
             with contextlib.suppress(TimeoutError):
-                await run_in_thread(self.empty_trash, _REMOVE_WITHIN, "cleaner")
+                kept = await run_in_thread(self.empty_trash, _REMOVE_WITHIN, "cleaner")
             await remote.remove(self._remote_environments(keys), remove)
-        return removed
+        return Forgotten(removed, kept)
 
     async def remove_old_output(self) -> int:
         """Remove the oldest output if there is more than the setting `keep_logs` allows.
@@ -102,8 +112,8 @@ class Cleaner:
             for folder in [*_attempt_folders(place, job), place.checkpoint_folder(job.id)]:
                 _to_trash(place, folder)
 
-    def move_unused_to_trash(self) -> list[str]:
-        """Rename the code snapshots and environments that no job needs any more; return the environments.
+    def forget_unused(self) -> list[str]:
+        """Remove the environments that no job needs any more, and mark such copies of code; return the former.
 
         The store forgets them in the same step: a job that is added afterwards makes them again.
         """
@@ -114,7 +124,7 @@ class Cleaner:
             if path == f"{place.root}/code/{os.path.basename(path)}" and re.fullmatch(
                 _SNAPSHOT, os.path.basename(path)
             ):
-                _to_trash(place, path)
+                mark_unused(path)
         for key in unused.environments:
             with contextlib.suppress(OSError):
                 os.unlink(place.environment_path(key))
@@ -122,8 +132,14 @@ class Cleaner:
             self.engine.remote.forget_environments(unused.environments)
         return unused.environments
 
-    def empty_trash(self) -> None:
-        shutil.rmtree(_trash(self.engine.place), ignore_errors=True)
+    def empty_trash(self) -> list[str]:
+        """Remove what no job needs any more; return the copies of code in which something is kept."""
+        place = self.engine.place
+        shutil.rmtree(_trash(place), ignore_errors=True)
+        kept = remove_unused(f"{place.root}/code")
+        for copy in kept:
+            log.info("kept what jobs wrote in the copy of their code %s", copy)
+        return kept
 
     def _remove_files(self, jobs: Sequence[Job]) -> None:
         for job in jobs:

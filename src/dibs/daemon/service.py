@@ -221,8 +221,15 @@ class Service:
         age = self._settings.retention
         while age is not None or self._settings.keep_logs is not None:
             try:
-                if age is not None and (removed := await self._cleaner.forget_jobs(time.time() - age, OVER, None)):
-                    log.info("removed %d jobs that were over for long enough", removed)
+                if (
+                    age is not None
+                    and (forgotten := await self._cleaner.forget_jobs(time.time() - age, OVER, None)).jobs
+                ):
+                    log.info(
+                        "removed %d job%s that ended long enough ago",
+                        forgotten.jobs,
+                        "" if forgotten.jobs == 1 else "s",
+                    )
                 if pruned := await self._cleaner.remove_old_output():
                     log.info("removed the output of %d old attempt%s", pruned, "" if pruned == 1 else "s")
             except DibsError as error:

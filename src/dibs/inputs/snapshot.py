@@ -1,5 +1,12 @@
-"""A copy of the code as it is now; `--snapshot` runs the jobs of a call in it."""
+"""A copy of the code as it is now; `--snapshot` runs the jobs of a call in it.
 
+Beside each copy lies the list of its files, with a digest of each. When no job needs the copy any more, the files
+that are still the same are removed. What jobs wrote there stays.
+"""
+
+import contextlib
+import hashlib
+import json
 import os
 import shutil
 import stat
@@ -9,7 +16,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from dibs.errors import BadInput
-from dibs.files import sync_folder
+from dibs.files import replace_file, sync_folder
 from dibs.inputs.code import find_repository, git
 from dibs.paths import make_private
 
@@ -17,6 +24,8 @@ LARGEST = 200 * 1024**2  # bytes
 _MOST_FILES = 100_000
 _PATIENCE = 30.0  # seconds for git's list of files
 _PIECE = 1024**2  # bytes
+_LIST, _UNUSED = ".files", ".unused"  # behind the name of a copy
+_FileMarks = dict[str, str]  # what each file is, by its name in the copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +61,84 @@ def take_snapshot(folder: str, shelf: str, environ: Mapping[str, str]) -> CodeSn
     place = os.path.join(shelf, key)
     os.mkdir(temporary, 0o700)
     try:
-        _copy(root, names, temporary)
+        marks = _copy(root, names, temporary)
+        replace_file(place + _LIST, json.dumps(marks), sync=False)
         os.rename(temporary, place)
         sync_folder(shelf)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(place + _LIST)
         raise BadInput(
             f"cannot copy the code to {shelf}: {error.strerror}", remedy="make room, or leave out --snapshot"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return CodeSnapshot(root, place)
+
+
+def mark_unused(copy: str) -> None:
+    """Note that no job needs a copy any more, so that `remove_unused` finds it, also after a crash."""
+    with contextlib.suppress(OSError):
+        replace_file(copy + _UNUSED, "", sync=False)
+
+
+def remove_unused(shelf: str) -> list[str]:
+    """Remove the copies that are marked as unused, without what jobs wrote there.
+
+    Returns the copies of which something is left.
+    """
+    try:
+        marked = sorted(name.removesuffix(_UNUSED) for name in os.listdir(shelf) if name.endswith(_UNUSED))
+    except OSError:  # there is no copy
+        return []
+    kept = []
+    for name in marked:
+        copy = os.path.join(shelf, name)
+        _remove_unchanged(copy)
+        if os.path.lexists(copy):
+            kept.append(copy)
+        for end in (_LIST, _UNUSED):
+            with contextlib.suppress(OSError):
+                os.unlink(copy + end)
+    return kept
+
+
+def _remove_unchanged(copy: str) -> None:
+    """Remove the files of a copy that are as they were copied. Without its list that is known of none."""
+    marks: _FileMarks = {}
+    with contextlib.suppress(OSError, ValueError), open(copy + _LIST, encoding="utf-8") as file:
+        marks = json.load(file)
+    for folder, folders, files in os.walk(copy, topdown=False):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        for name in [*files, *links]:
+            path = os.path.join(folder, name)
+            with contextlib.suppress(OSError):
+                if _is_bytecode(path) or marks.get(os.path.relpath(path, copy)) == _mark_of(path):
+                    os.unlink(path)
+        with contextlib.suppress(OSError):  # it is not empty
+            os.rmdir(folder)
+
+
+def _is_bytecode(path: str) -> bool:
+    """Whether Python made the file, and makes it again."""
+    return path.endswith(".pyc") and os.path.basename(os.path.dirname(path)) == "__pycache__"
+
+
+def _mark_of(path: str) -> str:
+    """What a file is: the digest of its content, or where a link leads to."""
+    mode = os.lstat(path).st_mode
+    if stat.S_ISLNK(mode):
+        return _link_mark(os.readlink(path))
+    if not stat.S_ISREG(mode):
+        return "of another kind"
+    # A job may have put a link or a FIFO in its place since.
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _link_mark(target: str) -> str:
+    return f"link to {target}"
 
 
 def _names(root: str, environ: Mapping[str, str]) -> list[str]:
@@ -97,7 +174,8 @@ def _below(root: str, name: str) -> Iterator[str]:
                 yield os.path.relpath(os.path.join(folder, one), root)
 
 
-def _copy(root: str, names: list[str], target: str) -> None:
+def _copy(root: str, names: list[str], target: str) -> _FileMarks:
+    marks = {}
     size = 0
     for name in names:
         path = os.path.join(root, name)
@@ -111,17 +189,25 @@ def _copy(root: str, names: list[str], target: str) -> None:
         copy = os.path.join(target, name)
         os.makedirs(os.path.dirname(copy), mode=0o700, exist_ok=True)
         if stat.S_ISLNK(seen.st_mode):
-            os.symlink(os.readlink(path), copy)
+            link = os.readlink(path)
+            os.symlink(link, copy)
+            marks[name] = _link_mark(link)
         elif stat.S_ISREG(seen.st_mode):  # not a socket or a FIFO
-            _copy_file(path, copy, 0o700 if seen.st_mode & 0o100 else 0o600)
+            marks[name] = _copy_file(path, copy, 0o700 if seen.st_mode & 0o100 else 0o600)
+    return marks
 
 
-def _copy_file(path: str, copy: str, mode: int) -> None:
+def _copy_file(path: str, copy: str, mode: int) -> str:
+    """Copy a file; return the digest of what was copied."""
+    digest = hashlib.sha256()
     with _opened(path) as source, open(copy, "xb") as file:
-        shutil.copyfileobj(source, file, _PIECE)
+        while piece := source.read(_PIECE):
+            digest.update(piece)
+            file.write(piece)
         file.flush()
         os.fsync(file.fileno())
         os.fchmod(file.fileno(), mode)
+    return digest.hexdigest()
 
 
 def _opened(path: str) -> BinaryIO:

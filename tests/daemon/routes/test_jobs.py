@@ -588,7 +588,7 @@ def test_old_jobs_are_forgotten_with_their_folders(daemon: DaemonProcess):
 
     removed = daemon.post("/v1/clean", {})
 
-    assert removed == {"removed": 1}
+    assert removed == {"removed": 1, "kept": []}
     assert daemon.call("GET", f"/v1/jobs/{number}").status == 404
     wait_until(lambda: daemon.state(number + 1) == "running")
     wait_until(lambda: not Path(folder).exists())

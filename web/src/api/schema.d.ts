@@ -36,6 +36,8 @@ export interface paths {
         /**
          * Clean
          * @description Forget jobs that are over, and remove their folders.
+         *
+         *     What jobs wrote in copies of the code (`--snapshot`) is kept.
          */
         post: operations["clean_v1_clean_post"];
         delete?: never;
@@ -1130,6 +1132,16 @@ export interface components {
             project?: string;
             /** State */
             state?: ("queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
+        };
+        /**
+         * CleanedJobs
+         * @description `kept` has the copies of code in which something that jobs wrote is left.
+         */
+        CleanedJobs: {
+            /** Kept */
+            kept: string[];
+            /** Removed */
+            removed: number;
         };
         /** DependencyObject */
         DependencyObject: {
@@ -2387,7 +2399,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Removed"];
+                    "application/json": components["schemas"]["CleanedJobs"];
                 };
             };
             /** @description cannot understand the request */

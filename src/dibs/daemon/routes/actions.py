@@ -94,16 +94,19 @@ def action_routes(app: AppState) -> APIRouter:
         app.feed.wake()
         return JsonResponse({"changed": changed})
 
-    @routes.post("/v1/clean", responses={200: {"model": responses.Removed}, **errors(413, 503)})
+    @routes.post("/v1/clean", responses={200: {"model": responses.CleanedJobs}, **errors(413, 503)})
     async def clean(body: Annotated[requests.Clean, Body()]) -> Response:
-        """Forget jobs that are over, and remove their folders."""
+        """Forget jobs that are over, and remove their folders.
+
+        What jobs wrote in copies of the code (`--snapshot`) is kept.
+        """
         states = tuple(State(name) for name in body.get("state", ()))
         if running := [str(state) for state in states if not state.is_over]:
             raise BadInput(f"jobs that are {running[0]} are not over", remedy="kill them first")
         before = time.time() - body.get("older_seconds", 0.0)
-        removed = await app.cleaner.forget_jobs(before, states or OVER, body.get("project"))
+        forgotten = await app.cleaner.forget_jobs(before, states or OVER, body.get("project"))
         await app.cleaner.remove_old_output()
-        return JsonResponse({"removed": removed})
+        return JsonResponse({"removed": forgotten.jobs, "kept": forgotten.kept})
 
     @routes.get("/v1/lessons", responses={200: {"model": responses.LessonList}, **errors(503)})
     async def lessons() -> Response:

@@ -276,6 +276,13 @@ class Removed(TypedDict):
     removed: int
 
 
+class CleanedJobs(TypedDict):
+    """`kept` has the copies of code in which something that jobs wrote is left."""
+
+    removed: int
+    kept: list[str]
+
+
 class StoppingBody(TypedDict):
     stopping: bool
 
