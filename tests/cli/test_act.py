@@ -64,11 +64,46 @@ def test_json_has_both(daemon, typed):
     assert json.loads(done.stdout) == {"changed": [2], "unchanged": [{"id": 1, "why": "job 1 is over"}]}
 
 
-def test_retry_takes_everything_that_failed(daemon, typed):
+def test_retry_takes_everything_that_failed_and_leaves_what_was_cancelled_alone(daemon, typed):
+    states = {1: "cancelled", 2: "timed_out", 3: "lost", 4: "succeeded"}
+    daemon.jobs |= {number: a_job(number, state, project="a") for number, state in states.items()}
+
     typed("retry", "--failed")
     typed("retry", "--failed", "--project", "a")
 
-    assert [body["filter"] for body in daemon.bodies()] == [{"failed": True}, {"failed": True, "project": "a"}]
+    assert [body["ids"] for body in daemon.bodies()] == [[2, 3, 9], [2, 3]]
+
+
+def test_retry_takes_only_what_failed_since_a_moment(daemon, typed):
+    typed("retry", "--failed", "--since", "2026-11-15")
+
+    assert [query["since"] for query in daemon.queries("/v1/jobs")] == ["2026-11-15T00:00:00Z"]
+
+
+def test_a_dry_run_of_retry_says_which_jobs_are_meant_and_changes_nothing(daemon, typed):
+    daemon.jobs |= {number: a_job(number, "failed") for number in range(2, 5)}
+
+    said, told = typed("retry", "--failed", "--dry-run"), typed("retry", "--failed", "--dry-run", "--json")
+
+    assert said.stdout == "would queue 4 jobs: 2-4,9 again\n"
+    assert json.loads(told.stdout) == {"jobs": [2, 3, 4, 9]}
+    assert daemon.bodies() == []
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "is_asked"), [(20, (), False), (21, (), True), (21, ("--yes",), False)]
+)
+def test_a_person_is_asked_before_more_than_20_jobs_are_tried_again(
+    daemon, typed, monkeypatch, number, words, is_asked
+):
+    daemon.jobs = {one: a_job(one, "failed") for one in range(1, number + 1)}
+    monkeypatch.setattr("os.isatty", lambda fd: fd == 0)
+    monkeypatch.setattr("click.confirm", lambda question, **_: False)
+
+    done = typed("retry", "--failed", *words)
+
+    assert done.status == int(is_asked)
+    assert bool(daemon.bodies()) != is_asked
 
 
 def test_a_project_is_held_and_released(daemon, typed):
@@ -82,7 +117,11 @@ def test_a_project_is_held_and_released(daemon, typed):
 
 
 @pytest.mark.parametrize(
-    "words", [("kill",), ("retry",), ("retry", "--project", "a"), ("retry", "1", "--failed"), ("hold", "")]
+    "words",
+    [
+        *(("kill",), ("retry",), ("retry", "--project", "a"), ("retry", "1", "--failed"), ("hold", "")),
+        *(("retry", "1", "--dry-run"), ("retry", "1", "--since", "2h")),
+    ],
 )
 def test_it_must_be_clear_which_jobs_are_meant(daemon, typed, words):
     done = typed(*words)

@@ -2,19 +2,22 @@
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from dibs.cli.filters import parse_since
 from dibs.cli.options import GPU_IDS, ParsedOption
-from dibs.cli.output import one_line, say, show_json, signal_name
+from dibs.cli.output import confirm, one_line, say, show, show_json, signal_name
 from dibs.cli.references import REF, find_jobs, in_chunks
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.model.units import show_ranges
 
 _AT_ONCE = 5_000  # jobs in one call
+_MOST_UNASKED = 20  # jobs that `retry --failed` queues again without asking a person
+_FAILED = "failed,timed_out,lost"
 _MOST_NAMED_UNCHANGED = 10  # sentences about jobs that nothing was done to
 
 _REFERENCES = click.argument("references", nargs=-1, type=REF, metavar="[REF...]")
@@ -61,19 +64,56 @@ def kill(references: Sequence[str], signal: int | None, project: str | None, as_
 Examples:
   dibs retry 17                     with the command, folder and environment it had
   dibs retry --failed               everything that failed, ran out of time or was lost
-  dibs retry --failed --project a
+  dibs retry --failed --project a --since 2h
+  dibs retry --failed --dry-run     only say which jobs these are
+
+\b
+--failed leaves cancelled jobs alone, except those that were cancelled because of a job that is
+queued again. At a terminal it asks before it queues more than 20 jobs.
 """
 )
 @_REFERENCES
-@click.option("--failed", is_flag=True, help="Everything that did not succeed, except what was cancelled.")
+@click.option("--failed", is_flag=True, help="Everything that failed, ran out of time or was lost.")
 @_PROJECT
+@click.option(
+    "--since",
+    type=ParsedOption("moment", parse_since),
+    metavar="WHEN",
+    help="With --failed: since 2h, 14:30 or a date.",
+)
+@click.option("--dry-run", is_flag=True, help="With --failed: change nothing, and say which jobs these are.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_JSON
-def retry(references: Sequence[str], failed: bool, project: str | None, as_json: bool) -> int:
+def retry(
+    references: Sequence[str],
+    failed: bool,
+    project: str | None,
+    since: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
     """Put jobs that are over back into the queue, under their old numbers."""
-    if project and not failed:
-        raise BadInput("--project needs --failed beside it", remedy="dibs retry --failed --project NAME")
-    chosen = {"failed": True, **({"project": project} if project else {})}
-    return _act("retry", "queued again:", references, chosen if failed else None, as_json)
+    for flag, value in (("--project", project), ("--since", since), ("--dry-run", dry_run)):
+        if value and not failed:
+            raise BadInput(f"{flag} needs --failed beside it", remedy="dibs retry --failed --since 2h --dry-run")
+    if not failed or references:
+        return _act("retry", "queued again:", references, {"failed": True} if failed else None, as_json)
+    client = connect(os.environ)
+    chosen = {"state": _FAILED, "project": project, "since": since, "order": "oldest"}
+    jobs = [job["id"] for job in client.jobs(**{name: value for name, value in chosen.items() if value})]
+    if dry_run:
+        if as_json:
+            show_json({"jobs": jobs})
+        else:
+            show(f"would queue {_named(jobs)} again" if jobs else "there is no job to retry")
+        return 0
+    if len(jobs) > _MOST_UNASKED and os.isatty(0) and not yes:
+        question = f"queue {len(jobs)} jobs again?"
+        if not confirm(question, what="queue jobs again", before=[_named(jobs)]):
+            say("nothing was changed")
+            return 1
+    return _report("retry", "queued again:", *_told_of(client, "retry", jobs), as_json)
 
 
 @click.command(
@@ -123,7 +163,27 @@ def _act(
             f"cannot tell which jobs to {action}" if not references else f"jobs and {other} were both given",
             remedy=f"dibs {action} 17, or dibs {action} {other}",
         )
-    changed, unchanged = _told(connect(os.environ), action, references, chosen, signal)
+    client = connect(os.environ)
+    if chosen is not None:
+        answer = client.act(action, chosen=chosen, signal=signal)
+        changed, unchanged = answer["changed"], answer["unchanged"]
+    else:
+        changed, unchanged = _told_of(client, action, find_jobs(client, references), signal)
+    return _report(action, done, changed, unchanged, as_json)
+
+
+def _told_of(
+    client: Client, action: str, jobs: Sequence[int], signal: int | None = None
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """Do it to these jobs: those that it changed, and the others with why not."""
+    answers = [client.act(action, chunk, signal=signal) for chunk in in_chunks(jobs, _AT_ONCE)]
+    changed = [number for answer in answers for number in answer["changed"]]
+    return changed, [one for answer in answers for one in answer["unchanged"]]
+
+
+def _report(
+    action: str, done: str, changed: Sequence[int], unchanged: Sequence[Mapping[str, Any]], as_json: bool
+) -> int:
     if as_json:
         show_json({"changed": changed, "unchanged": unchanged})
     else:
@@ -136,22 +196,6 @@ def _act(
         if not changed and not unchanged:
             say(f"dibs: there is no job to {action}")
     return 1 if unchanged and not changed else 0
-
-
-def _told(
-    client: Client,
-    action: str,
-    references: Sequence[str],
-    chosen: dict[str, Any] | None,
-    signal: int | None,
-) -> tuple[list[int], list[dict[str, Any]]]:
-    if chosen is not None:
-        answers = [client.act(action, chosen=chosen, signal=signal)]
-    else:
-        ids = find_jobs(client, references)
-        answers = [client.act(action, chunk, signal=signal) for chunk in in_chunks(ids, _AT_ONCE)]
-    changed = [number for answer in answers for number in answer["changed"]]
-    return changed, [one for answer in answers for one in answer["unchanged"]]
 
 
 def _named(jobs: Sequence[int]) -> str:
