@@ -164,6 +164,11 @@ def test_what_cannot_start_is_refused_before_it_has_a_number(here: World, comman
     assert not here.state.exists()  # not even a daemon
 
 
+def test_a_name_that_is_a_reference_is_refused(here: World) -> None:
+    with pytest.raises(dibs.BadInput, match="cannot use '@' as a name"):
+        dibs.submit("true", name="@")
+
+
 def test_what_could_never_run_is_refused_by_the_daemon(here: World) -> None:
     with pytest.raises(dibs.BadInput, match="it wants 9 GPUs"):
         dibs.submit("true", num_gpus=9)

@@ -298,6 +298,7 @@ def test_long_commands_make_smaller_chunks(queue, typed: Typed):
         (["--env", "A", "--", "true"], "cannot read 'A' as a variable"),
         (["--env", "=1", "--", "true"], "as a variable"),
         (["-C", "nowhere", "--", "true"], "no folder nowhere"),
+        (["-J", "3-4", "--", "true"], "cannot use '3-4' as a name: it names jobs by their numbers"),
         (["-J", "x" * 300, "--", "true"], "a name has at most 255 characters"),
         (["--priority", "high", "--", "true"], "cannot read 'high' as priority"),
         (["--priority", "1" * 5000, "--", "true"], "as priority"),

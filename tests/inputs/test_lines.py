@@ -117,6 +117,7 @@ def test_a_json_command_of_words_meets_no_shell():
         ("[num_gpus=2 fast] a", "cannot read 'fast' as a wish"),
         ("[num_gpus=2 a", "no ] at their end"),
         ("[name='x] a", "no ] at their end"),
+        ("[name=17_3] a", "cannot use '17_3' as a name"),
         ("[num_gpus=2]", "the command is empty"),
         ("[command=x] a", "command cannot stand in [...]"),
         ("[only=0,0] a", "name every GPU once"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dibs.errors import BadInput
 from dibs.model.units import (
     format_moment,
+    is_reference,
     parse_count,
     parse_duration,
     parse_moment,
@@ -183,3 +184,13 @@ def test_steps_are_read_where_they_are_allowed():
 def test_spans_keep_the_order_of_their_numbers():
     assert spans([1, 2, 3, 8, 10, 11]) == [(1, 3), (8, 8), (10, 11)]
     assert spans([]) == []
+
+
+@pytest.mark.parametrize("text", ["7427", "@", "@~2", "17_3", "17_", "3-4", " 12 "])
+def test_what_names_jobs_by_their_numbers_is_a_reference(text):
+    assert is_reference(text)
+
+
+@pytest.mark.parametrize("text", ["", "train", "run-7427", "3-4-5", "v1_2", "1e-3", "a@b", "@home", "17_a", "1.5"])
+def test_anything_else_may_be_a_name(text):
+    assert not is_reference(text)

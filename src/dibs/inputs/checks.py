@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dibs.errors import BadInput
 from dibs.model.fields import BY_KEY
 from dibs.model.places import SLURM_OPTIONS, parse_option
+from dibs.model.units import is_reference
 
 if TYPE_CHECKING:
     from dibs.model.jobs import Request  # `dibs gpus` checks a text only
@@ -39,8 +40,18 @@ def check_request(request: "Request", environment_size: int = 0) -> None:
             f"the command and its environment have {size} bytes, this machine starts at most {largest}",
             remedy="put the long part into a file",
         )
-    check_text(request.name, "the name")
+    check_name(request.name)
     check_text(request.workdir, "the folder")
+
+
+def check_name(name: str) -> None:
+    """Raise BadInput for a name that would mean another job where jobs are named: `17`, `@`, `17_4`, `3-9`."""
+    check_text(name, "the name")
+    if is_reference(name):
+        raise BadInput(
+            f"cannot use {name!r} as a name: it names jobs by their numbers",
+            remedy=f"put a word before it, like run-{name.strip().lstrip('@~') or 1}",
+        )
 
 
 def check_place(request: "Request") -> None:

@@ -19,6 +19,8 @@ _DAYS = r"([0-9]{1,6})-([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?"
 _CLOCK = r"(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-9]{1,6})"
 _SHARE = r"[0-9]{0,9}\.?[0-9]{1,9}|[0-9]{1,9}/[0-9]{1,9}"
 _RANGE = r"([0-9]{1,15})(?:-([0-9]{1,15}))?(?::([0-9]{1,15}))?"
+# How a job is named other than by its name: 17 · @, @~2 (the last, the one before it) · 17_4, 17_ (an array) · 3-9
+LAST_JOB, TASK, JOB_RANGE = r"@(?:~([0-9]{1,9}))?", r"([0-9]{1,18})_([0-9]{1,18})?", r"([0-9]{1,18})-([0-9]{1,18})"
 _MODULE = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 AUTO = "auto"  # stands for the shape of a job (policy/shapes.py) until its command is known
 _MOST_MODULES = 32
@@ -186,6 +188,18 @@ def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
         else:
             found.append((number, number))
     return found
+
+
+def is_job_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+def is_reference(text: str) -> bool:
+    """Whether it names a job by its number or place, so that it cannot be a name: `17`, `@`, `17_4`, `3-9`."""
+    text = text.strip()
+    if not text or not (text[0] == "@" or text[0].isdigit()):
+        return False  # nearly always
+    return is_job_number(text) or any(re.fullmatch(way, text) for way in (LAST_JOB, TASK, JOB_RANGE))
 
 
 def is_gpu_id(text: str) -> bool:

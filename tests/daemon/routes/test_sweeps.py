@@ -210,6 +210,7 @@ def test_a_dry_run_tells_the_size_and_the_first_commands(daemon: DaemonProcess):
         ({"command": "f {x}", "parameters": [WHOLE], "speed": 1}, {}, "speed"),
         ({"command": "f {x}", "parameters": [WHOLE], "method": "adaptive"}, {}, "metric"),
         ({"command": "f {x}", "parameters": []}, {}, "there is no parameter"),
+        ({"command": "f {x}", "parameters": [WHOLE], "name": "3-4"}, {}, "cannot use '3-4' as a name"),
         ({"command": "f {x}", "parameters": [WHOLE]}, {"once": "k"}, "`once` cannot be the same"),
         ({"command": "f {x}", "parameters": [WHOLE]}, {"command": "g"}, "`command` cannot be the same"),
         ({"command": "f {x}", "parameters": [WHOLE]}, {"num_gpus": 9}, "could never start"),

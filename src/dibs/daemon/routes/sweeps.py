@@ -14,6 +14,7 @@ from dibs.daemon.schemas.responses import moment
 from dibs.engine.sweeps.context import trial_told
 from dibs.engine.sweeps.manager import NewSweep, SweepSummary
 from dibs.errors import BadInput
+from dibs.inputs.checks import check_name
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
 
 SweepNumber = Annotated[int, Path(ge=1, le=2**53, description="the sweep's number")]
@@ -250,6 +251,8 @@ def _new(app: AppState, body: requests.NewSweepBody | requests.CheckSweep) -> Ne
     if wrong := [key for key in _OF_ONE_JOB if key in defaults]:
         raise BadInput(f"`{wrong[0]}` cannot be the same for every trial of a sweep", remedy="leave it out")
     (request,) = requests_of([{"command": "true"}], defaults, environment, app.settings.default_backend)
+    if isinstance(name := body["spec"].get("name"), str):  # its jobs are named after it
+        check_name(name)
     return NewSweep(
         key=body.get("key", ""),
         spec=body["spec"],
