@@ -162,6 +162,18 @@ def test_when_it_may_start_is_said_where_the_reason_does_not():
     assert waiting_text(answer).startswith("waits for its hour; it may start at about 2099-11-16 ")
 
 
+def test_why_a_start_cannot_be_estimated_stands_behind_the_reason():
+    reason = {"code": "gpus", "sentence": "waits for a GPU"}
+    unknown = {"starts_at": None, "no_estimate": "job 3, which goes first, has no time limit"}
+
+    assert waiting_text({"reason": reason, **unknown}) == (
+        "waits for a GPU; its start cannot be estimated: job 3, which goes first, has no time limit"
+    )
+    assert (
+        waiting_text({"reason": {"code": "held", "sentence": "is held"}, "no_estimate": "it is held"}) == "is held"
+    )
+
+
 @pytest.mark.parametrize(
     ("job", "said"),
     [

@@ -6,6 +6,7 @@ from dibs.engine.queue.queue import AddCall
 from dibs.errors import BadInput, Conflict, NoSuchJob, StoreUnusable
 from dibs.model.jobs import ArrayTask, JobId, State
 from dibs.policy.outcomes import Limits
+from dibs.store.listing import Filter
 from engine.queue_world import QueueWorld, a_wish
 from engine.world import a_pool
 
@@ -550,3 +551,54 @@ def test_a_wrong_number_changes_no_job(make_queue):
         world.do("kill", 99)
 
     assert world.engine.state.waiting is waiting
+
+
+# -- what will happen ----------------------------------------------------------------------------------
+
+
+def test_the_order_of_starting_takes_turns_between_projects_and_knows_what_cannot_start(make_queue):
+    world = make_queue(1)
+    first = world.add(a_wish("runs"), *(a_wish(f"a{n}", project="a") for n in range(3)))
+    world.add(a_wish("b", project="b"), a_wish("follows", project="c", after={first[3].id: "ok"}))
+    world.add(a_wish("p", project="p"), a_wish("top", priority=3))
+    world.queue.pause("p")
+
+    order = world.queue.starting_order()
+    rows = world.store.listing.page(Filter(), "turn", first=order).rows
+
+    assert order == [8, 2, 5, 3, 4, 6, 7]
+    assert [row.job.id for row in rows] == order
+    started = []
+    while running := world.running():
+        world.end(*running)
+        started += world.running()
+    assert started == order[:-1]
+
+
+def test_every_waiting_job_has_an_estimated_start_or_the_reason_why_there_is_none(make_queue):
+    world = make_queue(1)
+    timed = [a_wish("timed", time_limit=90.0, grace=10.0)] * 4
+    world.add(*timed, a_wish("later", time_limit=90.0, begin=world.now + 1000.0))
+    world.add(a_wish("follows", after={4: "ok"}), a_wish("last"), a_wish("never"), a_wish("held", hold=True))
+
+    told = {job: world.queue.why(JobId(job)) for job in range(2, 10)}
+
+    begin = world.now
+    assert [told[job].starts_at - begin for job in (2, 3, 4, 6)] == [100, 190, 280, 370]
+    assert told[5].starts_at is None
+    assert told[5].unknown == "job 6, which goes first, has no time limit"
+    assert told[8].unknown == "job 6, which goes first, has no time limit"
+    assert told[9].unknown == "it is held"
+
+
+def test_a_dry_run_tells_the_same_as_why_does_later(make_queue):
+    world = make_queue(1)
+    world.add(*[a_wish("timed", time_limit=90.0, grace=10.0)] * 3)
+    wishes = [a_wish("next", time_limit=50.0), a_wish("follows", after={3: "ok"}), a_wish("held", hold=True)]
+
+    prospects = world.queue.check(wishes)
+    world.add(*wishes)
+
+    told = [world.queue.why(JobId(job)) for job in (4, 5, 6)]
+    assert [one.starts_at for one in prospects] == [one.starts_at for one in told]
+    assert [one.unknown for one in prospects] == [one.unknown for one in told] == ["", "", "it is held"]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dibs.model.jobs import ArrayTask, JobId
-from dibs.policy.forecast import Prospect, forecast
+from dibs.policy.forecast import Line, Prospect, forecast, starting_order
 from dibs.policy.schedule import schedule
 from examples import examples
 from policy.builders import GIB, a_job, a_machine, placed
@@ -15,8 +15,12 @@ from policy.histories import Arrival, Run, at, play
 
 def prospects(snapshot, seconds=None):
     """Of every waiting job. `seconds` by job, else 60."""
+    return forecast(a_line(snapshot, seconds), [job.id for job in snapshot.waiting])
+
+
+def a_line(snapshot, seconds=None, **more):
     durations = {} if seconds is None else seconds
-    return forecast(snapshot, [job.id for job in snapshot.waiting], lambda job: durations.get(job.id, 60.0))
+    return Line(snapshot=snapshot, durations=lambda job: durations.get(job.id, 60.0), **more)
 
 
 def test_what_can_start_at_once_starts_now():
@@ -52,7 +56,8 @@ def test_the_end_of_a_job_without_a_limit_is_unknown_and_the_start_of_what_waits
 
     found = prospects(a_machine(gpus=2, busy=[0]).with_waiting(wide, other, now=1000.0))
 
-    assert found == {wide.id: Prospect(), other.id: Prospect()}
+    unknown = Prospect(unknown="it is not known when job 99 ends")
+    assert found == {wide.id: unknown, other.id: unknown}
 
 
 def test_what_does_not_depend_on_the_unknown_is_known():
@@ -62,7 +67,7 @@ def test_what_does_not_depend_on_the_unknown_is_known():
     found = prospects(machine, {unknown.id: None})
 
     assert found[unknown.id].starts_at == 1000
-    assert found[second.id].starts_at is None
+    assert found[second.id] == Prospect(unknown=f"job {unknown.id}, which goes first, has no time limit")
     assert found[third.id].starts_at == 1000
 
 
@@ -103,14 +108,43 @@ def test_paused_projects_have_no_moment():
 
     found = prospects(a_machine(gpus=1).with_waiting(job, paused={"vision": ""}))
 
-    assert found[job.id] == Prospect()
+    assert found[job.id] == Prospect(unknown="it is not known when the pause ends")
+
+
+def test_a_job_starts_when_what_it_follows_is_expected_to_end():
+    first, second, third, runs = a_job(), a_job(), a_job(), JobId(900)
+    snapshot = a_machine(gpus=4).with_waiting(first, second, third, now=1000.0)
+    line = a_line(snapshot, needs={second.id: [first.id], third.id: [runs]}, ends={runs: 1300.0})
+
+    found = forecast(line, [second.id, third.id])
+
+    assert [found[job.id].starts_at for job in (second, third)] == [1060, 1300]
+
+
+def test_a_job_that_follows_one_without_a_known_end_has_no_moment():
+    job = a_job()
+    line = a_line(a_machine(gpus=1).with_waiting(job), needs={job.id: [JobId(900)]})
+
+    assert forecast(line, [job.id]) == {job.id: Prospect(unknown="it is not known when job 900 ends")}
+
+
+def test_the_order_of_starting_is_not_that_of_the_line():
+    wide, follower, narrow = a_job(gpus=2), a_job(), a_job(time_limit=10)
+    paused, later = a_job(project="vision"), a_job(begin=500.0)
+    waiting = [wide, follower, paused, later, narrow]
+    machine = a_machine(gpus=2, busy=[0], until={0: 300.0}).with_waiting(*waiting, paused={"vision": ""})
+    line = a_line(machine, {job.id: None for job in waiting}, needs={follower.id: [wide.id]})
+
+    order = starting_order(line)
+
+    assert order == [job.id for job in (narrow, wide, follower, later, paused)]
 
 
 def test_only_the_jobs_that_were_asked_for_are_told_of():
     first, second = a_job(), a_job()
     snapshot = a_machine(gpus=1).with_waiting(first, second)
 
-    found = forecast(snapshot, [second.id], lambda job: 60.0)
+    found = forecast(a_line(snapshot), [second.id])
 
     assert found == {second.id: Prospect(60.0, (0,))}
 
@@ -123,7 +157,7 @@ def test_a_job_far_down_the_line_has_no_moment_and_costs_no_time():
     found = prospects(snapshot)
 
     assert found[jobs[499].id].starts_at is not None
-    assert found[jobs[500].id] == Prospect()
+    assert found[jobs[500].id] == Prospect(unknown="more than 500 jobs go first")
     assert time.process_time() - began < 5
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dibs.model.usage import Lesson
 from dibs.policy.fitting import with_margin
-from dibs.policy.forecast import forecast
+from dibs.policy.forecast import Line, forecast
 from dibs.policy.schedule import impossible, schedule
 from policy.builders import GIB, a_job, a_machine, placed
 
@@ -176,7 +176,8 @@ def test_the_forecast_packs_too():
     machine = a_machine(1, **H200)
     jobs = [an_auto_job() for _ in range(30)]
 
-    found = forecast(machine.with_waiting(*jobs, lessons=KNOWN), [job.id for job in jobs], lambda job: 60.0)
+    line = Line(snapshot=machine.with_waiting(*jobs, lessons=KNOWN), durations=lambda job: 60.0)
+    found = forecast(line, [job.id for job in jobs])
 
     assert [one.starts_at for one in found.values()] == [0.0] * 13 + [60.0] * 13 + [120.0] * 4
 

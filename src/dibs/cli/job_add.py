@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dibs.cli.output import one_line, say, show_about
+from dibs.cli.output import estimate_note, one_line, say, show_about
 from dibs.cli.requests import (
     check_parameters,
     check_words,
@@ -324,6 +324,6 @@ def _prospect(prospect: dict[str, Any]) -> str:
     if not prospect["starts_at"]:
         for beginning, then in (("waits", "would wait"), ("is handed", "would be handed")):
             if reason.startswith(beginning):
-                return f"{then}{reason.removeprefix(beginning)}"
-        return f"would wait: {reason}"
+                return f"{then}{reason.removeprefix(beginning)}{estimate_note(prospect)}"
+        return f"would wait: {reason}{estimate_note(prospect)}"
     return f"would start about {show_about(prospect['starts_at'])}{where}: {reason}"

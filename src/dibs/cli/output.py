@@ -367,4 +367,12 @@ def waiting_text(answer: Mapping[str, Any]) -> str:
     text = one_line(reason["sentence"], 1000)
     if answer.get("starts_at") and "until about" not in text:
         text += f"; it may start at about {show_about(answer['starts_at'])}"
-    return text
+    return text + estimate_note(answer)
+
+
+def estimate_note(answer: Mapping[str, Any]) -> str:
+    """`; its start cannot be estimated: job 3 has no time limit`; empty where it can, or the reason says it."""
+    said = answer.get("reason") or {}
+    if not answer.get("no_estimate") or said.get("code") in ("held", "paused", "backend"):
+        return ""
+    return f"; its start cannot be estimated: {one_line(answer['no_estimate'], 500)}"

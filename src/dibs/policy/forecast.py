@@ -1,43 +1,115 @@
 """When waiting jobs will start if each runs as long as expected: the scheduler on a simulated clock."""
 
 import math
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dibs.model.jobs import Job, JobId
 from dibs.policy.fitting import host_needs
-from dibs.policy.schedule import longest, schedule
+from dibs.policy.schedule import kind_of, longest, schedule
 from dibs.policy.snapshot import CardView, Hold, Placement, Snapshot
 
-_MOST_JOBS = 500  # further back a forecast says little
+MOST_JOBS = 500  # further back a forecast says little
+_AT_ONCE = 8  # jobs of one kind that start on a card at one moment; more come in the next plan
+_ASSUMED = 3600.0  # seconds of a job whose length is unknown, where only the order of the starts is asked for
 
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """When and where a job will start; None and no GPUs if unknown."""
+    """When and where a job will start."""
 
-    starts_at: float | None = None
+    starts_at: float | None = None  # None: unknown
     gpus: tuple[int, ...] = ()  # indices
+    unknown: str = ""  # why the moment is unknown
 
 
-def forecast(
-    snapshot: Snapshot, jobs: Collection[JobId], durations: Callable[[Job], float | None]
-) -> dict[JobId, Prospect]:
-    """The prospects of these jobs, which wait in the snapshot.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """Everything that waits, and what is known of the time that it takes."""
 
-    `durations` says how many seconds a job will run, None if unknown: then its time limit counts, and jobs that
-    wait for one without a limit have no known start. Present holders end at their limits.
+    snapshot: Snapshot  # its waiting jobs are all of the queue, not only those that could start now
+    durations: Callable[[Job], float | None]  # how many seconds a job will run; None: unknown
+    needs: Mapping[JobId, Collection[JobId]] = field(default_factory=dict)  # the jobs that must end before
+    ends: Mapping[JobId, float] = field(default_factory=dict)  # when those of them end that run
+
+
+def forecast(line: Line, jobs: Collection[JobId]) -> dict[JobId, Prospect]:
+    """The prospects of these jobs, which wait in the line.
+
+    A job of unknown length ends at its time limit, and jobs that wait for one without a limit have no known start.
+    Present holders end at their limits.
     """
-    found = {job: Prospect() for job in jobs}
-    unknown = set(found)
-    for at, placement in _starts(snapshot, durations):
-        if placement.job.id in unknown:
-            found[placement.job.id] = Prospect(at, tuple(claim.index for claim in placement.claims))
-            unknown.discard(placement.job.id)
+    found: dict[JobId, Prospect] = {}
+    unknown = set(jobs)
+    endless: list[JobId] = []
+    for at, placement, seconds in _starts(line):
+        number = placement.job.id
+        if seconds == math.inf:
+            endless.append(number)
+        if number in unknown:
+            found[number] = Prospect(at, tuple(claim.index for claim in placement.claims))
+            unknown.discard(number)
             if not unknown:
                 break
-    return found
+    if unknown:
+        waiting = {job.id: job for job in line.snapshot.waiting[:MOST_JOBS]}
+        for number in unknown:
+            found[number] = Prospect(unknown=_why_unknown(waiting.get(number), line, found, endless))
+    return {job: found[job] for job in jobs}
+
+
+def starting_order(line: Line) -> list[JobId]:
+    """The first jobs of the line in the order in which they will start; those without a known start come last."""
+    durations, snapshot = line.durations, line.snapshot
+    assumed = replace(
+        line,
+        snapshot=replace(
+            snapshot,
+            cards=tuple(_ending(view, snapshot.now + _ASSUMED) for view in snapshot.cards),
+            room_without_gpu=max(1, snapshot.room_without_gpu),
+        ),
+        durations=lambda job: _ASSUMED if (known := durations(job)) is None else known,
+    )
+    order = [placement.job.id for _, placement, _ in _starts(assumed)]
+    begun = set(order)
+    return [*order, *(job.id for job in snapshot.waiting[:MOST_JOBS] if job.id not in begun)]
+
+
+def _why_unknown(job: Job | None, line: Line, found: Mapping[JobId, Prospect], endless: Sequence[JobId]) -> str:
+    """Why a job has no known start: what comes first has no known end."""
+    if job is None:
+        return f"more than {MOST_JOBS} jobs go first"
+    if job.request.on:
+        return f"{job.request.on.capitalize()} decides that"
+    if line.snapshot.paused.keys() & {"", job.request.project}:
+        return "it is not known when the pause ends"
+    for needed in line.needs.get(job.id, ()):
+        if needed not in line.ends and (needed not in found or needed in endless):
+            return f"it is not known when job {needed} ends"
+    if endless:
+        return f"job {endless[0]}, which goes first, has no time limit"
+    holders = [holder for view in line.snapshot.cards if _has_endless(view) for holder in view.holders]
+    names = list(dict.fromkeys(holders))
+    if len(names) == 1:
+        return f"it is not known when {names[0]} ends"
+    return "what holds the GPUs has no time limit" if names else "it is not known when what it waits for ends"
+
+
+def _ending(view: CardView, at: float) -> CardView:
+    """The same card, where the holders end at this moment whose end is unknown."""
+    known = [hold for hold in view.ends if hold.ends_at is not None]
+    share = view.taken - sum((hold.share for hold in known), Fraction(0))
+    if share <= 0:
+        return view
+    vram = max(0, view.vram_taken - sum(hold.vram for hold in known))
+    return replace(view, ends=(*known, Hold(share, vram, at)))
+
+
+def _has_endless(view: CardView) -> bool:
+    """Whether a card has a holder whose end is unknown."""
+    return view.taken > sum((hold.share for hold in view.ends if hold.ends_at is not None), Fraction(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,24 +191,55 @@ class _World:
             self._arrays[array.array] = self._arrays.get(array.array, 0) + by
 
 
-def _starts(snapshot: Snapshot, durations: Callable[[Job], float | None]) -> Iterator[tuple[float, Placement]]:
-    world = _World(snapshot)
+def _starts(line: Line) -> Iterator[tuple[float, Placement, float]]:
+    """The starts in their order: when, where, and how many seconds it will run; infinity if that is unknown."""
+    world = _World(line.snapshot)
+    ends = dict(line.ends)
     # When another system starts its jobs is not known here.
-    line = [job for job in snapshot.waiting[:_MOST_JOBS] if not job.request.on]
-    while line:
+    ready = [job for job in line.snapshot.waiting[:MOST_JOBS] if not job.request.on]
+    place = {job.id: number for number, job in enumerate(ready)}
+    numbers: dict[Hashable, int] = {}  # comparing kinds takes long
+    kinds = {job.id: numbers.setdefault(kind_of(job.request), len(numbers)) for job in ready}
+
+    def ready_at(job: Job) -> float:
+        needed = line.needs.get(job.id, ())
+        return max([_due(job), *(ends.get(number, math.inf) for number in needed)])
+
+    apart = [job for job in ready if ready_at(job) > world.now]
+    ready = [job for job in ready if ready_at(job) <= world.now]
+    while ready or apart:
         world.advance(world.now)
-        placements = world.place([job for job in line if _due(job) <= world.now])
+        heads, is_cut = _heads(ready, kinds, _AT_ONCE * len(line.snapshot.cards) + line.snapshot.room_without_gpu)
+        placements = world.place(heads)
         for placement in placements:
-            yield world.now, placement
-            expected = durations(placement.job)
-            limit = longest(placement.job)
-            world.begin(placement, limit if expected is None else min(max(0.0, expected), limit))
+            expected, limit = line.durations(placement.job), longest(placement.job)
+            seconds = limit if expected is None else min(max(0.0, expected), limit)
+            yield world.now, placement, seconds
+            world.begin(placement, seconds)
+            ends[placement.job.id] = world.now + seconds
         begun = {placement.job.id for placement in placements}
-        line = [job for job in line if job.id not in begun]
-        moments = [world.next_end, *(_due(job) for job in line if _due(job) > world.now)]
+        ready = [job for job in ready if job.id not in begun]
+        if is_cut and len(begun) == len(heads):
+            continue  # there may be room for more
+        moments = [world.next_end, *map(ready_at, apart)]
         if min(moments) == math.inf:
             return
         world.advance(max(world.now, min(moments)))
+        if due := [job for job in apart if ready_at(job) <= world.now]:
+            apart = [job for job in apart if ready_at(job) > world.now]
+            ready = sorted([*ready, *due], key=lambda job: place[job.id])
+
+
+def _heads(ready: Sequence[Job], kinds: Mapping[JobId, int], most: int) -> tuple[list[Job], bool]:
+    """The first of each kind: a plan treats the others alike. And whether any was left out."""
+    counts: Counter[int] = Counter()
+    found = []
+    for job in ready:
+        kind = kinds[job.id]
+        counts[kind] += 1
+        if counts[kind] <= most:
+            found.append(job)
+    return found, len(found) < len(ready)
 
 
 def _due(job: Job) -> float:

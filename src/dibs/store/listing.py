@@ -10,6 +10,7 @@ from typing import Any
 from dibs.errors import BadInput, NoSuchJob
 from dibs.model.jobs import OVER, Cause, JobId, Outcome, State
 from dibs.model.records import Mark
+from dibs.model.units import JOB_RANGE, LAST_JOB, TASK, is_job_number
 from dibs.store.codec import (
     ATTEMPT_ROW,
     JOB_ROW,
@@ -94,10 +95,20 @@ class Listing:
         self._ask = ask
         self.spans = Spans(ask)
 
-    def page(self, wanted: Filter, order: str = "newest", cursor: str | None = None, limit: int = 100) -> Page:
-        """Jobs without looking at more than these. A text is not looked for here: it may stand in any of them."""
+    def page(
+        self,
+        wanted: Filter,
+        order: str = "newest",
+        cursor: str | None = None,
+        limit: int = 100,
+        first: Sequence[int] = (),
+    ) -> Page:
+        """Jobs without looking at more than these. A text is not looked for here: it may stand in any of them.
+
+        `first` are the numbers of those that start first, for the order `turn`.
+        """
         if order == "turn":
-            return Page(self._in_turn(wanted, limit), None)
+            return Page(self._in_turn(wanted, limit, first), None)
         if order not in _ORDERS:
             raise BadInput(f"cannot sort by {order!r}", remedy=f"sort by {', '.join(ORDERS)}")
         column, is_backwards = _ORDERS[order]
@@ -134,13 +145,20 @@ class Listing:
             (*(value for state in states for value in (state, *values, limit)), limit),
         )
 
-    def _in_turn(self, wanted: Filter, limit: int) -> list[JobRow]:
+    def _in_turn(self, wanted: Filter, limit: int, first: Sequence[int]) -> list[JobRow]:
+        """Those that start first, then all others by priority and place."""
         where, values = _conditions(wanted)
-        where.append("state = 'queued'")
+        condition = " and ".join([*where, "state = 'queued'"])
+        known = json.dumps([*first])
         rows = self._ask(
-            f"select {JOB_ROW} from jobs where {' and '.join(where)}"
+            f"select {JOB_ROW} from (select key as place, value as number from json_each(?))"
+            f" join jobs on id = number where {condition} order by place limit ?",
+            (known, *values, limit),
+        )
+        rows += self._ask(
+            f"select {JOB_ROW} from jobs where {condition} and id not in (select value from json_each(?))"
             " order by priority desc, coalesce(rank, id) limit ?",
-            (*values, limit),
+            (*values, known, limit - len(rows)),
         )
         return [job_row_of(row) for row in rows]
 
@@ -247,19 +265,31 @@ class Listing:
         )
         return [(JobId(needs), kind, None if state is None else State(state)) for needs, kind, state in rows]
 
+    def needs(self, limit: int) -> dict[JobId, list[JobId]]:
+        """The first jobs that wait for others, and for which."""
+        rows = self._ask(
+            "select job, needs from dependencies where job in"
+            " (select job from dependencies order by needs, job limit ?) order by job, needs",
+            (limit,),
+        )
+        found: dict[JobId, list[JobId]] = {}
+        for job, needed in rows:
+            found.setdefault(JobId(job), []).append(JobId(needed))
+        return found
+
     def find(self, reference: str) -> list[JobId]:
         """`17`, `@`, `@~2`, `17_4`, `17_` (the whole array), `3-9`, or a name.
 
         A name means what was added last under it: a job, or all jobs of that name which one call added.
         """
         text = reference.strip()
-        if re.fullmatch(r"[0-9]{1,18}", text):
+        if is_job_number(text):
             rows = self._numbers("select id from jobs where id = ?", int(text))
-        elif last := re.fullmatch(r"@(?:~([0-9]{1,9}))?", text):
+        elif last := re.fullmatch(LAST_JOB, text):
             rows = self._numbers("select id from jobs order by id desc limit 1 offset ?", int(last[1] or 0))
-        elif task := re.fullmatch(r"([0-9]{1,18})_([0-9]{1,18})?", text):
+        elif task := re.fullmatch(TASK, text):
             rows = self._of_array(int(task[1]), None if task[2] is None else int(task[2]))
-        elif span := re.fullmatch(r"([0-9]{1,18})-([0-9]{1,18})", text):
+        elif span := re.fullmatch(JOB_RANGE, text):
             rows = self._numbers(
                 "select id from jobs where id between ? and ? order by id limit ?",
                 int(span[1]),

@@ -189,12 +189,13 @@ class Store:
         )
         return [name for (name,) in rows]
 
-    def waiting(self, wishes: str, now: float, limit: int) -> list[Job]:
-        """The first jobs of a class that may start now: by priority, then by age."""
+    def waiting(self, wishes: str, now: float, limit: int, skip: int = 0) -> list[Job]:
+        """The first jobs of a class that may start now, after so many others: by priority, then by age."""
         rows = self._ask(
             f"select {JOB} from jobs where class = ? and state = 'queued' and blockers = 0"
-            " and (not_before is null or not_before <= ?) order by priority desc, coalesce(rank, id) limit ?",
-            (wishes, now, limit),
+            " and (not_before is null or not_before <= ?)"
+            " order by priority desc, coalesce(rank, id) limit ? offset ?",
+            (wishes, now, limit, skip),
         )
         return [job_of(row) for row in rows]
 

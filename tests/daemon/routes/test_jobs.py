@@ -174,6 +174,7 @@ NUMBERS = [-1, 1.5, 10**300, True, "1", None, [], {}]
         pytest.param({"command": "x", "workdir": "here"}, id="a relative folder"),
         pytest.param({"command": "x", "name": "\ud800"}, id="half a character"),
         pytest.param({"command": "x", "name": "n" * 4096}, id="a long name"),
+        pytest.param({"command": "x", "name": "7427"}, id="a number as a name"),
         pytest.param({"command": "x" * 131_072}, id="a long command"),
         pytest.param({"words": ["x", *["y" * 131_000] * 60]}, id="more words than the kernel takes"),
         pytest.param({"command": "x", "comand": "y"}, id="an unknown key"),
@@ -527,6 +528,7 @@ def test_whatever_can_be_asked_for_can_be_changed_and_is_there_after_a_rebuild(d
         {"warm": ["1a"]},
         {"env": {"A=B": "1"}},
         {"notify": "always"},
+        {"name": "17_3"},
         {"once": "k"},
         {"array": {"task": 1}},
         {"hold": True},
@@ -571,6 +573,20 @@ def test_why_a_job_waits_is_one_sentence_everywhere(daemon: DaemonProcess):
     assert why["state"] == "queued"
     assert "paused" in why["reason"]["sentence"]
     assert daemon.job(number)["reason"] == why["reason"]
+
+
+def test_the_order_by_turn_is_that_of_starting_on_every_page(daemon: DaemonProcess):
+    first = daemon.add(*["sleep 60"] * 2)  # one for each of its GPUs
+    old = daemon.post("/v1/jobs", {"key": "a", "jobs": [{"command": "a", "project": "a"}] * 3})["first"]
+    new = daemon.post("/v1/jobs", {"key": "b", "jobs": [{"command": "b", "project": "b"}]})["first"]
+
+    whole = daemon.get("/v1/jobs?order=turn")["jobs"]
+    part = daemon.get("/v1/jobs?order=turn&offset=1&limit=2")["jobs"]
+
+    assert [job["id"] for job in whole] == [old, new, old + 1, old + 2]
+    assert [job["id"] for job in part] == [new, old + 1]
+    assert daemon.get(f"/v1/jobs/{new}/why")["no_estimate"] == "what holds the GPUs has no time limit"
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [first, first + 1]})
 
 
 def test_what_would_become_of_a_job_is_told_and_nothing_is_stored(daemon: DaemonProcess):

@@ -1819,6 +1819,8 @@ export interface components {
             gpus: number[] | null;
             /** Lessons */
             lessons: components["schemas"]["LessonObject"][];
+            /** No Estimate */
+            no_estimate: string;
             reason: components["schemas"]["ReasonObject"] | null;
             /** Starts At */
             starts_at: string | null;
@@ -2288,6 +2290,8 @@ export interface components {
         Why: {
             /** Job */
             job: number;
+            /** No Estimate */
+            no_estimate: string;
             reason: components["schemas"]["ReasonObject"] | null;
             /** Starts At */
             starts_at: string | null;

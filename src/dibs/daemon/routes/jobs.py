@@ -134,6 +134,7 @@ def jobs_routes(app: AppState) -> APIRouter:
                         "lessons": _lessons(app, one.shape),
                         "gpus": list(one.gpus) or None,
                         "starts_at": moment(one.starts_at),
+                        "no_estimate": one.unknown,
                         "reason": reason_object(one.reason),
                     }
                     for one in prospects
@@ -151,10 +152,14 @@ def jobs_routes(app: AppState) -> APIRouter:
         elif _needs_view(asked, wanted):
             view = await app.views.of(wanted, asked.order, asked.reverse)
             begin = asked.offset or 0
-            rows = listing.rows(view.jobs[begin : begin + asked.limit])
+            jobs = view.jobs
+            if asked.order == "turn" and not asked.reverse:
+                jobs = _with_first(jobs, app.queue.starting_order())
+            rows = listing.rows(jobs[begin : begin + asked.limit])
             some = _Some(rows, total=view.total, is_partial=view.is_partial)
         else:
-            found = listing.page(wanted, asked.order, asked.cursor, asked.limit)
+            first = app.queue.starting_order() if asked.order == "turn" else ()
+            found = listing.page(wanted, asked.order, asked.cursor, asked.limit, first)
             some = _Some(found.rows, cursor=found.cursor, total=_counted(wanted, asked.order, counts))
         return JsonResponse(
             {
@@ -231,6 +236,7 @@ def jobs_routes(app: AppState) -> APIRouter:
                 "state": str(row.job.state),
                 "reason": reason_object(waiting.reason),
                 "starts_at": moment(waiting.starts_at),
+                "no_estimate": waiting.unknown,
             }
         )
 
@@ -280,6 +286,12 @@ def _needs_view(asked: JobPageQuery, wanted: Filter) -> bool:
             "there is no cursor for a text, for this order or for a reversed one", remedy="go on with `offset`"
         )
     return True
+
+
+def _with_first(jobs: Sequence[int], first: Sequence[int]) -> Sequence[int]:
+    """The same jobs, those that start first in front."""
+    there = set(jobs).intersection(first)
+    return [*(job for job in first if job in there), *(job for job in jobs if job not in there)]
 
 
 def _counted(wanted: Filter, order: str, counts: Mapping[State, int]) -> int | None:

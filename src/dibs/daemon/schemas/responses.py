@@ -222,7 +222,8 @@ class AddedBody(TypedDict):
 class ProspectObject(TypedDict):
     lessons: list[LessonObject]  # of its shape, with `vram: auto`
     gpus: list[int] | None
-    starts_at: Moment | None
+    starts_at: Moment | None  # estimated
+    no_estimate: str  # why its start cannot be estimated; empty where it can
     reason: ReasonObject | None
 
 
@@ -251,7 +252,8 @@ class Why(TypedDict):
     job: int
     state: StateName
     reason: ReasonObject | None
-    starts_at: Moment | None
+    starts_at: Moment | None  # estimated
+    no_estimate: str  # why its start cannot be estimated; empty where it can, and where it does not wait
 
 
 class FoundIds(TypedDict):

@@ -1,14 +1,19 @@
 """Why a job waits, and when it may start: the policy's own answer, for any job of the queue."""
 
-from collections.abc import Callable, Sequence
+import heapq
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 from dibs.engine.engine import Engine
 from dibs.model.jobs import After, Job, JobId, Reason, Request, State
-from dibs.policy.forecast import forecast
-from dibs.policy.schedule import fair_order, schedule, waits_for_turn
+from dibs.policy.forecast import MOST_JOBS, Line, Prospect, forecast, starting_order
+from dibs.policy.schedule import fair_order, longest, schedule, waits_for_turn
 
-_MOST_SIMULATED = 500
+_PORTION = 64  # jobs of a class that are read at once
+_STALE_AFTER = 5  # times as long as an outlook took to make, so that a busy queue is not simulated all the time
+_KEPT_FOR = 1.0  # seconds, also where nothing has happened: the estimates move on with the clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,7 @@ class WaitExplanation:
 
     reason: Reason | None = None
     starts_at: float | None = None
+    unknown: str = ""  # of a job that waits, why its start cannot be estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,18 @@ class JobProspect:
     starts_at: float | None
     reason: Reason | None
     shape: str = ""  # with `--vram auto`
+    unknown: str = ""  # why its start cannot be estimated
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """A forecast of the whole queue, for the moment in which it still holds."""
+
+    prospects: dict[JobId, Prospect]
+    order: list[JobId]
+    after: int  # the last event that it includes
+    made_at: float
+    took: float  # seconds
 
 
 class Explain:
@@ -36,77 +54,169 @@ class Explain:
         self._engine = engine
         self._listing = engine.store.listing
         self._clock = clock
+        self._kept: _Outlook | None = None
 
     def why(self, number: JobId) -> WaitExplanation:
         job = self._listing.row(number).job
         if job.state is State.HELD:
             why = job.why_held or "held"
-            return WaitExplanation(Reason("held", f"is held: {why}; `dibs release {number}` lets it go"))
+            reason = Reason("held", f"is held: {why}; `dibs release {number}` lets it go")
+            return WaitExplanation(reason, unknown="it is held")
         if job.state is State.SUBMITTED and self._engine.remote is not None:
-            return WaitExplanation(*self._engine.remote.waiting(job))
+            reason_there, starts_at = self._engine.remote.waiting(job)
+            return WaitExplanation(
+                reason_there, starts_at, "" if starts_at else f"{job.request.on.capitalize()} decides that"
+            )
         if job.state is State.RUNNING and job.request.on and self._engine.remote is not None:
             return WaitExplanation(self._engine.remote.remark(job))
         if job.state is not State.QUEUED:
             return WaitExplanation()
+        now = self._clock()
+        prospect = self._prospect(number, now)
         if job.blockers:
-            return WaitExplanation(self._for_others(job))
+            return WaitExplanation(self._for_others(job), prospect.starts_at, prospect.unknown)
         if "" in (paused := self._engine.state.paused):
             why = paused[""]
-            return WaitExplanation(Reason("paused", f"waits: the queue is paused{f' ({why})' if why else ''}"))
-        now = self._clock()
+            reason = Reason("paused", f"waits: the queue is paused{f' ({why})' if why else ''}")
+            return WaitExplanation(reason, unknown=prospect.unknown)
         if job.not_before is not None and job.not_before > now:
             what = "to be tried again" if job.attempts else "for its time"
-            return WaitExplanation(Reason("begin", f"waits {what}", until=job.not_before), job.not_before)
-        return self._in_line(job, now)
+            reason = Reason("begin", f"waits {what}", until=job.not_before)
+            return WaitExplanation(reason, prospect.starts_at, prospect.unknown)
+        return WaitExplanation(self._in_line(job, now), prospect.starts_at, prospect.unknown)
+
+    def starting_order(self) -> Sequence[JobId]:
+        """The first some hundred queued jobs in the order in which they will start."""
+        return self._outlook(self._clock()).order
 
     def check(self, requests: Sequence[Request]) -> list[JobProspect]:
-        """What would become of jobs if they were added now; of the first some hundred."""
+        """What would become of jobs if they were added now."""
         now = self._clock()
         following = JobId(self._engine.store.queue.next_number())
         jobs = [
-            Job(id=JobId(number), request=replace(request, after=()), not_before=request.begin)
-            for number, request in enumerate(requests[:_MOST_SIMULATED], following)
+            Job(id=JobId(number), request=request, not_before=request.begin)
+            for number, request in enumerate(requests[:MOST_JOBS], following)
         ]
-        apart = {job.id: self._waits_apart(request, now) for job, request in zip(jobs, requests, strict=False)}
-        ready = [job for job in jobs if apart[job.id] is None]
-        snapshot = self._engine.snapshot(now, ready)
-        line = replace(snapshot, waiting=fair_order([*snapshot.waiting, *ready], self._engine.state.served))
-        prospects = forecast(line, [job.id for job in ready], self._usual_seconds())
-        reasons = schedule(line).reasons
-        found = [
-            apart[job.id] or JobProspect(prospects[job.id].gpus, prospects[job.id].starts_at, reasons.get(job.id))
-            for job in jobs
+        apart = {job.id: self._waits_apart(job.request, now) for job in jobs}
+        ready = [job for job in jobs if not job.request.hold]
+        line = self._line(now, ready)
+        prospects = forecast(line, [job.id for job in ready])
+        in_line = [job for job in line.snapshot.waiting if apart.get(job.id) is None]
+        reasons = schedule(replace(line.snapshot, waiting=in_line)).reasons
+        found = []
+        for job in jobs:
+            prospect = prospects.get(job.id, Prospect(unknown="it is held"))
+            reason = apart[job.id] or reasons.get(job.id)
+            shape = job.request.wishes.shape
+            found.append(JobProspect(prospect.gpus, prospect.starts_at, reason, shape, prospect.unknown))
+        late = Reason("turn", "waits for its turn")
+        unknown = f"more than {MOST_JOBS} jobs go first"
+        return found + [
+            JobProspect((), None, late, request.wishes.shape, unknown) for request in requests[MOST_JOBS:]
         ]
-        return [replace(one, shape=job.request.wishes.shape) for one, job in zip(found, jobs, strict=True)]
 
-    def _waits_apart(self, request: Request, now: float) -> JobProspect | None:
+    def _waits_apart(self, request: Request, now: float) -> Reason | None:
         """What a job waits for before it stands in line at all; None where it does so at once."""
         if request.hold:
-            return JobProspect((), None, Reason("held", "waits until it is released"))
+            return Reason("held", "waits until it is released")
         for needed in request.after:
             state = self._listing.states([needed.job]).get(needed.job)
             if state is not None and not state.is_over:
-                sentence = f"waits for job {needed.job} {_WANTED[needed.kind]} (it is {state})"
-                return JobProspect((), None, Reason("dependency", sentence))
+                return Reason("dependency", f"waits for job {needed.job} {_WANTED[needed.kind]} (it is {state})")
         if request.begin is not None and request.begin > now:
-            return JobProspect((), request.begin, Reason("begin", "waits for its time", until=request.begin))
+            return Reason("begin", "waits for its time", until=request.begin)
         if request.on:
-            return JobProspect(
-                (), None, Reason("backend", f"is handed to {request.on}, which decides when it starts")
-            )
+            return Reason("backend", f"is handed to {request.on}, which decides when it starts")
         return None
 
-    def _in_line(self, job: Job, now: float) -> WaitExplanation:
+    def _in_line(self, job: Job, now: float) -> Reason:
+        """Why a job waits that may start as soon as there is room for it."""
         snapshot = self._engine.snapshot(now, [job])
         if all(other.id != job.id for other in snapshot.waiting):
             waiting = fair_order([*snapshot.waiting, job], self._engine.state.served)
             snapshot = replace(snapshot, waiting=waiting)
         reason = schedule(snapshot).reasons.get(job.id)
-        starts_at = forecast(snapshot, [job.id], self._usual_seconds())[job.id].starts_at
         if reason is None:
-            return WaitExplanation(Reason("starting", "is about to start"), starts_at)
+            return Reason("starting", "is about to start")
         ahead = self._listing.ahead_of(job.id, now)
-        return WaitExplanation(waits_for_turn(ahead, reason) if ahead else reason, starts_at)
+        return waits_for_turn(ahead, reason) if ahead else reason
+
+    def _prospect(self, number: JobId, now: float) -> Prospect:
+        known = self._outlook(now).prospects.get(number)
+        return known or Prospect(unknown=f"more than {MOST_JOBS} jobs go first")
+
+    def _outlook(self, now: float) -> _Outlook:
+        kept, last = self._kept, self._engine.store.events.last_id
+        since = time.monotonic()
+        if kept is not None:
+            age = since - kept.made_at
+            if age < max(kept.took * _STALE_AFTER, _KEPT_FOR if kept.after == last else 0.0):
+                return kept
+        line = self._line(now)
+        order = starting_order(line)
+        prospects = forecast(line, order)
+        until = time.monotonic()
+        self._kept = _Outlook(prospects, order, last, until, until - since)
+        return self._kept
+
+    def _line(self, now: float, more: Sequence[Job] = ()) -> Line:
+        """The queue with these jobs in it, and what is known of its times."""
+        waits = self._listing.needs(MOST_JOBS)
+        waiting = [
+            *self._ready(now),
+            *self._engine.store.delayed((now, 0), MOST_JOBS),
+            *self._blocked(waits),
+            *more,
+        ]
+        needs = waits | {job.id: self._unfinished(job.request) for job in more if job.request.after}
+        snapshot = self._engine.snapshot(now, waiting)
+        waiting = fair_order(waiting, self._engine.state.served)
+        return Line(
+            snapshot=replace(snapshot, waiting=waiting),
+            durations=self._usual_seconds(),
+            needs=needs,
+            ends=self._ends(needs),
+        )
+
+    def _unfinished(self, request: Request) -> list[JobId]:
+        """The jobs that it follows and that are not over."""
+        states = self._listing.states([needed.job for needed in request.after])
+        return [number for number, state in states.items() if not state.is_over]
+
+    def _ready(self, now: float) -> list[Job]:
+        """The first of each project that may start as soon as there is room."""
+        store = self._engine.store
+
+        def of_class(name: str) -> Iterator[Job]:
+            skipped = 0
+            while some := store.waiting(name, now, _PORTION, skipped):
+                yield from some
+                skipped += len(some)
+
+        projects: dict[str, list[Iterator[Job]]] = {}
+        for name in store.waiting_classes():
+            jobs = of_class(name)
+            if first := next(jobs, None):
+                projects.setdefault(first.request.project, []).append(chain([first], jobs))
+        # Projects take turns: of many, each has only a few among the first.
+        most = MOST_JOBS if len(projects) < 8 else MOST_JOBS * 8 // len(projects) + 1
+        lines = (islice(heapq.merge(*classes, key=_place), most) for classes in projects.values())
+        return [job for line in lines for job in line]
+
+    def _blocked(self, waits: Mapping[JobId, Collection[JobId]]) -> list[Job]:
+        return [job for job in self._engine.store.queue.find(waits) if job.state is State.QUEUED]
+
+    def _ends(self, needs: Mapping[JobId, Collection[JobId]]) -> dict[JobId, float]:
+        """When the running jobs end that others wait for, as far as that is known."""
+        needed = {number for numbers in needs.values() for number in numbers}
+        usual = self._usual_seconds()
+        found = {}
+        for one in self._engine.state.open.values():
+            if one.job.id in needed:
+                expected = usual(one.job)
+                seconds = longest(one.job) if expected is None else min(expected, longest(one.job))
+                found[one.job.id] = one.attempt.opened_at + seconds
+        return found
 
     def _for_others(self, job: Job) -> Reason:
         needed = self._listing.blockers(job.id)
@@ -131,3 +241,7 @@ class Explain:
 
 
 _WANTED = {After.OK: "to succeed", After.ANY: "to end", After.FAIL: "to fail"}
+
+
+def _place(job: Job) -> tuple[int, float, int]:
+    return (*job.order, job.id)

@@ -221,6 +221,10 @@ class Queue:
     def why(self, job: JobId) -> WaitExplanation:
         return self._explain.why(job)
 
+    def starting_order(self) -> Sequence[JobId]:
+        """The first some hundred queued jobs in the order in which they will start."""
+        return self._explain.starting_order()
+
     # -- changing --------------------------------------------------------------------------------------
 
     def kill(self, jobs: Sequence[JobId], signal: int | None = None, why: str = "") -> Changed:
