@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from compat.conftest import Shell
+from dibs.compat.schedule import preferred_order
 from stories.outside import wait_until
 
 _TRAIN = """
@@ -53,8 +54,25 @@ def test_a_preferred_gpu_that_is_taken_is_not_waited_for(shell: Shell) -> None:
     ended = shell("schedule 'echo $GPU' -pg 3")
     running.signal(signal.SIGINT)
 
-    assert ended.stdout == "cuda0\n"
+    assert ended.stdout in ("cuda0\n", "cuda1\n", "cuda2\n")
     assert running.wait().status == 130
+
+
+def test_instead_of_the_preferred_gpu_a_random_one_is_taken() -> None:
+    orders = {preferred_order(2, [0, 1, 2, 3]) for _ in range(100)}
+
+    assert {order[0] for order in orders} == {"2"}
+    assert {order[1] for order in orders} == {"0", "1", "3"}
+    assert {"".join(sorted(order)) for order in orders} == {"0123"}
+
+
+def test_a_preferred_gpu_that_does_not_exist_is_told_and_another_is_taken(shell: Shell) -> None:
+    ended = shell("schedule 'echo ran' -pg 9")
+
+    assert (ended.status, ended.stdout) == (0, "ran\n")
+    assert (
+        ended.stderr == "schedule: there is no GPU 9 to prefer: there are GPU 0, 1, 2, 3; any free one is taken\n"
+    )
 
 
 def test_output_goes_to_files(shell: Shell) -> None:
@@ -156,7 +174,6 @@ def test_a_bad_option_is_one_sentence(shell: Shell) -> None:
     refused = [
         "true -fg 9",
         "true -fg -1",
-        "true -pg 9",
         "true -gc 0",
         "true -gc 5",
         "true -gc x",
@@ -174,6 +191,22 @@ def test_a_bad_option_is_one_sentence(shell: Shell) -> None:
 
         assert (options, ended.status) == (options, 2)
         assert re.fullmatch(r"schedule: error: .*\n", ended.stderr)
+
+
+@pytest.mark.parametrize(
+    ("marked", "options", "remedy"),
+    [
+        ("4", "-gc 5", "-gc is at most 4 here"),
+        ("4 1", "-gc 5", "-gc is at most 4 here"),
+        ("4 1 3", "-gc 3", "`schedule -rg 1 3` makes GPU 1, 3 available"),
+        ("4 1", "-fg 1", "`schedule -rg 1` makes GPU 1 available"),
+    ],
+)
+def test_the_remedy_is_for_what_is_in_the_way(shell: Shell, marked: str, options: str, remedy: str) -> None:
+    ended = shell(f"schedule -i {marked}; schedule true {options}")
+
+    assert ended.status == 2
+    assert ended.stderr.endswith(f"; {remedy}\n")
 
 
 def test_without_a_task_the_usage_is_shown(shell: Shell) -> None:

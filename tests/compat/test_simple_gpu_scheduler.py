@@ -109,7 +109,7 @@ def test_a_failure_is_told_and_ends_the_scheduler_with_1(shell: Shell) -> None:
     assert ended.status == 1
     assert "fine\n" in ended.stdout
     assert "command `exit 3` failed on gpu 0: exit code 3" in ended.stderr
-    assert "1 of 2 commands failed" in ended.stderr
+    assert "1 of 2 commands failed; their output is kept in " in ended.stderr
 
 
 def test_blank_lines_and_comments_occupy_no_gpu(shell: Shell) -> None:
@@ -140,6 +140,33 @@ def test_lines_are_run_word_for_word(shell: Shell) -> None:
     assert "Processing command `echo caf\udce9` on gpu 0" in ended.stdout
 
 
+def test_a_job_may_have_several_lines(shell: Shell) -> None:
+    block = '<<<\nfor x in a b; do\n  echo "$x \\\\"\ndone\n>>>\n'
+    jobs = f"echo one \\\n  and two\n{block}[num_gpus=2] \\\n|| echo no fields\n"
+
+    ended = shell("simple_gpu_scheduler --gpus 0", input=jobs)
+
+    begun = [line for line in ended.stdout.splitlines() if line.startswith("Processing")]
+    assert ended.status == 0, ended
+    assert len(begun) == 3
+    assert begun[1] == 'Processing command `for x in a b; do\\n  echo "$x \\\\"\\ndone` on gpu 0'
+    assert [line for line in ended.stdout.splitlines() if line not in begun] == [
+        "one and two",
+        "a \\",
+        "b \\",
+        "no fields",
+    ]
+
+
+def test_a_block_without_an_end_is_not_run(shell: Shell) -> None:
+    ended = shell("simple_gpu_scheduler --gpus 0", input="echo fine\n<<<\ntouch BAD\n")
+
+    assert ended.status == 1
+    assert "stdin:2: the block that begins here has no end" in ended.stderr
+    assert "1 of 2 commands failed; their output is kept in " in ended.stderr
+    assert not (shell.world.folder / "BAD").exists()
+
+
 def test_the_first_interrupt_lets_the_running_finish(shell: Shell) -> None:
     ledger = shell.world.ledger
     jobs = [ledger.held("running"), ledger.job("waiting")]
@@ -153,6 +180,7 @@ def test_the_first_interrupt_lets_the_running_finish(shell: Shell) -> None:
     ended = running.wait()
 
     assert ended.status == 130
+    assert "0 of 2 commands failed, 1 was not started; their output is kept in " in ended.stderr
     assert ledger.ended() == ["running"]
     assert ledger.started() == ["running"]
     shell.world.assert_nothing_is_left()

@@ -68,6 +68,14 @@ def test_values_are_quoted_and_json_and_variables_stay():
     assert done.stdout.decode() == """a '{"k": {"x": b c}}' ${HOME} 'b c'\n"""
 
 
+def test_raw_leaves_values_unquoted():
+    pattern = """a '{x}' {x} {{}}"""
+
+    done = hypersearch(pattern, "--raw", "-p", "x", "b c", "$SEED", "--sampling-mode", "grid")
+
+    assert done.stdout.decode().splitlines() == ["a 'b c' b c {}", "a '$SEED' $SEED {}"]
+
+
 def test_bytes_that_are_no_utf8_pass_through():
     done = hypersearch(b"a \xff {x}", "-p", "x", b"\xfe")
 

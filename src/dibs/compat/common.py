@@ -7,14 +7,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import BinaryIO, NoReturn
 
 from dibs.errors import BadInput, DibsError
 from dibs.foreground.run_types import Progress, Stop
-from dibs.inputs.checks import check_request
-from dibs.inputs.entries import Entry, refuse
-from dibs.inputs.lines import text_lines
+from dibs.inputs.entries import Entry
+from dibs.inputs.lines import parse_lines, text_lines
 from dibs.model.events import Ended, Event, Refused, Started, Trouble, Waits
 from dibs.model.jobs import Command, Job, Outcome, Request
 
@@ -56,24 +54,19 @@ class Parser(argparse.ArgumentParser):
         raise BadInput(message, remedy=f"`{self.prog} --help` shows what it takes")
 
 
-def plain_lines(
-    stream: BinaryIO, shell: str, *, name: str, environment_size: int = 0, defaults: Request | None = None
-) -> Iterator[Entry]:
-    """One job for each line, word for word. Blank lines and `#` comments are skipped, and nothing else is read
-    into a line: what worked with the seed tools still means the same.
+def plain_lines(stream: BinaryIO, shell: str, *, name: str, environment_size: int = 0) -> Iterator[Entry]:
+    """One job for each line, joined line or block, word for word; blank lines and `#` comments are skipped.
+
+    No fields are read from a line: what worked with the seed tools still means the same.
     """
-    defaults = defaults or Request(command=Command((), ""))
-    for number, line in enumerate(text_lines(stream), start=1):
-        text = line.rstrip()
-        if not text or text.lstrip().startswith("#"):
-            continue
-        request = replace(defaults, command=Command.line(text, shell))
-        try:
-            check_request(request, environment_size)
-        except BadInput as error:
-            yield refuse(text, error, f"{name}:{number}")
-        else:
-            yield request
+    return parse_lines(
+        text_lines(stream),
+        Request(command=Command((), "")),
+        shell,
+        name=name,
+        environment_size=environment_size,
+        has_fields=False,
+    )
 
 
 class PlainDisplay:

@@ -5,6 +5,7 @@ Its options are those of the tool called Scheduler; docs/compat.md has what diff
 
 import argparse
 import os
+import random
 import re
 import shlex
 import shutil
@@ -104,7 +105,7 @@ class _Host:
     def make_available(self, numbers: Sequence[int]) -> int:
         """Undo what -i said about these GPUs, and say what else keeps them. 1 when a job does."""
         agreed = self.agreed
-        known = self._numbers()
+        known = self.numbers()
         for number in numbers:
             if number not in known:
                 raise _unknown(number, known)
@@ -143,12 +144,11 @@ class _Host:
             "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
         ]
 
-    def pool(self, wished: Sequence[int]) -> Pool:
-        """The GPUs that a task may use now. `wished` must at least exist."""
-        known = self._numbers()
-        for number in wished:
-            if number not in known:
-                raise _unknown(number, known)
+    def pool(self, forced: int | None) -> Pool:
+        """The GPUs that a task may use now. The forced one must at least exist."""
+        known = self.numbers()
+        if forced is not None and forced not in known:
+            raise _unknown(forced, known)
         agreed = self.agreed
         usable = [number for number in known if not (agreed and number in agreed.unavailable)]
         if not usable:
@@ -162,7 +162,16 @@ class _Host:
         visible = [number for number in usable if self._is_visible(number)]
         return resolve_pool(",".join(map(str, visible or usable)), None, self.environ)
 
-    def _numbers(self) -> list[int]:
+    def remedy_for(self, wishes: Wishes) -> str:
+        """What to try where the GPUs that may be used could never satisfy these wishes."""
+        if wishes.num_gpus > (count := len(self.numbers())):
+            return f"-gc is at most {count} here"
+        if (agreed := self.agreed) is not None and agreed.unavailable:
+            marked = list(map(str, sorted(agreed.unavailable)))
+            return f"`schedule -rg {' '.join(marked)}` makes GPU {', '.join(marked)} available"
+        return "`dibs gpus` shows the GPUs there are"
+
+    def numbers(self) -> list[int]:
         """Of all GPUs, also of those that are unavailable now."""
         if (agreed := self.agreed) is not None:
             return list(range(agreed.count))
@@ -202,13 +211,10 @@ class _Task:
         wishes = self._wishes()
         request = Request(command=self._command(), wishes=wishes)
         check_request(request, environment_size(environ))
-        named = [number for number in (options.forced_gpu, options.prefered_gpu) if number is not None]
-        pool = self._host.pool(named)
+        pool = self._host.pool(options.forced_gpu)
         if problem := impossible(wishes, pool):
-            raise BadInput(
-                f"the task could never start: {problem}",
-                remedy="`schedule -rg` makes an unavailable GPU available",
-            )
+            remedy = self._host.remedy_for(wishes)
+            raise BadInput(f"the task could never start: {problem}", remedy=remedy)
         display = _Display(options.task, options.verbose)
         run_options = RunOptions(
             single=request,
@@ -230,8 +236,15 @@ class _Task:
         return Wishes(
             num_gpus=options.gpu_count,
             only=() if options.forced_gpu is None else (str(options.forced_gpu),),
-            prefer=() if options.prefered_gpu is None else (str(options.prefered_gpu),),
+            prefer=() if options.prefered_gpu is None else self._prefer(options.prefered_gpu),
         )
+
+    def _prefer(self, number: int) -> tuple[str, ...]:
+        known = self._host.numbers()
+        if number not in known:
+            there = ", ".join(map(str, known))
+            tell(_PROG, f"there is no GPU {number} to prefer: there are GPU {there}; any free one is taken")
+        return preferred_order(number, known)
 
     def _command(self) -> Command:
         """A line for the shell. Files are opened by the task itself: they are whole even if we are killed."""
@@ -262,6 +275,13 @@ class _Task:
                 f"cannot write to {path}: {reason}", remedy="name another file with -o or -e"
             ) from error
         return path
+
+
+def preferred_order(number: int, known: Sequence[int]) -> tuple[str, ...]:
+    """The preferred GPU, then the others in random order, as -pg promises; only the others where it is unknown."""
+    others = [one for one in known if one != number]
+    order = random.sample(others, len(others))
+    return tuple(map(str, [number, *order] if number in known else order))
 
 
 def _found_here(task: str, environ: Mapping[str, str]) -> str:

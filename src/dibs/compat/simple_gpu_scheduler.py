@@ -1,4 +1,4 @@
-"""`simple_gpu_scheduler --gpus 0,1,2 < commands.txt`: one command a line, each on its own GPU.
+"""`simple_gpu_scheduler --gpus 0,1,2 < commands.txt`: one command a line or block, each on its own GPU.
 
 Its options and words are those of the original; docs/compat.md has what differs.
 """
@@ -48,10 +48,10 @@ def _run(argv: Sequence[str]) -> int:
     summary = Runner(run, run_options, display, environ).execute()
     failed = summary.failed + summary.stopped
     if failed or summary.left:
-        display.say(
-            f"{failed} of {summary.succeeded + failed + summary.left} commands failed,"
-            f" {summary.left} were not started; their output is kept in {run.root}"
-        )
+        every = summary.succeeded + failed + summary.left
+        failures = f"{failed} of {every} command{'' if every == 1 else 's'} failed"
+        left = f", {summary.left} {'was' if summary.left == 1 else 'were'} not started" if summary.left else ""
+        display.say(f"{failures}{left}; their output is kept in {run.root}")
     if summary.errors:
         raise summary.errors[0]
     return summary.exit_status
@@ -80,7 +80,8 @@ def _parser() -> Parser:
     parser = Parser(
         prog=_PROG,
         description="Run the commands that are read from stdin, one a line, each on its own GPU.",
-        epilog="A GPU given twice runs two commands at once; `--gpus 0,1 2,3` gives each command a pair.",
+        epilog="A GPU given twice runs two commands at once; `--gpus 0,1 2,3` gives each command a pair."
+        " A \\ at the end of a line joins the next one; lines between a line <<< and a line >>> are one command.",
     )
     parser.add_argument("--gpus", nargs="+", required=True, metavar="GPU", help="the GPUs to use: 0,1,2 or 0 1 2")
     return parser
@@ -91,10 +92,15 @@ class _Display(PlainDisplay):
         super().__init__(_PROG)
 
     def started(self, event: Started) -> None:
-        line = f"Processing command `{event.job.request.command.shown}` on gpu {gpus_of(event)}\n"
+        line = f"Processing command `{_shown(event)}` on gpu {gpus_of(event)}\n"
         self.put(1, line.encode("utf-8", "surrogateescape"))
 
     def ended(self, event: Ended) -> None:
         if event.outcome.cause is not None:
-            shown, how = event.job.request.command.shown, how_it_failed(event.outcome)
-            self.say(f"command `{shown}` failed on gpu {gpus_of(event)}: {how}")
+            how = how_it_failed(event.outcome)
+            self.say(f"command `{_shown(event)}` failed on gpu {gpus_of(event)}: {how}")
+
+
+def _shown(event: Started | Ended) -> str:
+    """The command on one line."""
+    return event.job.request.command.shown.replace("\n", "\\n")

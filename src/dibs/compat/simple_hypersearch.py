@@ -37,7 +37,7 @@ def _run(argv: Sequence[str]) -> int:
     parameters, rest = split_params(argv, _FLAGS)
     options = _parser().parse_args(rest)
     grid = Grid.of(parameters)
-    template = _template(options.command_pattern, grid)
+    template = _template(options.command_pattern, grid, is_raw=options.raw)
     seed = None
     if options.sampling_mode == "shuffled_grid":
         seed = int.from_bytes(os.urandom(8), "big") if options.seed is None else options.seed
@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--n-samples", type=int, help="print only so many (default: all)")
     parser.add_argument("--seed", type=int, help="makes the shuffled order the same each time")
+    parser.add_argument("--raw", action="store_true", help="do not quote values: the shell reads them")
     # Only for --help: split_params takes these before argparse, which would stop at a value like -1e-3.
     parser.add_argument(
         "-p",
@@ -73,13 +74,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _template(pattern: str, grid: Grid[str]) -> LineTemplate:
+def _template(pattern: str, grid: Grid[str], *, is_raw: bool) -> LineTemplate:
     if "\0" in pattern:
         raise BadInput("the command contains a NUL byte", remedy="no program can be given one")
     for name, values in zip(grid.names, grid.values, strict=True):
         if any("\n" in value for value in values):
             raise BadInput(f"a value of {name} has a line break", remedy="every line printed is one command")
-    return LineTemplate(pattern, grid.names, allow_unused=True, halve_braces=_has_old_escapes(pattern, grid))
+    has_escapes = _has_old_escapes(pattern, grid)
+    return LineTemplate(pattern, grid.names, allow_unused=True, halve_braces=has_escapes, is_raw=is_raw)
 
 
 def _has_old_escapes(pattern: str, grid: Grid[str]) -> bool:

@@ -41,9 +41,13 @@ def parse_lines(
     *,
     name: str = "stdin",
     environment_size: int = 0,
+    has_fields: bool = True,
 ) -> Iterator[Entry]:
-    """The entries of lines, each as soon as its last line is read. Lines end with their newlines."""
-    parser = LineParser(defaults, shell, name=name, environment_size=environment_size)
+    """The entries of lines, each as soon as its last line is read. Lines end with their newlines.
+
+    Without `has_fields`, `[...]` in front and JSON objects are part of the command.
+    """
+    parser = LineParser(defaults, shell, name=name, environment_size=environment_size, has_fields=has_fields)
     for line in lines:
         if entry := parser.feed(line):
             yield entry
@@ -97,9 +101,16 @@ class LineParser:
     """A parser that is fed line by line; each line may complete one entry."""
 
     def __init__(
-        self, defaults: Request, shell: str = "bash", *, name: str = "stdin", environment_size: int = 0
+        self,
+        defaults: Request,
+        shell: str = "bash",
+        *,
+        name: str = "stdin",
+        environment_size: int = 0,
+        has_fields: bool = True,
     ) -> None:
         self._defaults, self._shell = defaults, shell
+        self._has_fields = has_fields
         self._name, self._environment_size = name, environment_size
         self._number = 0  # of the current line
         self._began = 0  # the first line of the current entry
@@ -154,7 +165,7 @@ class LineParser:
         text = whole.text.lstrip(_BLANK)
         try:
             whole.check()
-            wishes, body = split_prefix(text)
+            wishes, body = split_prefix(text) if self._has_fields else ({}, text)
             request = apply_wishes(self._defaults, wishes, self._shell) if wishes else self._defaults
             if body.strip(_BLANK) == _OPEN:
                 self._block = _Block(request, has_return)
@@ -163,7 +174,7 @@ class LineParser:
                 raise BadInput(f"{_CLOSE} ends a block, and none is open", remedy=f"begin one with a line {_OPEN}")
             return self._checked(self._job(request, body))
         except BadInput as error:
-            if has_prefix(text) and text.rstrip(_BLANK).endswith(_OPEN):
+            if self._has_fields and has_prefix(text) and text.rstrip(_BLANK).endswith(_OPEN):
                 # The lines of the block are still one job, and must not run one by one.
                 self._block = _Block(error, has_return)
                 return None
@@ -184,7 +195,7 @@ class LineParser:
             return refuse(block.text.text, error, self._where)
 
     def _job(self, request: Request, body: str) -> Request:
-        if (mapping := parse_object(body)) is not None:
+        if self._has_fields and (mapping := parse_object(body)) is not None:
             return job_from(mapping, request, self._shell)
         return changed(request, command=Command.line(body, self._shell))
 

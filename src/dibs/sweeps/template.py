@@ -145,12 +145,20 @@ class LineTemplate:
     """A line for a shell with placeholders."""
 
     def __init__(
-        self, text: str, names: Sequence[str], *, allow_unused: bool = False, halve_braces: bool = False
+        self,
+        text: str,
+        names: Sequence[str],
+        *,
+        allow_unused: bool = False,
+        halve_braces: bool = False,
+        is_raw: bool = False,
     ) -> None:
         """Raise BadInput for a placeholder that no parameter fills, and for a parameter that fills none.
 
-        `allow_unused` and `halve_braces` (`{{` becomes `{`) are for simple_hypersearch, whose users rely on them.
+        `allow_unused`, `halve_braces` (`{{` becomes `{`) and `is_raw` (values are not quoted) are for
+        simple_hypersearch, whose users rely on them.
         """
+        self._quote = _unquoted if is_raw else quote
         self._pieces = _merged(pieces_of(text, names, QuoteTracker(text), halve_braces))
         if not allow_unused:
             _check_all_used(names, self._pieces)
@@ -159,12 +167,17 @@ class LineTemplate:
         """Raise BadInput for a value that cannot be quoted safely at its place."""
         for piece in self._pieces:
             if isinstance(piece, Placeholder) and piece.name == name:
-                quote(value, piece.place)
+                self._quote(value, piece.place)
 
     def expand(self, point: Mapping[str, str]) -> str:
         return "".join(
-            piece if isinstance(piece, str) else quote(point[piece.name], piece.place) for piece in self._pieces
+            piece if isinstance(piece, str) else self._quote(point[piece.name], piece.place)
+            for piece in self._pieces
         )
+
+
+def _unquoted(value: str, place: QuotedPlace) -> str:
+    return value
 
 
 class WordsTemplate:
