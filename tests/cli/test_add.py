@@ -198,7 +198,7 @@ def test_a_script_for_slurm_is_taken_as_it_is(queue, typed: Typed):
     assert last["env"] == {"SLURM_ARRAY_TASK_ID": "2"}
 
 
-def test_many_jobs_go_in_chunks_with_a_key_each_after_their_wishes_were_checked(queue, typed: Typed):
+def test_many_jobs_go_as_the_parts_of_one_list_after_their_wishes_were_checked(queue, typed: Typed):
     lines = [f"echo {number}" for number in range(4500)]
     path = write("jobs.txt", *lines, "[num_gpus=2] echo wide", "[num_gpus=2] echo wide too")
 
@@ -209,15 +209,16 @@ def test_many_jobs_go_in_chunks_with_a_key_each_after_their_wishes_were_checked(
     assert check.target == "/v1/jobs/check"
     assert check.body["jobs"] == [{"command": "true"}, {"command": "true", "num_gpus": 2}]
     assert [len(call.body["jobs"]) for call in calls] == [500] * 9 + [2]
-    assert len({call.body["key"] for call in calls}) == 10
+    assert len({call.body["key"] for call in calls}) == 1
+    assert [call.body["part"] for call in calls] == [{"offset": 500 * n, "jobs": 4502} for n in range(10)]
     assert [job["command"] for job in queue.added][:4500] == lines
 
 
-def test_a_chunk_whose_answer_is_lost_is_sent_again_and_adds_nothing_twice(socket, typed: Typed, tmp_path):
+def test_a_part_whose_answer_is_lost_is_sent_again_and_adds_nothing_twice(socket, typed: Typed, tmp_path):
     lost = []
 
     def lose_the_second(asked: Asked) -> Answer | None:
-        if asked.target == "/v1/jobs" and asked.body["key"].endswith("-1") and not lost:
+        if asked.target == "/v1/jobs" and asked.body["part"]["offset"] == 500 and not lost:
             lost.append(asked)
             answer = fake.ordinary(asked)  # it is stored, and the answer is lost
             return Answer(answer.body, answer.status, breaks=10)
@@ -233,9 +234,9 @@ def test_a_chunk_whose_answer_is_lost_is_sent_again_and_adds_nothing_twice(socke
     assert len(lost) == 1
 
 
-def test_where_a_later_chunk_fails_it_is_said_what_was_added(socket, typed: Typed, tmp_path):
+def test_where_a_later_part_is_refused_nothing_is_added(socket, typed: Typed, tmp_path):
     def full(asked: Asked) -> Answer | None:
-        if asked.target == "/v1/jobs" and asked.body["key"].endswith("-1"):
+        if asked.target == "/v1/jobs" and asked.body["part"]["offset"] == 500:
             told = {"code": "store-unusable", "message": "the disk is full", "remedy": "make room"}
             return Answer({"error": told}, 503)
         return None
@@ -243,11 +244,55 @@ def test_where_a_later_chunk_fails_it_is_said_what_was_added(socket, typed: Type
     path = tmp_path / "jobs.txt"
     path.write_text("true\n" * 5000)
 
-    with listening(socket, full):
+    with listening(socket, full) as fake:
         ended = typed("add", "-f", str(path))
 
     assert ended.status == 1
-    assert "the disk is full; jobs 1-500 are added, the rest is not" in ended.stderr
+    assert ended.stdout == ""
+    assert "the disk is full" in ended.stderr
+    assert [len(one.body["jobs"]) for one in fake.asked if one.target == "/v1/jobs"] == [500, 500]
+
+
+@pytest.mark.parametrize(
+    ("lines", "silent", "options", "says"),
+    [
+        (1, 0, [], "the job may have been added all the same"),
+        (1, 0, ["--once", "k"], "with the same --once nothing is added twice"),
+        (600, 500, [], "the 600 jobs may have been added all the same"),
+        (600, 0, [], "; nothing was added"),
+    ],
+)
+def test_without_an_answer_it_is_said_what_may_have_been_added(
+    socket, typed: Typed, tmp_path, lines, silent, options, says
+):
+    def leave(asked: Asked) -> Answer | None:
+        is_this = asked.target == "/v1/jobs" and asked.body.get("part", {"offset": 0})["offset"] == silent
+        return Answer({}, breaks=0) if is_this else None
+
+    path = tmp_path / "jobs.txt"
+    path.write_text("true\n" * lines)
+
+    with listening(socket, leave):
+        ended = typed("add", *options, "-f", str(path))
+
+    assert (ended.status, ended.stdout) == (69, "")
+    assert says in " ".join(ended.stderr.split())
+
+
+def test_a_job_whose_first_answer_was_lost_is_told_as_a_new_one(socket, typed: Typed):
+    lost = []
+
+    def lose(asked: Asked) -> Answer | None:
+        if asked.target != "/v1/jobs" or lost:
+            return None
+        lost.append(asked)
+        answer = fake.ordinary(asked)
+        return Answer(answer.body, answer.status, breaks=10)
+
+    with listening(socket, lose) as fake:
+        ended = typed("add", "--", "true")
+
+    assert ended.stdout == "added job 1\n"
 
 
 def test_nothing_is_stored_when_a_later_line_can_never_run(socket, typed: Typed, tmp_path):
@@ -266,7 +311,7 @@ def test_nothing_is_stored_when_a_later_line_can_never_run(socket, typed: Typed,
     assert fake.added == []
 
 
-def test_long_commands_make_smaller_chunks(queue, typed: Typed):
+def test_long_commands_make_smaller_parts(queue, typed: Typed):
     path = write("jobs.txt", *["echo " + "é" * 60_000] * 30)
 
     ended = typed("add", "-f", path)

@@ -55,12 +55,15 @@ class FakeDaemon:
     def ordinary(self, asked: Asked) -> Answer:
         if asked.method == "POST" and asked.target == "/v1/jobs":
             key = asked.body["key"]
+            part = asked.body.get("part", {"offset": 0, "jobs": len(asked.body["jobs"])})
             is_new = key not in self._numbers
             if is_new:
-                self._numbers[key] = (self._next, self._next + len(asked.body["jobs"]) - 1)
-                self._next += len(asked.body["jobs"])
+                self._numbers[key] = (self._next, self._next + part["jobs"] - 1)
+                self._next += part["jobs"]
             first, last = self._numbers[key]
-            return Answer({"first": first, "last": last, "is_new": is_new}, 201 if is_new else 200)
+            missing = part["jobs"] - part["offset"] - len(asked.body["jobs"])
+            answer = {"first": first, "last": last, "is_new": is_new, "missing": missing}
+            return Answer(answer, 202 if missing else 201 if is_new else 200)
         if asked.target == "/v1/jobs/check":
             prospect = {"gpus": [0], "starts_at": None, "reason": None}
             return Answer({"prospects": [prospect for _ in asked.body["jobs"]]})

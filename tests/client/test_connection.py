@@ -133,7 +133,7 @@ def test_a_call_with_a_key_is_repeated_when_the_connection_breaks(path, after):
     with listening(path, breaking(2, after)) as fake:
         answer = Client(path).add([{"command": "true"}], key="k")
 
-    assert answer == {"first": 1, "last": 1, "is_new": True}
+    assert answer == {"first": 1, "last": 1, "is_new": True, "missing": 0}
     assert [one.body["key"] for one in fake.asked] == ["k", "k", "k"]
 
 

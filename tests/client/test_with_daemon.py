@@ -35,7 +35,7 @@ def test_every_question_has_an_answer(queue: World, client: Client) -> None:
         code={"commit": "abc"},
     )
 
-    assert answer == {"first": 1, "last": 2, "is_new": True, "notes": []}
+    assert answer == {"first": 1, "last": 2, "is_new": True, "missing": 0, "notes": []}
     assert client.add([{"command": "true"}], key="k")["is_new"] is False
     assert [job["id"] for job in client.wait([1, 2], seconds=0.1)["jobs"]] in ([], [1])
     queue.wait_for(1)

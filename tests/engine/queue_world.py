@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dibs.engine.queue.explain import Explain
-from dibs.engine.queue.queue import AddCall, Queue
+from dibs.engine.queue.queue import AddCall, Added, PartPlace, Queue
 from dibs.engine.watch.health import FailureJudge, Health
 from dibs.model.gpus import Pool
 from dibs.model.jobs import After, Dependency, Job, JobId, Request
@@ -71,6 +71,16 @@ class QueueWorld(World):
             self.acknowledged[job.id] = job.request
         self.settle_down()
         return [self.store.job(job.id) for job in jobs]
+
+    def send(self, key: str, *requests: Request, offset: int, jobs: int) -> Added:
+        """A part of a list."""
+        place = PartPlace(offset, jobs)
+        return self.queue.add(AddCall(key=key, requests=requests, environment={"HOME": "/"}, part=place))
+
+    def enter_all(self) -> None:
+        while self.queue.enter_part():
+            pass
+        self.settle_down()
 
     def do(self, verb: str, *jobs: int, **more: Any) -> Any:
         """`do("hold", 1, 2)`"""

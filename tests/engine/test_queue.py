@@ -7,6 +7,7 @@ from dibs.errors import BadInput, Conflict, NoSuchJob, StoreUnusable
 from dibs.model.jobs import ArrayTask, JobId, State
 from dibs.policy.outcomes import Limits
 from dibs.store.listing import Filter
+from dibs.store.replay import catch_up
 from engine.queue_world import QueueWorld, a_wish
 from engine.world import a_pool
 
@@ -48,6 +49,109 @@ def test_older_jobs_that_share_a_card_go_before_a_younger_one_of_another_kind(ma
     world.add(half, half, a_wish("short", share="1/2", time_limit=60.0))
 
     assert [world.state(job) for job in (1, 2, 3)] == ["running", "running", "queued"]
+
+
+def test_a_list_in_parts_is_added_as_a_whole_with_numbers_in_a_row(make_queue):
+    world = make_queue(1)
+
+    first = world.send("list", a_wish("a", name="many"), a_wish("b", name="many"), offset=0, jobs=3)
+    world.enter_all()
+    (other,) = world.add(a_wish("other", hold=True))
+    assert (first.first, first.last, first.missing, other.id) == (1, 3, 1, 4)
+    assert [row.job.id for row in world.store.listing.page(Filter(), "oldest", None, 9).rows] == [4]
+    last = world.send("list", a_wish("c", name="many"), offset=2, jobs=3)
+    world.enter_all()
+
+    assert (last.first, last.last, last.missing) == (1, 3, 0)
+    assert world.store.listing.find("many") == [1, 2, 3]
+    assert world.running() == [1]
+    assert world.store.lists.is_empty
+
+
+def test_a_part_or_a_whole_list_that_is_sent_again_changes_nothing(make_queue):
+    world = make_queue(1)
+    for _ in range(2):
+        world.send("list", a_wish("a"), offset=0, jobs=2)
+    world.send("list", a_wish("b"), offset=1, jobs=2)
+
+    again = world.send("list", a_wish("b"), offset=1, jobs=2)
+    world.enter_all()
+
+    assert (again.first, again.last, again.is_new, again.missing) == (1, 2, False, 0)
+    assert world.store.queue.next_number() == 3
+
+
+@pytest.mark.parametrize(("offset", "jobs"), [(1, 4), (2, 3), (1, 2)])
+def test_parts_that_do_not_fit_together_are_refused(make_queue, offset, jobs):
+    world = make_queue(1)
+    world.send("list", a_wish("a"), offset=0, jobs=3)
+
+    with pytest.raises(BadInput, match="do not fit together"):
+        world.send("list", a_wish("b"), a_wish("c"), offset=offset, jobs=jobs)
+
+    assert world.store.lists.with_key("list").arrived == 1
+
+
+def test_a_list_whose_rest_does_not_come_never_was(make_queue):
+    world = make_queue(1)
+    world.send("list", a_wish("a"), offset=0, jobs=2)
+    world.now += 601.0
+
+    assert world.queue.drop_unfinished(world.now - 600.0) == 1
+
+    with pytest.raises(Conflict, match="not known any more"):
+        world.send("list", a_wish("b"), offset=1, jobs=2)
+    (job,) = world.add(a_wish("c"))
+    assert job.id == 3
+
+
+def test_a_crash_leaves_all_of_a_list_or_none(make_queue):
+    world = make_queue(1)
+    world.send("half", a_wish("a"), offset=0, jobs=2)
+    world.send("whole", a_wish("b"), offset=0, jobs=3)
+    world.send("whole", a_wish("c"), offset=1, jobs=3)
+    world.send("whole", a_wish("d"), offset=2, jobs=3)
+    assert world.queue.enter_part()  # of its three
+
+    world.crash()
+    world.open()
+    catch_up(world.store, world.journal)
+    world.engine.resume()
+
+    assert [row.job.id for row in world.store.listing.page(Filter(), "oldest", None, 9).rows] == [3, 4, 5]
+    assert world.store.listing.row(JobId(5)).job.batch == 3
+    assert not world.queue.enter_part()
+    assert world.send("half", a_wish("a"), offset=1, jobs=2).missing == 0  # its client goes on
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "is_cleaned", "state"), [(0, False, "queued"), (1, False, "cancelled"), (0, True, "queued")]
+)
+def test_what_a_list_waits_for_may_end_before_its_parts_are_jobs(make_queue, exit_code, is_cleaned, state):
+    world = make_queue(1)
+    (needed,) = world.add(a_wish("needed"))
+    for number in range(2):
+        world.send("list", a_wish("f", after={needed.id: "ok"}), offset=number, jobs=2)
+    world.end(needed.id, code=exit_code)
+    if is_cleaned:
+        world.now += 1
+        world.queue.clean(world.now)
+    world.queue.pause()
+
+    world.enter_all()
+
+    assert [world.state(2), world.state(3)] == [state, state]
+    assert world.engine.waiting == (2 if state == "queued" else 0)
+
+
+def test_an_array_is_one_array_in_a_list_too(make_queue):
+    world = make_queue(1)
+    world.send("list", a_wish("a", hold=True), offset=0, jobs=3)
+    tasks = [a_wish("t", array=ArrayTask(JobId(0), task, None)) for task in (1, 2)]
+    world.send("list", *tasks, offset=1, jobs=3)
+    world.enter_all()
+
+    assert world.store.listing.find("2_") == [2, 3]
 
 
 def test_the_same_call_again_gets_the_same_numbers_and_adds_nothing(make_queue):

@@ -19,10 +19,10 @@ from dibs.model.jobs import (
     Request,
     State,
 )
-from dibs.model.records import Mark
+from dibs.model.records import Mark, StagedList, StagedPart
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
 from dibs.store import journal_lines
-from dibs.store.codec import encode_requests
+from dibs.store.codec import decode_request, encode_requests
 from dibs.store.journal import Journal
 from dibs.store.recorder import Recorder, remember_position
 from dibs.store.store import Store
@@ -101,6 +101,43 @@ class Books:
             lines += [journal_lines.coded(key, code), journal_lines.added(jobs, texts, key=call, now=self.clock)]
         return jobs
 
+    def add_part(self, choice: int) -> None:
+        """The next part of the list that is on its way, or of a new one. With the last it becomes jobs."""
+        lists = self.store.lists
+        with self.turn() as lines:
+            (whole,) = lists.unfinished(self.clock) or [None]
+            if whole is None:
+                first = self.store.queue.next_number()
+                whole = StagedList(first, JobId(first + 3), f"list {first}")
+                lists.begin(whole, self.clock)
+            size = min(whole.missing, 1 + choice % 2)
+            requests = [a_request(f"of a list {choice}", hold=bool(choice % 3)) for _ in range(size)]
+            part = StagedPart(whole, JobId(whole.first + whole.arrived), encode_requests(requests))
+            lists.put(part, self.clock)
+            lines.append(journal_lines.staged(part, now=self.clock))
+            if size == whole.missing:
+                whole = replace(whole, environment=self.environment)
+                lists.complete(whole, self.clock)
+                self.store.queue.remember_call(whole.key, whole.first, whole.last, self.clock)
+                lines.append(journal_lines.completed(whole, now=self.clock))
+                self._enter_list()
+
+    def _enter_list(self) -> None:
+        while (part := self.store.lists.next_part()) is not None:
+            requests = [decode_request(text) for text in part.requests]
+            whole = part.list
+            jobs = self.store.queue.number(
+                requests, whole.environment, whole.code, first=part.first, batch=whole.first
+            )
+            self.store.queue.add(jobs, part.requests, whole.at)
+            self.store.lists.remove_part(part)
+
+    def drop_list(self) -> None:
+        for whole in self.store.lists.unfinished(self.clock + 1):
+            with self.turn() as lines:
+                self.store.lists.remove(whole.first, whole.first)
+                lines.append(journal_lines.cleaned(range(whole.first, whole.last + 1)))
+
     def start(self, job: JobId) -> Attempt:
         number = self.store.queue.job(job).attempts + 1
         folder = f"{self.folder}/attempts/{job // 1000}/{job}.{number}"
@@ -158,6 +195,7 @@ class Books:
             lines.append(journal_lines.cleaned(jobs))
 
     def compact(self) -> None:
+        self.drop_list()  # a journal is not compacted while one is on its way
         self.journal.compact(lambda number: bool(self.store.queue.find([JobId(number)])))
         with self.store.turn():
             remember_position(self.store, self.journal)
@@ -231,11 +269,15 @@ class Books:
             lambda: self.add(a_request(f"job {choice}", project="p" * (choice % 3))),
             lambda: self.add(a_request("held", hold=True), a_request("once", once=f"k{choice}{len(rows)}")),
             lambda: self.add(*[a_request("task", array=ArrayTask(JobId(0), n, 2)) for n in (1, 4, 9)]),
+            lambda: self.add_part(choice),
+            lambda: self.add_part(choice),
             lambda: self.pause("queue"),
             lambda: self.unpause("queue"),
             lambda: self.sweep("s" * (choice % 2)),
         ]
         acts += self._acts_on_sweeps(choice)
+        if not self.store.lists.is_empty:
+            acts.append(self.drop_list)
         if pending := [*waiting, *held, *(attempt.job for attempt in running)]:
             needed = pending[choice % len(pending)]
             acts += [
@@ -297,7 +339,7 @@ def picture(path: str) -> Mapping[str, Any]:
     try:
         tables = (
             *("environments", "code", "jobs", "attempts", "dependencies", "submissions", "marks", "settings"),
-            *("sweeps", "trials", "trial_tally"),
+            *("sweeps", "trials", "trial_tally", "lists", "parts"),
         )
         content = {name: store._db.execute(f"select * from {name} order by 1, 2").fetchall() for name in tables}
         tally = store._db.execute("select * from tally where jobs > 0 order by 1, 2").fetchall()

@@ -57,6 +57,18 @@ def test_forty_at_once_start_one_daemon_and_get_forty_numbers(queue: World) -> N
     assert len(daemons) == 1, daemons
 
 
+def test_a_name_means_every_job_of_the_list_however_many_requests_it_took(queue: World) -> None:
+    queue.write("l", [f"true {number}" for number in range(1000)])
+
+    assert queue.dibs("add", "--hold", "-J", "many", "-f", "l").stdout == "added jobs 1-1000\n"
+    assert queue.dibs("add", "--hold", "--quiet", "--after", "many", "--", "true").stdout == "1001\n"
+
+    assert len(queue.client().job(1001)["after"]) == 1000
+    assert "1000" in queue.dibs("kill", "many").stderr
+    assert queue.dibs("wait", "many", "-q").status != 75
+    assert {job["state"] for job in queue.client().jobs(name="many")} == {"cancelled"}
+
+
 def test_folder_environment_and_umask_are_those_of_the_add(queue: World) -> None:
     (queue.folder / "sub").mkdir()
 

@@ -70,7 +70,7 @@ def add_with(client: "Client", jobs: Sequence[Mapping[str, Any]], wishes: Mappin
         environment=environ,
         code=describe_code(base.workdir, environ),
     )
-    return [Job(number) for first, last in sent.ranges for number in range(first, last + 1)]
+    return [Job(number) for number in range(sent.first, sent.last + 1)]
 
 
 def _request(base: Request, job: Mapping[str, Any]) -> Request:

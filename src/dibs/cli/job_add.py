@@ -124,11 +124,10 @@ class JobAdder:
     def _tell(self, sent: SentJobs, batches: Sequence[Batch]) -> None:
         """The numbers on stdout; on a terminal, the command that is most likely wanted next."""
         options = self._options
-        first = sent.ranges[0][0]
         for note in sent.notes:
             say(f"dibs: {one_line(note, 500)}")
         if options["as_json"]:
-            told = {"first": first, "last": sent.ranges[-1][1], "count": sent.number}
+            told = {"first": sent.first, "last": sent.last, "count": sent.number}
             click.echo(json.dumps({**told, "jobs": sent.shown, "is_new": sent.is_new, "notes": sent.notes}))
             return
         if options["quiet"]:
@@ -143,7 +142,7 @@ class JobAdder:
             name = one_line(options["name"] or "", 80)
             click.echo(f"added job {sent.shown}{f' ({name})' if name else ''}")
         if os.isatty(2):
-            say("dibs ls" if sent.number > 1 else f"dibs log -f {first}")
+            say("dibs ls" if sent.number > 1 else f"dibs log -f {sent.first}")
 
 
 class InputReader:

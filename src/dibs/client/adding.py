@@ -1,4 +1,4 @@
-"""Adding jobs: requests as the JSON of the API, sent in chunks with a key each: none is added twice."""
+"""Adding jobs: the JSON of the API, sent with a key, and where it is too much in parts: none is added twice."""
 
 import json
 import os
@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dibs.client.client import Client
+from dibs.client.connection import ConnectionBroken, NoAnswer
 from dibs.errors import DibsError
 from dibs.model.fields import BY_KEY
 from dibs.model.jobs import Command, Request, to_json, values_of
@@ -34,20 +35,21 @@ def command_of(command: Command) -> dict[str, Any]:
     return {"words": list(words)}
 
 
-_MOST_JOBS = 500  # in a chunk: larger ones are no quicker, and the daemon keeps the memory they took
-_MOST_TEXT = 500_000  # characters of commands in a chunk: far below 8 MiB, even where each is escaped
+_MOST_JOBS = 500  # in a request: larger ones are no quicker, and the daemon keeps the memory they took
+_MOST_TEXT = 500_000  # characters of commands in a request: far below 8 MiB, even where each is escaped
+_ENTERED_A_SECOND = 20_000  # jobs of a list that the daemon takes in, at the least, when all parts are there
 _OF_THE_COMMAND = frozenset(("command", "words", "shell"))
 
 
 class Interrupted(DibsError):
-    """Ctrl-C was pressed between two chunks."""
+    """Ctrl-C was pressed while the daemon was adding the jobs."""
 
     code = "interrupted"
     exit_status = 130
 
 
 class Batch(NamedTuple):
-    """Jobs that have something in common. The tasks of an array are stored in one call."""
+    """Jobs that have something in common. The tasks of an array are sent in one request."""
 
     jobs: Sequence[Mapping[str, Any]]
     common: Mapping[str, Any] = MappingProxyType({})
@@ -57,18 +59,19 @@ class Batch(NamedTuple):
 class SentJobs(NamedTuple):
     """The numbers of the jobs; `is_new` is false where they were there already."""
 
-    ranges: tuple[tuple[int, int], ...]
+    first: int
+    last: int
     is_new: bool
     notes: tuple[str, ...] = ()  # what may hold them up
 
     @property
     def shown(self) -> str:
-        """`17`, `17-116`, and where another call added jobs in between `17-2016,2020-3000`."""
-        return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in self.ranges)
+        """`17`, `17-116`."""
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
     @property
     def number(self) -> int:
-        return sum(last - first + 1 for first, last in self.ranges)
+        return self.last - self.first + 1
 
 
 def send(
@@ -79,42 +82,61 @@ def send(
     environment: Mapping[str, str],
     code: Mapping[str, Any] | None,
 ) -> SentJobs:
-    """Add all jobs in their order.
+    """Add all jobs in their order: all of them, or none.
 
-    One chunk is taken whole or not at all. Where there are more, every kind of wish is checked first, so that
-    nothing is stored when a later job could never run.
+    More than fit into one request are sent as the parts of one list, which is added with the last part. Every kind
+    of wish is checked first, so that a list with a job that could never run is refused before most of it was sent.
     """
-    chunks = list(_chunks(batches))
-    if len(chunks) > 1:
+    parts = list(_parts(batches))
+    total = sum(len(part.jobs) for part in parts)
+    if len(parts) > 1:
         check_wishes(client, batches, defaults=defaults)
     key = os.urandom(16).hex()
-    ranges: list[tuple[int, int]] = []
+    sent = 0
     notes: dict[str, None] = {}
-    is_new = False
-    for number, chunk in enumerate(chunks):
+    answer: Mapping[str, Any] = {}
+    for part in parts:
+        is_last = sent + len(part.jobs) == total
         try:
             answer = client.add(
-                chunk.jobs,
-                key=f"{key}-{number}",
-                defaults={**defaults, **chunk.common},
+                part.jobs,
+                key=key,
+                defaults={**defaults, **part.common},
                 environment=environment,
                 code=code,
+                part={"offset": sent, "jobs": total} if len(parts) > 1 else None,
+                more_patience=total / _ENTERED_A_SECOND if is_last else 0.0,
             )
-        except DibsError as error:
-            if ranges:
-                error.message += f"; jobs {SentJobs(tuple(ranges), True).shown} are added, the rest is not"
+        except (ConnectionBroken, NoAnswer) as error:
+            if is_last:
+                _say_what_is_unknown(error, total, bool(defaults.get("once")))
+            else:
+                error.message += "; nothing was added"
             raise
         except KeyboardInterrupt as end:
-            if not ranges:
+            if not is_last:
                 raise
             raise Interrupted(
-                f"interrupted: jobs {SentJobs(tuple(ranges), True).shown} are added, perhaps some more",
-                remedy="`dibs ls` shows what is there",
+                f"interrupted: {_the_jobs(total)} may have been added", remedy="`dibs ls` shows what is there"
             ) from end
-        _join(ranges, answer["first"], answer["last"])
-        is_new = is_new or answer["is_new"]
+        sent += len(part.jobs)
         notes |= dict.fromkeys(answer.get("notes", ()))
-    return SentJobs(tuple(ranges), is_new, tuple(notes))
+    # A repeated request is answered as an old one; without `once`, it is the request itself that was there before.
+    is_new = answer["is_new"] or not defaults.get("once")
+    return SentJobs(answer["first"], answer["last"], is_new, tuple(notes))
+
+
+def _say_what_is_unknown(error: DibsError, jobs: int, is_once: bool) -> None:
+    error.message += f"; {_the_jobs(jobs)} may have been added all the same"
+    look = "when it answers again (`dibs daemon restart` leaves jobs alone), "
+    if is_once:
+        error.remedy = f"{look}repeat the command: with the same --once nothing is added twice"
+    else:
+        error.remedy = f"{look}`dibs ls` shows what is there; a command with --once KEY can be repeated safely"
+
+
+def _the_jobs(number: int) -> str:
+    return "the job" if number == 1 else f"the {number} jobs"
 
 
 def check_wishes(client: Client, batches: Iterable[Batch], *, defaults: Mapping[str, Any]) -> None:
@@ -135,7 +157,7 @@ def check_wishes(client: Client, batches: Iterable[Batch], *, defaults: Mapping[
 _NO_WISH = _OF_THE_COMMAND | {"array", "once", "name", "env"}
 
 
-def _chunks(batches: Iterable[Batch]) -> Iterator[Batch]:
+def _parts(batches: Iterable[Batch]) -> Iterator[Batch]:
     waiting: list[Mapping[str, Any]] = []
     size = 0
     for batch in batches:

@@ -128,16 +128,22 @@ class Client:
         defaults: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         code: Mapping[str, Any] | None = None,
+        part: Mapping[str, int] | None = None,
+        more_patience: float = 0.0,
     ) -> Answer:
-        """Store jobs; the same key again gives the same numbers: `{"first", "last", "is_new"}`."""
+        """Store jobs; the same key again gives the same numbers: `{"first", "last", "is_new", "missing"}`.
+
+        A `part` is one of a list that is sent in several calls, and added by the last of them.
+        """
         body = {
             "key": key,
             "environment": environment or {},
             "code": code,
             "defaults": defaults or {},
+            **({"part": part} if part is not None else {}),
             "jobs": jobs,
         }
-        return self._post("/v1/jobs", body, repeat=True)
+        return self._json("POST", "/v1/jobs", body, patience=self._patience + more_patience)
 
     def check(
         self, jobs: Sequence[Mapping[str, Any]], *, defaults: Mapping[str, Any] | None = None

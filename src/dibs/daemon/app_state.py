@@ -9,6 +9,7 @@ from typing import Any
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.gpu_history import GpuHistoryBuffer
 from dibs.daemon.job_views import JobViews
+from dibs.daemon.list_entry import ListEntry
 from dibs.daemon.schemas.requests import Check, CheckSweep, NewJob, NewJobs, NewSweepBody
 from dibs.daemon.schemas.responses import job_object
 from dibs.daemon.web.listener import WebListener
@@ -47,6 +48,7 @@ class AppState:
     leases: Leases
     results: BrowsableFolders
     cleaner: Cleaner
+    lists: ListEntry
     feed: "EventFeed"
     views: JobViews
     history: GpuHistoryBuffer

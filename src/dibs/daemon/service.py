@@ -24,6 +24,7 @@ from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.gpu_history import GpuHistoryBuffer
 from dibs.daemon.http.server import SHORTAGES, Server, UnixSocket
 from dibs.daemon.job_views import JobViews
+from dibs.daemon.list_entry import ListEntry
 from dibs.daemon.memory import reserve, return_memory_when_quiet, trim
 from dibs.daemon.web.listener import WebListener
 from dibs.engine.driver import Driver
@@ -111,6 +112,7 @@ class Service:
             wake=self._feed.wake,
             keep_logs=settings.keep_logs,
         )
+        self._lists = ListEntry(queue=self._parts.queue, wake=self._feed.wake)
         self._app = self._make_app(user)
         self._server = Server(with_limits(self._app))
 
@@ -125,6 +127,7 @@ class Service:
                 asyncio.ensure_future(task)
                 for task in (
                     self._clean_regularly(),
+                    self._lists.drop_regularly(),
                     return_memory_when_quiet(self._parts.engine.store, self._activity),
                     self._test_quarantined_gpus(),
                 )
@@ -155,6 +158,7 @@ class Service:
                 leases=parts.leases,
                 results=parts.results,
                 cleaner=self._cleaner,
+                lists=self._lists,
                 feed=self._feed,
                 views=JobViews(parts.engine.store),
                 history=history,

@@ -20,6 +20,33 @@ class Mark:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class StagedList:
+    """A list that arrives in several requests, with reserved numbers. It becomes jobs when all parts are there."""
+
+    first: JobId
+    last: JobId
+    key: str  # of the call that adds it
+    arrived: int = 0  # jobs
+    at: float = 0.0  # when its last part arrived
+    environment: str = ""  # known when all have arrived, as is the next
+    code: str = ""
+
+    @property
+    def missing(self) -> int:
+        """Jobs that have not arrived."""
+        return self.last - self.first + 1 - self.arrived
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPart:
+    """Jobs of such a list that arrived together: consecutive numbers, and their requests as text."""
+
+    list: StagedList  # as it was before this part
+    first: JobId
+    requests: Sequence[str]
+
+
 @dataclass(slots=True)
 class Consequences:
     """What the records of a turn have brought about beyond themselves."""
@@ -38,6 +65,35 @@ class JobsAdded:
     jobs: Sequence[Job]
     requests: Sequence[str]
     key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartStaged:
+    """Some jobs of a list have arrived. With the first of them its numbers are reserved."""
+
+    part: StagedPart
+
+
+@dataclass(frozen=True, slots=True)
+class ListCompleted:
+    """All jobs of a list have arrived: it is acknowledged, and its parts become jobs."""
+
+    list: StagedList
+
+
+@dataclass(frozen=True, slots=True)
+class PartEntered:
+    """A part of an acknowledged list has become jobs."""
+
+    part: StagedPart
+    jobs: Sequence[Job]
+
+
+@dataclass(frozen=True, slots=True)
+class ListDropped:
+    """The rest of a list did not come: it never was."""
+
+    list: StagedList
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +251,10 @@ class AttemptExcused:
 
 Record = (
     JobsAdded
+    | PartStaged
+    | ListCompleted
+    | PartEntered
+    | ListDropped
     | AttemptOpened
     | AttemptRunning
     | AttemptEnded

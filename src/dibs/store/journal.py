@@ -19,7 +19,7 @@ from dibs.store.journal_lines import Line, cleaned, going_on_from, next_number, 
 NAME = "journal.jsonl"
 _LONGEST = 64 * 1024**2  # bytes of one line; a batch of jobs is at most some megabytes
 _CHECK = b',"crc":'  # stands last in a line
-_WITH_CODE = ("add", "sweep")
+_WITH_CODE = ("add", "list", "sweep")
 
 
 class Position(NamedTuple):

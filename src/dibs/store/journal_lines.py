@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, State
+from dibs.model.records import StagedList, StagedPart
 from dibs.model.sweeps import Sweep, SweepId, Trial
 from dibs.model.units import spans
 from dibs.store.codec import encode_claims, encode_request
@@ -16,6 +17,19 @@ def added(jobs: Sequence[Job], requests: Sequence[str], *, key: str = "", now: f
     first = jobs[0]
     line = {"k": "add", "at": now, "first": first.id, "environment": first.environment, "code": first.code}
     return {**line, "key": key, "jobs": list(requests)}
+
+
+def staged(part: StagedPart, *, now: float) -> Line:
+    """Some jobs of a list. They are added by the line that completes it."""
+    whole = part.list
+    line = {"k": "part", "at": now, "list": [whole.first, whole.last], "key": whole.key, "first": part.first}
+    return {**line, "jobs": list(part.requests)}
+
+
+def completed(whole: StagedList, *, now: float) -> Line:
+    """All jobs of a list are there, and are added."""
+    line = {"k": "list", "at": now, "first": whole.first, "last": whole.last}
+    return {**line, "environment": whole.environment, "code": whole.code, "key": whole.key}
 
 
 def coded(key: str, content: Mapping[str, Any]) -> Line:
@@ -203,15 +217,19 @@ def next_number(line: Mapping[str, Any]) -> int:
     """The first number that is free as far as this line knows."""
     if line["k"] == "add":
         return int(line["first"] + len(line["jobs"]))
+    if line["k"] == "part":
+        return int(line["list"][1] + 1)
     return int(line["number"]) if line["k"] == "next" else 1
 
 
 def without_gone(line: Line, is_kept: Callable[[int], bool]) -> Line | None:
     """The line without what it says about jobs that are gone; None where nothing is left of it."""
     kind = line["k"]
-    if kind == "add":
+    if kind in ("add", "part"):
         jobs = [text if is_kept(number) else None for number, text in enumerate(line["jobs"], line["first"])]
         return {**line, "jobs": jobs} if any(jobs) else None
+    if kind == "list":
+        return line if any(map(is_kept, range(line["first"], line["last"] + 1))) else None
     if kind == "set":
         kept = ranges(number for number in numbers(line["jobs"]) if is_kept(number))
         return {**line, "jobs": kept} if kept else None

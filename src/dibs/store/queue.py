@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -57,20 +57,25 @@ class QueueTables:
         row = self._db.execute("select seq from sqlite_sequence where name = 'jobs'").fetchone()
         return JobId(1 if row is None else row[0] + 1)
 
-    def number(self, requests: Sequence[Request], environment: str, code: str) -> list[Job]:
-        """Make jobs of requests, with the next numbers. What they wait for is decided by the present states."""
-        first = self.next_number()
-        batch = first if len(requests) > 1 else None
-        array, last_task = first, None
+    def number(
+        self,
+        requests: Sequence[Request],
+        environment: str,
+        code: str,
+        *,
+        first: JobId | None = None,
+        batch: JobId | None = None,
+    ) -> list[Job]:
+        """Make jobs of requests, with the next numbers, or with those from `first` on.
+
+        What they wait for is decided by the present states. `batch` is the first of the jobs that one call added.
+        """
+        if first is None:
+            first = self.next_number()
+        if batch is None and len(requests) > 1:
+            batch = first
         jobs = []
-        for number, request in enumerate(requests, first):
-            if request.array is None:
-                last_task = None
-            else:
-                if last_task is None or request.array.task <= last_task:
-                    array = JobId(number)  # an array begins
-                last_task = request.array.task
-                request = replace(request, array=replace(request.array, array=array))
+        for number, request in enumerate(with_arrays(requests, first), first):
             job = Job(
                 id=JobId(number),
                 request=request,
@@ -276,12 +281,13 @@ class QueueTables:
         return found
 
     def forget_unused(self) -> tuple[list[str], list[str]]:
-        """Forget environments and code that no job and no sweep refers to any more.
+        """Forget environments and code that no job, no sweep and no list refers to any more.
 
         Returns the environments' keys, and the copies of code that no job uses any more.
         """
         gone = self._db.execute(
-            "delete from code where key not in (select code from jobs union all select code from sweeps)"
+            "delete from code where key not in"
+            " (select code from jobs union all select code from sweeps union all select code from lists)"
             " returning content"
         )
         left = {_snapshot(content) for (content,) in gone.fetchall()}
@@ -290,7 +296,8 @@ class QueueTables:
         snapshots = sorted(left - {""})
         rows = self._db.execute(
             "delete from environments where key not in"
-            " (select environment from jobs union all select environment from sweeps) returning key"
+            " (select environment from jobs union all select environment from sweeps"
+            " union all select environment from lists) returning key"
         ).fetchall()
         return [key for (key,) in rows], snapshots
 
@@ -311,6 +318,20 @@ class QueueTables:
 
     def set(self, name: str, value: str) -> None:
         self._db.execute("insert or replace into settings values (?, ?)", (name, value))
+
+
+def with_arrays(requests: Iterable[Request], first: JobId) -> Iterator[Request]:
+    """The requests, those of an array with the number of its first job."""
+    array, last_task = first, None
+    for number, request in enumerate(requests, first):
+        if request.array is None:
+            last_task = None
+        else:
+            if last_task is None or request.array.task <= last_task:
+                array = JobId(number)  # an array begins
+            last_task = request.array.task
+            request = replace(request, array=replace(request.array, array=array))
+        yield request
 
 
 def _snapshot(code: str) -> str:

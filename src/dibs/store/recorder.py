@@ -34,6 +34,10 @@ class Recorder:
         self._now = 0.0
         self._write: dict[type, Callable[[Any], None]] = {
             records.JobsAdded: self._jobs_added,
+            records.PartStaged: self._part_staged,
+            records.ListCompleted: self._list_completed,
+            records.PartEntered: self._part_entered,
+            records.ListDropped: self._list_dropped,
             records.AttemptOpened: self._attempt_opened,
             records.AttemptRunning: self._attempt_running,
             records.AttemptEnded: self._attempt_ended,
@@ -126,6 +130,40 @@ class Recorder:
         # Acknowledged is durable: the journal is synced.
         self.note(journal_lines.added(jobs, record.requests, key=record.key, now=self._now), sync=True)
         self.tell(self._now, "job.queued", jobs[0].id, {"first": jobs[0].id, "last": jobs[-1].id})
+
+    def _part_staged(self, record: records.PartStaged) -> None:
+        part, lists = record.part, self._store.lists
+        if not part.list.arrived:
+            lists.begin(part.list, self._now)
+        lists.put(part, self._now)
+        self.note(journal_lines.staged(part, now=self._now))
+
+    def _list_completed(self, record: records.ListCompleted) -> None:
+        whole = record.list
+        self._store.lists.complete(whole, self._now)
+        self._store.queue.remember_call(whole.key, whole.first, whole.last, self._now)
+        # Acknowledged is durable: the lines of the parts, which are before this one, are synced with it.
+        self.note(journal_lines.completed(whole, now=self._now), sync=True)
+
+    def _part_entered(self, record: records.PartEntered) -> None:
+        """The journal does not tell it: there a list becomes jobs with the line that completes it."""
+        jobs = record.jobs
+        self._store.queue.add(jobs, record.part.requests, record.part.list.at)
+        self._store.lists.remove_part(record.part)
+        self.tell(self._now, "job.queued", jobs[0].id, {"first": jobs[0].id, "last": jobs[-1].id})
+        # What they wait for may have ended since their requests were checked.
+        needed = sorted({one.job for job in jobs if job.blockers for one in job.request.after})
+        states = self._store.listing.states(needed)
+        for number in needed:
+            if number not in states:
+                self._let_follow_cleaned(number)
+            elif states[number].is_over:
+                self._let_follow(number, states[number])
+
+    def _list_dropped(self, record: records.ListDropped) -> None:
+        whole = record.list
+        self._store.lists.remove(whole.first, whole.first)
+        self.note(journal_lines.cleaned(range(whole.first, whole.last + 1)))
 
     def _jobs_held(self, record: records.JobsHeld) -> None:
         self._store.queue.hold(record.jobs, record.why)
@@ -289,6 +327,13 @@ class Recorder:
                     self._end_unstarted(follower, outcome, number)
                     self._followed.cancelled.append((tables.job(follower), outcome))
                     todo.append((follower, outcome.state))
+
+    def _let_follow_cleaned(self, gone: JobId) -> None:
+        """A job that was cleaned away had ended, and no job waits for it."""
+        for follower, _ in self._store.queue.followers(gone):
+            job = self._store.queue.unblock(follower, gone)
+            if not job.blockers and job.state is State.QUEUED:
+                self._followed.released.append(job)
 
     def _end_unstarted(self, job: JobId, outcome: Outcome, by: JobId | None) -> None:
         self._store.queue.end_without_attempt(job, outcome, self._now, by)

@@ -1,13 +1,13 @@
 """Replaying the journal: the store gets what its journal has and it has not, all of it in a rebuild."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dibs.errors import NoSuchSweep, StoreUnusable
 from dibs.model.jobs import Attempt, Cause, Command, Job, JobId, Outcome, Request, State
-from dibs.model.records import Mark
+from dibs.model.records import Mark, StagedList, StagedPart
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
 from dibs.store import journal_lines
 from dibs.store.codec import AttemptRow, class_of, decode_claims, decode_request, encode_request, encode_requests
@@ -31,6 +31,7 @@ def catch_up(store: Store, book: Journal) -> list[str]:
     start = _place_to_begin(store, book)
     with store.turn():
         replay = Replay(store, complaints.append)
+        replay.enter_lists()
         for line in read(book.path, start):
             if line.body is not None:
                 replay.tell(line.number, line.body)
@@ -46,7 +47,7 @@ def shorten(store: Store, book: Journal, *, largest: int = _LARGEST) -> bool:
     It takes a second for a hundred thousand jobs, so it is for the start of a daemon, before clients connect.
     """
     there = sum(store.counts().values())
-    if book.size <= largest or 2 * there > store.queue.next_number():
+    if book.size <= largest or 2 * there > store.queue.next_number() or not store.lists.is_empty:
         return False
     book.compact(lambda number: bool(store.listing.states([JobId(number)])))
     with store.turn():
@@ -78,6 +79,8 @@ class Replay:
         self._complain = complain
         self._acts: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "add": self._add,
+            "part": self._part,
+            "list": self._list,
             "code": self._code,
             "start": self._start,
             "run": self._run,
@@ -111,11 +114,30 @@ class Replay:
 
     def add(self, first: int, requests: list[Request | None], line: Mapping[str, Any]) -> None:
         """Jobs with these numbers, whatever the next number was."""
-        queue = self._store.queue
-        jobs = [self._only_once(request or _REMOVED) for request in requests]
         self._db.execute("delete from sqlite_sequence where name = 'jobs'")
         self._db.execute("insert into sqlite_sequence values ('jobs', ?)", (first - 1,))
-        added = queue.number(jobs, line.get("environment", ""), line.get("code", ""))
+        self._enter(first, requests, line)
+
+    def enter_lists(self) -> None:
+        """Make jobs of the lists that are complete: later lines may be about these."""
+        while (part := self._store.lists.next_part()) is not None:
+            whole = part.list
+            line = {"at": whole.at, "environment": whole.environment, "code": whole.code}
+            self._enter(part.first, _decoded(part.requests), line, batch=whole.first)
+            self._store.lists.remove_part(part)
+
+    def _enter(
+        self,
+        first: int,
+        requests: list[Request | None],
+        line: Mapping[str, Any],
+        *,
+        batch: JobId | None = None,
+    ) -> None:
+        queue = self._store.queue
+        jobs = [self._only_once(request or _REMOVED) for request in requests]
+        environment, code = line.get("environment", ""), line.get("code", "")
+        added = queue.number(jobs, environment, code, first=JobId(first), batch=batch)
         queue.add(added, encode_requests([job.request for job in added]), line["at"])
         for job, request in zip(added, requests, strict=True):
             if request is not None and request.array is not None and request.array != job.request.array:
@@ -128,18 +150,48 @@ class Replay:
         first = line["first"]
         if first < self._first_unknown:
             return
-        if self._db.execute("select 1 from jobs where id >= ?", (first,)).fetchone():
-            # A call that counts from here means that these numbers were never acknowledged.
-            for statement in (
-                "delete from attempts where job >= ?",
-                "delete from dependencies where job >= ?",
-                "delete from submissions where last >= ?",
-                "delete from jobs where id >= ?",
-            ):
-                self._db.execute(statement, (first,))
-        self.add(first, [None if text is None else decode_request(text) for text in line["jobs"]], line)
+        self._forget_from(first)
+        self.add(first, _decoded(line["jobs"]), line)
         if line.get("key"):
             self._store.queue.remember_call(line["key"], first, JobId(first + len(line["jobs"]) - 1), line["at"])
+
+    def _part(self, line: Mapping[str, Any]) -> None:
+        first, last = map(JobId, line["list"])
+        lists = self._store.lists
+        whole = lists.starting_at(first)
+        if whole is None:
+            if first < self._first_unknown:
+                return
+            self._forget_from(first)
+            whole = StagedList(first, last, line["key"])
+            lists.begin(whole, line["at"])
+        lists.put(StagedPart(whole, JobId(line["first"]), line["jobs"]), line["at"])
+
+    def _list(self, line: Mapping[str, Any]) -> None:
+        queue, lists = self._store.queue, self._store.lists
+        if queue.numbers_of(line["key"]) is not None:
+            return
+        whole = lists.with_key(line["key"])
+        if whole is None:
+            raise KeyError(line["first"])
+        lists.complete(replace(whole, environment=line["environment"], code=line["code"]), line["at"])
+        queue.remember_call(line["key"], whole.first, whole.last, line["at"])
+        self.enter_lists()
+
+    def _forget_from(self, first: int) -> None:
+        """A call that counts from here means that these numbers were never acknowledged."""
+        there = "select 1 from jobs where id >= ? union all select 1 from lists where first >= ?"
+        if self._db.execute(there, (first, first)).fetchone() is None:
+            return
+        for statement in (
+            "delete from attempts where job >= ?",
+            "delete from dependencies where job >= ?",
+            "delete from submissions where last >= ?",
+            "delete from jobs where id >= ?",
+            "delete from parts where first >= ?",
+            "delete from lists where first >= ?",
+        ):
+            self._db.execute(statement, (first,))
 
     def _code(self, line: Mapping[str, Any]) -> None:
         self._store.queue.keep_code(line["content"])
@@ -248,6 +300,7 @@ class Replay:
             ).fetchall()
             for job, needs in waiting:
                 self._store.queue.unblock(job, needs)
+            self._store.lists.remove(*span)
             for statement in (
                 "delete from attempts where job between ? and ?",
                 "delete from dependencies where job between ? and ?",
@@ -300,6 +353,10 @@ class Replay:
             "update jobs set array_id = ?, request = ?, class = ? where id = ?",
             (request.array.array, encode_request(request), class_of(request), job.id),
         )
+
+
+def _decoded(requests: Sequence[str | None]) -> list[Request | None]:
+    return [None if text is None else decode_request(text) for text in requests]
 
 
 def _outcome(said: Mapping[str, Any]) -> Outcome:

@@ -98,6 +98,27 @@ create table submissions (
   at    real    not null
 ) without rowid;
 
+-- A list that one call of `add` sends in several requests, until its parts are jobs. The numbers are reserved.
+create table lists (
+  first       integer primary key,
+  last        integer not null,
+  key         text    not null unique,      -- of the call
+  arrived     integer not null default 0,   -- jobs
+  environment text    not null default '',  -- with the last part
+  code        text    not null default '',
+  is_complete integer not null default 0,   -- it is acknowledged: its parts become jobs, one after another
+  at          real    not null              -- when its last part arrived
+);
+
+-- Jobs of such a list that arrived together.
+create table parts (
+  first    integer primary key,  -- the number of the first
+  list     integer not null,
+  requests text    not null      -- a JSON list of requests as text
+);
+
+create index parts_of_list on parts (list);
+
 -- A pause, a drain or a quarantine. A subject is `queue`, `project NAME` or `gpu KEY`.
 create table marks (
   subject text primary key,

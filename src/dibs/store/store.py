@@ -30,6 +30,7 @@ from dibs.store.codec import (
 from dibs.store.file import LEFT_UNCHANGED, READ_ERRORS, open_file, unusable
 from dibs.store.lessons import LessonTable
 from dibs.store.listing import Ask, Listing
+from dibs.store.lists import ListTables
 from dibs.store.queue import QueueTables
 from dibs.store.sweeps import SweepTable
 
@@ -55,6 +56,7 @@ class Store:
         self.path = path
         self._db = open_file(path)
         self.queue = QueueTables(self._db)
+        self.lists = ListTables(self._db)
         self.listing = Listing(self._ask)
         self.events = EventLog(self._db, self._ask)
         self.lessons = LessonTable(self._db, self._ask)

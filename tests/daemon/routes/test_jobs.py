@@ -50,9 +50,26 @@ def test_the_same_key_gets_the_same_numbers(daemon: DaemonProcess):
     first, second = (daemon.call("POST", "/v1/jobs", body) for _ in range(2))
 
     assert (first.status, second.status) == (201, 200)
-    assert first.json == {"first": 1, "last": 2, "is_new": True, "notes": []}
-    assert second.json == {"first": 1, "last": 2, "is_new": False, "notes": []}
+    assert first.json == {"first": 1, "last": 2, "is_new": True, "missing": 0, "notes": []}
+    assert second.json == {"first": 1, "last": 2, "is_new": False, "missing": 0, "notes": []}
     assert len(daemon.get("/v1/jobs")["jobs"]) == 2
+
+
+def test_a_list_in_parts_is_added_with_its_last_part(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    parts = [
+        {"key": "k", "part": {"offset": offset, "jobs": 3}, "jobs": [{"command": "true", "name": "many"}] * count}
+        for offset, count in ((0, 2), (2, 1))
+    ]
+
+    first = daemon.call("POST", "/v1/jobs", parts[0])
+    assert (first.status, first.json["missing"], daemon.get("/v1/jobs")["jobs"]) == (202, 1, [])
+    last, again = (daemon.call("POST", "/v1/jobs", parts[1]) for _ in range(2))
+
+    assert (last.status, again.status) == (201, 200)
+    assert last.json == {"first": 1, "last": 3, "is_new": True, "missing": 0, "notes": []}
+    assert again.json == {**last.json, "is_new": False}
+    assert daemon.get("/v1/find?ref=many") == {"ids": [1, 2, 3]}
 
 
 def test_each_job_is_its_own_keys_on_top_of_the_defaults(daemon: DaemonProcess):
@@ -120,7 +137,8 @@ def test_once_gives_the_job_that_is_there(daemon: DaemonProcess):
 
     again = daemon.try_to_add({"command": "false", "once": "k"})
 
-    assert (again.status, again.json) == (200, {"first": first, "last": first, "is_new": False, "notes": []})
+    assert again.status == 200
+    assert again.json == {"first": first, "last": first, "is_new": False, "missing": 0, "notes": []}
 
 
 # -- bytes -------------------------------------------------------------------------------------------------

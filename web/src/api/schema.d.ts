@@ -869,6 +869,8 @@ export interface components {
             is_new: boolean;
             /** Last */
             last: number;
+            /** Missing */
+            missing: number;
             /** Notes */
             notes: string[];
         };
@@ -1639,6 +1641,9 @@ export interface components {
         /**
          * NewJobs
          * @description Jobs that are accepted together, or not at all. The same key again returns the same numbers.
+         *
+         *     More jobs than one request may have are sent as a list: requests with the same key, each with its `part`. The
+         *     jobs are added with the last part.
          */
         NewJobs: {
             /** Code */
@@ -1656,6 +1661,17 @@ export interface components {
             key: string;
             /** Like */
             like?: number | "daemon" | null;
+            part?: components["schemas"]["NewPart"];
+        };
+        /**
+         * NewPart
+         * @description Where the jobs of a request stand in a list that is sent in several requests, one after another.
+         */
+        NewPart: {
+            /** Jobs */
+            jobs: number;
+            /** Offset */
+            offset: number;
         };
         /**
          * NewSweepBody
@@ -3097,6 +3113,15 @@ export interface operations {
             };
             /** @description Successful Response */
             201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AddedBody"];
+                };
+            };
+            /** @description a part of a list whose other parts are missing */
+            202: {
                 headers: {
                     [name: string]: unknown;
                 };

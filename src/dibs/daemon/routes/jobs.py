@@ -27,7 +27,7 @@ from dibs.daemon.schemas.responses import (
 )
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
-from dibs.engine.queue.queue import AddCall
+from dibs.engine.queue.queue import AddCall, PartPlace
 from dibs.engine.watch.metering import Series, read_series
 from dibs.errors import BadInput
 from dibs.model.jobs import OVER, JobId, State
@@ -98,6 +98,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         responses={
             201: {"model": responses.AddedBody},
             200: {"model": responses.AddedBody, "description": "they were added before"},
+            202: {"model": responses.AddedBody, "description": "a part of a list whose other parts are missing"},
             **errors(404, 409, 413, 503),
         },
     )
@@ -114,11 +115,15 @@ def jobs_routes(app: AppState) -> APIRouter:
                 requests=requests,
                 environment=environment,
                 code=body.get("code"),
+                part=PartPlace(**body["part"]) if "part" in body else None,
             )
         )
+        if "part" in body and not added.missing:
+            await app.lists.enter_all()
         app.feed.wake()
-        numbers = {"first": added.first, "last": added.last, "is_new": added.is_new, "notes": notes}
-        return JsonResponse(numbers, 201 if added.is_new else 200)
+        status = 202 if added.missing else 201 if added.is_new else 200
+        numbers = {"first": added.first, "last": added.last, "is_new": added.is_new, "missing": added.missing}
+        return JsonResponse({**numbers, "notes": notes}, status)
 
     @routes.post("/v1/jobs/check", responses={200: {"model": responses.Prospects}, **errors(404, 409, 413, 503)})
     async def check(body: Annotated[Check, Body()]) -> Response:

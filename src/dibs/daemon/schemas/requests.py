@@ -21,7 +21,8 @@ from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, J
 from dibs.model.places import LOCAL
 from dibs.model.units import check_modules, is_gpu_id, parse_moment, parse_ranges, parse_share
 
-MOST_JOBS = 5_000  # in one call
+MOST_JOBS = 5_000  # in one request
+MOST_JOBS_OF_LIST = 1_000_000
 MOST_IDS = 10_000
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _State = TypeVar("_State", bound=StrEnum)
@@ -147,14 +148,27 @@ else:
 
 
 @with_config(_STRICT)
+class NewPart(TypedDict):
+    """Where the jobs of a request stand in a list that is sent in several requests, one after another."""
+
+    offset: Annotated[int, Field(ge=0, le=MOST_JOBS_OF_LIST)]  # jobs of the list before them
+    jobs: Annotated[int, Field(ge=1, le=MOST_JOBS_OF_LIST)]  # of the whole list
+
+
+@with_config(_STRICT)
 class NewJobs(TypedDict):
-    """Jobs that are accepted together, or not at all. The same key again returns the same numbers."""
+    """Jobs that are accepted together, or not at all. The same key again returns the same numbers.
+
+    More jobs than one request may have are sent as a list: requests with the same key, each with its `part`. The
+    jobs are added with the last part.
+    """
 
     key: Key
     environment: NotRequired[dict[Text, Word]]
     like: NotRequired[Like]  # instead of an environment: that of a job, or of the daemon
     code: NotRequired[dict[str, Any] | None]
     defaults: NotRequired[NewJob]
+    part: NotRequired[NewPart]
     jobs: Annotated[list[NewJob], Field(min_length=1, max_length=MOST_JOBS)]
 
 

@@ -216,6 +216,7 @@ class AddedBody(TypedDict):
     first: int
     last: int
     is_new: bool
+    missing: int  # jobs of the list that have not arrived; before that none of it is added
     notes: list[str]  # what may delay them, one sentence each
 
 

@@ -38,11 +38,18 @@ from dibs.model.records import (
     JobsHeld,
     JobsRemoved,
     JobsStopping,
+    ListCompleted,
+    ListDropped,
     Mark,
+    PartEntered,
+    PartStaged,
+    StagedList,
+    StagedPart,
 )
 from dibs.policy.shapes import with_shape
 from dibs.store import journal_lines
-from dibs.store.codec import encode_requests
+from dibs.store.codec import decode_request, encode_requests
+from dibs.store.queue import with_arrays
 
 if TYPE_CHECKING:
     from dibs.gpus.probe import Probe
@@ -52,14 +59,23 @@ _MOST_AT_ONCE = 1_000  # jobs that are removed in one turn
 _HIGHEST_PRIORITY = 999_999
 
 
+@dataclass(frozen=True, slots=True)
+class PartPlace:
+    """Where the jobs of a request stand in a list that arrives in several requests."""
+
+    offset: int  # jobs before them
+    jobs: int  # of the whole list
+
+
 @dataclass(frozen=True, kw_only=True)
 class AddCall:
-    """One call of `add`. Repeated with the same key, it returns the same numbers."""
+    """One call of `add`, or a part of one. Repeated with the same key, it returns the same numbers."""
 
     key: str
     requests: Sequence[Request]
     environment: Mapping[str, str]
     code: Mapping[str, Any] | None = None
+    part: PartPlace | None = None  # None: these are all jobs of the call
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +83,7 @@ class Added:
     first: JobId
     last: JobId
     is_new: bool
+    missing: int = 0  # jobs of the list that have not arrived; before that none of it is added
 
 
 @dataclass(slots=True)
@@ -107,6 +124,7 @@ class Queue:
         self._engine = engine
         self._explain = explain
         self._tables = engine.store.queue
+        self._lists = engine.store.lists
         self._listing = engine.store.listing
         self._place = place
 
@@ -118,7 +136,7 @@ class Queue:
         requests = _shaped(submission.requests, submission.code)
         if not requests:
             raise BadInput("there is no job to add", remedy="name a command")
-        if known := self._known_once(requests):
+        if known := self._known_once(requests, is_part=submission.part is not None):
             with self._engine.change() as change:  # a repeated call gets the same answer, also after a clean
                 self._tables.remember_call(submission.key, known, known, change.now)
             return Added(known, known, is_new=False)
@@ -127,14 +145,75 @@ class Queue:
         snapshot = (submission.code or {}).get("snapshot")
         if isinstance(snapshot, str) and not os.path.isdir(snapshot):
             raise Conflict(f"the copy of the code in {snapshot} is gone", remedy="add the job again")
+        if submission.part is not None:
+            return self._stage(submission, requests, submission.part)
         with self._engine.change() as change:
-            environment = self._engine.store.keep_environment(submission.environment)
-            # The file first: a job that is acknowledged must find its environment.
-            self._place.keep_environment(environment, submission.environment)
-            code = self.keep_code(submission.code)
+            environment, code = self._keep_surroundings(submission)
             jobs = self._enter(requests, environment, code, submission.key, change)
             self._tables.remember_call(submission.key, jobs[0].id, jobs[-1].id, change.now)
         return Added(jobs[0].id, jobs[-1].id, is_new=True)
+
+    def _stage(self, submission: AddCall, requests: Sequence[Request], place: PartPlace) -> Added:
+        """Keep a part of a list. With the last one the list is acknowledged, and `enter_part` makes jobs of it."""
+        whole = self._lists.with_key(submission.key)
+        if whole is None:
+            if place.offset:
+                raise Conflict(
+                    "the list is not known any more: its last part arrived too long ago, and none of it was added",
+                    remedy="add it again from its beginning",
+                )
+            first = self._tables.next_number()
+            whole = StagedList(first, JobId(first + place.jobs - 1), submission.key)
+        arrived = place.offset + len(requests)
+        if arrived <= whole.arrived:  # its answer was lost
+            return Added(whole.first, whole.last, is_new=True, missing=whole.missing)
+        is_next = place.offset == whole.arrived and place.jobs == whole.last - whole.first + 1
+        if not is_next or arrived > place.jobs:
+            raise BadInput(
+                "the parts of a list do not fit together",
+                remedy="send them one after another, each with its offset and the number of all jobs",
+            )
+        begin = JobId(whole.first + place.offset)
+        texts = encode_requests(list(with_arrays(requests, begin)))
+        missing = place.jobs - arrived
+        with self._engine.change() as change:
+            change.record(PartStaged(StagedPart(whole, begin, texts)))
+            if not missing:
+                environment, code = self._keep_surroundings(submission)
+                change.record(ListCompleted(replace(whole, environment=environment, code=code)))
+        return Added(whole.first, whole.last, is_new=True, missing=missing)
+
+    def enter_part(self) -> bool:
+        """Make jobs of one part of an acknowledged list; False where there is none."""
+        part = self._lists.next_part()
+        if part is None:
+            return False
+        whole = part.list
+        with self._engine.change() as change:
+            requests = [decode_request(text) for text in part.requests]
+            jobs = self._tables.number(
+                requests, whole.environment, whole.code, first=part.first, batch=whole.first
+            )
+            change.record(PartEntered(part, jobs))
+            for job in jobs:
+                change.wait(job)
+        return True
+
+    def drop_unfinished(self, before: float) -> int:
+        """Forget lists of which no part has arrived since a moment, though some are missing; how many."""
+        unfinished = self._lists.unfinished(before)
+        if unfinished:
+            with self._engine.change() as change:
+                for one in unfinished:
+                    change.record(ListDropped(one))
+        return len(unfinished)
+
+    def _keep_surroundings(self, submission: AddCall) -> tuple[str, str]:
+        """Remember the environment and the code of new jobs, inside a change of the engine; their keys."""
+        environment = self._engine.store.keep_environment(submission.environment)
+        # The file first: a job that is acknowledged must find its environment.
+        self._place.keep_environment(environment, submission.environment)
+        return environment, self.keep_code(submission.code)
 
     def is_known(self, key: str, requests: Sequence[Request]) -> bool:
         """Whether `add` has nothing to do: this call was answered before, or its job is there."""
@@ -194,10 +273,10 @@ class Queue:
                 remedy="`dibs retry` that one first, or use --after-any",
             )
 
-    def _known_once(self, requests: Sequence[Request]) -> JobId | None:
+    def _known_once(self, requests: Sequence[Request], *, is_part: bool) -> JobId | None:
         if not any(request.once for request in requests):
             return None
-        if len(requests) > 1:
+        if len(requests) > 1 or is_part:
             raise BadInput("--once is for one job", remedy="add the jobs one by one, each with a key of its own")
         return self._tables.job_once(requests[0].once)
 
