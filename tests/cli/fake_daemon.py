@@ -75,6 +75,7 @@ def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
         ),
         "message": "",
         "why_held": "",
+        "is_ending": False,
         "folder": "" if state in ("queued", "held") else f"/state/attempts/{number}.1",
         "usage": None,
         **more,
@@ -514,7 +515,9 @@ def _numbers(text: str) -> list[int]:
 def _new_job(job: dict[str, Any]) -> dict[str, Any]:
     told = ("user", "attempts", "gpus", "queued_at", "started_at", "ended_at", "seconds", "exit_code", "signal")
     wanted = {
-        key: value for key, value in job.items() if key not in (*told, "cause", "message", "why_held", "folder")
+        key: value
+        for key, value in job.items()
+        if key not in (*told, "cause", "message", "why_held", "is_ending", "folder")
     }
     if job["array"]:
         wanted["array"] = {"task": job["array"]["task"], "most": job["array"]["most"]}

@@ -118,6 +118,48 @@ def test_slurms_spellings_are_understood(queue, typed: Typed):
     assert job["checkpoint"] == {"signal": signal.SIGUSR1, "seconds": 30.0}
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["echo hi"], ["bash", "-c", "echo hi"]),
+        (["sleep 1; true"], ["bash", "-c", "sleep 1; true"]),
+        (["sleep", "5"], ["sleep", "5"]),
+        (["-J", "x", "true"], ["true"]),
+    ],
+)
+def test_a_command_needs_no_dashes_where_it_can_be_nothing_else(queue, typed: Typed, words, command):
+    ended = typed("add", *words)
+
+    assert ended.status == 0
+    assert queue.added[0].get("words", ["bash", "-c", queue.added[0].get("command")]) == command
+
+
+def test_a_file_is_a_job_list_and_gets_its_hint(queue, typed: Typed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.txt").write_text("true\n")
+    (tmp_path / "train.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "train.sh").chmod(0o755)
+
+    text, program = typed("add", "train.txt"), typed("add", "./train.sh")
+
+    assert text.stderr.endswith("a job list stands behind -f: dibs add -f train.txt\n")
+    assert program.stderr.endswith("dibs add -f ./train.sh; a program behind --: dibs add -- ./train.sh\n")
+    assert queue.added == []
+
+
+def test_a_dash_as_a_file_is_the_pipe(queue, typed: Typed, monkeypatch, tmp_path):
+    (tmp_path / "list").write_text("echo a\necho b\n")
+    stdin = os.dup(0)
+    os.dup2(os.open(tmp_path / "list", os.O_RDONLY), 0)
+    try:
+        ended = typed("add", "-f", "-")
+    finally:
+        os.dup2(stdin, 0)
+
+    assert ended.status == 0
+    assert [job["command"] for job in queue.added] == ["echo a", "echo b"]
+
+
 def test_words_behind_the_dashes_are_left_alone(queue, typed: Typed):
     typed("add", "--", "prog", "--gres=gpu:2", "-p", "x", "--", "--name")
 
@@ -328,7 +370,11 @@ def test_long_commands_make_smaller_parts(queue, typed: Typed):
     [
         (["--", ""], "the command is empty"),
         (["--"], "no command behind --"),
-        (["python", "train.py"], "cannot use 'python' here"),
+        (["nosuchprogram", "train.py"], "a command stands behind --"),
+        (["true", "-n", "1"], "dibs add -- true -n 1"),
+        (["true", "-"], "cannot use 'true' here"),
+        (["-f", "none.txt", "true"], "cannot use 'true' here"),
+        (["comands.txt"], "a job list behind -f"),
         (["-n", "x", "--", "true"], "cannot read 'x'"),
         (["--array", "3-1", "--", "true"], "cannot read '3-1' as an array"),
         (["--array", "0-99999999", "--", "true"], "more than 5000 tasks"),

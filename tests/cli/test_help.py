@@ -54,3 +54,34 @@ def test_every_command_is_shown_once_by_its_use(typed):
     for name in _COMMANDS:
         assert sum(line.startswith(f"  {name} ") for line in shown) == 1
     assert {name for names in _USES.values() for name in names} <= _COMMANDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        ("help", "dibs [OPTIONS]"),
+        ("help kill", "dibs kill"),
+        ("help sweep show", "dibs sweep show"),
+        ("list --help", "dibs ls"),
+        ("status --help", "dibs ls"),
+        ("cancel --help", "dibs kill"),
+        ("submit --help", "dibs add"),
+        ("logs --help", "dibs log"),
+    ],
+)
+def test_the_words_of_other_queues_are_understood(typed, words, usage):
+    done = typed(*words.split())
+
+    assert done.status == 0
+    assert done.stdout.startswith(f"Usage: {usage} ")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("rm", "`dibs clean` forgets"), ("kil", "`dibs kill`"), ("retri", "`dibs retry`")]
+)
+def test_a_command_that_there_is_not_is_answered_with_what_may_be_meant(typed, word, meant):
+    done = typed(word)
+
+    assert done.status == 2
+    assert meant in done.stderr
+    assert len(done.stderr.splitlines()) == 2

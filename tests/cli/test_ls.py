@@ -49,6 +49,17 @@ def test_why_the_last_ones_failed_stands_under_them_where_that_is_known(daemon, 
     assert done.stdout.count("failed: exit 1") == 1
 
 
+def test_a_job_that_was_told_to_end_is_ending_until_it_has_ended(daemon, typed):
+    fill(daemon, a_job(1, "running", is_ending=True), a_job(2, "running"))
+
+    listed, told = typed("ls"), typed("why", "1")
+
+    lines = [line.split()[:2] for line in listed.stdout.splitlines() if line[0].isdigit()]
+    assert lines == [["2", "running"], ["1", "ending"]]
+    assert told.stdout.endswith(", and was told to end\n")
+    assert "state       ending" in typed("info", "1").stdout
+
+
 def test_a_page_says_how_many_more_there_are_and_how_to_see_them(daemon, typed):
     fill(daemon, *(a_job(number, "succeeded") for number in range(1, 31)), a_job(31), a_job(32, "running"))
 

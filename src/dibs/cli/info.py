@@ -21,6 +21,7 @@ from dibs.cli.output import (
     show,
     show_json,
     show_moment,
+    shown_state,
     signal_name,
     styled,
     table,
@@ -72,13 +73,13 @@ def _facts(job: Mapping[str, Any]) -> Iterator[str]:
     pairs = [pair for pair in [*_state(job), *_wishes(job), *_code(job), *_files(job)] if pair[1]]
     width = max(len(word) for word, _ in pairs)
     for word, text in pairs:
-        colour = COLOURS.get(job["state"], "") if word == "state" else ""
+        colour = COLOURS.get(shown_state(job), "") if word == "state" else ""
         yield f"  {word.ljust(width)}  {styled(one_line(text, 4000), colour)}"
 
 
 def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     last = job["attempts_list"][-1] if job.get("attempts_list") else {}
-    state = outcome_text(job) if job["state"] in OVER else job["state"]
+    state = outcome_text(job) if job["state"] in OVER else shown_state(job)
     yield "state", state
     if job["state"] in WAITING:
         yield "why", waiting_text(job)

@@ -14,8 +14,8 @@ import click
 from dibs.cli.output import estimate_note, one_line, say, show_about
 from dibs.cli.requests import (
     check_parameters,
-    check_words,
     choose_seed,
+    command_of,
     dependencies_of,
     is_piped,
     points,
@@ -51,7 +51,7 @@ class JobAdder:
 
     def execute(self, command: Sequence[str] | None, params: Any) -> int:
         options = self._options
-        check_words(options, self._words, "add")
+        command = command_of(options, self._words, command, "add")
         check_parameters(options, params, command, "add")
         request = queue_request_of(options, Verb.ADD)
         gathering = InputReader(options, request, self._environ)

@@ -25,6 +25,7 @@ from dibs.cli.output import (
     say,
     short_outcome,
     show,
+    shown_state,
     styled,
     table,
     table_width,
@@ -234,7 +235,7 @@ def _table(jobs: Sequence[Mapping[str, Any]], reasons: Mapping[int, str], width:
     heading, *lines = table(_HEADINGS, [_cells(job) for job in jobs], width=width, shrink=_COMMAND, drop=_LEAVE)
     shown = [styled(heading, "bold")]
     for job, line in zip(jobs, lines, strict=True):
-        shown.append(styled(line, COLOURS.get(job["state"], "")))
+        shown.append(styled(line, COLOURS.get(shown_state(job), "")))
         if job["id"] in reasons:
             shown.append(styled(one_line(f"  {reasons[job['id']]}", width), "dim"))
     return shown
@@ -245,7 +246,7 @@ def _cells(job: Mapping[str, Any]) -> tuple[str, ...]:
     name = "/".join(one_line(part, 24) for part in (job.get("project"), job.get("name")) if part)
     return (
         job_number(job),
-        f"{job['state'].replace('_', ' ')}{f': {how}' if how else ''}",
+        f"{shown_state(job).replace('_', ' ')}{f': {how}' if how else ''}",
         name or "-",
         gpu_place(job) or "-",
         "-" if seconds is None else show_duration(seconds),

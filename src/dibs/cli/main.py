@@ -48,6 +48,14 @@ _COMMANDS = {
     "completion": ("dibs.cli.completion:completion", "Print the script for completion in your shell."),
 }
 
+# What other queues call our commands, and what else may be meant.
+_ALIASES = {"list": "ls", "status": "ls", "cancel": "kill", "submit": "add", "logs": "log"}
+_MEANT = {
+    "rm": "`dibs kill` ends jobs, `dibs clean` forgets those that are over",
+    "remove": "`dibs kill` ends jobs, `dibs clean` forgets those that are over",
+    "restart": "`dibs retry` runs a job again, `dibs daemon restart` restarts the daemon",
+}
+
 # What `dibs --help` shows together. A command that stands in none is shown at the end.
 _USES = {
     "Run": ("run", "add", "sweep"),
@@ -71,6 +79,24 @@ Examples:
 class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = _ALIASES.get(args[0], args[0])
+        if name not in _COMMANDS and not ctx.resilient_parsing:
+            from difflib import get_close_matches  # only for an error
+
+            near = get_close_matches(name, _COMMANDS, n=1)
+            hint = _MEANT.get(name) or (f"did you mean `dibs {near[0]}`?" if near else "")
+            if hint:
+                ctx.meta["hint"] = hint
+        return super().resolve_command(ctx, [name, *args[1:]])
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:

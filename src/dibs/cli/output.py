@@ -219,6 +219,7 @@ OVER = ("succeeded", "failed", "cancelled", "timed_out", "lost")
 STATES = (*WAITING, "running", *OVER)
 COLOURS = {
     "running": "green",
+    "ending": "yellow",
     "held": "yellow",
     "failed": "red",
     "timed_out": "red",
@@ -257,6 +258,11 @@ def gpu_place(job: Job) -> str:
         gpus = one_line(job.get("node_gpus") or "", 60)
         return f"{one_line(node, 60)}:{gpus}" if gpus else one_line(node, 60)
     return ",".join(gpu_numbers(job))
+
+
+def shown_state(job: Job) -> str:
+    """Its state; `ending` where its end was asked for and it has not ended."""
+    return "ending" if job.get("is_ending") else str(job["state"])
 
 
 def short_outcome(job: Job) -> str:
@@ -346,6 +352,8 @@ def why_sentence(job: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
         return f"{job_text} does not wait: it {outcome}{f': {text}' if text and text not in outcome else ''}"
     if job["state"] == "running":
         runs = f"{job_text} does not wait: it runs{_where(job)} for {show_duration(elapsed_seconds(job))}"
+        if job.get("is_ending"):
+            runs += ", and was told to end"
         reason = answer.get("reason")  # why a job that runs elsewhere makes no progress
         return f"{runs}; {one_line(reason['sentence'], 1000)}" if reason else runs
     return f"{job_text} {waiting_text(answer)}"

@@ -99,23 +99,50 @@ def given(options: Mapping[str, Any], verb: Verb) -> Iterator[tuple[Field, Any]]
             yield field, value
 
 
-def check_words(options: dict[str, Any], line: Sequence[str], verb: str) -> None:
-    """Refuse words that are no option, and say where they were most likely meant to stand."""
+def command_of(
+    options: dict[str, Any], line: Sequence[str], command: Sequence[str] | None, verb: str
+) -> Sequence[str] | None:
+    """The command of this call: what stands behind `--`, or words at the end that can be nothing else.
+
+    Other words are refused, with where they were most likely meant to stand. `-f -` becomes `-`.
+    """
+    if "-" in options["files"]:
+        options["files"] = tuple(path for path in options["files"] if path != "-")
+        options["inputs"] = (*options["inputs"], "-")
     words = [word for word in options["inputs"] if word != "-"]
     if not words:
-        return
-
+        return command
     numbers = list(takewhile(str.isdigit, words))
     if options.get("gpus") and numbers:
         remedy = f"write --gpus {','.join([options['gpus'].strip(' ,'), *numbers])}"
     elif all(map(os.path.isfile, words)):
         named = " ".join(f"-f {shlex.quote(word)}" for word in words)
         remedy = f"a job list stands behind -f: dibs {verb} {named}"
+        if os.access(words[0], os.X_OK):
+            remedy += f"; a program behind --: dibs {verb} -- {shlex.join(words)}"
+    elif command is None and _is_command(words, line, options):
+        options["inputs"] = ()
+        return words
     else:
         place = list(line).index(words[0])
         meant = shlex.join(["dibs", verb, *line[:place], "--", *line[place:]])
         remedy = f"a command stands behind --, a job list behind -f: {meant}"
     raise BadInput(f"cannot use {words[0]!r} here", remedy=one_line(remedy, 500))
+
+
+def _is_command(words: list[str], line: Sequence[str], options: Mapping[str, Any]) -> bool:
+    """Whether words without `--` are a command and nothing else.
+
+    No option may stand behind them: it could be the command's. The first word must be a program, or all of it a
+    line for the shell, so that a job list whose name is mistyped is not executed.
+    """
+    if options["files"] or "-" in options["inputs"] or list(line[-len(words) :]) != words:
+        return False
+    if len(words) == 1 and any(map(str.isspace, words[0].strip())):
+        return True
+    from shutil import which  # 2 ms of `dibs add`
+
+    return which(words[0]) is not None
 
 
 def check_parameters(options: dict[str, Any], params: object, command: Sequence[str] | None, verb: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from dibs.cli.output import one_line, say
 from dibs.cli.requests import (
     check_parameters,
-    check_words,
     choose_seed,
+    command_of,
     is_piped,
     points,
     request_of,
@@ -40,7 +40,7 @@ class RunCall:
     """One call of `dibs run`: from the options to the exit status."""
 
     def __init__(
-        self, options: dict[str, Any], words: Sequence[str], params: Any, command: list[str] | None
+        self, options: dict[str, Any], words: Sequence[str], params: Any, command: Sequence[str] | None
     ) -> None:
         self._options = options
         self._words = words
@@ -110,7 +110,7 @@ class RunCall:
     def _check(self) -> None:
         """Refuse words and combinations that cannot be meant."""
         options = self._options
-        check_words(options, self._words, "run")
+        self._command = command_of(options, self._words, self._command, "run")
         if options["on"] not in (None, "local"):
             raise BadInput(
                 "`dibs run` runs commands here and now, and nowhere else",

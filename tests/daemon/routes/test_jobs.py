@@ -466,6 +466,20 @@ def test_jobs_are_held_released_killed_and_tried_again(daemon: DaemonProcess):
     assert {job["state"] for job in daemon.wait(number, number + 1)} == {"succeeded"}
 
 
+def test_a_job_that_was_told_to_end_says_so_until_it_has_ended(shared: DaemonProcess):
+    number = shared.add("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+    wait_until(lambda: shared.call("GET", f"/v1/jobs/{number}/log").body == b"ready\n")
+    assert not shared.job(number)["is_ending"]
+
+    shared.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+    asked = shared.job(number)
+    shared.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+
+    assert (asked["state"], asked["is_ending"]) == ("running", True)
+    (job,) = shared.wait(number)
+    assert (job["state"], job["is_ending"]) == ("cancelled", False)
+
+
 def test_a_signal_reaches_the_job(shared: DaemonProcess):
     number = shared.add("trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done")
     wait_until(lambda: shared.call("GET", f"/v1/jobs/{number}/log").body == b"ready\n")

@@ -1348,6 +1348,8 @@ export interface components {
             grace_seconds: number;
             /** Id */
             id: number;
+            /** Is Ending */
+            is_ending: boolean;
             /** Mem Bytes */
             mem_bytes: number | null;
             /** Message */
@@ -2216,6 +2218,8 @@ export interface components {
             grace_seconds: number;
             /** Id */
             id: number;
+            /** Is Ending */
+            is_ending: boolean;
             /** Lessons */
             lessons: components["schemas"]["LessonObject"][];
             /** Mem Bytes */

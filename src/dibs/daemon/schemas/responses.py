@@ -108,6 +108,7 @@ class JobObject(_Asked):
     id: int
     user: str
     state: StateName
+    is_ending: bool  # it runs, or waits at another system, and its end was asked for
     command: str
     words: list[str]
     shape: str  # its script and the names of its arguments, with `vram: auto`
@@ -307,6 +308,7 @@ def job_object(row: JobRow, user: str, usage: Usage | None = None) -> dict[str, 
         "id": job.id,
         "user": user,
         "state": str(job.state),
+        "is_ending": job.is_stopping and job.state in (State.RUNNING, State.SUBMITTED),
         **wishes_object(job.request),
         "shape": job.request.wishes.shape,
         "array": _array(job.request),

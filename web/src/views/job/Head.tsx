@@ -17,7 +17,7 @@ export function Head({ job, refresh }: { job: WholeJob; refresh: () => void }) {
         <h1>
           <span class="faint">{job.array ? `${job.array.id}_${job.array.task}` : job.id}</span> {job.name}
         </h1>
-        <StateBadge state={job.state} />
+        <StateBadge state={job.state} isEnding={job.is_ending} />
         {job.project && (
           <a class="faint" href={to("jobs", { project: job.project })}>
             {job.project}

@@ -62,7 +62,7 @@ export function Row({ place: number, top, height, job, isCurrent, canDrag, refre
         {job.project}
       </span>
       <span role="cell" title={job.message}>
-        <StateBadge state={job.state} />
+        <StateBadge state={job.state} isEnding={job.is_ending} />
       </span>
       <span role="cell" class="faint job-gpus" title={placeInWords(job)}>
         {place(job)}

@@ -32,7 +32,7 @@ export function JobLines({ title, total, page, filter, empty, most, showsWhy = f
             <a href={to(`job/${job.id}`)} class="job-line">
               <span class="faint">{job.id}</span>
               <span class="job-title">{job.name || job.command}</span>
-              <StateBadge state={job.state} />
+              <StateBadge state={job.state} isEnding={job.is_ending} />
               <span class="faint job-when">{when(job)}</span>
             </a>
             {job.cause && <p class="faint job-note">{[ending(job), job.message].filter(Boolean).join(": ")}</p>}
