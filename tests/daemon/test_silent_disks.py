@@ -39,26 +39,40 @@ def an_attempt(folder: Path, number: int = 1, job: int = 1, backend: str = "slur
     )
 
 
+class SilentDisk:
+    """Opening a file below a folder waits until its disk answers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.below = "/nowhere"
+        self.answers = threading.Event()
+        real_open = os.open
+
+        def silent_open(path: Any, *arguments: Any, **more: Any) -> int:
+            if str(path).startswith(f"{self.below}/"):
+                assert self.answers.wait(60)
+            return real_open(path, *arguments, **more)
+
+        monkeypatch.setattr(os, "open", silent_open)
+
+
 def readers() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name == "dibs-record-reader"]
 
 
 def test_records_that_hang_are_left_out_and_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(attempts, "_READ_WITHIN", 0.2)
+    disk = SilentDisk(monkeypatch)
     here, hangs, well = (an_attempt(tmp_path / str(n), n, backend="slurm" if n > 1 else "") for n in (1, 2, 3))
-    for one in (here, well):
-        Path(one.folder, "record").write_bytes(encode_record({"v": 1, "state": "ended", "cpu": 2.5}))
-    pipe = Path(hangs.folder, "record")
-    os.mkfifo(pipe)
+    for one, cpu in ((here, 2.5), (hangs, 4.5), (well, 2.5)):
+        Path(one.folder, "record").write_bytes(encode_record({"v": 1, "state": "ended", "cpu": cpu}))
+    disk.below = hangs.folder
 
     async def ask() -> tuple[list[Any], int, Any]:
         reader = AttemptRecords()
         together = await asyncio.gather(*(reader.of([here, hangs, well]) for _ in range(5)))
         again = await reader.of([here, hangs, well])
         hanging = len(readers())
-        os.close(os.open(pipe, os.O_WRONLY))  # it answers again
-        pipe.unlink()
-        pipe.write_bytes(encode_record({"v": 1, "state": "ended", "cpu": 4.5}))
+        disk.answers.set()
         for thread in readers():
             await asyncio.to_thread(thread.join, 60)
         return [*together, again], hanging, await reader.of([here, hangs, well])
@@ -75,9 +89,9 @@ def test_records_that_hang_are_left_out_and_asked_for_once(tmp_path: Path, monke
 def test_however_many_jobs_hang_only_some_threads_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(attempts, "_READ_WITHIN", 0.05)
     monkeypatch.setattr(attempts, "_MOST_HANGING", 3)
+    disk = SilentDisk(monkeypatch)
+    disk.below = str(tmp_path)
     all_of_them = [an_attempt(tmp_path / str(job), job=job) for job in range(1, 7)]
-    for one in all_of_them:
-        os.mkfifo(f"{one.folder}/record")
 
     async def ask() -> list[Any]:
         reader = AttemptRecords()
@@ -88,8 +102,7 @@ def test_however_many_jobs_hang_only_some_threads_do(tmp_path: Path, monkeypatch
     assert found == [{}] * 6
     hanging = readers()
     assert len(hanging) == 3
-    for one in all_of_them[:3]:
-        os.close(os.open(f"{one.folder}/record", os.O_WRONLY))
+    disk.answers.set()
     for thread in hanging:
         thread.join(60)
 

@@ -1,6 +1,5 @@
 """Whether a process belongs to a job: also where the job's folder does not answer."""
 
-import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dibs.engine.watch import own_processes
 from dibs.engine.watch.own_processes import is_of_a_running_job
 from dibs.supervise.folder import encode_record
 from stories.outside import wait_until
@@ -45,11 +45,12 @@ def test_the_record_of_its_attempt_tells(
 
 
 def test_a_folder_that_does_not_answer_counts_as_running_after_a_short_wait(
-    tmp_path: Path, process_in: Callable[[Path], int]
+    tmp_path: Path, process_in: Callable[[Path], int], monkeypatch: pytest.MonkeyPatch
 ):
     folder = tmp_path / "q1a2b3c4d" / "attempts" / "0" / "1.1"
     folder.mkdir(parents=True)
-    os.mkfifo(folder / "record")  # opening it blocks
+    disk_answers = threading.Event()
+    monkeypatch.setattr(own_processes, "record_of", lambda folder: disk_answers.wait(60))
     pid = process_in(folder)
     answers: list[bool] = []
     asking = threading.Thread(
@@ -62,5 +63,5 @@ def test_a_folder_that_does_not_answer_counts_as_running_after_a_short_wait(
     assert answers == [True] * 20
     hanging = [one for one in threading.enumerate() if one.name == "dibs-record"]
     assert len(hanging) == 1, "it is not asked again and again"
-    os.close(os.open(folder / "record", os.O_WRONLY))
+    disk_answers.set()
     hanging[0].join(60)

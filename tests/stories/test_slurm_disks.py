@@ -117,7 +117,7 @@ def test_a_record_that_cannot_be_read_keeps_nobody_waiting(there: Afar, root: Pa
     [over] = there.wait_for(job)
     record = Path(over["attempts_list"][0]["folder"]) / "record"
     record.unlink()
-    os.mkfifo(record)  # opening it blocks until there is a writer, as with a file server that is gone
+    os.mkfifo(record)  # has no reader and no writer
 
     shown = there.world.dibs("info", "--json", str(job), timeout=PATIENCE)
     listed = there.world.dibs("ls", "--all", timeout=PATIENCE)

@@ -209,9 +209,12 @@ def observed(facts: folder.AttemptFacts) -> Observed:
 
 
 def _tell(ref: AttemptRef, word: str) -> bool:
-    if folder.tell(ref.folder, word):
-        return True
-    seen = folder.facts(ref.folder)
+    try:
+        if folder.tell(ref.folder, word):
+            return True
+        seen = folder.facts(ref.folder)
+    except OSError:
+        return False  # its folder cannot be read now; the engine asks again
     return seen.has_started and not seen.is_locked and tell_orphans(ref.folder, word)
 
 

@@ -27,10 +27,10 @@ def find_attempt(listing: Listing, job: JobId, number: int | None) -> AttemptRow
 
 
 class AttemptRecords:
-    """Reads records: those of this machine directly, those of other systems in a thread.
+    """Reads records in a thread: the event loop never touches a folder that a job can write.
 
-    The folders of other systems may be on a network that does not answer, so the event loop never touches them.
-    At most one thread hangs for each job, however often it is requested.
+    The folders of other systems may be on a network that does not answer. At most one thread hangs for each job,
+    however often it is requested.
     """
 
     def __init__(self) -> None:
@@ -38,17 +38,13 @@ class AttemptRecords:
 
     async def of(self, attempts: Sequence[Attempt]) -> Records:
         """The records of a job's attempts, if their disks answer within some seconds."""
-        found = {one.number: record_of(one.folder) or {} for one in attempts if not one.backend}
-        if away := [one for one in attempts if one.backend]:
-            found |= await self._read(away[0].job, away)
-        return found
-
-    async def _read(self, job: JobId, attempts: Sequence[Attempt]) -> dict[int, dict[str, Any]]:
+        if not attempts:
+            return {}
+        job = attempts[0].job
         read = self._reads.get(job)
         if read is None or read.is_over:
-            if len(self._reads) >= _MOST_HANGING:
-                self._reads = {job: read for job, read in self._reads.items() if not read.is_over}
-            if len(self._reads) >= _MOST_HANGING:
+            self._reads = {job: read for job, read in self._reads.items() if not read.is_over}
+            if sum(read.is_hanging for read in self._reads.values()) >= _MOST_HANGING:
                 return {}
             read = self._reads[job] = _Read(attempts)
         # `wait`, not `await`: a client that disconnects must not cancel the read that others wait for.
@@ -66,6 +62,11 @@ class _Read:
         self.is_over = False
         self.task = asyncio.ensure_future(self._run(attempts))
 
+    @property
+    def is_hanging(self) -> bool:
+        """No request waits for it any more, but its thread is still there."""
+        return self.task.done() and not self.is_over
+
     async def _run(self, attempts: Sequence[Attempt]) -> None:
         with contextlib.suppress(TimeoutError):
             try:
@@ -74,9 +75,9 @@ class _Read:
                 self.is_over = True  # no thread could be started
 
     def _read_all(self, attempts: Sequence[Attempt]) -> None:
-        """In a thread. The latest first: it matters most, and earlier ones may be below another root."""
+        """In a thread. Those of this machine first, and the latest: earlier ones may be below another root."""
         try:
-            for one in sorted(attempts, key=lambda one: -one.number):
+            for one in sorted(attempts, key=lambda one: (one.backend != "", -one.number)):
                 self.found[one.number] = record_of(one.folder) or {}
         finally:
             self.is_over = True

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dibs.model.jobs import Job, JobId
+from dibs.supervise.folder import open_own_file
 
 _CHUNK = 1 << 20
 _MOST_AT_ONCE = 8 << 20  # bytes of one stream in one look: a flood must not keep the loop from its work
@@ -79,7 +80,7 @@ class Follower:
             try:
                 if not os.stat(stream.path).st_size:
                     return True
-                stream.fd = os.open(stream.path, os.O_RDONLY | os.O_CLOEXEC)
+                stream.fd = open_own_file(stream.path)
             except OSError:
                 return True
         for _ in range(_MOST_AT_ONCE // _CHUNK):

@@ -81,22 +81,18 @@ class JobFolders:
         folder, _ = self._folder(job)
         os.makedirs(folder, exist_ok=True)  # the process that began it may have died before
         self._write_info(job, attempt, outcome, usage)
-        marker = "SUCCESS" if outcome.cause is None else "FAILURE"
-        with open(f"{folder}/{marker}", "w"):
-            pass
+        _mark(folder, "SUCCESS" if outcome.cause is None else "FAILURE")
 
     def refuse(self, job: Job, outcome: Outcome) -> None:
         folder, _ = self._folder(job)
         os.makedirs(folder, exist_ok=True)
         self._write_info(job, None, outcome)
-        with open(f"{folder}/FAILURE", "w"):
-            pass
+        _mark(folder, "FAILURE")
 
     def confirm(self, job: Job) -> None:
         folder, _ = self._folder(job)
         if os.path.isdir(folder) and not os.path.exists(f"{folder}/SUCCESS"):
-            with open(f"{folder}/SUCCESS", "w"):
-                pass
+            _mark(folder, "SUCCESS")
 
     def _folder(self, job: Job) -> tuple[str, str]:
         name = f"{self.prefix}{job.id - 1 + self.first}"
@@ -136,6 +132,11 @@ class JobFolders:
         text = "".join(f"{key}: {_one_line(value)}\n" for key, value in lines.items())
         content = text.encode("utf-8", "surrogateescape")
         replace_file(f"{folder}/{self.info}", content, mode=None, sync=False)
+
+
+def _mark(folder: str, marker: str) -> None:
+    """Make an empty file. Renamed into place: the job may have put a pipe there, which would block an open."""
+    replace_file(f"{folder}/{marker}", b"", mode=None, sync=False)
 
 
 def _moment(seconds: float) -> str:

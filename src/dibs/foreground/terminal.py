@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dibs.backends.protocol import AttachedStreams
+from dibs.supervise.folder import open_own_file
 
 _CHUNK = 65536
 
@@ -35,7 +36,7 @@ class Terminal:
 
     def begin(self, log: str) -> None:
         """The command has been handed over: type to it, show what it writes, and keep that in its log."""
-        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._log = open_own_file(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         with contextlib.suppress(termios.error):
             self._saved = termios.tcgetattr(0)
             tty.setraw(0, termios.TCSANOW)  # what was typed ahead is for the command

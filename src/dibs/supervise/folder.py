@@ -15,7 +15,7 @@ import signal
 import stat
 import zlib
 from dataclasses import dataclass
-from errno import EEXIST, ENOSPC
+from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENOSPC, ENXIO, EPERM
 from typing import Any
 
 RECORD = "record"
@@ -25,8 +25,45 @@ _SIGNALS = {"stop": signal.SIGTERM, "kill": signal.SIGKILL}
 RECORD_SIZE = 1024
 _MAGIC = b"DIBS1"
 _ROUND = 512  # bytes
+_LONGEST_SPEC = 64 * 1024**2  # bytes; a job can make its record longer than the memory
 _ENCODER = json.JSONEncoder(separators=(",", ":"))  # once: `json.dumps` makes a new one at every call
 _HEAD = 20  # bytes: magic, checksum, length
+_WITHOUT_WAITING = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+class NotOurFile(OSError):
+    """Something other than a regular file of this user is in its place."""
+
+
+def open_own_file(path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """Open a regular file of ours in a folder that a job can write: a descriptor, or OSError.
+
+    A job may have replaced the file. Opening a pipe must not wait for its other end, and a link leads to a file
+    that is not the attempt's. NotOurFile says what is there instead.
+    """
+    try:
+        fd = os.open(path, flags | _WITHOUT_WAITING, mode)
+    except OSError as error:
+        if error.errno in (EISDIR, ELOOP, ENXIO):
+            raise _not_ours(path, os.lstat(path)) from None
+        raise
+    seen = os.fstat(fd)
+    if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.geteuid():
+        return fd
+    os.close(fd)
+    raise _not_ours(path, seen)
+
+
+def _not_ours(path: str, seen: os.stat_result) -> NotOurFile:
+    if stat.S_ISREG(seen.st_mode):
+        return NotOurFile(EPERM, f"it belongs to uid {seen.st_uid}", path)
+    return NotOurFile(EINVAL, f"it is {_KINDS.get(stat.S_IFMT(seen.st_mode), 'a device')}", path)
 
 
 def blank_record(spec: dict[str, Any]) -> bytes:
@@ -94,7 +131,7 @@ def prepare(folder: str, spec: dict[str, Any]) -> int:
         os.mkdir(folder, 0o700)
     except (FileNotFoundError, FileExistsError):
         os.makedirs(folder, mode=0o700, exist_ok=True)
-    fd = os.open(f"{folder}/{RECORD}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = open_own_file(f"{folder}/{RECORD}", os.O_RDWR | os.O_CREAT)
     try:
         # Locked before it is written: the record of an attempt that runs must not become blank.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,7 +183,7 @@ def reuse(old: str, folder: str, spec: dict[str, Any]) -> int | None:
     Creating four inodes for every job costs more than starting it. None if it cannot be reused.
     """
     try:
-        fd = os.open(f"{old}/{RECORD}", os.O_RDWR | os.O_CLOEXEC)
+        fd = open_own_file(f"{old}/{RECORD}", os.O_RDWR)
     except OSError:
         return None
     try:
@@ -165,9 +202,9 @@ def read_record(folder: str) -> dict[str, Any] | None:
     A read error is raised: on a file system of another machine it must not look like a missing record.
     """
     try:
-        with open(f"{folder}/{RECORD}", "rb", buffering=0) as file:
+        with open(open_own_file(f"{folder}/{RECORD}"), "rb", buffering=0) as file:
             return decode_record(file.read(RECORD_SIZE))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotOurFile):
         return None
 
 
@@ -181,9 +218,9 @@ def record_of(folder: str) -> dict[str, Any] | None:
 def read_spec(folder: str) -> dict[str, Any] | None:
     """What the shim was told to run; None if it cannot be read."""
     try:
-        with open(f"{folder}/{RECORD}", "rb") as file:
+        with open(open_own_file(f"{folder}/{RECORD}"), "rb") as file:
             file.seek(RECORD_SIZE)
-            spec = json.loads(file.read())
+            spec = json.loads(file.read(_LONGEST_SPEC))
     except (OSError, ValueError):
         return None
     return spec if isinstance(spec, dict) else None
@@ -192,9 +229,13 @@ def read_spec(folder: str) -> dict[str, Any] | None:
 def facts(folder: str) -> AttemptFacts:
     """The state of an attempt, without changing it: the lock first, the record second."""
     try:
-        fd = os.open(f"{folder}/{RECORD}", os.O_RDWR | os.O_CLOEXEC)
+        fd = open_own_file(f"{folder}/{RECORD}", os.O_RDWR)
     except FileNotFoundError:
         return AttemptFacts(is_locked=False, record=None, has_started=False)
+    except (NotOurFile, NotADirectoryError, PermissionError):
+        # Its command has run: it alone may have put something else there.
+        record = _record_of_running(folder)
+        return AttemptFacts(is_locked=record is not None, record=record, has_started=True)
     try:
         is_locked = False
         try:
@@ -207,12 +248,26 @@ def facts(folder: str) -> AttemptFacts:
     return AttemptFacts(is_locked, decode_record(content), bool(content) and not is_blank_record(content))
 
 
+def _record_of_running(folder: str) -> dict[str, Any] | None:
+    """The record without its file, from the shim of an attempt that runs; None if no shim runs it.
+
+    The shim is the parent of a process that carries the attempt's mark, and its FIFO has its pid in the name.
+    """
+    parents = {_parent_of(pid) for pid in _processes_of(folder)}
+    with contextlib.suppress(OSError):
+        for name in os.listdir(os.path.join(folder, _CONTROL)):
+            pid, _, _ = name.partition("-")
+            if pid in parents:
+                return {"state": "running", "shim": int(pid), "control": name}
+    return None
+
+
 def watch(folder: str) -> int | None:
     """The writing end of the FIFO of the shim that runs this attempt; None when there is none."""
     found = facts(folder)
     if not found.is_locked or found.record is None or "control" not in found.record:
         return None
-    control = os.path.join(folder, _CONTROL, found.record["control"])
+    control = os.path.join(folder, _CONTROL, os.path.basename(str(found.record["control"])))
     try:
         return os.open(control, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -252,15 +307,31 @@ def tell_orphans(folder: str, word: str) -> bool:
     """
     number = _SIGNALS.get(word) or int(word.removeprefix("signal "))
     told = False
-    for pid in filter(str.isdecimal, os.listdir("/proc")):
-        with contextlib.suppress(OSError):  # it has ended, or may not be read
-            told |= _tell(int(pid), folder, number)
+    for pid in _processes_of(folder):
+        with contextlib.suppress(OSError):  # it has ended
+            told |= _tell(pid, folder, number)
     return told
 
 
+def _processes_of(folder: str) -> list[int]:
+    """The processes that carry the mark of this attempt."""
+    found = []
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        with contextlib.suppress(OSError):  # it has ended, or may not be read
+            if os.stat(f"/proc/{pid}").st_uid == os.geteuid() and _belongs_to(pid, folder):
+                found.append(pid)
+    return found
+
+
+def _parent_of(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[1].decode()
+    except (OSError, IndexError):
+        return ""  # it has ended
+
+
 def _tell(pid: int, folder: str, number: int) -> bool:
-    if os.stat(f"/proc/{pid}").st_uid != os.geteuid() or not _belongs_to(pid, folder):
-        return False
     handle = os.pidfd_open(pid)
     try:
         # Checked again with the handle: the pid may belong to another process by now.

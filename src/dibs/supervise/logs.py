@@ -110,11 +110,15 @@ class BoundedLogs:
 
     def _mark(self, path: str, end: int) -> bool:
         """Mark the cut before it is made: a reader must know why it reads zeros."""
+        new = f"{path}.cut.new"
         try:
-            with open(f"{path}.cut.new", "w") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new)  # the command may have put a pipe there, which would block an open
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(fd, "w") as file:
                 file.write(f"{self._head} {end}\n")
             # Not synced: it must survive kill -9 only, and a supervisor that waits for a disk cannot obey a stop.
-            os.replace(f"{path}.cut.new", f"{path}.cut")
+            os.replace(new, f"{path}.cut")
         except OSError:
             return False
         return True

@@ -6,7 +6,6 @@ by a longer one: two threads may work on one file without a lock.
 
 import os
 import re
-import stat
 import threading
 import time
 from array import array
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from dibs.model.units import show_size
+from dibs.supervise.folder import open_own_file
 
 BLOCK = 64 * 1024  # bytes read at once; at first each block gets a mark
 _MOST_MARKS = 32_768  # of one file: half a megabyte
@@ -220,15 +220,14 @@ class LogIndex:
 
 @contextmanager
 def open_output(path: str) -> Iterator[int | None]:
-    """A descriptor; None if there is no file, or a pipe or a device in its place."""
+    """A descriptor; None if there is no file, or anything else in its place."""
     try:
-        # A job may have replaced its file with a pipe: do not wait for a writer.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        fd = open_own_file(path)
     except (OSError, ValueError):
         yield None
         return
     try:
-        yield fd if stat.S_ISREG(os.fstat(fd).st_mode) else None
+        yield fd
     finally:
         os.close(fd)
 
@@ -236,7 +235,7 @@ def open_output(path: str) -> Iterator[int | None]:
 def read_cut(path: str, size: int) -> Cut:
     """The hole of a file, as the shim recorded it beside the file before it punched the hole."""
     try:
-        with open(f"{path}.cut", "rb") as file:
+        with open(open_own_file(f"{path}.cut"), "rb") as file:
             first, end = (int(word) for word in file.read(100).split())
     except (OSError, ValueError):
         return Cut()

@@ -1,7 +1,6 @@
 """Reads the numbers that trials report. The files may be large or on a disk that hangs, so a thread reads them."""
 
 import os
-import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from dibs.model.jobs import Job, State
 from dibs.model.sweeps import Trial
 from dibs.paths import network_file_system
 from dibs.store.codec import JobRow
+from dibs.supervise.folder import open_own_file
 from dibs.sweeps.results import LogReader, MetricsReader, Reader, Report, read_result_file
 from dibs.sweeps.spec import Spec
 
@@ -200,7 +200,7 @@ class _Stream:
     def pieces(self) -> Iterator[bytes]:
         """The new bytes, piece by piece; nothing where the file does not exist or is not a regular file."""
         try:
-            handle = _open(self.path)
+            handle = open_own_file(self.path)
         except OSError:
             return
         try:
@@ -221,19 +221,10 @@ class _Stream:
             os.close(handle)
 
 
-def _open(path: str) -> int:
-    """Open a regular file for reading; OSError for other kinds, because reading a pipe could block."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(0, "it is not a regular file")
-    return handle
-
-
 def _last_line(path: str) -> str:
     """The last line that is not blank, shortened and printable."""
     try:
-        with open(_open(path), "rb") as file:
+        with open(open_own_file(path), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_END))
             lines = file.read(_LOG_END).decode("utf-8", "replace").split("\n")
     except OSError:
@@ -245,7 +236,8 @@ def _last_line(path: str) -> str:
 
 def _whole_file(path: str, began: float) -> tuple[bytes, _Identity]:
     """The content and the identity of a file; ValueError for one that this trial has not written."""
-    handle = _open(path)
+    # A link to the file is common here: the name of a result file is the user's.
+    handle = open_own_file(os.path.realpath(path))
     with open(handle, "rb") as file:
         about = os.fstat(handle)
         if about.st_mtime < began - _blur(path, about):

@@ -5,7 +5,6 @@ The sampler (sampling.py) adds samples whenever the cards are read.
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from dibs.files import replace_file
 from dibs.model.jobs import Attempt
 from dibs.model.usage import Usage
 from dibs.store.codec import decode_usage, encode_usage
+from dibs.supervise.folder import open_own_file
 from dibs.supervise.process_usage import ProcessTree
 from dibs.worker_thread import Submit
 
@@ -140,8 +140,7 @@ def write_series(folder: str, usage: Usage, columns: dict[str, Any]) -> None:
 def read_series(folder: str) -> StoredSeries | None:
     """What the attempt's folder holds; None where there is no complete file."""
     try:
-        handle = os.open(f"{folder}/{SERIES_FILE}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
+        with open(open_own_file(f"{folder}/{SERIES_FILE}"), "rb") as file:
             content = json.loads(file.read(_LONGEST_FILE))
         usage = decode_usage(json.dumps(content["usage"]))
         step = float(content["step_seconds"])
