@@ -59,9 +59,11 @@ page: installed-dev node ## build the page in the browser, web/, into the packag
 bless: installed-dev ## rewrite the golden files; look at the difference before you commit it
 	DIBS_BLESS=1 $(PYTEST) tests -k golden
 
-faults: installed-dev ## the long crash campaign: 300 kills over 2,000 jobs, and three times the examples
-	DIBS_EXPLORE=1 DIBS_FAULT_KILLS=300 DIBS_FAULT_JOBS=2000 $(PYTEST) tests/faults tests/engine tests/policy \
-	  tests/store tests/sweeps tests/simulate
+faults: installed-dev ## the long crash campaign: 300 kills over 2,000 jobs, more examples, and docs/reliability.md
+	mkdir -p build && rm -f build/figures.jsonl
+	DIBS_FAULT_FIGURES=$(CURDIR)/build/figures.jsonl DIBS_EXPLORE=1 DIBS_FAULT_KILLS=300 DIBS_FAULT_JOBS=2000 \
+	  $(PYTEST) tests/faults tests/engine tests/policy tests/store tests/sweeps tests/simulate
+	$(PYTHON) bench/reliability.py --figures build/figures.jsonl
 
 # -- what the targets above need ----------------------------------------------------------------------
 

@@ -102,13 +102,8 @@ def _gflow_queue(name: str, run: Callable[[Path, int], float], part: float) -> Q
 
 
 def _gflow_round(programs: Path, executor: str, limit: Sequence[str], folder: Path, jobs: int) -> float:
-    port = _free_port()
-    environment = _gflow_environment(programs, folder)
-    config = folder / "home/.config/gflow/gflow.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text(f'[daemon]\nhost = "127.0.0.1"\nport = {port}\n\n[executor]\ntype = "{executor}"\n')
-    # tmux gives every job a login shell; what tells the end of a job must be found there.
-    (folder / "home/.bash_profile").write_text(f'export PATH="{programs}:$PATH"\n')
+    environment = gflow_environment(programs, folder)
+    port = configure_gflow(programs, folder, executor)
     calls = [(first, min(first + _GFLOW_MOST, jobs + 1) - 1) for first in range(1, jobs + 1, _GFLOW_MOST)]
 
     def counts() -> dict[str, int]:
@@ -119,7 +114,7 @@ def _gflow_round(programs: Path, executor: str, limit: Sequence[str], folder: Pa
             raise ToolFailed(f"gflowd does not answer: {error}") from error
         return found
 
-    with _gflowd(programs, port, folder, environment):
+    with running_gflowd(programs, port, folder, environment):
         begin = time.perf_counter()
         for first, last in calls:
             submit = [str(programs / "gbatch"), "--array", f"{first}-{last}", *limit, "true"]
@@ -138,32 +133,68 @@ def _gflow_round(programs: Path, executor: str, limit: Sequence[str], folder: Pa
         return time.perf_counter() - begin
 
 
+def configure_gflow(programs: Path, folder: Path, executor: str) -> int:
+    """Write its settings; return the port on which its daemon will listen."""
+    port = _free_port()
+    config = folder / "home/.config/gflow/gflow.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[daemon]\nhost = "127.0.0.1"\nport = {port}\n\n[executor]\ntype = "{executor}"\n')
+    # tmux gives every job a login shell; what tells the end of a job must be found there.
+    (folder / "home/.bash_profile").write_text(f'export PATH="{programs}:$PATH"\n')
+    return port
+
+
+class Gflowd:
+    """gflow's daemon, in a folder of its own."""
+
+    def __init__(self, programs: Path, port: int, folder: Path, environment: Mapping[str, str]) -> None:
+        self._programs = programs
+        self._port = port
+        self._folder = folder
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with open(self._folder / "gflowd.out", "ab") as out:
+            self._process = subprocess.Popen(
+                [str(self._programs / "gflowd")],
+                env=self._environment,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+        health = f"http://127.0.0.1:{self._port}/health"
+        wait_until(lambda: _answers(health), "gflowd does not answer", limit_seconds=30)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """End it, and the tmux server of this folder with its jobs."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        if tmux := shutil.which("tmux"):
+            subprocess.run([tmux, "kill-server"], env=self._environment, capture_output=True, check=False)
+
+
 @contextmanager
-def _gflowd(programs: Path, port: int, folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    with open(folder / "gflowd.out", "wb") as out:
-        process = subprocess.Popen(
-            [str(programs / "gflowd")],
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-        )
+def running_gflowd(programs: Path, port: int, folder: Path, environment: Mapping[str, str]) -> Iterator[Gflowd]:
+    daemon = Gflowd(programs, port, folder, environment)
     try:
-        wait_until(lambda: _answers(f"http://127.0.0.1:{port}/health"), "gflowd does not answer", limit_seconds=30)
-        yield
+        daemon.start()
+        yield daemon
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if tmux := shutil.which("tmux"):  # the server of this folder, and no other
-            subprocess.run([tmux, "kill-server"], env=environment, capture_output=True, check=False)
+        daemon.stop()
 
 
-def _gflow_environment(programs: Path, folder: Path) -> dict[str, str]:
+def gflow_environment(programs: Path, folder: Path) -> dict[str, str]:
     home = folder / "home"
     for name in ("run", "tmux"):
         (home / name).mkdir(mode=0o700, parents=True)
@@ -248,10 +279,10 @@ def _nq(say: Say) -> Queue | None:
             raise ToolFailed(f"nq ran {ran} of {jobs} jobs")
         return took
 
-    return Queue(name="nq", version=_package_version("nq"), keeps="no", run=run, part=0.1)
+    return Queue(name="nq", version=package_version("nq"), keeps="no", run=run, part=0.1)
 
 
-def _package_version(package: str) -> str:
+def package_version(package: str) -> str:
     """What the system's packages say: not every tool can tell its version."""
     ask = ["dpkg-query", "-W", "-f", "${Version}", package]
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from faults.campaign import kill_everything
+from faults.figures import record_figures
 from stories.outside import DIBS, World, needs_root, open_store, wait_until
 
 _ON_A_MACHINE_OF_ITS_OWN = ("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", '"$0" "$@"; true', DIBS)
@@ -69,6 +70,13 @@ def test_when_the_kernel_ends_everything_at_once_nothing_acknowledged_is_lost(wo
     with open_store(world.state / "queue") as store:
         assert store.execute("pragma integrity_check").fetchone() == ("ok",)
     world.assert_nothing_is_left()
+    record_figures(
+        "the machine stops",
+        "the first process of a PID namespace is killed, and with it all others; the boot id changes",
+        times=1,
+        jobs=5,
+        result="what ran is `lost`, what waited runs",
+    )
 
 
 def test_only_restartable_jobs_are_queued_again_after_a_reboot(world: World) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from daemon.daemon_process import DaemonProcess
 from daemon.sweeping import act, begin, look, trials, until, wait_for
+from faults.figures import record_figures
 from faults.sweep_campaign import ADAPTIVE, COMMAND, DENSE, PRUNED, SAMPLES, STEPS, complaints, dies
 from stories.outside import World, wait_until
 
@@ -68,6 +69,14 @@ def test_kills_at_any_moment(daemon: DaemonProcess, seed: int):
 
     assert until(daemon, sweep, "finished")["counts"]["complete"] == SAMPLES
     assert complaints(daemon, sweep, SAMPLES) == []
+    record_figures(
+        "the daemon is killed while an adaptive sweep runs",
+        "`kill -9` at random moments",
+        times=7,
+        jobs=SAMPLES,
+        result="every trial once, each with its result",
+        seed=seed,
+    )
 
 
 def test_one_trial_after_another_gives_the_same_points_as_without_any_kill(daemon: DaemonProcess):
