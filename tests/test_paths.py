@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from dibs import paths
 from dibs.paths import FolderRefused, make_private
 from leases.test_folder import mounts_that_say
+from stories.outside import needs_root
 
 
 def mode(folder: Path) -> int:
@@ -100,3 +102,21 @@ def test_a_named_folder_on_the_network_is_used(
     socket = paths.socket_path({**home, "DIBS_SOCKET": f"{tmp_path}/socket"})
 
     assert (named, socket) == (f"{tmp_path}/mine", f"{tmp_path}/socket")
+
+
+def test_a_mount_is_told_from_others(tmp_path: Path) -> None:
+    here, again, elsewhere = (paths.mount_id(folder) for folder in (str(tmp_path), f"{tmp_path}/..", "/proc"))
+
+    assert here == again
+    assert here != elsewhere
+
+
+@needs_root
+def test_a_file_system_that_is_mounted_again_is_another_mount(tmp_path: Path) -> None:
+    found = []
+    for _ in range(2):
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(tmp_path)], check=True)
+        found.append(paths.mount_id(str(tmp_path)).split(":")[1])
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+    assert found[0] != found[1]

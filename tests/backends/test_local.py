@@ -67,7 +67,7 @@ def test_a_folder_that_cannot_be_made_puts_the_attempt_off(world: World) -> None
     hands.close()
 
 
-def test_a_folder_that_cannot_be_read_says_nothing_about_its_attempt(world: World) -> None:
+def test_an_attempt_whose_folder_was_replaced_by_a_file_may_have_run(world: World) -> None:
     hands = Hands(Path(world.folder) / "run")
     attempt = an_attempt(hands.root, 1)
     Path(attempt.folder).parent.mkdir(parents=True)
@@ -77,4 +77,5 @@ def test_a_folder_that_cannot_be_read_says_nothing_about_its_attempt(world: Worl
     seen = hands.backend.observe([ref])[ref]
     hands.close()
 
-    assert (seen.phase, "Not a directory" in seen.reason) == (Phase.QUEUED, True)
+    assert (seen.phase, seen.never_started) == (Phase.LOST, False)
+    assert seen.reason == "its record was replaced, so it may have run"

@@ -48,13 +48,18 @@ def check_at_the_end(world: World) -> None:
     assert left == [], f"leases are left: {left}"  # I4
     for row in world.store.rows(State, -1):  # I5
         number, outcome = row.job.id, row.outcome
+        runs = [run for run in world.machine.ledger if run.job == number]
         assert row.job.state.is_over and outcome is not None, f"job {number} is {row.job.state} for ever"
         if outcome.cause in (Cause.LOST, Cause.REFUSED, Cause.DEPENDENCY) or outcome.message == NEVER_STARTED:
             assert outcome.exit_code is None and outcome.signal is None and outcome.message
+            assert runs or world.is_doubted or outcome.cause is not Cause.LOST, (
+                f"job {number} is lost, but never ran"
+            )
             continue
         assert (outcome.exit_code is None) != (outcome.signal is None), f"job {number}: {outcome}"
         if outcome.cause is not Cause.START_ERROR:
-            last = [run for run in world.machine.ledger if run.job == number][-1]
+            assert runs, f"job {number} has an exit code, but never ran"
+            last = runs[-1]
             assert last.record is not None, f"job {number} has an exit code, but no record of its end"
             assert (last.record["code"], last.record["signal"]) == (outcome.exit_code, outcome.signal)
     check_file(world)

@@ -101,7 +101,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.world.store.is_full = is_full
 
     @rule(
-        point=st.sampled_from(["", "after-lease", "after-intent", "after-launch"]),
+        point=st.sampled_from(["", "after-lease", "after-prepare", "after-intent", "after-launch"]),
         reboots=st.sampled_from([False] * 3 + [True]),
     )
     def crash(self, point, reboots):
@@ -115,6 +115,7 @@ class AnyHistory(RuleBasedStateMachine):
         if reboots:
             self.world.machine.stop()
             self.world.boot_id += "'"
+            self.world.is_doubted = True
         self.world.resume()
 
     @invariant()

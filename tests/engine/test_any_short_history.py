@@ -30,7 +30,7 @@ class AnyShortHistory(AnyHistory):
         codes=st.lists(st.sampled_from([0] * 15 + [1]), min_size=4, max_size=20),
         seconds=st.sampled_from([0.001, 0.001, 1.0]),
         unheard=st.integers(1, 4),
-        dies_at=st.sampled_from([""] * 6 + ["after-launch", "after-lease", "after-intent"]),
+        dies_at=st.sampled_from([""] * 6 + ["after-launch", "after-lease", "after-prepare", "after-intent"]),
     )
     def jobs_end_in_turn(self, codes, seconds, unheard, dies_at):
         """Each as soon as it runs, perhaps unheard by the engine, which may be killed between two of them."""

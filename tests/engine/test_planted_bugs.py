@@ -14,12 +14,17 @@ import dibs.engine.engine as engine_module
 import dibs.engine.launch.settlement as settlement_module
 import dibs.engine.turn.decide as turn_module
 from dibs.engine.engine import Engine
+from dibs.engine.launch.launcher import AttemptLauncher
 from dibs.engine.launch.lease_keeper import LeaseKeeper
+from dibs.engine.launch.settlement import Settlement
+from dibs.model.jobs import State
 from dibs.model.records import AttemptOpened
 from dibs.policy.outcomes import Verdict
 from dibs.store.store import Store
+from dibs.supervise.folder import AttemptFacts
+from engine import world as world_module
 from engine.invariants import check_at_the_end, check_now
-from engine.world import Died, a_request
+from engine.world import Died, Run, a_request
 
 
 def record_after_start(patch):
@@ -28,11 +33,11 @@ def record_after_start(patch):
 
     def launch_and_record(self, turn, now):
         for one in turn.begun:
-            launch(self.launcher, one, self.state.open)
+            launch(self.launcher, one)
         return recorded(self, turn, now)
 
     patch.setattr(Engine, "_recorded", launch_and_record)
-    patch.setattr(engine_module.AttemptLauncher, "launch", lambda self, one, running: [])
+    patch.setattr(engine_module.AttemptLauncher, "launch", lambda self, one: [])
 
 
 def requeue_of_a_lost_job(patch):
@@ -139,6 +144,76 @@ def recorded_before_its_turn(patch):
     patch.setattr(turn_module._Decision, "turn", record_one_more)
 
 
+def prepare_after_the_intent(patch):
+    """The folder is made after the intent is recorded, as it was once."""
+    prepare, launch = AttemptLauncher.prepare, AttemptLauncher.launch
+
+    def prepare_and_launch(self, one):
+        prepare(self, [one], {})
+        return launch(self, one)
+
+    patch.setattr(AttemptLauncher, "prepare", lambda self, begun, running: "")
+    patch.setattr(AttemptLauncher, "launch", prepare_and_launch)
+
+
+def no_record_is_never_ran(patch):
+    """A record that is gone is taken for a blank one."""
+    seen = world_module.observed
+
+    def forgive(facts, ref):
+        return replace(seen(facts, ref), never_started=bool(facts.damage))
+
+    patch.setattr(world_module, "observed", forgive)
+
+
+def any_record_counts(patch):
+    """It is not checked which attempt a record is of."""
+    patch.setattr(AttemptFacts, "is_of", lambda self, job, attempt, opened_at: True)
+
+
+def what_lived_is_forgotten(patch):
+    """A process that was seen without its shim is no sign that the attempt ran."""
+    patch.setattr(Settlement, "_lived", property(lambda self: set(), lambda self, value: None), raising=False)
+
+
+def crash_at_intent(world):
+    world.dies_at = "after-intent"
+    try:
+        world.submit(a_request("one"))
+    except Died:
+        world.acknowledged[1] = a_request("one")
+    world.crash()
+    world.resume(with_list=True)
+    if world.states()[1] is State.HELD:  # until its list names it again
+        world.submit(a_request("one"))
+
+
+def lose_the_folder(world):
+    world.submit(a_request("one"))
+    world.lose_folder(1)
+    world.kill_shim(1)
+
+
+def come_back_to_a_blank_record(world):
+    """A file system loses the mark of the start, while the command holds its GPU."""
+    world.submit(a_request("one"))
+    (folder,) = world.machine.runs
+    world.machine.blank[folder] = world.machine.runs[folder].identity
+    world.kill_shim(1, command_too=False)
+    world.end(1)
+    world.advance(1)
+
+
+def find_an_old_record(world):
+    """A store that was put back gives a number again; the folder of the job that had it is still there."""
+    folder = world.place.attempt_folder(1, 1)
+    old = Run(1, {"job": 1, "attempt": 1, "opened_at": 5.0}, (), epoch=0, shim=1, has_shim=False, is_alive=False)
+    old.record = {"state": "ended", "code": 0, "signal": None, "by": "", "seconds": 1.0}
+    world.machine.runs[folder] = old
+    world.machine.may_repeat = world.is_doubted = True
+    world.submit(a_request("one"))
+
+
 def crash_at_launch(world):
     world.dies_at = "after-launch"
     try:
@@ -162,10 +237,7 @@ def crash_while_it_runs(world):
 
 def power_cut(world):
     world.submit(a_request("one"))
-    world.crash()
-    world.machine.stop()
-    world.boot_id = "another"
-    world.resume(with_list=True)
+    world.reboot(with_list=True)
 
 
 def kill_the_shim_alone(world):
@@ -197,6 +269,10 @@ class Case:
 CASES = [
     Case(recorded_before_its_turn, run_to_the_end, "job 2 is shown running, but waits"),
     Case(record_after_start, crash_at_launch, "is started twice"),
+    Case(prepare_after_the_intent, crash_at_intent, "job 1 is lost, but never ran"),
+    Case(no_record_is_never_ran, lose_the_folder, "is started twice"),
+    Case(any_record_counts, find_an_old_record, "job 1 has an exit code, but never ran"),
+    Case(what_lived_is_forgotten, come_back_to_a_blank_record, "is started twice"),
     Case(requeue_of_a_lost_job, lose_a_job, "job 1 was started 2 times, but may be 1 times"),
     Case(forget_the_running, crash_while_it_runs, "job 1 is running for ever"),
     Case(requeue_the_running, crash_while_it_runs, "job 1 was started again after it had succeeded"),

@@ -75,7 +75,10 @@ def test_after_a_reboot_even_what_shows_no_start_may_have_run(make_world):
     assert world.states() == {1: State.LOST}
 
 
-@pytest.mark.parametrize(("point", "running"), [("after-lease", []), ("after-intent", []), ("after-launch", [1])])
+@pytest.mark.parametrize(
+    ("point", "running"),
+    [("after-lease", []), ("after-prepare", []), ("after-intent", []), ("after-launch", [1])],
+)
 def test_a_crash_at_each_point_of_the_launch_starts_everything_once(make_world, point, running):
     world = make_world()
     world.dies_at = point

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from errno import EEXIST, ENOSPC
 from fractions import Fraction
 from typing import Any
 
@@ -29,7 +30,7 @@ from dibs.model.jobs import Command, Job, JobId, Outcome, Request, State, Wishes
 from dibs.policy.outcomes import Limits
 from dibs.store.recorder import Recorder
 from dibs.store.store import Store
-from dibs.supervise.folder import AttemptFacts
+from dibs.supervise.folder import AttemptFacts, identity_in
 
 NOON = 1_000_000.0
 
@@ -68,10 +69,11 @@ class Run:
     """One run of a command, as its folder and the kernel know it."""
 
     job: JobId
+    identity: dict[str, Any]
     claims: tuple[Claim, ...]
     epoch: int  # how many engines there had been
     shim: int  # its pid
-    has_started: bool = True
+    has_folder: bool = True
     has_shim: bool = True
     is_alive: bool = True  # the command
     record: dict[str, Any] | None = None
@@ -91,23 +93,32 @@ class Machine:
         self.obeys = obeys
         self.may_repeat = may_repeat
         self.runs: dict[str, Run] = {}  # by folder: the last one there
+        self.blank: dict[str, dict[str, Any]] = {}  # by folder: whose blank record is there
         self.ledger: list[Run] = []  # every command that was started
         self.epoch = 0
         self.false_starts = 0  # so many shims are still going to die before they start anything
         self.refuses = ""  # why no folder can be made, where that is so
 
+    def prepare(self, folder: str, spec: dict[str, Any]) -> None:
+        """Make the folder with its blank record."""
+        if self.refuses:
+            raise OSError(ENOSPC, self.refuses)
+        if folder in self.runs:
+            raise FileExistsError(EEXIST, "this attempt was started before", folder)
+        self.blank[folder] = identity_in(spec)
+
     def start(self, ref: AttemptRef, claims: tuple[Claim, ...], local: LocalInputs) -> None:
-        before = self.runs.get(ref.folder)
-        if before is not None and before.has_started:
+        if ref.folder in self.runs:
             assert self.may_repeat, f"{ref.folder} is started twice"
             local.when_done()
             return
-        run = self.runs[ref.folder] = Run(JobId(int(ref.key)), claims, self.epoch, shim=len(self.runs))
         if self.false_starts:
             self.false_starts -= 1
-            run.has_started = run.has_shim = run.is_alive = False
             local.when_done()
             return
+        identity = self.blank.pop(ref.folder)
+        run = Run(JobId(int(ref.key)), identity, claims, self.epoch, shim=len(self.runs))
+        self.runs[ref.folder] = run
         run.locks = [os.dup(fd) for fd in local.leases]  # a copy of a lock is the lock, as it is for a child
         run.watchers.append(local.when_done)
         self.ledger.append(run)
@@ -122,14 +133,13 @@ class Machine:
         assert all(share <= 1 for share in taken.values()), f"given twice: {dict(taken)}"
 
     def facts(self, folder: str) -> AttemptFacts:
+        if folder in self.blank:
+            return AttemptFacts(is_locked=False, record=None, has_started=False, identity=self.blank[folder])
         run = self.runs.get(folder)
-        if run is None:
-            return AttemptFacts(is_locked=False, record=None, has_started=False)
-        return AttemptFacts(
-            is_locked=run.has_shim,
-            record=run.record or ({"state": "running", "shim": run.shim} if run.has_started else None),
-            has_started=run.has_started,
-        )
+        if run is None or not run.has_folder:
+            return AttemptFacts(is_locked=False, record=None, has_started=True, damage="its record is gone")
+        record = run.record or {"state": "running", "shim": run.shim}
+        return AttemptFacts(is_locked=run.has_shim, record=record, has_started=True, identity=run.identity)
 
     def is_reported(self, folder: str) -> bool:
         """Whether the shim told this engine that nothing is left; an engine that dies forgets it."""
@@ -196,10 +206,13 @@ class FakeBackend(LocalBackend):
 
     def close(self) -> None: ...
 
+    def prepare(self, one: Submission) -> None:
+        self._machine.prepare(one.ref.folder, one.spec)
+
+    def close_prepared(self) -> None: ...
+
     def submit(self, submissions: Sequence[Submission]) -> Submitted:
         refs = [one.ref for one in submissions]
-        if self._machine.refuses:
-            return Submitted(put_off=dict.fromkeys(refs, self._machine.refuses))
         for one in submissions:
             self._machine.start(one.ref, self._claims_of(one.ref), one.local or LocalInputs(lambda: None))
         return Submitted(accepted=frozenset(refs))
@@ -223,7 +236,7 @@ class FakeBackend(LocalBackend):
 
     def observe(self, refs: Sequence[AttemptRef]) -> dict[AttemptRef, Observed]:
         machine = self._machine
-        seen = {ref: observed(machine.facts(ref.folder)) for ref in refs}
+        seen = {ref: observed(machine.facts(ref.folder), ref) for ref in refs}
         return {
             ref: replace(one, may_linger=one.may_linger and not machine.is_reported(ref.folder))
             for ref, one in seen.items()
@@ -232,7 +245,8 @@ class FakeBackend(LocalBackend):
     def forget_folders(self, folders: Sequence[str]) -> None: ...
 
     def recycle(self, ref: AttemptRef) -> bool:
-        assert not self._machine.runs[ref.folder].has_shim, "a folder is used again only after its shim"
+        run = self._machine.runs.get(ref.folder)
+        assert run is None or not run.has_shim, "a folder is used again only after its shim"
         return True
 
 
@@ -289,6 +303,7 @@ class World:
     events: list[Event] = field(default_factory=list)
     acknowledged: dict[JobId, Request] = field(default_factory=dict)
     dies_at: str = ""
+    is_doubted: bool = False  # what shows no start may have run all the same: a reboot, or lost files
     clock_is_off: float = 0.0  # seconds by which the wall clock was set
     retried: Counter[JobId] = field(default_factory=Counter)  # how often a retry was asked for
     results: InAttemptFolders = field(default_factory=InAttemptFolders)
@@ -341,6 +356,11 @@ class World:
         self.list = RunList(self.engine)
         self.environment = self.list.capture({"HOME": "/"})
 
+    def lose_folder(self, job: JobId) -> None:
+        """The folder of its attempt is deleted."""
+        self.is_doubted = True
+        self._run_of(job).has_folder = False
+
     def crash(self) -> None:
         """kill -9 of the engine: what the kernel would close is closed, nothing is announced."""
         self.leases.die()
@@ -356,11 +376,12 @@ class World:
             self.list.queue_leftovers()
         self.settle_down()
 
-    def reboot(self) -> None:
+    def reboot(self, *, with_list: bool = False) -> None:
         self.crash()
         self.machine.stop()
         self.boot_id = f"another than {self.boot_id}"
-        self.resume()
+        self.is_doubted = True
+        self.resume(with_list=with_list)
 
     def close(self) -> None:
         self.machine.stop()

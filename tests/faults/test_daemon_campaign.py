@@ -69,7 +69,7 @@ def test_random_kills_of_supervisors_lose_only_what_is_reported_as_lost(world: W
     )
 
 
-@pytest.mark.parametrize("point", ["after-lease", "after-intent", "after-launch", "after-commit"])
+@pytest.mark.parametrize("point", ["after-lease", "after-prepare", "after-intent", "after-launch", "after-commit"])
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_kill_at_this_point_loses_nothing_and_runs_nothing_twice(world: World, point: str, times: int) -> None:
     campaign = QueueCampaign(world, seconds=0.1)

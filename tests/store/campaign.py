@@ -35,7 +35,8 @@ SAVED = Outcome(exit_code=1, cause=Cause.TIME_LIMIT, checkpointed=True, seconds=
 BAD = Outcome(exit_code=3, cause=Cause.EXIT_CODE, message="it \udcff fell", seconds=0.5)
 METRICS = [{"name": "loss", "goal": "min"}, {"name": "speed", "goal": "max"}]
 RUNS = AttemptFacts(is_locked=True, record=None, has_started=True)
-NOTHING = AttemptFacts(is_locked=False, record=None, has_started=False)
+BLANK = AttemptFacts(is_locked=False, record=None, has_started=False)
+GONE = AttemptFacts(is_locked=False, record=None, has_started=True, damage="its record is gone")
 
 
 @dataclass

@@ -22,7 +22,7 @@ from dibs.store.store import Store
 from dibs.supervise.folder import AttemptFacts
 from examples import examples
 from store.builders import NOON, a_request
-from store.campaign import BAD, NOTHING, RUNS, Books, picture
+from store.campaign import BAD, BLANK, GONE, RUNS, Books, picture
 
 TODAY = NOON + 1_000_000
 
@@ -51,9 +51,14 @@ def again(books, facts=lambda folder: RUNS, spec_of=lambda folder: None, used=la
 
 
 def over(**record):
-    return lambda folder: AttemptFacts(
-        is_locked=False, record={"state": "ended", "ended": NOON + 77, **record}, has_started=True
-    )
+    def look(folder):
+        job, number = map(int, os.path.basename(folder).split("."))
+        ended = {"state": "ended", "ended": NOON + 77, **record}
+        return AttemptFacts(
+            is_locked=False, record=ended, has_started=True, identity={"job": job, "attempt": number}
+        )
+
+    return look
 
 
 # -- the same store --------------------------------------------------------------------------------------
@@ -214,33 +219,32 @@ def test_what_was_told_to_save_its_work_is_left_for_the_daemon_to_queue_again(bo
     assert store.job(job.id).state is State.RUNNING
 
 
-def test_what_left_no_record_is_lost_and_named_and_not_queued_again(books):
+@pytest.mark.parametrize(
+    ("facts", "missing"),
+    [
+        (GONE, ["how job 1 ended is not known: its record is gone (attempt 1)"]),
+        (replace(GONE, damage=""), []),
+        (BLANK, []),
+    ],
+    ids=["gone", "started", "blank"],
+)
+def test_what_has_no_end_is_left_for_the_daemon_to_judge(books, facts, missing):
     (job,) = books.add(a_request())
     books.start(job.id)
 
-    report, store = again(books, lambda folder: NOTHING)
-
-    assert store.job(job.id).state is State.LOST
-    assert report.missing == ["how job 1 ended is not known: attempt 1 left no record"]
-
-
-@pytest.mark.parametrize("declared", [{"restartable": True}, {"retries": 1}])
-def test_what_was_declared_restartable_is_queued_again(books, declared):
-    (job,) = books.add(a_request(**declared))
-    books.start(job.id)
-
-    _, store = again(books, lambda folder: NOTHING)
-
-    assert store.job(job.id).state is State.QUEUED
-
-
-def test_what_was_started_and_has_no_end_is_left_for_the_daemon_to_judge(books):
-    (job,) = books.add(a_request())
-    books.start(job.id)
-
-    _, store = again(books, lambda folder: replace(NOTHING, has_started=True))
+    report, store = again(books, lambda folder: facts)
 
     assert len(store.open_attempts()) == 1  # something of it may still hold the GPU
+    assert report.missing == missing
+
+
+def test_a_record_that_was_copied_from_another_attempt_settles_nothing(books):
+    (job,) = books.add(a_request())
+    books.start(job.id)
+
+    _, store = again(books, lambda folder: over(code=0)("attempts/0/7.1"))
+
+    assert len(store.open_attempts()) == 1
 
 
 def test_a_folder_that_cannot_be_read_is_named_and_its_job_not_touched(books):
@@ -301,7 +305,7 @@ def test_a_folder_that_was_made_but_never_used_is_no_start(books):
     (job,) = books.add(a_request())
     os.makedirs(f"{books.folder}/attempts/0/1.1")
 
-    _, store = again(books, lambda folder: NOTHING, lambda folder: SPEC)
+    _, store = again(books, lambda folder: BLANK, lambda folder: SPEC)
 
     assert store.job(job.id) == job
 

@@ -67,3 +67,11 @@ def test_a_blank_record_carries_its_spec_and_is_no_record(spec: dict[str, str]) 
 
     assert is_blank_record(content)
     assert decode_record(content) is None
+
+
+def test_zeros_and_what_is_left_of_a_blank_record_are_not_blank() -> None:
+    content = blank_record({"job": 1, "attempt": 2, "opened_at": 3.5})
+
+    damaged = [b"", bytes(RECORD_SIZE), content[: RECORD_SIZE // 64], content[:30] + bytes(RECORD_SIZE - 30)]
+
+    assert not any(is_blank_record(one) for one in damaged)

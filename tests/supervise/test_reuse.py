@@ -28,7 +28,10 @@ def test_a_reused_folder_is_as_good_as_a_new_one(ended, tmp_path):
     fd = folder.reuse(ended, new, SPEC)
 
     assert fd is not None
-    assert folder.facts(new) == folder.AttemptFacts(is_locked=True, record=None, has_started=False)
+    identity = {"job": 1, "attempt": 1}
+    assert folder.facts(new) == folder.AttemptFacts(
+        is_locked=True, record=None, has_started=False, identity=identity
+    )
     assert os.pread(fd, 10_000, 0) == blank_record(SPEC)
     assert not os.path.exists(ended)
     os.close(fd)

@@ -32,7 +32,7 @@ _NO_INPUTS = LocalInputs(when_done=lambda: None)
 
 def ref_of(attempt: Attempt) -> AttemptRef:
     """An attempt of this machine, as its backend knows it."""
-    return AttemptRef(str(attempt.job), attempt.number, attempt.folder)
+    return AttemptRef(str(attempt.job), attempt.number, attempt.folder, attempt.opened_at)
 
 
 class LocalBackend:
@@ -48,6 +48,7 @@ class LocalBackend:
         self._add_reader = add_reader
         self._remove_reader = remove_reader
         self._recycled: list[str] = []  # folders that may be used again
+        self._prepared: dict[str, int] = {}  # by folder: locked records of attempts that are not submitted yet
         self._ended: dict[str, Observed] = {}  # by folder: what shims reported and `observe` has not returned yet
         self._watched: set[int] = set()  # FIFOs of attempts that an earlier engine submitted
 
@@ -100,7 +101,7 @@ class LocalBackend:
         return frozenset(ref for ref in refs if self._withdraw(ref) or _tell(ref, word))
 
     def observe(self, refs: Sequence[AttemptRef]) -> Mapping[AttemptRef, Observed]:
-        return {ref: self._observe(ref.folder) for ref in refs}
+        return {ref: self._observe(ref) for ref in refs}
 
     def strays(self, mark: str) -> Sequence[Identity]:
         return ()  # no other system brings anything back
@@ -109,6 +110,19 @@ class LocalBackend:
         assert not strays, strays
 
     # -- what only this machine does -------------------------------------------------------------------
+
+    def prepare(self, one: Submission) -> None:
+        """Make the folder and the blank record of an attempt, before its intent is recorded.
+
+        OSError: it is there already, and may have been started, or it cannot be made.
+        """
+        self._prepared[one.ref.folder] = self._prepare(one)
+
+    def close_prepared(self) -> None:
+        """Close the records of attempts that are not submitted after all. What is blank stays blank."""
+        for record in self._prepared.values():
+            os.close(record)
+        self._prepared.clear()
 
     def signal(self, ref: AttemptRef, number: int) -> bool:
         """Send a signal to the command; False when it is not reached (yet)."""
@@ -138,12 +152,14 @@ class LocalBackend:
         if self._warm is not None:
             self._warm.close()
         self._launcher.close()
+        self.close_prepared()
         for fd in list(self._watched):
             self._unwatch(fd)
 
     def _start(self, one: Submission, local: LocalInputs) -> None:
+        record = self._prepared.pop(one.ref.folder, -1)
         try:
-            record = self._prepare(one)
+            record = self._prepare(one) if record < 0 else record
         except (FileExistsError, BlockingIOError):
             local.when_done()  # it was started before: whether it runs or is over, `observe` tells
             return
@@ -161,7 +177,9 @@ class LocalBackend:
 
     def _prepare(self, one: Submission) -> int:
         """The descriptor of the attempt's record, locked."""
-        record = folder.reuse(self._recycled.pop(), one.ref.folder, one.spec) if self._recycled else None
+        record = None
+        if self._recycled and not os.path.lexists(one.ref.folder):
+            record = folder.reuse(self._recycled.pop(), one.ref.folder, one.spec)
         return folder.prepare(one.ref.folder, one.spec) if record is None else record
 
     def _when_done(self, path: str, when_done: Callable[[], None]) -> WhenDone:
@@ -173,11 +191,12 @@ class LocalBackend:
 
         return done
 
-    def _observe(self, path: str) -> Observed:
+    def _observe(self, ref: AttemptRef) -> Observed:
+        path = ref.folder
         if path in self._ended:
             return self._ended.pop(path)
         try:
-            return observed(folder.facts(path))
+            return observed(folder.facts(path), ref)
         except OSError as error:
             return Observed(phase=Phase.QUEUED, reason=str(error))
 
@@ -197,15 +216,18 @@ class LocalBackend:
         os.close(fd)
 
 
-def observed(facts: folder.AttemptFacts) -> Observed:
+def observed(facts: folder.AttemptFacts, ref: AttemptRef) -> Observed:
     """What an attempt's folder tells. Only the shim itself can say that no process is left."""
     if facts.is_locked:
         return Observed(phase=Phase.RUNNING)
+    damage = facts.damage
+    if not damage and not facts.is_of(int(ref.key), ref.attempt, ref.opened_at):
+        damage = "the record in its folder is of another attempt"
+    if damage:
+        return Observed(phase=Phase.LOST, reason=f"{damage}, so it may have run", may_linger=True)
     if facts.exit_record is not None:
         return Observed(phase=Phase.ENDED, record=facts.exit_record, may_linger=True)
-    never_started = not facts.has_started
-    reason = "it was not started" if never_started else "its supervisor is gone"
-    return Observed(phase=Phase.LOST, reason=reason, never_started=never_started, may_linger=True)
+    return Observed(phase=Phase.LOST, never_started=not facts.has_started, may_linger=True)
 
 
 def _tell(ref: AttemptRef, word: str) -> bool:

@@ -23,6 +23,7 @@ class AttemptRef:
     key: str  # here `17`; elsewhere the queue's mark and the job: `k3f9-17`, for an array's element `k3f9-17_4`
     attempt: int
     folder: str  # absolute; on a shared file system the same path on every node
+    opened_at: float | None = None  # of an attempt here: its record must say the same
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -46,7 +46,7 @@ def build_place(
     os.umask(umask)
     return Place(
         root=root,
-        boot_id=environ.get("DIBS_FAKE_BOOT_ID") or paths.boot_id(),
+        boot_id=f"{environ.get('DIBS_FAKE_BOOT_ID') or paths.boot_id()} {paths.mount_id(root)}",
         run=run,
         umask=umask,
         workdir=workdir,

@@ -285,6 +285,7 @@ class Engine:
         `as_found`: what ended while no engine ran does not count as a failure of this one.
         """
         now = self.clock()
+        self._count_beyond_folders()
         attempts = [OpenAttempt(job, attempt) for job, attempt in self.store.open_attempts()]
         self._state = replace(
             self._state,
@@ -310,6 +311,19 @@ class Engine:
             self.remote.resume(self._state.remote.values())
         self.send([key for key in self._state.everywhere if key[0] in self._state.stopping], "stop")
         self.ask_for_turn()
+
+    def _count_beyond_folders(self) -> None:
+        """Give no number again that has a folder: the store may be an older copy that was put back."""
+        highest, following = self.place.highest_number(), self.store.queue.next_number()
+        if highest < following:
+            return
+        with self.store.turn():
+            self.store.queue.count_beyond(highest)
+        sentence = (
+            f"the store is older than the folders beside it: it knows no job above {following - 1}, but job "
+            f"{highest} has a folder; new jobs are numbered from {highest + 1}"
+        )
+        self._announcer.add([Trouble(sentence)])
 
     def reload_waiting(self) -> None:
         """Read again which jobs wait: the store was changed without the engine."""
@@ -365,7 +379,7 @@ class Engine:
         followed = Consequences()
         try:
             if turn.begun:
-                self._reach("after-lease")
+                self._reach("after-prepare")
             after = turn.state
             if turn.records:
                 with self.store.turn():
@@ -375,6 +389,7 @@ class Engine:
         except BaseException:
             self.recorder.roll_back()
             self._leases.cancel()
+            self.launcher.close_prepared()  # blank: they are used when the turn is decided again
             raise
         self._become(after)
         self._settlement.recorded(findings)
@@ -390,7 +405,7 @@ class Engine:
             self.ask_for_turn()
 
     def _decided(self, now: float, may_start: bool) -> tuple[Turn, list[Finding]]:
-        """A turn with its leases. Cards that another program holds are a new fact: the turn is decided again."""
+        """A turn with its leases and folders. What is in their way is a new fact: the turn is decided again."""
         state = self._state
         leased: Mapping[JobId, tuple[Claim, ...]] = {}
         findings: list[Finding] = list(self._settlement.findings)
@@ -405,8 +420,14 @@ class Engine:
                 continue
             refusal = self._leases.prepare(turn.begun, turn.left)
             if refusal is None:
-                return turn, findings
-            if isinstance(refusal, CardsTaken):
+                if turn.begun:
+                    self._reach("after-lease")
+                here = (one for one in turn.begun if not one.attempt.backend)
+                if not (why_not := self.launcher.prepare(here, turn.state.open)):
+                    return turn, findings
+                self._trouble(why_not, now)
+                may_start, leased = False, {}
+            elif isinstance(refusal, CardsTaken):
                 self.cards.taken_by_others(refusal.claims, refusal.busy)
                 leased = refusal.leased
             elif isinstance(refusal, LeaseStillHeld):
@@ -468,15 +489,17 @@ class Engine:
             try:
                 if one.attempt.key in failed:
                     raise OSError(failed[one.attempt.key])
-                self._announcer.add(self.launcher.launch(one, self._state.open))
+                self._announcer.add(self.launcher.launch(one))
             except OSError as error:
-                # Nothing was started: the next turn finds a folder without a start and queues the job again.
+                # Nothing was started: the next turn finds a blank record and queues the job again.
                 self._trouble(f"cannot start job {one.job.label}: {error}", now)
                 self.settle_soon(one.attempt.key)
             except Exception:  # a bug: settle the others too, so that their cards are not lost
                 for other in here[number:]:
                     self.settle_soon(other.attempt.key)
+                self.launcher.close_prepared()
                 raise
+        self.launcher.close_prepared()
         if self._busy_remote is not None:
             self._busy_remote.recorded(findings, now)
         if self.remote is not None and (remote := [one for one in turn.begun if one.attempt.backend]):

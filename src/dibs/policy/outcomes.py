@@ -95,6 +95,11 @@ _SEEN = frozenset(
 LOST = Outcome(cause=Cause.LOST, message="its end was not seen: its supervisor was killed or the machine stopped")
 
 
+def lost(why: str) -> Outcome:
+    """The outcome of an attempt whose end is not known; `why` is a clause of its own, or empty."""
+    return replace(LOST, message=f"its end is not known: {why}") if why else LOST
+
+
 def retry_after(job: Job, outcome: Outcome) -> float | None:
     """Seconds to wait before the next attempt, doubling each time; None when there is none.
 

@@ -57,6 +57,12 @@ class QueueTables:
         row = self._db.execute("select seq from sqlite_sequence where name = 'jobs'").fetchone()
         return JobId(1 if row is None else row[0] + 1)
 
+    def count_beyond(self, number: int) -> None:
+        """Give no number up to this one."""
+        if number >= self.next_number():
+            self._db.execute("delete from sqlite_sequence where name = 'jobs'")
+            self._db.execute("insert into sqlite_sequence values ('jobs', ?)", (number,))
+
     def number(
         self,
         requests: Sequence[Request],

@@ -18,7 +18,7 @@ from dibs.model.jobs import Attempt, Command, JobId, Request
 from dibs.model.sweeps import SweepState
 from dibs.model.units import show_ranges
 from dibs.model.usage import Usage
-from dibs.policy.outcomes import LOST, outcome_of, retry_after
+from dibs.policy.outcomes import outcome_of, retry_after
 from dibs.store import journal
 from dibs.store.codec import encode_usage
 from dibs.store.recorder import remember_position
@@ -36,11 +36,13 @@ class RecordFacts(Protocol):
     """What an attempt's folder says (supervise/folder.py)."""
 
     @property
-    def is_locked(self) -> bool: ...
-    @property
     def has_started(self) -> bool: ...
     @property
+    def damage(self) -> str: ...
+    @property
     def exit_record(self) -> dict[str, Any] | None: ...
+
+    def is_of(self, job: int, attempt: int, opened_at: float | None) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class _Rebuilding:
         spec = self._spec_of(folder)
         if not facts.has_started or spec is None or (spec.get("job"), spec.get("attempt")) != (number, attempt):
             return
-        began = os.stat(folder).st_ctime
+        began = spec.get("opened_at") or os.stat(folder).st_ctime
         if not known:
             # The array and other wishes for its start are of no use any more.
             line = {"at": began, "environment": _environment_of(spec)}
@@ -213,17 +215,16 @@ class _Rebuilding:
             except OSError as error:
                 self._complain(f"the folder {attempt.folder} cannot be read: {error.strerror}")
                 continue
-            record = facts.exit_record
-            if record is not None:
-                outcome, ended = outcome_of(record), float(record.get("ended") or self._now)
-                if outcome.checkpointed:
-                    continue  # not over: the next daemon queues it again
-            elif facts.is_locked or facts.has_started:
-                continue  # the next daemon adopts it, or sees whether something of it still holds a GPU
-            else:
-                # Not "never ran": what became of its folder is not known.
-                outcome, ended = LOST, self._now
-                self._complain(f"how job {job.id} ended is not known: attempt {attempt.number} left no record")
+            record = facts.exit_record if facts.is_of(*attempt.key, attempt.opened_at) else None
+            if record is None:
+                # The next daemon adopts it, queues it again if it never ran, or sees what of it holds a GPU.
+                if facts.damage:
+                    what = f"{facts.damage} (attempt {attempt.number})"
+                    self._complain(f"how job {job.id} ended is not known: {what}")
+                continue
+            outcome, ended = outcome_of(record), float(record.get("ended") or self._now)
+            if outcome.checkpointed:
+                continue  # not over: the next daemon queues it again
             pause = retry_after(job, outcome)
             self._replay.end(attempt, outcome, ended, None if pause is None else self._now + pause)
             if pause is None:

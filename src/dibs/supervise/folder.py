@@ -3,8 +3,9 @@
 Its record is a file with RECORD_SIZE bytes of state, followed by the spec, a JSON object. The first part is blank
 until a shim takes the attempt, then it says `starting`, `running` and at last `ended`. It is written before the
 command starts and overwritten in place: neither a full disk nor a half-written file can lose an exit code. A bad
-checksum means: no record. Standard library only; versioned, because a shim may be older than the engine that reads
-what it left.
+checksum means: no record. Each state, the blank one too, names the attempt it is of: a missing, emptied or copied
+record is never taken for a blank one. Standard library only; versioned, because a shim may be older than the
+engine that reads what it left.
 """
 
 import contextlib
@@ -14,7 +15,8 @@ import os
 import signal
 import stat
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENOSPC, ENXIO, EPERM
 from typing import Any
 
@@ -24,10 +26,13 @@ _CONTROL = "../../../control"  # seen from ROOT/attempts/N/JOB.ATTEMPT
 _SIGNALS = {"stop": signal.SIGTERM, "kill": signal.SIGKILL}
 RECORD_SIZE = 1024
 _MAGIC = b"DIBS1"
+_BLANK = b"\0DIBS"  # as long as _MAGIC; a shim of any version takes a record that begins with a zero byte
 _ROUND = 512  # bytes
 _LONGEST_SPEC = 64 * 1024**2  # bytes; a job can make its record longer than the memory
 _ENCODER = json.JSONEncoder(separators=(",", ":"))  # once: `json.dumps` makes a new one at every call
 _HEAD = 20  # bytes: magic, checksum, length
+# `opened_at` is the moment of the intent: a number that was given twice has two of them.
+_IDENTITY = ("job", "attempt", "opened_at")
 _WITHOUT_WAITING = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -70,11 +75,22 @@ def blank_record(spec: dict[str, Any]) -> bytes:
     """A record that no shim has taken, with its spec."""
     text = json.dumps(spec).encode()
     # Padded to a round length, so that the next attempt's spec usually has the same size.
-    return bytes(RECORD_SIZE) + text.ljust(-(-len(text) // _ROUND) * _ROUND)
+    return _framed(_BLANK, _body(identity_in(spec))) + text.ljust(-(-len(text) // _ROUND) * _ROUND)
 
 
 def is_blank_record(content: bytes) -> bool:
-    return content[0] == 0
+    """Whether this was written by `blank_record`, and by no shim since. Zeros alone are not blank."""
+    return _decode(_BLANK, content) is not None
+
+
+def may_be_taken(content: bytes) -> bool:
+    """Whether a shim may start this attempt: a blank record, or the zeros that an older engine wrote for one."""
+    return content[:1] == b"\0"
+
+
+def identity_in(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells an attempt from all others, from its spec or its record."""
+    return {name: found[name] for name in _IDENTITY if name in found}
 
 
 def encode_record(record: dict[str, Any]) -> bytes:
@@ -83,15 +99,23 @@ def encode_record(record: dict[str, Any]) -> bytes:
     while len(body) > RECORD_SIZE - _HEAD - 1 and record.get("message"):
         record = {**record, "message": record["message"][len(record["message"]) // 4 + 1 :]}
         body = _body(record)
-    head = b"%s %08x %04d " % (_MAGIC, zlib.crc32(body), len(body))
-    return (head + body).ljust(RECORD_SIZE - 1) + b"\n"
+    return _framed(_MAGIC, body)
 
 
 def decode_record(content: bytes) -> dict[str, Any] | None:
     """What `encode_record` wrote, or None where it is incomplete."""
+    return _decode(_MAGIC, content)
+
+
+def _framed(magic: bytes, body: bytes) -> bytes:
+    head = b"%s %08x %04d " % (magic, zlib.crc32(body), len(body))
+    return (head + body).ljust(RECORD_SIZE - 1) + b"\n"
+
+
+def _decode(magic: bytes, content: bytes) -> dict[str, Any] | None:
     head = content[:_HEAD].split(b" ")
     try:
-        if head[0] != _MAGIC:
+        if head[0] != magic:
             return None
         body = content[_HEAD : _HEAD + int(head[2])]
         if zlib.crc32(body) != int(head[1], 16):
@@ -112,7 +136,9 @@ class AttemptFacts:
 
     is_locked: bool  # a shim runs it
     record: dict[str, Any] | None  # None where no complete record was written
-    has_started: bool  # the fence was passed; the command may have run
+    has_started: bool  # the command may have run: its record is not blank, or is not there
+    identity: Mapping[str, Any] = field(default_factory=dict)  # of the attempt that the record is of
+    damage: str = ""  # what is wrong with the record
 
     @property
     def exit_record(self) -> dict[str, Any] | None:
@@ -121,11 +147,21 @@ class AttemptFacts:
             return None
         return self.record
 
+    def is_of(self, job: int, attempt: int, opened_at: float | None) -> bool:
+        """Whether it is this attempt's own record. A copy of another, or one from an earlier time, is not.
+
+        Records of older shims do not say when the attempt was opened; None: the caller does not know it either.
+        """
+        told = self.identity.get("opened_at")
+        is_same_time = opened_at is None or told is None or told == opened_at
+        return (self.identity.get("job"), self.identity.get("attempt")) == (job, attempt) and is_same_time
+
 
 def prepare(folder: str, spec: dict[str, Any]) -> int:
     """Create the folder and its record; return the record's descriptor, locked, for the shim.
 
-    Raises OSError where an attempt was made here before, unless it never ran.
+    Raises OSError where an attempt was made here before, unless it never ran: a blank record is left where the
+    intent was not recorded, an empty one where we were killed before we had written it.
     """
     try:
         os.mkdir(folder, 0o700)
@@ -135,8 +171,8 @@ def prepare(folder: str, spec: dict[str, Any]) -> int:
     try:
         # Locked before it is written: the record of an attempt that runs must not become blank.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        before = os.pread(fd, 1, 0)
-        if before and not is_blank_record(before):
+        before = os.pread(fd, RECORD_SIZE, 0)
+        if before and not _is_left_by(spec, before):
             raise FileExistsError(EEXIST, "this attempt was started before", folder)
         _write_blank(fd, spec, folder)
     except OSError:
@@ -220,10 +256,9 @@ def read_spec(folder: str) -> dict[str, Any] | None:
     try:
         with open(open_own_file(f"{folder}/{RECORD}"), "rb") as file:
             file.seek(RECORD_SIZE)
-            spec = json.loads(file.read(_LONGEST_SPEC))
-    except (OSError, ValueError):
+            return _spec_in(file.read(_LONGEST_SPEC))
+    except OSError:
         return None
-    return spec if isinstance(spec, dict) else None
 
 
 def facts(folder: str) -> AttemptFacts:
@@ -231,11 +266,9 @@ def facts(folder: str) -> AttemptFacts:
     try:
         fd = open_own_file(f"{folder}/{RECORD}", os.O_RDWR)
     except FileNotFoundError:
-        return AttemptFacts(is_locked=False, record=None, has_started=False)
+        return _facts_without_record(folder, "its record is gone")
     except (NotOurFile, NotADirectoryError, PermissionError):
-        # Its command has run: it alone may have put something else there.
-        record = _record_of_running(folder)
-        return AttemptFacts(is_locked=record is not None, record=record, has_started=True)
+        return _facts_without_record(folder, "its record was replaced")
     try:
         is_locked = False
         try:
@@ -243,9 +276,22 @@ def facts(folder: str) -> AttemptFacts:
         except BlockingIOError:
             is_locked = True
         content = os.pread(fd, RECORD_SIZE, 0)
+        blank, record = _decode(_BLANK, content), decode_record(content)
+        whole = record if blank is None else blank
+        if whole is None:
+            damage = "its record is damaged" if content else "its record is empty"
+            return AttemptFacts(is_locked, None, has_started=True, damage=damage)
+        # An older shim does not name the attempt: the spec in the same file does.
+        identity = identity_in(whole) or identity_in(_spec_in(os.pread(fd, _LONGEST_SPEC, RECORD_SIZE)) or {})
     finally:
         os.close(fd)
-    return AttemptFacts(is_locked, decode_record(content), bool(content) and not is_blank_record(content))
+    return AttemptFacts(is_locked, record, has_started=blank is None, identity=identity)
+
+
+def _facts_without_record(folder: str, damage: str) -> AttemptFacts:
+    """Of an attempt whose file is not there: it has run, unless its folder was never made."""
+    record = _record_of_running(folder)
+    return AttemptFacts(is_locked=record is not None, record=record, has_started=True, damage=damage)
 
 
 def _record_of_running(folder: str) -> dict[str, Any] | None:
@@ -283,6 +329,20 @@ def tell(folder: str, word: str) -> bool:
         os.write(fd, f"{word} {os.path.basename(folder)}\n".encode())
     os.close(fd)
     return True
+
+
+def _spec_in(content: bytes) -> dict[str, Any] | None:
+    try:
+        spec = json.loads(content)
+    except ValueError:
+        return None
+    return spec if isinstance(spec, dict) else None
+
+
+def _is_left_by(spec: dict[str, Any], content: bytes) -> bool:
+    """Whether this is the blank record of the same attempt, whenever it was to be opened."""
+    blank = _decode(_BLANK, content)
+    return blank is not None and all(blank.get(name) == spec.get(name) for name in ("job", "attempt"))
 
 
 def _is_plain(seen: os.stat_result, *, may_be_full: bool) -> bool:

@@ -36,7 +36,7 @@ from dibs.supervise.command import (
     start,
     start_error,
 )
-from dibs.supervise.folder import RECORD_SIZE, encode_record, is_blank_record
+from dibs.supervise.folder import RECORD_SIZE, encode_record, identity_in, may_be_taken
 from dibs.supervise.logs import BoundedLogs, KernelKills, Log, diagnose, open_log
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -78,7 +78,7 @@ class Shim:
         self._control = -1
         self._control_path = ""
         self._facts: dict[str, Any] = {}
-        self._starting = b""
+        self._identity: dict[str, Any] = {}  # of the attempt at hand
         self._environments: dict[str, Environment] = {}
         self._kernel_kills = KernelKills()
 
@@ -142,7 +142,7 @@ class Shim:
 
     def write_end(self, record: int, facts: dict[str, Any]) -> bytes:
         """Record that an attempt ended without having run."""
-        return _write_record(record, self._facts | {"state": "ended"} | facts)
+        return _write_record(record, self._facts | self._identity | {"state": "ended"} | facts)
 
     def listen(self, control: int, **facts: str) -> None:
         """Take commands from this descriptor, without an engine; the record contains these facts."""
@@ -166,33 +166,36 @@ class Shim:
 
     def _introduce(self, facts: dict[str, str]) -> None:
         self._facts = {"v": 1, "shim": os.getpid(), "message": "", **facts}
-        self._starting = encode_record(self._facts | {"state": "starting"})
 
     def _run(self, handed: AttemptDescriptors, remark: str) -> bytes:
         """Run one attempt to its end. Returns when no process below this one is left."""
+        self._identity = {}
         content = os.pread(handed.record, os.fstat(handed.record).st_size, 0)
-        if not is_blank_record(content):
+        if not may_be_taken(content):
             return NOT_RUN  # this attempt was run before
         spec: dict[str, Any] = json.loads(content[RECORD_SIZE:].decode())
+        self._identity = identity_in(spec)
         if self._given:
             spec["env"] = spec["env"] | self._given
         # The fence against a second start. It must survive kill -9 only, so it is not synced.
         try:
-            os.pwrite(handed.record, self._starting, 0)
+            os.pwrite(handed.record, encode_record(self._facts | self._identity | {"state": "starting"}), 0)
         except OSError as error:
             raise NotStarted from error
         if remark:
             note(spec, remark)
         logs: list[Log] = []
         try:
-            return self._run_command(spec, handed, logs)
+            return self._run_command(spec, handed, logs, content[:RECORD_SIZE])
         finally:
             for log in logs:
                 os.close(log.fd)
             os.chdir("/")  # do not keep the job's folder in use while idle
 
-    def _run_command(self, spec: dict[str, Any], handed: AttemptDescriptors, logs: list[Log]) -> bytes:
-        record: dict[str, Any] = self._facts | {"began": time.time()}
+    def _run_command(
+        self, spec: dict[str, Any], handed: AttemptDescriptors, logs: list[Log], blank: bytes
+    ) -> bytes:
+        record: dict[str, Any] = self._facts | self._identity | {"began": time.time()}
         clock = boottime()
         kernel_kills = self._kernel_kills.look()
         stopping = bounded = None
@@ -202,7 +205,7 @@ class Shim:
             error = fault if isinstance(fault, OSError) else OSError(ENOMEM, os.strerror(ENOMEM))
             if error.errno in _PASSING:
                 # We hold the lock, and no command was started: the fence may be removed again.
-                insist(lambda: os.pwrite(handed.record, bytes(RECORD_SIZE), 0))
+                insist(lambda: os.pwrite(handed.record, blank, 0))
                 raise NotStarted from error
             message = start_error(spec, error)
             note(spec, message)

@@ -3,12 +3,13 @@
 import json
 import os
 import random
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from errno import EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS
 from typing import Any
 
-from dibs.backends.local import is_free_port, ref_of
-from dibs.backends.protocol import NOT_ATTACHED, AttachedStreams, Backend, LocalInputs, Submission
+from dibs.backends.local import LocalBackend, is_free_port, ref_of
+from dibs.backends.protocol import NOT_ATTACHED, AttachedStreams, LocalInputs, Submission
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.results import Results
 from dibs.engine.turn.state import Key, OpenAttempt
@@ -24,7 +25,9 @@ class Place:
     """An engine's folder and whatever of its surroundings a job inherits."""
 
     root: str  # attempts/, environments/ and control/ live here
-    boot_id: str
+    boot_id: (
+        str  # which run of the machine, and which mount of the root: what was not synced is trusted in one only
+    )
     run: str  # the run's name, for DIBS_RUN
     umask: int
     workdir: str  # the caller's folder
@@ -33,6 +36,10 @@ class Place:
     def attempt_folder(self, job: JobId, number: int) -> str:
         # A thousand in a folder: listing one stays quick with a million jobs.
         return f"{self.root}/attempts/{job // 1000}/{job}.{number}"
+
+    def highest_number(self) -> int:
+        """The highest number of a job that has a folder here; 0 where none has."""
+        return max(_highest_in(f"{self.root}/{kind}") for kind in ("attempts", "checkpoints"))
 
     def home_of(self, attempt: Attempt) -> "Place | None":
         """The place in which an attempt has its folder, here or elsewhere; None where it is none that we give."""
@@ -99,6 +106,7 @@ class Place:
             "v": 1,
             "job": job.id,
             "attempt": attempt.number,
+            "opened_at": attempt.opened_at,
             "words": request.command.words,
             "workdir": os.path.join(self.workdir, request.workdir),
             "umask": self.umask if request.umask is None else request.umask,
@@ -120,19 +128,48 @@ class Place:
         return f"{self.root}/environments/{key}.json"
 
 
+def _highest_in(folder: str) -> int:
+    """Of folders `N/JOB...`, a thousand jobs in each: only the last that is not empty is read."""
+    for thousand in sorted(map(int, filter(str.isdecimal, _names_in(folder))), reverse=True):
+        names = (name.partition(".")[0] for name in _names_in(f"{folder}/{thousand}"))
+        jobs = [int(name) for name in names if name.isdecimal() and int(name) // 1000 == thousand]
+        if jobs:
+            return max(jobs)
+    return 0
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
 # Below the ports that the kernel gives to outgoing connections, so that none of those takes one between our look
 # and the job's own start; and without 29500, PyTorch's default.
 _PORTS = range(20_000, 29_000)
 
 
+# Errors of a folder that cannot be made now: nothing is recorded, and it is tried again.
+_PASSING = frozenset({EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS})
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    spec: dict[str, Any]
+    stdout: str
+    stderr: str
+    events: Sequence[Event]  # to be announced with its start
+
+
 class AttemptLauncher:
-    """Submits attempts to the backend of this machine."""
+    """Prepares attempts, and submits them to the backend of this machine."""
 
     def __init__(
         self,
         *,
         place: Place,
-        backend: Backend,
+        backend: LocalBackend,
         leases: LeaseKeeper,
         cards: Cards,
         results: Results,
@@ -148,6 +185,7 @@ class AttemptLauncher:
         self._reach = reach
         self._ports = Ports()
         self._attached: dict[JobId, AttachedStreams] = {}
+        self._prepared: dict[Key, _Prepared] = {}  # of the turn at hand
         self._has_warned = False  # that the CPUs near the cards are not known
 
     def attach(self, job: JobId, attached: AttachedStreams) -> None:
@@ -157,17 +195,41 @@ class AttemptLauncher:
     def detach(self, job: JobId) -> None:
         self._attached.pop(job, None)
 
-    def launch(self, one: OpenAttempt, running: Mapping[Key, OpenAttempt]) -> list[Event]:
-        """Start an attempt. OSError: nothing was started."""
+    def prepare(self, begun: Iterable[OpenAttempt], running: Mapping[Key, OpenAttempt]) -> str:
+        """Make the folders and blank records of attempts that are about to be recorded; else say what is wrong.
+
+        A folder that is already there does not stop the turn: the attempt may have run, and that is found out and
+        recorded when it is launched.
+        """
+        for one in begun:
+            job, attempt = one.job, one.attempt
+            stdout, stderr = self._results.streams(job, attempt.folder)
+            events: list[Event] = []
+            spec = self._spec(one, stdout, stderr, running, events)
+            self._prepared[attempt.key] = _Prepared(spec, stdout, stderr, events)
+            try:
+                self._backend.prepare(Submission(ref=ref_of(attempt), spec=spec))
+            except OSError as error:
+                if error.errno in _PASSING:
+                    self.close_prepared()
+                    return f"cannot start job {job.label}: {error}"
+        return ""
+
+    def close_prepared(self) -> None:
+        """The turn is over, or was not recorded: close what was prepared and not launched."""
+        self._prepared.clear()
+        self._backend.close_prepared()
+
+    def launch(self, one: OpenAttempt) -> list[Event]:
+        """Start an attempt that was prepared. OSError: nothing was started."""
         job, attempt = one.job, one.attempt
-        events: list[Event] = []
+        prepared = self._prepared.pop(attempt.key)
         if job.request.checkpoint is not None:
             os.makedirs(self._place.checkpoint_folder(job.id), mode=0o700, exist_ok=True)
         self._results.begin(job, attempt)
-        stdout, stderr = self._results.streams(job, attempt.folder)
         submission = Submission(
             ref=ref_of(attempt),
-            spec=self._spec(one, stdout, stderr, running, events),
+            spec=prepared.spec,
             local=LocalInputs(
                 lambda: self._settle_soon(attempt.key),
                 self._leases.descriptors(attempt),
@@ -177,8 +239,7 @@ class AttemptLauncher:
         if why_not := self._backend.submit([submission]).put_off.get(submission.ref):
             raise OSError(why_not)
         self._reach("after-launch")
-        events.append(Started(job, attempt, stdout, stderr))
-        return events
+        return [*prepared.events, Started(job, attempt, prepared.stdout, prepared.stderr)]
 
     def _spec(
         self, one: OpenAttempt, stdout: str, stderr: str, running: Mapping[Key, OpenAttempt], events: list[Event]

@@ -12,7 +12,7 @@ from dibs.engine.watch.metering import stored_usage
 from dibs.model.events import Event, Started, Trouble
 from dibs.model.jobs import Attempt, Outcome
 from dibs.model.usage import Usage
-from dibs.policy.outcomes import LOST, Verdict, outcome_of, settle
+from dibs.policy.outcomes import Verdict, lost, outcome_of, settle
 
 LOOK_AT_STARTING = 0.01  # seconds until a shim that is just starting can be watched
 _LOOK_AT_KEPT = 0.5  # seconds between two looks at a lost attempt that still holds its GPU
@@ -49,6 +49,7 @@ class Settlement:
         self._settle_soon = settle_soon
         self._findings: dict[Key, Finding] = {}
         self._unjudged: dict[Key, Outcome] = {}
+        self._lived: set[Key] = set()  # something of them was seen without their shims: they have run
         self._unclear: dict[Key, float] = {}  # looked at again at this moment: kept GPUs, shims that just start
 
     @property
@@ -77,6 +78,7 @@ class Settlement:
         for finding in findings:
             if isinstance(finding, (EndFound, NeverRan)):
                 self._findings.pop(finding.key, None)
+                self._lived.discard(finding.key)
 
     def look(self, keys: Iterable[Key], open_attempts: Mapping[Key, OpenAttempt], now: float) -> list[Event]:
         """Find out what became of these attempts; return what there is to announce beside their ends."""
@@ -105,13 +107,14 @@ class Settlement:
         verdict = settle(
             is_locked=seen.phase is Phase.RUNNING,
             has_record=seen.record is not None,
-            has_started=not seen.never_started,
+            has_started=not seen.never_started or key in self._lived,
             lease_is_held=seen.may_linger and self._leases.is_held_by(attempt),
             same_boot=attempt.boot_id == self._boot_id,
         )
         if verdict is Verdict.RUNNING:
             self._adopt(one, now, events)
         elif verdict is Verdict.KEPT:
+            self._lived.add(key)
             if key not in self._unclear:
                 sentence = (
                     f"the supervisor of job {one.job.label} is gone; its GPU is kept until its processes end"
@@ -121,7 +124,9 @@ class Settlement:
         elif verdict is Verdict.NEVER_RAN:
             self._findings[key] = NeverRan(key)
         else:
-            self._ask_judge(one, LOST if seen.record is None else outcome_of(seen.record), open_attempts, now)
+            self._ask_judge(
+                one, lost(seen.reason) if seen.record is None else outcome_of(seen.record), open_attempts, now
+            )
 
     def _adopt(self, one: OpenAttempt, now: float, events: list[Event]) -> None:
         """It runs under a shim that another engine started, or that has not yet said so: watch it."""
