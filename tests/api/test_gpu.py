@@ -198,7 +198,8 @@ def test_what_can_never_be_had_is_refused(here: World, wishes: dict[str, object]
         dibs.gpu(**wishes).take()  # type: ignore[arg-type]
 
 
-def test_a_machine_without_a_gpu_says_so(here: World) -> None:
+def test_a_machine_without_a_gpu_says_so(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DIBS_POOL")
     with pytest.raises(dibs.NoGpu, match="there is no driver"):
         dibs.gpu().take()
 
@@ -219,6 +220,23 @@ def test_the_queue_and_a_lease_keep_off_each_others_gpus(here: World) -> None:
     wait_until(lambda: both.state == "running", show=both.why)
     with pytest.raises(dibs.NoGpuNow, match="waits for"):
         dibs.gpu(gpus="0,1", wait=False).take()
+
+
+def test_the_setting_names_the_gpus_also_of_a_lease_and_of_a_run(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIBS_POOL", "1")
+    show = 'echo "$CUDA_VISIBLE_DEVICES"'
+
+    with dibs.gpu(wait=False) as leased:
+        ids = leased.ids
+    ran = here.dibs("run", "--raw", "--", show, env={"DIBS_POOL": "1"})
+    inside = here.dibs(
+        "run", "--gpus", "2", "--raw", "--", DIBS, "run", "--raw", "--", show, env={"DIBS_POOL": "1"}
+    )
+
+    assert ids == (1,)
+    assert (ran.stdout, inside.stdout) == ("1\n", "2\n"), (ran, inside)
 
 
 def test_inside_of_a_job_the_gpus_are_the_jobs_own(here: World) -> None:

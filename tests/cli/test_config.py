@@ -41,7 +41,7 @@ def test_in_a_narrow_terminal_no_sentence_is_cut(file):
     assert max(map(len, lines)) <= 60
     assert [line.split() for line in lines[1:3]] == [
         ["gpus", "auto", "default"],
-        ["The", "GPUs", "of", "the", "queue:", "auto,", "or", "ids", "like", "0,1", "or", "0,0,1."],
+        ["The", "GPUs", "that", "dibs", "uses:", "auto,", "or", "ids", "like", "0,1", "or", "0,0,1."],
     ]
     assert " ".join(" ".join(lines).split()).count(found[-1].setting.sentence) == 1
 

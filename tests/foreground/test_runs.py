@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dibs.errors import BadInput
-from dibs.foreground.runs import open_run
+from dibs.foreground.runs import last_run, open_run
 
 MONTHS = 60 * 86400
 
@@ -121,3 +121,23 @@ def test_a_link_among_the_runs_is_left_alone(place: Path) -> None:
     begin(place)
 
     assert os.listdir(elsewhere) == []
+
+
+def test_the_last_run_of_a_folder_is_the_one_that_was_begun_last_there(place: Path, monkeypatch):
+    environ = {"DIBS_STATE": str(place / "state")}
+    here, elsewhere = place / "here", place / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(here)
+    assert last_run(environ) is None
+
+    names = []
+    for folder in (here, here, elsewhere):
+        monkeypatch.chdir(folder)
+        run = open_run(environ)
+        run.remember_workdir()
+        run.close()
+        names.append(run.name)
+    monkeypatch.chdir(here)
+
+    assert last_run(environ) == names[1]

@@ -55,7 +55,7 @@ REFUSED = [  # the words behind `dibs run`, and what is said
     (("--gpus", "0", "-p", "lr", "1", "--", "echo", "{lr}", "{nope}"), "nope"),
     (("--gpus", "0", "-p", "lr", "--", "echo", "{lr}"), "lr"),
     # What stands in the wrong place is not guessed but shown.
-    (("python", "train.py"), "dibs run -- python train.py"),
+    (("nosuchprogram", "train.py"), "dibs run -- nosuchprogram train.py"),
     (("--gpus", "0", "python", "train.py", "-n", "2"), "dibs run --gpus 0 -- python train.py -n 2"),
     (("-p", "lr", "0.1", "python", "train.py", "--lr", "{lr}"), "a command and its options stand behind --"),
     (("--gpus", "0", "jobs.txt"), "dibs run -f jobs.txt"),

@@ -110,14 +110,14 @@ def test_another_dibs_does_not_get_the_gpus_of_a_killed_one(world: World) -> Non
     assert world.ledger.overlaps() == []
 
 
-def test_a_run_is_resumed_by_its_printed_name(world: World) -> None:
+def test_a_run_is_resumed_by_its_printed_name_and_the_last_one_of_this_folder_without(world: World) -> None:
     world.write("jobs.txt", [world.ledger.job("a", status=1), world.ledger.job("b")])
     first = world.dibs("run", "--gpus", "0", "-f", "jobs.txt")
     name = re.search(r"`--resume (\S+)`", first.stderr)
     assert name
 
     with_list = world.dibs("run", "--gpus", "0", "-f", "jobs.txt", "--resume", name[1])
-    without_list = world.dibs("run", "--gpus", "0", "--resume", name[1])
+    without_list = world.dibs("run", "--gpus", "0", "--resume")
 
     assert (with_list.status, without_list.status) == (1, 1)
     assert Counter(world.ledger.ended()) == {"a": 3, "b": 1}

@@ -34,7 +34,7 @@ class GpuLease:
         self,
         wishes: Mapping[str, Any],
         *,
-        gpus: str = "auto",
+        gpus: str | None = None,
         wait: bool | float = True,
         name: str = "",
     ) -> None:
@@ -140,7 +140,7 @@ def gpu(
     num_gpus: int = 1,
     *,
     wait: bool | float = True,
-    gpus: str = "auto",
+    gpus: str | None = None,
     name: str = "",
     vram: int | str | None = None,
     share: float | str | None = None,
@@ -151,7 +151,7 @@ def gpu(
     """Lease GPUs for this process: `with dibs.gpu() as g: ...`.
 
     It waits until they are free; with `wait=False`, or after `wait` seconds, it raises NoGpuNow. `gpus` are those
-    that may be used, as in `dibs run --gpus`.
+    that may be used, as in `dibs run --gpus`; without it the setting `gpus` says it.
     """
     wishes = {
         "num_gpus": num_gpus,

@@ -11,7 +11,7 @@ from dibs.engine.watch.own_processes import is_of_a_running_job
 from dibs.engine.watch.sharing_rules import SharingRules, sharing_rules
 from dibs.errors import BadInput, NoGpuNow
 from dibs.gpus.detect import find_probe
-from dibs.gpus.pool import resolve_pool
+from dibs.gpus.pool import pool_by_default, resolve_pool
 from dibs.gpus.probe import Probe, ProbeFailed, answer_within
 from dibs.gpus.processes import pid_is_alive
 from dibs.leases.files import Holder, LeaseRefused
@@ -37,15 +37,16 @@ class LeasedGpus:
 
 
 def borrow(
-    wishes: Wishes, *, gpus: str, label: str, environ: Mapping[str, str], seconds: float | None
+    wishes: Wishes, *, gpus: str | None, label: str, environ: Mapping[str, str], seconds: float | None
 ) -> LeasedGpus:
     """Take GPUs; wait for at most so many seconds (None: no limit).
 
     Processes that wait are served in the order of their arrival, whichever user they belong to.
     """
     probe = find_probe(environ)
-    pool = resolve_pool(gpus, probe, environ)
-    rules = sharing_rules(load_settings(environ))
+    settings = load_settings(environ)
+    pool = resolve_pool(pool_by_default(settings.gpus, environ) if gpus is None else gpus, probe, environ)
+    rules = sharing_rules(settings)
     if problem := impossible(wishes, pool, keep_free=rules.min_free):
         raise BadInput(f"cannot lease GPUs like this: {problem}", remedy="`dibs gpus` shows the GPUs there are")
     cards = Cards(pool, is_ours=is_of_a_running_job, is_alive=pid_is_alive, rules=rules)

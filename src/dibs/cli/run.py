@@ -32,7 +32,11 @@ Exit status: 0 all succeeded, 1 something failed, 2 bad usage, 75 no GPU now (--
 @click.command(cls=CommandWithArguments, epilog=_EPILOG, options_metavar="[OPTIONS] [-] [-- COMMAND...]")
 @shared.INPUTS
 @shared.FILE
-@click.option("--gpus", metavar="IDS", help="The GPUs that may be used: 0,1 · 0,0,1 · 0+1,2+3 · auto.")
+@click.option(
+    "--gpus",
+    metavar="IDS",
+    help="The GPUs that may be used: 0,1 · 0,0,1 · 0+1,2+3 · auto (default: the setting gpus).",
+)
 @click.option("--gpus-file", metavar="FILE", help="Like --gpus, in a file that may be edited while it runs.")
 @field_options(Verb.RUN)
 @click.option("--no-wait", is_flag=True, help="End with 75 instead of waiting when no GPU is free.")
@@ -48,7 +52,7 @@ Exit status: 0 all succeeded, 1 something failed, 2 bad usage, 75 no GPU now (--
     is_flag=False,
     flag_value="",
     metavar="[RUN]",
-    help="Run only what has not succeeded: of RUN, or of --output-dir.",
+    help="Run only what has not succeeded: of RUN, of --output-dir, or of the last run in this folder.",
 )
 @click.option("--fresh", is_flag=True, help="Start over in an --output-dir that holds an earlier run.")
 @shared.PARAM

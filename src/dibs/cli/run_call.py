@@ -21,9 +21,9 @@ from dibs.foreground.feed import JobList
 from dibs.foreground.results import InAttemptFolders, JobFolders
 from dibs.foreground.run_types import RunOptions
 from dibs.foreground.runner import Runner
-from dibs.foreground.runs import open_run
+from dibs.foreground.runs import last_run, open_run
 from dibs.gpus.detect import find_probe
-from dibs.gpus.pool import read_pool_file, resolve_pool
+from dibs.gpus.pool import pool_by_default, read_pool_file, resolve_pool
 from dibs.inputs.checks import check_request, environment_size
 from dibs.inputs.entries import Entry
 from dibs.inputs.sources import read_file, read_stream
@@ -62,7 +62,8 @@ class RunCall:
         if options["gpus_file"]:
             text = read_pool_file(options["gpus_file"])
         try:
-            pool = resolve_pool("auto" if text is None else text, probe, self._environ)
+            meant = pool_by_default(settings.gpus, self._environ) if text is None else text
+            pool = resolve_pool(meant, probe, self._environ)
         except NoGpu:
             if text is not None or options["num_gpus"] != 0:
                 raise
@@ -131,8 +132,10 @@ class RunCall:
         if resume == "-":  # `--resume -`: the dash is the pipe, not a run's name
             self._options["inputs"] = (*self._options["inputs"], "-")
             resume = ""
-        if resume is not None and not resume and not self._options["output_dir"]:
-            raise BadInput("--resume needs a run's name or an --output-dir", remedy=self._where_runs_are())
+        if resume == "" and not self._options["output_dir"]:
+            resume = last_run(self._environ)
+            if resume is None:
+                raise BadInput("cannot resume: no run was begun in this folder", remedy=self._where_runs_are())
         if resume and self._options["output_dir"]:
             raise BadInput("--resume NAME and --output-dir were both given", remedy="leave out the name")
         if resume and ("/" in resume or resume.startswith(".")):

@@ -92,6 +92,19 @@ def open_run(
     return Run(name, root, is_old, lock)
 
 
+def last_run(environ: Mapping[str, str]) -> str | None:
+    """The name of the run that was begun last in this folder, without an output folder; None: there is none."""
+    runs = f"{paths.state_folder(environ)}/runs"
+    found: list[tuple[float, str]] = []
+    with contextlib.suppress(FileNotFoundError):
+        here = os.fsencode(os.getcwd())
+        for name in os.listdir(runs):
+            with contextlib.suppress(OSError), open(f"{runs}/{name}/workdir", "rb") as file:
+                if file.read() == here:
+                    found.append((os.stat(file.fileno()).st_mtime, name))
+    return max(found)[1] if found else None
+
+
 def _inside(output_dir: str) -> str:
     """Inside the output folder, so that they are moved and removed together; elsewhere where locks fail."""
     if not paths.network_file_system(output_dir):

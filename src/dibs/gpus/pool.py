@@ -73,6 +73,14 @@ def resolve_pool(
     return _pool_of([gpus for entry in entries for gpus in _entry(entry, machine, limits)])
 
 
+def pool_by_default(setting: str, environ: Mapping[str, str]) -> str:
+    """The text for `resolve_pool` of a program to which no GPUs were named: the setting `gpus`.
+
+    Variables that limit the GPUs are nearer than a setting: inside of a job its own GPUs are meant.
+    """
+    return "auto" if any(name in environ for name in (DIBS, _CUDA, _ROCR, _HIP)) else setting
+
+
 def read_pool_file(path: str) -> str:
     """The text for `resolve_pool` from a file: ids separated by commas, blanks or newlines, `#` comments.
 

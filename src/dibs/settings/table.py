@@ -66,7 +66,7 @@ class Setting:
 
 
 TABLE = (
-    Setting("gpus", "DIBS_POOL", "auto", values.gpus, "The GPUs of the queue: auto, or ids like 0,1 or 0,0,1."),
+    Setting("gpus", "DIBS_POOL", "auto", values.gpus, "The GPUs that dibs uses: auto, or ids like 0,1 or 0,0,1."),
     Setting(
         "gpu_order",
         "DIBS_GPU_ORDER",
