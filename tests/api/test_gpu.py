@@ -12,7 +12,9 @@ import pytest
 
 import dibs
 from dibs.api import gpu as gpu_module
+from dibs.api import gpu_leasing
 from dibs.leases.leases import Leases
+from leases.claims import some_leases, took
 from stories.outside import DIBS, Running, World, wait_until
 
 # Signs in and out in a file while it has its GPU, as the jobs of other tests do.
@@ -288,6 +290,35 @@ def test_leaving_the_block_in_a_fork_leaves_everything_to_the_parent(here: World
 
         assert (status, len(here.holders()), os.path.isdir(inner)) == (0, 1, True)
     assert not os.path.exists(inner)
+
+
+def test_a_lease_file_deleted_in_the_block_is_made_again_and_an_overlap_is_logged(
+    here: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gpu_leasing, "_CHECK_EVERY", 0.01)
+    path = f"{here.leases}/dibs-claim-index-0-{os.geteuid()}-0"
+    with dibs.gpu(gpus="0", name="mine"):
+        os.unlink(path)
+        wait_until(here.holders)
+        os.unlink(path)
+        other = took(some_leases(str(here.leases)), job="other")
+        wait_until(lambda: "is overbooked: it is held by job " in caplog.text, show=lambda: caplog.text)
+        other.close()
+
+    assert f"the lease file {path} was deleted; it was made again" in caplog.text
+    assert here.holders() == []
+
+
+def test_no_thread_of_the_lease_lives_during_a_fork(here: World) -> None:
+    with dibs.gpu(gpus="0"):
+        pid = os.fork()
+        if not pid:
+            os._exit(threading.active_count())
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        names = [thread.name for thread in threading.enumerate()]
+
+    assert (status, "dibs-leases" in names) == (1, True)
+    assert "dibs-leases" not in [thread.name for thread in threading.enumerate()]
 
 
 # -- what the cards say -----------------------------------------------------------------------------------

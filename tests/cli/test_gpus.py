@@ -15,6 +15,7 @@ from dibs.backends.slurm import controller
 from dibs.cli.gpus import gpu_as_json
 from dibs.engine.watch.survey import GpuUse, survey
 from dibs.leases.files import Holder
+from dibs.leases.leases import LeaseTable
 from dibs.model.gpus import Gpu, GpuReading, Reading
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -34,7 +35,9 @@ def test_it_loads_neither_the_store_nor_a_loop(tmp_path):
 
 
 def test_the_keys_of_the_json_are_stable():
-    use = survey(None, [_holder("index-3", "1/2")], [_holder("index-3", "1")], user="ann")[0]
+    use = survey(
+        None, LeaseTable(holders=(_holder("index-3", "1/2"),), waiting=(_holder("index-3", "1"),)), user="ann"
+    )[0]
 
     data = json.loads(json.dumps(gpu_as_json(use)))
 
@@ -83,7 +86,7 @@ def test_a_card_is_held_when_its_shares_add_up_to_one():
 def test_a_claim_on_a_card_that_the_driver_does_not_show_is_shown_all_the_same():
     reading = Reading(at=NOON, gpus=(GpuReading(gpu=Gpu(key="GPU-a", index=0)),))
 
-    uses = survey(reading, [_holder("GPU-lost", "1"), _holder("index-7", "1")], [], user="ann")
+    uses = survey(reading, LeaseTable(holders=(_holder("GPU-lost", "1"), _holder("index-7", "1"))), user="ann")
 
     assert [(use.index, use.key, use.state) for use in uses] == [
         (0, "GPU-a", "free"),

@@ -43,6 +43,10 @@ class Engine:
         self.meters = Meters()
         self.state = SimpleNamespace(open={})
         self.on_turn: Callable[[], None] = lambda: None
+        self.lease_checks = 0
+
+    def check_leases(self) -> None:
+        self.lease_checks += 1
 
     def turn(self) -> None:
         self.turns += 1
@@ -245,3 +249,30 @@ class UnsettledCards(Cards):
     def saw(self, reading: Reading | None, failure: str = "") -> None:
         self.seen.append(reading)
         self.are_unsettled = reading is None
+
+
+def test_the_lease_files_are_checked_with_every_reading():
+    async def story(it: Any) -> None:
+        it.engine.running = 1
+        it.engine.cards.rules = SharingRules(reading_seconds=0.01)
+        it.driver.watch(Probe())
+        await until(lambda: it.engine.lease_checks > 2)
+
+        assert it.engine.lease_checks <= len(it.engine.cards.seen)
+
+    in_loop(story)
+
+
+def test_without_a_driver_they_are_checked_while_something_runs():
+    async def story(it: Any) -> None:
+        it.engine.cards.rules = SharingRules(reading_seconds=0.01)
+        it.driver.ask_for_turn()
+        await until(lambda: it.engine.turns)
+        before = it.engine.lease_checks
+        it.engine.running = 1
+        it.driver.ask_for_turn()
+        await until(lambda: it.engine.lease_checks > 2)
+
+        assert before == 0
+
+    in_loop(story)

@@ -2,8 +2,11 @@
 
 import os
 
+import pytest
+
 from dibs.leases import files
-from dibs.leases.files import Entry, GpuGuards, LeaseListing, close_all
+from dibs.leases.files import Entry, GpuGuards, LeaseListing, LeaseRefused, close_all
+from dibs.leases.lockers import user_name
 
 
 def make(folder, *names):
@@ -79,3 +82,28 @@ def test_a_guard_that_is_replaced_while_we_lock_it_is_locked_anew(folder, monkey
 
     assert isinstance(held, list) and os.path.samestat(os.fstat(held[0]), os.stat(path))
     close_all(held)
+
+
+def test_too_many_files_are_not_looked_at_and_one_sentence_says_so(folder, monkeypatch):
+    monkeypatch.setattr(files, "MOST_FILES", 20)
+    make(folder, *(f"dibs-claim-index-0-{uid}-0" for uid in range(50_000, 50_100)), *map(str, range(100)))
+    listing = LeaseListing(folder)
+
+    some = listing.some_files()
+
+    assert sum(map(len, some.values())) == 21
+    me = user_name(os.geteuid())
+    assert listing.too_many == f"it has more than 20 lease files, most of them of {me}, and not all are looked at"
+    with pytest.raises(LeaseRefused) as refused:
+        listing.files()
+    assert refused.value.message == f"cannot lease GPUs in {folder}: {listing.too_many}"
+    assert "DIBS_LEASES" in refused.value.remedy
+
+
+def test_other_files_in_the_folder_do_not_count(folder, monkeypatch):
+    monkeypatch.setattr(files, "MOST_FILES", 20)
+    make(folder, "dibs-claim-index-0-0-0", *(f"dibs-{number}" for number in range(100)))
+    listing = LeaseListing(folder)
+
+    assert list(listing.files()) == [("claim", "index-0")]
+    assert listing.too_many == ""

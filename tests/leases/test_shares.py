@@ -1,5 +1,6 @@
 """What fits on a card."""
 
+import json
 import os
 import stat
 import time
@@ -190,7 +191,13 @@ def test_a_folder_longer_than_any_path_is_left_out_and_the_share_still_counts(fo
         b'{"user": "u", "pid": 1, "job": "j", "since": 1, "share": "1e999999999", "vram": 0, "folder": ""}',
         b'{"user": "u", "pid": 1, "job": "j", "since": 1, "share": "1/0", "vram": 0, "folder": ""}',
         b'{"user": "u", "pid": 1, "job": "j", "since": NaN, "share": "1/2", "vram": 0, "folder": ""}',
+        b'{"user": "u", "pid": 1, "job": "j", "since": 1e300, "share": "1/2", "vram": 0, "folder": ""}',
+        b'{"user": "u", "pid": 1, "job": "j", "since": -1e300, "share": "1/2", "vram": 0, "folder": ""}',
         b'{"user": 5, "pid": 1, "job": "j", "since": 1, "share": "1/2", "vram": 0, "folder": ""}',
+        b'{"user": "u", "pid": -1, "job": "j", "since": 1, "share": "1/2", "vram": 0, "folder": ""}',
+        b'{"user": "u", "pid": 99999999999, "job": "j", "since": 1, "share": "1/2", "vram": 0, "folder": ""}',
+        b'{"user": "u", "pid": 1, "job": "j", "since": 1, "share": "1/2", "vram": 1e40, "folder": ""}',
+        b'{"user": "u", "pid": 1, "job": "j", "since": 1, "share": "1/2", "vram": 0, "folder": {"a": 1}}',
         b'{"user": "u", "pid": 1e999, "job": "j", "since": 1, "share": "1/2", "vram": 0, "folder": ""}',
     ],
 )
@@ -205,6 +212,21 @@ def test_a_record_that_cannot_be_read_counts_as_a_whole_card(folder, record):
     (holder,) = found.holders
     assert (holder.share, holder.uid) == (Fraction(1), os.geteuid())
     assert holder.user
+    lease.close()
+
+
+def test_names_of_another_user_are_short_and_one_line(folder):
+    leases = some_leases(folder)
+    lease = took(leases, a_claim(share="1/4"))
+    record = {"user": "u\n" * 1000, "pid": 1, "job": "j\u2028" * 3000, "since": 1, "share": "1/4", "vram": 0}
+    os.truncate(lease.fds[0], 0)
+    os.pwrite(lease.fds[0], json.dumps(record | {"folder": ""}).encode(), 0)
+
+    (holder,) = (one.holder for one in leases._look(leases._listing.files(), "claim", "index-0").alive)
+
+    assert holder.share == Fraction(1, 4)
+    assert len(holder.user) == 64 and len(holder.job) == 200
+    assert holder.user.isprintable() and holder.job.isprintable()
     lease.close()
 
 

@@ -254,3 +254,46 @@ def _answer(world: World, answer: bytes) -> Any:
     ended = running.wait()
     os.close(master)
     return ended
+
+
+# -- lease files that are deleted, locked and filled by others ----------------------------------------------
+
+
+def _claim(world: World, slot: int = 0) -> str:
+    return f"{world.leases}/dibs-claim-index-0-{os.geteuid()}-{slot}"
+
+
+def test_a_lease_file_deleted_under_a_run_is_made_again_and_an_overlap_is_named(world: World) -> None:
+    running, _ = _hold(world, "0")
+    os.unlink(_claim(world))
+    other = took(some_leases(str(world.leases)), job="other")
+    os.rename(_claim(world), _claim(world, 1))  # the name of the first one is free: it is made under that again
+
+    wait_until(lambda: "is overbooked" in running.stderr, show=lambda: running.stderr)
+    shown = world.dibs("gpus")
+    refused = world.dibs("run", "--gpus", "0", "--no-wait", "--", "true")
+
+    assert f"the lease file {_claim(world)} of job 1 was deleted; it was made again" in running.stderr
+    for text in (running.stderr, shown.stderr, refused.stderr):
+        assert re.search(r"is overbooked: it is held by job (1|other) of \S+ \(pid \d+\) and job ", text), text
+        assert "nothing more starts there until one of them has ended" in text
+    assert (shown.status, refused.status) == (0, 75)
+    other.close()
+    assert world.dibs("gpus").stderr == ""
+    running.kill()
+
+
+def test_the_claim_of_another_user_with_any_text_fits_on_a_line(world: World) -> None:
+    leases = some_leases(str(world.leases))
+    world.leases.mkdir()
+    lease = took(leases, a_claim(share="1/4"), a_claim("index-1", "1/4"))
+    record = {"user": "u", "pid": 1, "job": "x" * 30_000, "since": 1e300, "share": "1/4", "vram": 0, "folder": ""}
+    os.pwrite(lease.fds[0], json.dumps(record).encode(), 0)
+    os.pwrite(lease.fds[1], json.dumps(record | {"since": 9e9}).encode(), 0)
+
+    text, data = world.dibs("gpus"), world.dibs("gpus", "--json")
+
+    assert (text.status, data.status) == (0, 0)
+    assert len(text.stdout.splitlines()) == 3 and max(map(len, text.stdout.splitlines())) < 400
+    assert [gpu["holders"][0]["share"] for gpu in json.loads(data.stdout)] == [1.0, 0.25]
+    lease.close()

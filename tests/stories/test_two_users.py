@@ -1,5 +1,6 @@
 """Two people on one machine."""
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from leases.claims import a_claim, some_leases, took
+from leases.processes import Process, start
 from stories.outside import NOBODY, World, make_world, needs_root, wait_until
 
 pytestmark = needs_root
@@ -101,3 +104,30 @@ def test_two_runs_of_one_user_started_together_never_overlap(common: World) -> N
     assert [one.status for one in ended] == [0, 0, 0], ended
     assert len(common.ledger.ended()) == 24
     assert common.ledger.overlaps(slots=2) == []
+
+
+def test_what_another_user_keeps_locked_is_named_with_a_way_out(common: World) -> None:
+    took(some_leases(str(common.leases)), a_claim("index-0"), a_claim("index-1"), job="over long ago").close()
+    names = ("dibs-claim-index-0-0-0", "dibs-guard-index-1")
+
+    def lock(parent: Process) -> None:
+        for name in names:
+            fcntl.flock(os.open(common.leases / name, os.O_RDONLY), fcntl.LOCK_EX)
+        parent.say("locked")
+        parent.hear()
+
+    hostile = start(lock, uid=NOBODY)
+    assert hostile.hear() == "locked"
+
+    shown = common.dibs("gpus")
+    refused = common.dibs("run", "--gpus", "0,1", "--no-wait", "--", "true")
+
+    claim = f"process {hostile.pid} of nobody, which keeps a lease file of root locked"
+    guard = f"process {hostile.pid} of nobody keeps {common.leases}/dibs-guard-index-1 locked"
+    way_out = "ask that user to end it, use another GPU, or set DIBS_LEASES to a folder of your own"
+    for text in (shown.stderr, refused.stderr):
+        assert claim in text and guard in text, text
+    assert shown.stderr.count(way_out) == 2 and refused.stderr.count(way_out) == 1
+    assert "over long ago" not in shown.stdout + shown.stderr + refused.stderr
+    assert (shown.status, refused.status) == (0, 75)
+    hostile.kill()

@@ -113,7 +113,7 @@ class GpuLease:
                 shutil.rmtree(self._inner, ignore_errors=True)
                 self._restore()
                 _current = None
-            lent.lease.close()
+            lent.close()
 
     def _cards_of_cuda(self) -> tuple[str, ...]:
         """The cards that CUDA has seen in this process in an earlier block: it can use only those."""
@@ -222,10 +222,22 @@ _current: GpuLease | None = None
 _cards_of_cuda: tuple[str, ...] = ()  # the keys of the cards that CUDA has seen in this process
 
 
+def _before_fork() -> None:
+    _turn.acquire()  # so that no other thread takes or returns GPUs during the fork
+    if _current is not None and _current._lent is not None:
+        _current._lent.pause()
+
+
+def _after_fork() -> None:
+    if _current is not None and _current._lent is not None:
+        _current._lent.resume()
+    _turn.release()
+
+
 def _begin_anew() -> None:
     """A fork leases for itself, from the GPUs of its parent."""
     global _turn, _current
     _turn, _current = threading.RLock(), None
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_begin_anew)

@@ -1,10 +1,12 @@
 """Leases GPUs for a process by the rules of `dibs run`: they must be free by all leases and by their readings."""
 
+import logging
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dibs.engine.watch.cards import Cards
 from dibs.engine.watch.own_processes import is_of_a_running_job
@@ -24,16 +26,66 @@ from dibs.policy.snapshot import Snapshot
 from dibs.settings import load_settings
 
 _PAUSE = 0.1  # seconds between two tries for cards that other programs hold
+_CHECK_EVERY = 2.0  # seconds between two looks at the lease files
 _READ_EVERY = 1.0  # seconds between two readings of the cards
 _ONLY_JOB = JobId(1)  # the plan has one job
+_log = logging.getLogger("dibs")
 
 
-@dataclass(frozen=True, slots=True)
 class LeasedGpus:
-    """GPUs that are held until the lease is closed, or this process and its forks have ended."""
+    """GPUs that are held until they are returned, or this process and its forks have ended.
 
-    claims: tuple[Claim, ...]
-    lease: Lease
+    A thread makes lease files again that were deleted. It never lives during a fork.
+    """
+
+    def __init__(self, claims: tuple[Claim, ...], lease: Lease, leases: Leases) -> None:
+        self.claims = claims
+        self._lease = lease
+        self._leases = leases
+        self._pid = os.getpid()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._overbooked: set[str] = set()  # GPUs about which a warning was logged
+        self._refusal = ""  # why the last check failed, which was logged
+        self.resume()
+
+    def close(self) -> None:
+        """Return the GPUs; in a fork the lease of the parent continues."""
+        self.pause()
+        self._lease.close()
+
+    def pause(self) -> None:
+        """Stop looking at the files, in this process."""
+        thread, self._thread = self._thread, None
+        if thread is not None and self._pid == os.getpid():
+            self._stop.set()
+            thread.join()
+
+    def resume(self) -> None:
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._watch, name="dibs-leases", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Make lease files again that were deleted, and warn where another program has taken a GPU meanwhile."""
+        try:
+            for path in self._leases.restore(self._lease):
+                _log.warning("the lease file %s was deleted; it was made again", path)
+            overbooked = self._leases.overbooked({claim.gpu for claim in self.claims})
+            self._refusal = ""
+        except LeaseRefused as error:
+            if error.message != self._refusal:
+                self._refusal = error.message
+                _log.warning("%s", error.message)
+            return
+        numbers = {claim.gpu: claim.number for claim in self.claims}
+        for gpu in overbooked.keys() - self._overbooked:
+            _log.warning("GPU %s %s", numbers[gpu], overbooked[gpu])
+        self._overbooked = set(overbooked)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_CHECK_EVERY):
+            self.check()
 
 
 def borrow(
@@ -108,14 +160,14 @@ class _Borrower:
             claims = plan.placements[0].claims
             taken = self._take(claims)
             if isinstance(taken, Lease):
-                return LeasedGpus(claims, taken)
+                return LeasedGpus(claims, taken, self._leases)
             self._cards.taken_by_others(claims, taken)
 
     def _take(self, claims: Sequence[Claim]) -> Lease | Busy:
         try:
             return self._leases.take(claims, job=self._job.label, folder="", since=self._since)
         except LeaseRefused as error:
-            return Busy(guarded_by=error.message)
+            return Busy(guarded_by=error.message, remedy=error.remedy)
 
     def _look(self) -> None:
         """Forget the leases of others, and read the cards again where the reading is old."""

@@ -14,11 +14,11 @@ import click
 
 from dibs.cli.output import confirm, one_line, say, show, show_json, table, table_width
 from dibs.client.client import connect, connect_if_running
-from dibs.engine.watch.survey import TROUBLES, GpuStanding, GpuUse, pid_of, standing, unseen
+from dibs.engine.watch.survey import GpuStanding, GpuUse, pid_of, standing, unseen
 from dibs.errors import BadInput, DibsError, NotAllowed
 from dibs.foreground.gpus import end_job, find_gpu, survey_gpus
 from dibs.inputs.checks import check_text
-from dibs.leases.files import Holder
+from dibs.leases.files import WAY_OUT, Holder
 from dibs.model.places import LOCAL, PLACES
 from dibs.model.units import is_gpu_id, show_size
 
@@ -59,14 +59,17 @@ def gpus(ctx: click.Context, on: str, as_json: bool) -> int:
         from dibs.cli.nodes import show_nodes  # everything about Slurm
 
         return show_nodes(on, as_json)
-    uses, failure = survey_gpus(os.environ, energy=as_json)
-    uses, marks = _with_the_queues(uses)
+    found = survey_gpus(os.environ, energy=as_json)
+    failure = found.failure
+    uses, marks = _with_the_queues(found.uses)
     if as_json:
         show_json([gpu_as_json(use, marks.get(use.key)) for use in uses])
     elif uses:
         show("\n".join(_gpu_table(uses, marks)))
         for sentence in _troubles(uses, marks):
             say(f"dibs: {sentence}")
+    if found.too_many:
+        say(f"dibs: {found.too_many}; {WAY_OUT}")
     if failure is not None:
         say(f"dibs: {failure.message}{f'; {failure.remedy}' if failure.remedy else ''}")
         return failure.exit_status
@@ -83,10 +86,10 @@ def release(ids: Sequence[str], yes: bool) -> int:
 
     A job is asked to end, and killed after its grace period. GPUs are named by number or UUID.
     """
-    uses, failure = survey_gpus(os.environ)
-    if failure is not None and not any(use.holders for use in uses):
-        raise failure
-    named = [use for gpu_id in dict.fromkeys(ids) for use in find_gpu(gpu_id, uses)]
+    found = survey_gpus(os.environ)
+    if found.failure is not None and not any(use.holders for use in found.uses):
+        raise found.failure
+    named = [use for gpu_id in dict.fromkeys(ids) for use in find_gpu(gpu_id, found.uses)]
     ours = _own_jobs(named)
     if ours and not yes and not _agrees([holder for _, holder in ours]):
         say("nothing was ended")
@@ -98,7 +101,7 @@ def release(ids: Sequence[str], yes: bool) -> int:
         ended.setdefault(job, []).append(_label(use))
     for job, labels in ended.items():
         say(f"ended {job} on GPU {', '.join(labels)}")
-    now = {use.key: use for use in survey_gpus(os.environ)[0]} if named else {}
+    now = {use.key: use for use in survey_gpus(os.environ).uses} if named else {}
     for use in named:
         say(_now(now.get(use.key) or GpuUse(key=use.key, index=use.index, part=use.part)))
     return 0
@@ -240,8 +243,8 @@ def _troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) 
     """A sentence for each GPU that stays unused until a user acts."""
     for use in uses:
         stands = _standing(use, marks.get(use.key))
-        if stands.state in TROUBLES:
-            why = f": {one_line(stands.why, 200)}" if stands.why else ""
+        if stands.is_trouble:
+            why = f": {one_line(stands.why, 500)}" if stands.why else ""
             yield f"GPU {_label(use)} is {stands.state}{why}; {stands.remedy}"
 
 
@@ -253,6 +256,8 @@ def _standing(use: "GpuUse", mark: Mapping[str, Any] | None) -> "GpuStanding":
 
 def _holder_text(holder: "Holder", shows_share: bool) -> str:
     share = f"{holder.share} " if shows_share else ""
+    if holder.file_of:
+        return f"{share}{holder.in_words}"
     job = f"job {holder.job}" if holder.job else "unknown job"
     return f"{share}{holder.user}: {job}, pid {pid_of(holder) or '?'}, since {_clock(holder.since)}"
 

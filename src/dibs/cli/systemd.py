@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dibs.client.starting import daemon_environment
 from dibs.errors import DibsError
 from dibs.files import replace_file
-from dibs.leases.files import user_name
+from dibs.leases.lockers import user_name
 
 NAME = "dibs.service"
 _KEPT = (

@@ -185,7 +185,7 @@ class _Host:
         return all(limit is None or str(number) in limit.replace(" ", "").split(",") for limit in limits)
 
     def _uses(self) -> list[GpuUse]:
-        uses, failure = survey_gpus(self.environ)
+        uses, failure, _ = survey_gpus(self.environ)
         if failure is not None:
             raise failure
         return uses

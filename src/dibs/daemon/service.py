@@ -29,7 +29,7 @@ from dibs.daemon.memory import reserve, return_memory_when_quiet, trim
 from dibs.daemon.web.listener import WebListener
 from dibs.engine.driver import Driver
 from dibs.errors import DibsError
-from dibs.leases.files import user_name
+from dibs.leases.lockers import user_name
 from dibs.model.events import Event, Trouble
 from dibs.model.jobs import OVER
 from dibs.settings import Settings, load_settings

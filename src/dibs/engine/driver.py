@@ -62,6 +62,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at: float | None = None  # the moment that the timer is set for
         self._next_look: asyncio.TimerHandle | None = None
+        self._next_check: asyncio.TimerHandle | None = None
         self._seen_at = 0.0  # time.monotonic of the last answer
         self._is_busy = True  # jobs wait or run: the cards are read often
 
@@ -129,7 +130,7 @@ class Driver:
         if self.sampler and self._sampling_thread:
             self.engine.meters.close_all()
             self._sampling_thread.stop()
-        for timer in (self._timer, self._next_look):
+        for timer in (self._timer, self._next_look, self._next_check):
             if timer is not None:
                 timer.cancel()
         self._turn_is_due = True  # so that no other is scheduled
@@ -149,6 +150,8 @@ class Driver:
         # Not after a failure: a driver that fails at once would be asked without end. The next reading is soon.
         if self.watcher and self._is_answered and self.engine.cards.are_unsettled:
             self.watcher.ask(self._saw_from_thread)
+        if self.watcher is None and self._next_check is None and self.engine.running:
+            self._next_check = self._loop.call_later(self.engine.cards.rules.reading_seconds, self._check_leases)
         self._after_turn()
 
     def _set_timer(self) -> None:
@@ -192,6 +195,12 @@ class Driver:
         pause = often if self._is_busy else max(often, _ASK_WITHOUT_WORK)
         self._next_look = self._loop.call_later(pause, self._look)
 
+    def _check_leases(self) -> None:
+        """Where there are no readings, the lease files are checked as often as cards are read."""
+        self._next_check = None
+        self.engine.check_leases()
+        self.ask_for_turn()
+
     def _saw_from_thread(self, reading: "Reading | None") -> None:
         _call(self._loop, self._saw, reading)
 
@@ -204,6 +213,7 @@ class Driver:
         self.engine.cards.saw(reading, failure)
         if reading is not None:
             self.engine.readings.publish(reading)
+        self.engine.check_leases()
         self.ask_for_turn()
 
 

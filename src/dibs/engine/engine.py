@@ -266,6 +266,13 @@ class Engine:
             change.record(GpusAstray(one.attempt, gpus, sentence))
         self.announce_soon(Trouble(sentence))
 
+    def check_leases(self) -> None:
+        """Make lease files again that were deleted, and start nothing on a card that two programs hold."""
+        found = self._leases.check(self._state.open)
+        news = [*found.news, *self.cards.overbook(found.overbooked)]
+        if news:
+            self.announce_soon(*map(Trouble, news))
+
     def forget_folders(self, folders: Sequence[str]) -> None:
         """These folders of ended attempts are about to be removed: do not use them again."""
         self._backend.forget_folders(folders)

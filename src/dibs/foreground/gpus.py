@@ -4,14 +4,16 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from dibs.engine.watch.survey import GpuUse, pid_of, survey
 from dibs.errors import BadInput, DibsError
 from dibs.gpus.detect import find_probe
 from dibs.gpus.probe import ProbeFailed, answer_within
 from dibs.gpus.processes import BusyRules
-from dibs.leases.files import Holder, user_name
+from dibs.leases.files import Holder
 from dibs.leases.leases import Leases, build_leases
+from dibs.leases.lockers import user_name
 from dibs.model.gpus import declared_key
 from dibs.settings import load_settings
 from dibs.supervise import folder
@@ -20,8 +22,16 @@ _LOOK_EVERY = 0.05  # seconds between two looks at a job that was asked to end
 _SAY_AFTER = 1.0  # seconds of waiting
 
 
-def survey_gpus(environ: Mapping[str, str], *, energy: bool = False) -> tuple[list[GpuUse], ProbeFailed | None]:
-    """Every GPU with its reading and its claims; and, where the driver could not be asked, why."""
+class GpuSurvey(NamedTuple):
+    """Every GPU with its reading and its claims, and what could not be looked at."""
+
+    uses: list[GpuUse]
+    failure: ProbeFailed | None  # why the driver could not be asked
+    too_many: str  # "FOLDER: it has more than ... lease files"; empty where all were looked at
+
+
+def survey_gpus(environ: Mapping[str, str], *, energy: bool = False) -> GpuSurvey:
+    """The GPUs now."""
     reading, failure = None, None
     if probe := find_probe(environ):
         try:
@@ -31,7 +41,8 @@ def survey_gpus(environ: Mapping[str, str], *, energy: bool = False) -> tuple[li
     leases, settings = build_leases(environ), load_settings(environ)
     rules = BusyRules(settings.respect_graphics, settings.ignore_memory)
     user = user_name(os.geteuid())
-    return survey(reading, leases.holders(), leases.waiting(), user=user, rules=rules), failure
+    table = leases.look()
+    return GpuSurvey(survey(reading, table, user=user, rules=rules), failure, table.too_many)
 
 
 def find_gpu(gpu_id: str, uses: Sequence[GpuUse]) -> list[GpuUse]:

@@ -5,13 +5,13 @@ Other users write such files too, so nothing in them is trusted.
 
 import fcntl
 import json
-import math
 import os
-import pwd
 import re
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from errno import EACCES, EISDIR, ELOOP, ENOENT, ENOSPC, ENXIO, EPERM
 from fractions import Fraction
@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dibs.errors import BadInput, DibsError
-from dibs.model.gpus import Claim
+from dibs.leases.lockers import file_key, lockers, user_name, who_is
 
 # All users must be able to open, and so to probe, all files. The sticky bit keeps systemd-tmpfiles from removing
 # old ones: with its file deleted under a running job, a card would be booked twice.
@@ -27,12 +27,24 @@ MODE = 0o1644
 NOT_OURS = (EACCES, EISDIR, ELOOP, ENOENT, ENXIO, EPERM)  # errors of opening a planted name
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MOST_SLOTS = 64  # per user and GPU: a hostile user cannot make us probe more files than that
+MOST_FILES = 10_000  # in the folder: with more, made by a hostile user, a look would take seconds
 _KEY = r"[A-Za-z0-9._:-]{1,128}"
-_NAME = r"dibs-(claim|wish)-([A-Za-z0-9._:-]{1,128})-(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]?)"
+_NAME = re.compile(r"dibs-(claim|wish)-([A-Za-z0-9._:-]{1,128})-(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]?)")
+_GUARD = re.compile(r"dibs-guard-([A-Za-z0-9._:-]{1,128})")
 _COARSEST = 2.5  # seconds; file systems round the time of a change, the oldest ones to two seconds
 LONGEST = 32768  # bytes of a record that are read, enough for the longest path of the kernel
 _ROUND = 256  # bytes; LONGEST is a multiple of it
 _SHARE = re.compile(r"[0-9]{1,9}(/[0-9]{1,9})?")  # Fraction("1e999999999") would take for ever
+_LATEST = 2.5e11  # seconds since the epoch, in the year 9892; the calendar of Python ends soon after it
+_MOST_BYTES = 2**53  # of memory; a larger number is not exact in JSON
+_LONGEST_NAME = 200  # characters of a job's name that are shown
+_LONGEST_USER = 64
+# What helps without root against another user's lock.
+WAY_OUT = (
+    "ask that user to end it, use another GPU, or set DIBS_LEASES to a folder of your own"
+    " (other users then do not see your leases, and you do not see theirs)"
+)
+_SAMPLE = 200  # of too many files, those whose owners are looked up
 
 
 class LeaseRefused(DibsError):
@@ -169,8 +181,12 @@ class GpuGuards:
             raise
         return held
 
+    def are_in_place(self, gpus: Iterable[str], held: Sequence[int]) -> bool:
+        """Whether these guards, as `hold` returned them, are still the files that other processes lock."""
+        return all(self._is_still(guard, guard_name(gpu)) for gpu, guard in zip(sorted(gpus), held, strict=True))
+
     def _lock(self, gpu: str, until: float) -> int | None:
-        name = f"dibs-guard-{gpu}"
+        name = guard_name(gpu)
         pause = 0.0002
         while True:
             guard = open_safely(self._folder, name, create=True)
@@ -184,71 +200,32 @@ class GpuGuards:
             pause = min(2 * pause, 0.005)
 
     def _is_still(self, guard: int, name: str) -> bool:
-        try:
-            there = os.stat(f"{self._folder}/{name}", follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(os.fstat(guard), there)
+        return is_at(f"{self._folder}/{name}", guard)
 
     def _who_keeps(self, gpu: str) -> str:
-        path = f"{self._folder}/dibs-guard-{gpu}"
+        path = f"{self._folder}/{guard_name(gpu)}"
         try:
             pid = lockers().get(file_key(os.stat(path, follow_symlinks=False)), 0)
         except FileNotFoundError:
             pid = 0
-        uid = owner_of(pid) if pid else None
-        if uid is None:
-            return f"another process keeps {path} locked"
-        return f"process {pid} of {user_name(uid) or f'uid {uid}'} keeps {path} locked"
+        locker = who_is(pid) if pid else None
+        if locker is None:
+            return f"another process, which the kernel does not name, keeps {path} locked"
+        return f"process {pid} of {locker.user} keeps {path} locked"
+
+
+def is_at(path: str, opened: int) -> bool:
+    """Whether this descriptor is the file at the path; not where that was deleted, moved or replaced."""
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(opened), there)
 
 
 def close_all(descriptors: Iterable[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
-
-
-@lru_cache(maxsize=1024)
-def user_name(uid: int) -> str:
-    """The name of a user; empty where the system has none, as in a container.
-
-    It may ask a directory server: never call it with a guard held.
-    """
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return ""
-
-
-def lockers() -> dict[tuple[int, int, int], int]:
-    """The process that took each lock on this machine, by its file's device numbers and inode.
-
-    A lock that a child inherited is still listed under the process that took it. Locks that the kernel hides,
-    for example of another container, are missing.
-    """
-    found = {}
-    try:
-        with open("/proc/locks") as lines:
-            for line in lines:
-                words = line.split()
-                if words[1] == "FLOCK":
-                    major, minor, inode = words[5].split(":")
-                    found[int(major, 16), int(minor, 16), int(inode)] = int(words[4])
-    except (OSError, ValueError, IndexError):
-        pass
-    return found
-
-
-def file_key(seen: os.stat_result) -> tuple[int, int, int]:
-    """A file as `lockers` names it."""
-    return os.major(seen.st_dev), os.minor(seen.st_dev), seen.st_ino
-
-
-def owner_of(pid: int) -> int | None:
-    """The uid of a process; None if it has ended."""
-    try:
-        return os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return None
 
 
 class Entry(NamedTuple):
@@ -272,24 +249,81 @@ class LeaseListing:
         self._folder = folder
         self._changed = -1
         self._files: Files = {}
+        self.guards: frozenset[str] = frozenset()  # the GPUs that have one
+        self.too_many = ""  # said where the folder has more files than are looked at
 
     def files(self) -> Files:
-        """The files now. Call it with the guard held: without it files may be added."""
+        """The files now. Call it with the guard held: without it files may be added.
+
+        Refused where there are too many: a claim among those that are not looked at would be missed.
+        """
+        files = self.some_files()
+        if self.too_many:
+            raise LeaseRefused(f"cannot lease GPUs in {self._folder}: {self.too_many}", remedy=WAY_OUT)
+        return files
+
+    def some_files(self) -> Files:
+        """As `files`, but where there are too many, some of them; `too_many` says so."""
         now = time.time()
         try:
             changed = os.stat(self._folder).st_mtime_ns
             if changed == self._changed:
                 return self._files
-            self._files = _read(self._folder)
+            self._read()
         except OSError as error:
             raise cannot_write(self._folder, error) from error
         # A file created within the same tick does not change the time: do not rely on a recent one.
         self._changed = changed if changed / 1e9 < now - _COARSEST else -1
         return self._files
 
+    def _read(self) -> None:
+        files: Files = {}
+        guards: set[str] = set()
+        names: list[str] = []
+        self.too_many = ""
+        with os.scandir(self._folder) as found:
+            for name in (one.name for one in found if one.name.startswith("dibs-")):
+                if match := _NAME.fullmatch(name):
+                    kind, gpu, uid, slot = match.groups()
+                    if int(slot) < MOST_SLOTS:
+                        files.setdefault((kind, gpu), []).append(Entry(name, int(uid), int(slot)))
+                elif match := _GUARD.fullmatch(name):
+                    guards.add(match[1])
+                else:
+                    continue
+                names.append(name)
+                if len(names) > MOST_FILES:
+                    self.too_many = self._crowd(names)
+                    break
+        for entries in files.values():
+            entries.sort(key=lambda entry: entry.slot)
+        self._files, self.guards = files, frozenset(guards)
+
+    def _crowd(self, names: Sequence[str]) -> str:
+        """The sentence about too many files, and about the user that most of them belong to."""
+        owners: Counter[int] = Counter()
+        for name in names[-_SAMPLE:]:
+            with suppress(OSError):
+                owners[os.lstat(f"{self._folder}/{name}").st_uid] += 1
+        uid = max(owners, key=lambda owner: owners[owner], default=0)
+        return (
+            f"it has more than {MOST_FILES:,} lease files, most of them of {user_name(uid) or f'uid {uid}'},"
+            " and not all are looked at"
+        )
+
 
 def file_name(kind: str, gpu: str, uid: int, slot: int) -> str:
     return f"dibs-{kind}-{gpu}-{uid}-{slot}"
+
+
+def guard_name(gpu: str) -> str:
+    return f"dibs-guard-{gpu}"
+
+
+def claim_gpu(name: str) -> str:
+    """The GPU of a claim file; empty for a name that we never write."""
+    match = _NAME.fullmatch(name)
+    return match[2] if match and match[1] == "claim" else ""
 
 
 def check_key(gpu: str) -> None:
@@ -298,45 +332,49 @@ def check_key(gpu: str) -> None:
         raise BadInput(f"cannot lease GPU {gpu!r}: it is not a GPU's UUID or number", remedy="see `dibs gpus`")
 
 
-def _read(folder: str) -> Files:
-    files: Files = {}
-    for name in os.listdir(folder):
-        if name.startswith("dibs-") and (match := re.fullmatch(_NAME, name)):
-            kind, gpu, uid, slot = match.groups()
-            if int(slot) < MOST_SLOTS:
-                files.setdefault((kind, gpu), []).append(Entry(name, int(uid), int(slot)))
-    for entries in files.values():
-        entries.sort(key=lambda entry: entry.slot)
-    return files
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
     """A holder of, or a waiter for, a share of a GPU."""
 
     gpu: str  # the card's key
     user: str
-    uid: int  # the owner of the file, whatever its content
+    uid: int  # the owner of the file, whatever its content; of the process where another user locked it
     pid: int  # the process that took it, 0 where unknown; its job may outlive it
     job: str
-    since: float  # seconds since the epoch
+    since: float  # seconds since the epoch; 0 where unknown
     share: Fraction
     vram: int  # bytes; 0 where none were asked for
     folder: str = ""  # the attempt's folder; empty if unknown
+    file_of: str = ""  # the user whose claim file it keeps locked, where that is not its own
+
+    @property
+    def in_words(self) -> str:
+        """The holder, for a sentence."""
+        if self.file_of:
+            return f"process {self.pid} of {self.user}, which keeps a lease file of {self.file_of} locked"
+        return f"job {self.job or '?'} of {self.user} (pid {self.pid or '?'})"
 
 
-def encode(claim: Claim, *, user: str, uid: int, pid: int, job: str, folder: str, since: float) -> bytes:
+def overbooking(holders: Iterable[Holder]) -> str:
+    """The sentence about a GPU whose holders have more than one card; empty where they fit."""
+    holders = tuple(holders)
+    if sum((holder.share for holder in holders), Fraction()) <= 1:
+        return ""
+    return f"is overbooked: it is held by {' and '.join(holder.in_words for holder in holders)}"
+
+
+def encode(holder: Holder) -> bytes:
     """The record of one claim or wish. A folder too long for it is left out, a job's name is cut."""
     fields = {
-        "gpu": claim.gpu,
-        "user": user[:64],
-        "uid": uid,
-        "pid": pid,
-        "job": job[:200],
-        "since": since,
-        "share": str(claim.share),
-        "vram": claim.vram,
-        "folder": folder,
+        "gpu": holder.gpu,
+        "user": holder.user[:_LONGEST_USER],
+        "uid": holder.uid,
+        "pid": holder.pid,
+        "job": holder.job[:_LONGEST_NAME],
+        "since": holder.since,
+        "share": str(holder.share),
+        "vram": holder.vram,
+        "folder": holder.folder,
     }
     record = json.dumps(fields).encode()
     if len(record) > LONGEST:
@@ -354,18 +392,21 @@ def decode(record: bytes, gpu: str, uid: int) -> Holder:
     try:
         fields = json.loads(record)
         share, since, pid = fields["share"], float(fields["since"]), int(fields["pid"])
-        if not _SHARE.fullmatch(share) or not 0 < Fraction(share) <= 1 or not math.isfinite(since):
+        vram, folder = int(fields["vram"]), fields["folder"]
+        if not _SHARE.fullmatch(share) or not 0 < Fraction(share) <= 1 or not isinstance(folder, str):
+            raise ValueError(record)
+        if not (0 <= since <= _LATEST and 0 <= pid < 2**31 and 0 <= vram <= _MOST_BYTES):
             raise ValueError(record)
         return Holder(
             gpu=gpu,
-            user=_shown(fields["user"]),
+            user=_shown(fields["user"], _LONGEST_USER),
             uid=uid,
             pid=pid,
-            job=_shown(fields["job"]),
+            job=_shown(fields["job"], _LONGEST_NAME),
             since=since,
             share=Fraction(share),
-            vram=int(fields["vram"]),
-            folder=str(fields["folder"]),
+            vram=vram,
+            folder=folder,
         )
     except (ValueError, TypeError, KeyError, ZeroDivisionError, OverflowError, RecursionError):
         return Holder(gpu=gpu, user="", uid=uid, pid=0, job="", since=0.0, share=Fraction(1), vram=0)
@@ -376,18 +417,28 @@ def with_user_name(holder: Holder) -> Holder:
     return replace(holder, user=user_name(holder.uid) or holder.user or f"uid {holder.uid}")
 
 
-def _shown(text: object) -> str:
-    """Text from another user, without control characters."""
+def _shown(text: object, longest: int) -> str:
+    """Text from another user: one line without control characters, and short."""
     if not isinstance(text, str):
         raise TypeError(text)
-    return text if text.isprintable() else ascii(text)[1:-1]
+    text = text[: longest + 1]
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 class LockedFile(NamedTuple):
     """A locked file."""
 
+    name: str
     holder: Holder
     seen: os.stat_result
+
+
+class Slot(NamedTuple):
+    """A file of ours, locked by us."""
+
+    fd: int
+    name: str
 
 
 class Survey:
@@ -396,7 +447,7 @@ class Survey:
     def __init__(self, gpu: str) -> None:
         self.gpu = gpu
         self.alive: list[LockedFile] = []
-        self.free: list[int] = []  # ours, locked for us; the caller closes them
+        self.free: list[Slot] = []  # ours, locked for us; the caller closes them
 
 
 def survey(folder: str, gpu: str, entries: Sequence[Entry], *, uid: int, wanted: int) -> Survey:
@@ -409,7 +460,7 @@ def survey(folder: str, gpu: str, entries: Sequence[Entry], *, uid: int, wanted:
         for entry in entries:
             _look(folder, entry, found, ours=entry.uid == uid and len(found.free) < wanted)
     except BaseException:
-        close_all(found.free)
+        close_all(slot.fd for slot in found.free)
         raise
     return found
 
@@ -426,10 +477,10 @@ def _look(folder: str, entry: Entry, found: Survey, *, ours: bool) -> None:
         if not is_free:
             # Whatever the number of links: a second name planted for a live claim must not hide it.
             record = os.pread(opened, min(seen.st_size, LONGEST), 0)
-            found.alive.append(LockedFile(decode(record, found.gpu, entry.uid), seen))
+            found.alive.append(LockedFile(entry.name, decode(record, found.gpu, entry.uid), seen))
         elif ours and seen.st_nlink == 1:
             mend_mode(opened, seen)
-            found.free.append(opened)
+            found.free.append(Slot(opened, entry.name))
             opened = -1
     finally:
         if opened >= 0:
@@ -463,7 +514,7 @@ def _open(folder: str, entry: Entry, access: int) -> int | None:
         raise cannot_use(path, error) from error
 
 
-def new_slot(folder: str, kind: str, gpu: str, uid: int, listed: Sequence[Entry]) -> int | None:
+def new_slot(folder: str, kind: str, gpu: str, uid: int, listed: Sequence[Entry]) -> Slot | None:
     """Create and lock another file of ours; None when we have as many as one user may have."""
     used = {entry.slot for entry in listed if entry.uid == uid}
     for slot in range(MOST_SLOTS):
@@ -477,9 +528,72 @@ def new_slot(folder: str, kind: str, gpu: str, uid: int, listed: Sequence[Entry]
                 raise  # not planted: no file can be created in the folder
             continue
         if lock(opened):
-            return opened
+            return Slot(opened, name)
         os.close(opened)
     return None
+
+
+class ClaimFile:
+    """The claim file of an attempt on one GPU.
+
+    A deleted file cannot be linked again, and its job cannot be given another: it is made again and locked by this
+    process, while the job keeps the deleted one locked until it ends.
+    """
+
+    def __init__(self, gpu: str, name: str, *, fd: int = -1, witness: int = -1) -> None:
+        self.gpu = gpu
+        self.name = name
+        self.fd = fd  # locked by us; -1: only its job has it locked
+        self.witness = witness  # on the file that the job has locked, where `fd` is not; never locked for long
+
+    def is_lost(self, folder: str) -> bool:
+        """Whether other programs do not see it any more: it was deleted, moved or replaced."""
+        return not is_at(f"{folder}/{self.name}", self._shown)
+
+    @property
+    def record(self) -> bytes:
+        return os.pread(self._shown, LONGEST, 0)
+
+    def watch(self) -> None:
+        """Give up our own lock: from now on the file is locked only while its job lives."""
+        if self.witness < 0:
+            self.witness = _opened_again(self.fd)
+            os.close(self.fd)
+            self.fd = -1
+
+    def is_held_by_its_job(self) -> bool:
+        """Only of a file that is watched or was made again, and with the GPU's guard held."""
+        if not lock(self.witness):
+            return True
+        fcntl.flock(self.witness, fcntl.LOCK_UN)  # a lock of the witness alone: no other process shares it
+        return False
+
+    def replace(self, slot: Slot) -> None:
+        """It was made again: other programs see this file from now on."""
+        if self.witness < 0:
+            self.witness = _opened_again(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd, self.name = slot
+
+    def hand_on(self) -> None:
+        """The job has ended, and the next one gets our lock."""
+        if self.witness >= 0:
+            os.close(self.witness)
+            self.witness = -1
+
+    def close(self) -> None:
+        close_all(fd for fd in (self.fd, self.witness) if fd >= 0)
+
+    @property
+    def _shown(self) -> int:
+        """The file that other programs see."""
+        return self.fd if self.fd >= 0 else self.witness
+
+
+def _opened_again(fd: int) -> int:
+    """A descriptor of the same file, deleted or not, that shares no lock with this one."""
+    return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def no_slot(folder: str, kind: str, gpu: str, uid: int) -> LeaseRefused:

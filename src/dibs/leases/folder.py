@@ -4,7 +4,8 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 
-from dibs.leases.files import LeaseRefused, user_name
+from dibs.leases.files import LeaseRefused
+from dibs.leases.lockers import user_name
 from dibs.paths import MOUNTS, network_file_system
 
 ADMIN_FOLDER = "/var/lib/dibs/leases"

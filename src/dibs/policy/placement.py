@@ -348,7 +348,8 @@ class Placer:
             named = no_such_type([view.card.gpu for view in self._cards])
         else:
             parts = [self._why_not_card(view, wishes, length) for view in views]
-            named = "; ".join(_merged([part for part in parts if part])) or "no GPU may be used now"
+            remedies = dict.fromkeys(view.remedy for view in views if view.remedy)
+            named = "; ".join([*_merged([part for part in parts if part]), *remedies]) or "no GPU may be used now"
         return Reason("no-gpu", f"waits for {show_gpus(wishes)}: {named}")
 
     def _why_not_card(self, view: CardView, wishes: Wishes, length: float) -> str:

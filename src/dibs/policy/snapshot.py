@@ -32,6 +32,7 @@ class CardView:
     vram_taken: int = 0
     vram_free: int | None = None  # as the card reports it, where it can be asked
     blocked: str = ""  # why nothing may start here, whatever is free
+    remedy: str = ""  # what helps where it may be taken for ever
     holders: tuple[str, ...] = ()  # in words: "job 3", "job 7 of alice (pid 4711)"
     ends: tuple[Hold, ...] = ()  # of a part of what is taken; it is unknown when the rest ends
     shapes: tuple[str, ...] = ()  # of our jobs here that want `--vram auto`

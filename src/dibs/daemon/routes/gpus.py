@@ -1,7 +1,7 @@
 """Routes about the GPUs of this machine, and the JSON that they return."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Response
@@ -153,8 +153,7 @@ class GpuTable:
             use.key: use
             for use in survey(
                 known,
-                self.leases.holders(),
-                self.leases.waiting(),
+                self.leases.look(),
                 user=self.user,
                 rules=self.engine.cards.rules.busy,
             )
@@ -178,7 +177,7 @@ class GpuTable:
         if mark is not None and mark.kind == "drained":
             return standing(use, mark.kind, mark.why)
         stands = standing(use, silent=silent)
-        return GpuStanding("held") if stands.state == "partly held" else stands
+        return replace(stands, state="held") if stands.state == "partly held" else stands
 
 
 async def _change_pool(app: AppState, is_more: bool, gpus: list[str]) -> list[str]:

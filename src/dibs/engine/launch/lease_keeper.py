@@ -32,6 +32,14 @@ class LeaseStillHeld:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseCheck:
+    """What a look at the lease files of the open attempts found."""
+
+    overbooked: Mapping[str, str]  # by GPU: a sentence about the holders that have more than one card
+    news: Sequence[str] = ()  # sentences to announce
+
+
+@dataclass(frozen=True, slots=True)
 class _Kept:
     claims: tuple[Claim, ...]
     lease: Lease
@@ -43,6 +51,8 @@ class LeaseKeeper:
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
         self._kept: dict[Key, _Kept] = {}  # our copies, by attempt
+        self._watched: dict[Key, Lease] = {}  # leases that only the attempt's processes hold
+        self._refusal = ""  # why the last check failed, which was announced
         self._taken: dict[Key, _Kept] = {}  # for attempts of the turn at hand, which is not recorded yet
         self._handed_on: dict[Key, Key] = {}  # in the turn at hand: the ended attempt whose lease each gets
         self._wished_since: float | None = None
@@ -99,7 +109,10 @@ class LeaseKeeper:
         """
         failed: dict[Key, str] = {}
         # Before anything is kept anew: an attempt that never ran may begin again under the same number.
+        left = tuple(left)
         spare = {key: kept for one in left if (kept := self._kept.pop(key := one.attempt.key, None))}
+        for one in left:
+            self._stop_watching(one.attempt.key)
         for one in begun:
             key = one.attempt.key
             if (source := self._handed_on.get(key)) is not None:
@@ -118,7 +131,14 @@ class LeaseKeeper:
     def _prepare(self, one: OpenAttempt, spare: dict[Key, _Kept]) -> Busy | LeaseStillHeld | None:
         job, attempt = one.job, one.attempt
         since = self._wished_since or attempt.opened_at
-        source = next((key for key, kept in spare.items() if kept.claims == attempt.claims), None)
+        source = next(
+            (
+                key
+                for key, kept in spare.items()
+                if kept.claims == attempt.claims and self._leases.is_in_place(kept.lease)
+            ),
+            None,
+        )
         try:
             if source is not None:
                 busy = self._leases.waited_for(attempt.claims, since=since)
@@ -132,7 +152,7 @@ class LeaseKeeper:
             taken = self._leases.take(attempt.claims, job=job.label, folder=attempt.folder, since=since)
         except LeaseRefused as error:
             # Something was planted under our names: these cards are out of reach, the others are not.
-            taken = Busy(guarded_by=error.message)
+            taken = Busy(guarded_by=error.message, remedy=error.remedy)
         if isinstance(taken, Busy):
             return taken
         self._taken[attempt.key] = _Kept(attempt.claims, taken)
@@ -147,13 +167,52 @@ class LeaseKeeper:
 
     def is_held_by(self, attempt: Attempt) -> bool:
         """Whether something of an attempt still has its GPU, though its shim is gone."""
-        self._close(attempt.key)  # our own copy must not look like its command's hold
+        if not attempt.claims:
+            return False
+        key = attempt.key
         try:
-            return bool(attempt.claims) and any(
-                holder.folder == attempt.folder for holder in self._leases.holders()
-            )
+            if kept := self._kept.pop(key, None):
+                self._watched[key] = kept.lease  # our own copy must not look like its command's hold
+            elif key not in self._watched:
+                self._watched[key] = self._leases.find({attempt.folder: len(attempt.claims)})[attempt.folder]
+            if self._leases.is_held_by_its_job(self._watched[key]):
+                return True
         except LeaseRefused:
             return True  # it cannot be told: better a GPU kept for too long than one given twice
+        self._stop_watching(key)
+        return False
+
+    def check(self, open_attempts: Mapping[Key, OpenAttempt]) -> LeaseCheck:
+        """Make lease files again that were deleted under open attempts, and find cards that are overbooked."""
+        news: list[str] = []
+        overbooked: Mapping[str, str] = {}
+        try:
+            self._watch_adopted(open_attempts)
+            leases = {key: kept.lease for key, kept in self._kept.items()} | self._watched
+            if not leases:
+                return LeaseCheck({})
+            for key, lease in leases.items():
+                if (one := open_attempts.get(key)) and (paths := self._leases.restore(lease)):
+                    self._leases.lower(one.attempt.claims, folder=one.attempt.folder)
+                    news += [_restored(path, one.job) for path in paths]
+            overbooked = self._leases.overbooked({file.gpu for lease in leases.values() for file in lease.files})
+            self._refusal = ""
+        except LeaseRefused as error:
+            if error.message != self._refusal:
+                self._refusal = error.message
+                news.append(error.message)
+        return LeaseCheck(overbooked, news)
+
+    def _watch_adopted(self, open_attempts: Mapping[Key, OpenAttempt]) -> None:
+        """Find the leases of attempts that an earlier engine started."""
+        adopted = {
+            one.attempt.folder: one.attempt
+            for key, one in open_attempts.items()
+            if one.attempt.claims and key not in self._kept and key not in self._watched
+        }
+        if adopted:
+            found = self._leases.find({folder: len(attempt.claims) for folder, attempt in adopted.items()})
+            self._watched |= {adopted[folder].key: lease for folder, lease in found.items()}
 
     def lower(self, attempt: Attempt) -> bool:
         """An attempt needs less than it was leased: let others see it. False where that must be tried again."""
@@ -192,10 +251,20 @@ class LeaseKeeper:
     def close(self) -> None:
         """Give up our copies; the locks live on with the shims and their commands."""
         self.cancel()
-        for key in list(self._kept):
-            self._close(key)
+        for kept in self._kept.values():
+            kept.lease.close()
+        self._kept.clear()
+        for key in list(self._watched):
+            self._stop_watching(key)
         self._leases.close()
 
-    def _close(self, key: Key) -> None:
-        if kept := self._kept.pop(key, None):
-            kept.lease.close()
+    def _stop_watching(self, key: Key) -> None:
+        if lease := self._watched.pop(key, None):
+            lease.close()
+
+
+def _restored(path: str, job: Job) -> str:
+    return (
+        f"the lease file {path} of job {job.label} was deleted; it was made again."
+        " Until then other programs could take its GPU"
+    )

@@ -29,6 +29,7 @@ class TakenByOthers:
 
     holders: tuple[str, ...]  # for a sentence
     why: str  # why it is not available though no program holds it
+    remedy: str = ""  # what helps where it may last for ever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,7 @@ class PoolFacts:
             vram_taken=vram,
             vram_free=facts.memory_free if ours else None,  # alone, a job may have what it booked
             blocked=blocked,
+            remedy="" if facts.others is None else facts.others.remedy,
             holders=tuple(holders),
             ends=tuple(ends),
             shapes=tuple(shape for one, _ in ours if (shape := one.job.request.wishes.shape)),

@@ -1,18 +1,19 @@
 """What is known about the cards: what other programs hold, and what readings show."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from dibs.engine.turn.facts import CardFacts, PoolFacts, SeenProcess, TakenByOthers
 from dibs.engine.watch.sharing_rules import DEFAULT_SHARING_RULES, SharingRules
 from dibs.gpus.processes import foreign_processes
-from dibs.leases.files import Holder
+from dibs.leases.files import overbooking
 from dibs.leases.leases import Busy
 from dibs.model.gpus import CardState, Claim, GpuReading, Links, Pool, Reading
 from dibs.model.jobs import Wishes
 from dibs.policy.fitting import most_at_once
 
 _MOST_KINDS = 1000  # of wishes for which it is remembered how many fit
+_UNTIL_THEN = "nothing more starts there until one of them has ended"
 _NO_ANSWER = {CardState.STALE: "does not answer", CardState.LOST: "is lost: it does not answer any more"}
 
 
@@ -21,6 +22,7 @@ class _Page:
     """What was last learned about one card."""
 
     others: Busy | None = None  # the other holders at the last try
+    overbooked: str = ""  # a sentence about holders that have more than one card together, one of them ours
     is_awaited: bool = False  # another program holds it, or a card that was wanted together with it
     seen: GpuReading | None = None
     is_unsettled: bool = False  # an attempt left it, and it has not been read since
@@ -100,6 +102,17 @@ class Cards:
             if here.holders or here.waiting or not is_known:
                 page.others = here
 
+    def overbook(self, found: Mapping[str, str]) -> list[str]:
+        """Start nothing on these cards, which programs hold more than once; return sentences about new ones."""
+        pages = {key: self._page(key) for key in found} | self._pages
+        new = [key for key in found if not pages[key].overbooked]
+        if new or any(page.overbooked and key not in found for key, page in pages.items()):
+            self._heard()
+        for key, page in pages.items():
+            page.overbooked = found.get(key, "")
+        numbers = {card.gpu.key: card.gpu.number for card in self.pool.cards}
+        return [f"GPU {numbers.get(key, key)} {found[key]}; {_UNTIL_THEN}" for key in new]
+
     def look_again(self) -> None:
         """Forget what others held: the next try shows it."""
         self._heard()
@@ -170,6 +183,8 @@ class Cards:
         )
 
     def _fault(self, page: _Page) -> str:
+        if overbooked := page.overbooked or (overbooking(page.others.holders) if page.others else ""):
+            return f"{overbooked}, and {_UNTIL_THEN}"
         if page.seen is not None and page.seen.state is not CardState.OK:
             return _NO_ANSWER[page.seen.state]
         if not self._respect_processes:
@@ -196,17 +211,12 @@ class Cards:
         return page
 
 
-def in_words(holder: Holder) -> str:
-    """The holder, for a sentence."""
-    return f"job {holder.job or '?'} of {holder.user} (pid {holder.pid or '?'})"
-
-
 def _taken(busy: Busy) -> TakenByOthers:
     if busy.guarded_by:
-        why = f"cannot be looked at ({busy.guarded_by})"
+        why = f"cannot be leased ({busy.guarded_by})"
     else:
-        why = f"is kept for {' and '.join(map(in_words, busy.waiting))}, which came first"
-    return TakenByOthers(tuple(map(in_words, busy.holders)), why)
+        why = f"is kept for {' and '.join(wish.in_words for wish in busy.waiting)}, which came first"
+    return TakenByOthers(tuple(holder.in_words for holder in busy.holders), why, busy.remedy)
 
 
 def _memory_free(seen: GpuReading | None) -> int | None:

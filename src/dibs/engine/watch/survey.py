@@ -7,12 +7,15 @@ from fractions import Fraction
 
 from dibs.engine.watch.own_processes import is_of_a_running_job
 from dibs.gpus.processes import DEFAULT_BUSY_RULES, BusyRules, attempt_folder_of, foreign_processes, pid_is_alive
-from dibs.leases.files import Holder
+from dibs.leases.files import WAY_OUT, Holder, overbooking
+from dibs.leases.leases import LeaseTable
 from dibs.model.gpus import GpuProcess, GpuReading, Reading
 from dibs.model.units import show_gpu
 from dibs.supervise import folder
 
 _DECLARED = "index-"
+_MOST_UNSEEN = 64  # cards that only claims name: a hostile user could make a table of thousands
+_LONGEST_INDEX = 4  # digits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,7 @@ class GpuUse:
     waiting: tuple[Holder, ...] = ()
     foreign: tuple[GpuProcess, ...] = ()  # processes that use it without a lease
     is_gone: bool = False  # the driver answers, and does not show it any more
+    guarded_by: str = ""  # which process keeps it from being leased: "process 12 of eve keeps ... locked"
 
     @property
     def number(self) -> str | None:
@@ -43,7 +47,7 @@ class GpuUse:
         """`free`, `partly held`, `held`, `busy` (processes without a lease), `stale`, `lost` or `missing`."""
         if self.seen is not None and self.seen.state != "ok":
             return str(self.seen.state)
-        if sum((holder.share for holder in self.holders), Fraction()) >= 1:
+        if self.guarded_by or sum((holder.share for holder in self.holders), Fraction()) >= 1:
             return "held"
         if self.holders:
             return "partly held"
@@ -54,8 +58,7 @@ class GpuUse:
 
 def survey(
     reading: Reading | None,
-    holders: Iterable[Holder],
-    waiting: Iterable[Holder],
+    leases: LeaseTable,
     *,
     user: str,
     rules: BusyRules | None = None,
@@ -66,12 +69,13 @@ def survey(
     which other processes count.
     """
     seen = {one.gpu.key: one for one in reading.gpus} if reading else {}
-    holders = tuple(holders)
-    claims = _by_gpu(holders)
-    folders = {holder.folder for holder in holders if holder.folder}
-    wishes = _by_gpu(waiting)
+    claims = _by_gpu(leases.holders)
+    folders = {holder.folder for holder in leases.holders if holder.folder}
+    wishes = _by_gpu(leases.waiting)
+    guarded = {key for key in leases.guarded_by if key in seen or _declared_index(key) is not None}
+    unseen = [key for key in {**claims, **wishes, **dict.fromkeys(guarded)} if key not in seen]
     uses = []
-    for key in {**seen, **claims, **wishes}:
+    for key in [*seen, *unseen[:_MOST_UNSEEN]]:
         card, here = seen.get(key), claims.get(key, [])
         uses.append(
             GpuUse(
@@ -83,6 +87,7 @@ def survey(
                 holders=tuple(here),
                 waiting=tuple(sorted(wishes.get(key, []), key=lambda wish: wish.since)),
                 foreign=_without_claim(card, here, folders, user, rules) if card else (),
+                guarded_by=leases.guarded_by.get(key, ""),
             )
         )
     return sorted(uses, key=lambda use: use.place)
@@ -123,7 +128,8 @@ def _by_gpu(holders: Iterable[Holder]) -> dict[str, list[Holder]]:
 
 def _declared_index(key: str) -> int | None:
     number = key.removeprefix(_DECLARED)
-    return int(number) if key.startswith(_DECLARED) and number.isascii() and number.isdigit() else None
+    is_number = number.isascii() and number.isdigit() and len(number) <= _LONGEST_INDEX
+    return int(number) if key.startswith(_DECLARED) and is_number else None
 
 
 def _without_claim(
@@ -145,9 +151,6 @@ def _without_claim(
     return tuple(process for process in foreign if process.user not in claimers)
 
 
-TROUBLES = ("stale", "lost", "missing", "silent", "drained", "quarantined")  # states that are explained
-
-
 @dataclass(frozen=True, slots=True)
 class GpuStanding:
     """A state, and sentences about it; they are empty where there is nothing to explain."""
@@ -155,6 +158,11 @@ class GpuStanding:
     state: str
     why: str = ""
     remedy: str = ""
+
+    @property
+    def is_trouble(self) -> bool:
+        """Whether it stays unused until a user acts."""
+        return bool(self.remedy) and self.state != "busy"
 
 
 def standing(
@@ -176,6 +184,12 @@ def standing(
         return GpuStanding("lost", "it does not answer any more; what is shown was seen before", reset)
     if use.state == "missing":
         return GpuStanding("missing", "the driver does not show it any more", _ASK_THE_DRIVER)
+    if sentence := overbooking(use.holders):
+        return GpuStanding(use.state, f"it {sentence}", "nothing more starts there until one of them has ended")
+    if use.guarded_by:
+        return GpuStanding(use.state, use.guarded_by, WAY_OUT)
+    if locked := [holder.in_words for holder in use.holders if holder.file_of]:
+        return GpuStanding(use.state, f"it is held by {' and '.join(locked)}", WAY_OUT)
     if use.state == "busy":
         names = "; ".join(process.shown for process in use.foreign[:3])
         return GpuStanding("busy", f"used without a lease ({names})", "it is used when these processes have ended")
