@@ -98,9 +98,10 @@ class AppState:
             inherited["umask"] = job.request.umask
         return self.store.listing.environment(job.environment), {**inherited, **defaults}
 
-    def job(self, row: JobRow) -> dict[str, Any]:
+    def job(self, row: JobRow, *, hide_secrets: bool) -> dict[str, Any]:
         """A job as the API shows it, with the usage of a running attempt."""
-        return job_object(row, self.user, self.engine.meters.usage_of((row.job.id, row.job.attempts)))
+        usage = self.engine.meters.usage_of((row.job.id, row.job.attempts))
+        return job_object(row, self.user, usage, hide_secrets=hide_secrets)
 
 
 class EventFeed:

@@ -88,6 +88,8 @@ def test_every_answer_names_the_version(socket_path):
         ("GET", "/v1/../../etc/passwd", 404, "not-found"),
         ("GET", "/v1/%2e%2e/%2e%2e/etc/passwd", 404, "not-found"),
         ("GET", "/v1/status%00", 404, "not-found"),
+        ("GET", "/v1/status/", 404, "not-found"),
+        ("POST", "/v1/pause/", 404, "not-found"),
         ("GET", "/v1/bug", 500, "bug"),
     ],
 )

@@ -8,12 +8,14 @@ import ssl
 import stat
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daemon.daemon_process import DaemonProcess
+from daemon.sweeping import begin, values
 from daemon.web_client import WebClient, a_free_port, open_page
 from dibs.daemon.web.guard import peer_uid
 from dibs.version import __version__
@@ -299,6 +301,47 @@ def test_environments_may_hold_passwords_and_are_not_for_readers(open_daemon: Da
 
     assert (refused.status, refused.code) == (403, "not-allowed")
     assert owner.call("GET", f"/v1/jobs/{job}/environment").status == 200
+
+
+def test_no_address_shows_readers_the_values_of_variables(open_daemon: DaemonProcess):
+    reader, owner = open_page(open_daemon, read_only=True), open_page(open_daemon)
+    secret = {"command": "true", "env": {"API_KEY": "hunter2"}}
+    job = open_daemon.add(secret)
+    edited = open_daemon.add({**secret, "hold": True})
+    reply = open_daemon.call("PATCH", f"/v1/jobs/{edited}", {"env": {"API_KEY": "hunter2", "OTHER": "hunter2"}})
+    assert reply.status == 200, reply
+    sweep = begin(
+        open_daemon, "true {x}", values("x", 1), wishes={"env": secret["env"]}, metrics=[], method="grid"
+    )
+    open_daemon.wait(job)
+    paths = open_daemon.get("/openapi.json")["paths"]
+    queries = {"/v1/jobs/wait": f"?ids={job}", "/v1/find": f"?ref={job}", "/v1/sweeps/find": "?ref=@"}
+    queries |= {"/v1/jobs/{number}/log/search": "?q=x", "/v1/events": "?since=1"}
+    targets = [
+        path.replace("{number}", str(sweep if path.startswith("/v1/sweeps") else number)) + queries.get(path, "")
+        for path, methods in paths.items()
+        for number in (job, edited)
+        if "get" in methods
+    ]
+
+    told = {target: first_bytes(reader, target) for target in dict.fromkeys(targets)}
+
+    assert len(told) > 25
+    assert {target for target, answer in told.items() if b"hunter2" in answer} == set()
+    assert b'"API_KEY":"***"' in told[f"/v1/jobs/{job}"]
+    assert b'"API_KEY":"***"' in told["/v1/export"]
+    assert owner.get(f"/v1/jobs/{job}").json["env"] == {"API_KEY": "hunter2"}
+
+
+def first_bytes(client: WebClient, target: str) -> bytes:
+    """The response, or what comes of a stream in a moment."""
+    with client.connect(0.5) as connection:
+        connection.sendall(client.head("GET", target, Connection="close") + b"\r\n")
+        answer = b""
+        with suppress(TimeoutError):
+            while piece := connection.recv(65536):
+                answer += piece
+        return answer
 
 
 def test_a_page_can_do_what_the_command_line_can(open_daemon: DaemonProcess):

@@ -96,6 +96,9 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def handle_errors(app: FastAPI) -> None:
     """Answer every error in the same shape."""
+    # An address with one slash more is another address. A redirection would need the name of this server, and on
+    # a UNIX socket there is none.
+    app.router.redirect_slashes = False
     app.add_exception_handler(DibsError, _on_dibs_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
     app.add_exception_handler(HTTPException, _on_http_exception)

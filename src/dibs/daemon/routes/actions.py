@@ -78,7 +78,7 @@ def action_routes(app: AppState) -> APIRouter:
         job = JobId(number)
         app.queue.edit(job, request, top=body.get("top", False), before=None if before is None else JobId(before))
         app.feed.wake()
-        return JsonResponse(app.job(app.store.listing.row(job)))
+        return JsonResponse(app.job(app.store.listing.row(job), hide_secrets=False))  # guests change nothing
 
     @routes.post("/v1/pause", responses={200: {"model": responses.ChangedFlag}, **errors(413, 503)})
     async def pause(body: Annotated[requests.Pause, Body()]) -> Response:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,6 +25,7 @@ from dibs.daemon.schemas.responses import (
     reason_object,
     usage_object,
 )
+from dibs.daemon.web.guard import is_guest
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
 from dibs.engine.queue.queue import AddCall, PartPlace
@@ -148,7 +149,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         )
 
     @routes.get("/v1/jobs", responses={200: {"model": responses.JobPage}, **errors(503)})
-    async def page(asked: Annotated[JobPageQuery, Query()]) -> Response:
+    async def page(asked: Annotated[JobPageQuery, Query()], request: Request) -> Response:
         """A page of jobs."""
         counts = listing.counts(asked.project)
         wanted = asked.filter()
@@ -168,7 +169,7 @@ def jobs_routes(app: AppState) -> APIRouter:
             some = _Some(found.rows, cursor=found.cursor, total=_counted(wanted, asked.order, counts))
         return JsonResponse(
             {
-                "jobs": [app.job(row) for row in some.rows],
+                "jobs": [app.job(row, hide_secrets=is_guest(request.scope)) for row in some.rows],
                 "cursor": some.cursor,
                 "total": some.total,
                 "is_partial": some.is_partial,
@@ -178,6 +179,7 @@ def jobs_routes(app: AppState) -> APIRouter:
 
     @routes.get("/v1/jobs/wait", responses={200: {"model": responses.Waited}, **errors(404, 503)})
     async def wait(
+        request: Request,
         ids: Annotated[str, Query(min_length=1, max_length=15_000, description="numbers like 1-5,8")],
         timeout_seconds: Annotated[float, Query(ge=0, le=300)] = 30,
     ) -> Response:
@@ -187,22 +189,23 @@ def jobs_routes(app: AppState) -> APIRouter:
             listing.row(wanted[0])  # an unknown number is an error at once
         await app.feed.wait_for_jobs(wanted, timeout_seconds)
         rows = listing.rows(wanted)
+        hide = is_guest(request.scope)
         return JsonResponse(
             {
-                "jobs": [app.job(row) for row in rows if row.job.state.is_over],
+                "jobs": [app.job(row, hide_secrets=hide) for row in rows if row.job.state.is_over],
                 "waiting": [row.job.id for row in rows if not row.job.state.is_over],
             }
         )
 
     @routes.get("/v1/jobs/{number}", responses={200: {"model": responses.WholeJob}, **errors(404, 503)})
-    async def whole(number: Number) -> Response:
+    async def whole(number: Number, request: Request) -> Response:
         """Everything about one job."""
         written = await records.of([one.attempt for one in listing.attempts(JobId(number))])
         row = listing.row(JobId(number))  # no `await` from here on, so that all of it is of one moment
         job = row.job
         stdout, stderr = app.results.streams(job, row.folder) if row.folder else ("", "")
         return JsonResponse(
-            app.job(row)
+            app.job(row, hide_secrets=is_guest(request.scope))
             | {
                 "attempts_list": [
                     attempt_object(
@@ -260,11 +263,11 @@ def jobs_routes(app: AppState) -> APIRouter:
         response_class=StreamingResponse,
         responses={200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}, **errors(503)},
     )
-    async def export(asked: Annotated[JobQuery, Query()]) -> Response:
+    async def export(asked: Annotated[JobQuery, Query()], request: Request) -> Response:
         """Jobs as lines of JSON, with keys with which they can be added again."""
-        wanted = asked.filter()
         is_ours = asked.user in (None, app.user)
-        return StreamingResponse(_exported(app, wanted) if is_ours else _nothing(), media_type="application/jsonl")
+        lines = _exported(app, asked.filter(), hide_secrets=is_guest(request.scope)) if is_ours else _nothing()
+        return StreamingResponse(lines, media_type="application/jsonl")
 
     return routes
 
@@ -337,7 +340,7 @@ async def portions(app: AppState, wanted: Filter, order: str, at_once: int) -> A
         await asyncio.sleep(0)  # let other requests run
 
 
-async def _exported(app: AppState, wanted: Filter) -> AsyncIterator[bytes]:
+async def _exported(app: AppState, wanted: Filter, *, hide_secrets: bool) -> AsyncIterator[bytes]:
     async for rows in portions(app, wanted, "oldest", _PAGE):
         lines = [
             encode(
@@ -345,7 +348,7 @@ async def _exported(app: AppState, wanted: Filter) -> AsyncIterator[bytes]:
                     "id": row.job.id,
                     "state": str(row.job.state),
                     **past_object(row),
-                    **new_job_object(row.job.request),
+                    **new_job_object(row.job.request, hide_secrets=hide_secrets),
                 }
             )
             for row in rows

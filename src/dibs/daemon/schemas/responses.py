@@ -91,6 +91,8 @@ _KINDS: dict[Kind, Any] = {  # all others are text
     Kind.ARRAY: ArrayObject,
     **dict.fromkeys((Kind.GPU_IDS, Kind.NAMES, Kind.MODULES, Kind.CAUSES), list[str]),
 }
+_SECRET = tuple(key for key, field in fields.BY_KEY.items() if field.is_secret)
+_HIDDEN = "***"
 NOT_SHOWN = ("hold", "umask")  # `state` shows the first; the second is needed only when a job starts
 if TYPE_CHECKING:
 
@@ -301,7 +303,7 @@ def moment(seconds: float | None) -> str | None:
         return None
 
 
-def job_object(row: JobRow, user: str, usage: Usage | None = None) -> dict[str, Any]:
+def job_object(row: JobRow, user: str, usage: Usage | None = None, *, hide_secrets: bool) -> dict[str, Any]:
     """A job as the API shows it. `usage` is that of the running attempt."""
     job = row.job
     return {
@@ -309,7 +311,7 @@ def job_object(row: JobRow, user: str, usage: Usage | None = None) -> dict[str, 
         "user": user,
         "state": str(job.state),
         "is_ending": job.is_stopping and job.state in (State.RUNNING, State.SUBMITTED),
-        **wishes_object(job.request),
+        **wishes_object(job.request, hide_secrets=hide_secrets),
         "shape": job.request.wishes.shape,
         "array": _array(job.request),
         "attempts": job.attempts,
@@ -334,9 +336,11 @@ def sweep_of(request: Request) -> dict[str, int] | None:
     return None if found is None else {"id": found[0], "trial": found[1]}
 
 
-def wishes_object(request: Request) -> dict[str, Any]:
-    """The fields that a job was added with."""
+def wishes_object(request: Request, *, hide_secrets: bool) -> dict[str, Any]:
+    """The fields that a job was added with; of secret variables the names alone, if secrets are hidden."""
     wanted = request_json(request)
+    if hide_secrets:
+        wanted |= {key: dict.fromkeys(wanted[key], _HIDDEN) for key in _SECRET}
     for key in NOT_SHOWN:
         del wanted[key]
     return {
@@ -347,9 +351,9 @@ def wishes_object(request: Request) -> dict[str, Any]:
     }
 
 
-def new_job_object(request: Request) -> dict[str, Any]:
+def new_job_object(request: Request, *, hide_secrets: bool) -> dict[str, Any]:
     """A request with the keys with which it can be added again."""
-    wanted = wishes_object(request)
+    wanted = wishes_object(request, hide_secrets=hide_secrets)
     if trial_of(request.once) is not None:
         wanted["once"] = ""  # added again, it is not a trial
     if request.umask is not None:
