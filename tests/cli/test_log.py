@@ -167,10 +167,37 @@ def test_a_job_that_there_is_not_is_said(daemon, typed):
     assert (done.status, done.stderr) == (1, "dibs: error: cannot find job 99\n")
 
 
-def test_an_array_is_not_one_job(daemon, typed):
+def test_several_jobs_and_arrays_are_shown_under_headings(daemon, typed):
     daemon.names = {"17_": [17, 18]}
+    write(daemon, 17, b"one\n", state="succeeded", name="train")
+    write(daemon, 18, b"two\n", state="succeeded")
+    daemon.jobs[19] = a_job(19, "cancelled", attempts=0)
 
-    done = typed("log", "17_")
+    done, raw = typed("log", "17_", "19"), typed("log", "--raw", "17_")
 
-    assert done.status == 2
-    assert "names 2 jobs" in done.stderr
+    assert done.stdout == "==> job 17 (train) <==\none\n==> job 18 <==\ntwo\n"
+    assert done.stderr == "dibs: job 19 has written nothing: it was cancelled before it started\n"
+    assert (done.status, raw.stdout) == (0, "one\ntwo\n")
+
+
+def test_every_attempt_is_shown_under_its_number(daemon, typed):
+    write(daemon, 17, b"text\n", state="succeeded", attempts=2)
+
+    done = typed("log", "--attempt", "all", "17")
+
+    assert done.stdout == "==> job 17, attempt 1 <==\ntext\n==> job 17, attempt 2 <==\ntext\n"
+    assert [query["attempt"] for query in daemon.queries("/v1/jobs/17/log")] == ["1", "1", "2", "2"]
+
+
+def test_a_cancelled_job_is_said_to_be_queued_again_by_retry(daemon, typed):
+    daemon.jobs[17] = a_job(17, "cancelled", attempts=0)
+
+    done = typed("log", "17")
+
+    assert (done.status, done.stderr.splitlines()[1]) == (1, "  `dibs retry 17` queues it again")
+
+
+@pytest.mark.parametrize("attempt", ["0", "every", "-1"])
+def test_what_is_no_attempt_is_refused(daemon, typed, attempt):
+    assert typed("log", "--attempt", attempt, "17").status == 2
+    assert daemon.calls == []

@@ -3,15 +3,27 @@
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from dibs.cli.options import count
-from dibs.cli.output import OVER, WAITING, harmless, job_name, outcome_text, put, say, terminal_width, waiting_text
-from dibs.cli.references import REF, find_job
-from dibs.client.client import LogPart, RetryingClient, connect
+from dibs.cli.options import ParsedOption, count
+from dibs.cli.output import (
+    OVER,
+    WAITING,
+    harmless,
+    job_name,
+    outcome_text,
+    put,
+    say,
+    show,
+    styled,
+    terminal_width,
+    waiting_text,
+)
+from dibs.cli.references import REF, find_jobs
+from dibs.client.client import Client, LogPart, RetryingClient, connect
 from dibs.errors import Conflict
 
 _PIECE = 1 << 20  # bytes of one question
@@ -19,12 +31,21 @@ _LONGEST_LINE = 1 << 16  # a line without an end is shown in pieces
 _HOLE = 1024  # so many zero bytes in a row are no text: the middle of the file was cut out
 _SHORT, _LONG = 0.1, 1.0  # seconds between two looks, while much and while nothing is written
 
+_ALL = 0  # attempts
+
+
+def _attempt(text: str) -> int:
+    return _ALL if text.strip() == "all" else count(1).parse(text)
+
+
 _EPILOG = """\b
 Examples:
   dibs log 17               all of it: its stdout on stdout, its stderr on stderr
   dibs log -f @             until the last job is over; Ctrl-C leaves it running
   dibs log --err --lines 20 17
   dibs log --raw 17 > log   byte for byte
+  dibs log 3-9 17_          several jobs and an array, each under a heading; -f: one after another
+  dibs log --attempt all 17 every attempt, under a heading each
 
 \b
 Exit status: 0, also when you leave with Ctrl-C, and however the job ended: `dibs wait` tells that.
@@ -32,37 +53,87 @@ Exit status: 0, also when you leave with Ctrl-C, and however the job ended: `dib
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("reference", type=REF, metavar="REF")
+@click.argument("references", nargs=-1, required=True, type=REF, metavar="REF...")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job is over; also before it has started.")
 @click.option("--err", is_flag=True, help="Only what it wrote to stderr, on stdout.")
 @click.option("--lines", type=count(0), metavar="N", help="Only the last N lines of each stream.")
-@click.option("--attempt", type=count(1), metavar="N", help="Of this attempt, not of the last one.")
+@click.option(
+    "--attempt",
+    type=ParsedOption("attempt", _attempt),
+    metavar="N|all",
+    help="Of this attempt, not of the last one.",
+)
 @click.option("--raw", is_flag=True, help="Byte for byte, with control sequences that a terminal would execute.")
-def log(reference: str, follow: bool, err: bool, lines: int | None, attempt: int | None, raw: bool) -> int:
-    """Show what a job wrote. Colours are kept; other control sequences are removed."""
+def log(references: Sequence[str], attempt: int | None, **options: Any) -> int:
+    """Show what jobs wrote. Colours are kept; other control sequences are removed."""
     client = connect(os.environ)
-    daemon = RetryingClient(client, say)
-    number = find_job(client, reference)
-    job = client.job(number)
-    begun = job["attempts"] - (job["state"] == "submitted")  # the last one waits at another system
+    jobs = find_jobs(client, references)
+    for number in jobs:
+        job = client.job(number)
+        begun = job["attempts"] - (job["state"] == "submitted")  # the last one waits at another system
+        try:
+            _show(client, job, begun, attempt, is_one=len(jobs) == 1, **options)
+        except KeyboardInterrupt:
+            say(f"\ndibs: `dibs log -f {number}` comes back to it; `dibs kill {number}` ends it")
+            break
+    return 0
+
+
+def _show(
+    client: Client,
+    job: Mapping[str, Any],
+    begun: int,
+    attempt: int | None,
+    *,
+    is_one: bool,
+    follow: bool,
+    err: bool,
+    lines: int | None,
+    raw: bool,
+) -> None:
+    """One of the jobs. Each part of several has a heading, as `tail` shows them."""
+    number = job["id"]
     if not follow and not begun:
-        state = (
-            "it was cancelled before it started"
-            if job["state"] == "cancelled"
-            else waiting_text(client.why(number))
+        sentence, remedy = _nothing_written(client, job)
+        if is_one:
+            raise Conflict(sentence, remedy=remedy)
+        say(f"dibs: {sentence}")
+        return
+    shown = _Shown(RetryingClient(client, say), number, _streams(job, err, raw, follow), lines)
+    if attempt == _ALL:
+        *earlier, last = range(1, begun + 1) or [None]
+    else:
+        earlier, last = [], attempt or (begun if job["state"] == "submitted" else None)
+    for one in earlier:
+        _put_heading(job, one, raw)
+        shown.all_of(one)
+    if earlier or not is_one:
+        _put_heading(job, last if attempt == _ALL else None, raw)
+    if follow:
+        shown.follow(attempt or None)
+    else:
+        shown.all_of(last)
+
+
+def _nothing_written(client: Client, job: Mapping[str, Any]) -> tuple[str, str]:
+    """Why a job that has not started has no output, and what to do."""
+    number = job["id"]
+    if job["state"] == "cancelled":
+        return (
+            f"job {number} has written nothing: it was cancelled before it started",
+            f"`dibs retry {number}` queues it again",
         )
-        raise Conflict(
-            f"job {number} has written nothing: {state}", remedy=f"`dibs log -f {number}` shows it when it starts"
-        )
-    shown = _Shown(daemon, number, _streams(job, err, raw, follow), lines)
-    if not follow:
-        shown.all_of(attempt or (begun if job["state"] == "submitted" else None))
-        return 0
-    try:
-        return shown.follow(attempt)
-    except KeyboardInterrupt:
-        say(f"\ndibs: `dibs log -f {number}` comes back to it; `dibs kill {number}` ends it")
-        return 0
+    return (
+        f"job {number} has written nothing: {waiting_text(client.why(number))}",
+        f"`dibs log -f {number}` shows it when it starts",
+    )
+
+
+def _put_heading(job: Mapping[str, Any], attempt: int | None, raw: bool) -> None:
+    """`==> job 17 (train), attempt 1 <==`; not between bytes that are to be as they were."""
+    if not raw:
+        which = f", attempt {attempt}" if attempt else ""
+        show(styled(f"==> job {job_name(job)}{which} <==", "bold"))
 
 
 class _Stream:

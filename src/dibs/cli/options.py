@@ -16,13 +16,13 @@ class ParsedOption(click.ParamType):  # type: ignore[type-arg]  # generic only i
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
-        self._parse = parse
+        self.parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
         with parsed(self, param, ctx):
-            return self._parse(value)
+            return self.parse(value)
 
 
 @contextmanager
