@@ -85,3 +85,12 @@ def test_a_command_that_there_is_not_is_answered_with_what_may_be_meant(typed, w
     assert done.status == 2
     assert meant in done.stderr
     assert len(done.stderr.splitlines()) == 2
+
+
+def test_the_options_of_add_stand_under_headings_as_those_of_sbatch_do(typed):
+    done = typed("add", "--help")
+
+    headings = [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    rest = done.stdout.partition("Other options:")[2].partition("Examples:")[0]
+    assert headings[:3] == ["What to run:", "GPUs:", "Other resources:"]
+    assert [line.split()[0] for line in rest.splitlines() if line.strip()] == ["--dry-run", "-q,", "--json", "-h,"]

@@ -10,7 +10,19 @@ from dibs.model.fields import FIELDS, Field, Kind, Verb, fields_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 NONE = "none"  # takes a wish back
-GROUP_OF = {field.word: field.group for field in FIELDS if field.group}
+_OTHER = "Other options"
+_WIDEST = 30  # characters of an option, beside which its sentence stands
+# Of options that set no field, by the names of their parameters.
+_OTHERS = {
+    "What to run": ("files", "_params", "shuffle", "seed", "samples", "shell", "snapshot"),
+    "GPUs": ("gpus", "gpus_file", "no_wait", "ignore_processes", "min_free"),
+    "Order": ("top", "before"),
+    "Failures": ("fail_fast", "max_failures", "resume", "fresh"),
+    "Surroundings and output": ("output_dir",),
+}
+GROUP_OF = {name: group for group, names in _OTHERS.items() for name in names} | {
+    field.word: field.group for field in FIELDS if field.group
+}
 _AS_TEXT = frozenset({Kind.FOLDER, Kind.FILE, Kind.ARRAY})  # read when the whole call is known
 _REPEATED = frozenset({Kind.NAMES, Kind.VARIABLES, Kind.DEPENDENCIES})
 
@@ -46,15 +58,17 @@ class FieldText(click.ParamType):  # type: ignore[type-arg]  # generic only in n
 
 
 def write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    """The options of a command, those of a group under its heading."""
-    parts: dict[str, list[tuple[str, str]]] = {"Options": []}
+    """The options of a command, those of a group under its heading; the others come last."""
+    parts: dict[str, list[tuple[str, str]]] = {}
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
         if record is not None:
-            parts.setdefault(GROUP_OF.get(param.name or "", "Options"), []).append(record)
-    for part, records in parts.items():
+            parts.setdefault(GROUP_OF.get(param.name or "", _OTHER), []).append(record)
+    others = parts.pop(_OTHER, [])
+    width = max(len(flags) for records in parts.values() for flags, _ in records if len(flags) <= _WIDEST)
+    for part, records in {**parts, _OTHER: others}.items():
         with formatter.section(part):
-            formatter.write_dl(records)
+            formatter.write_dl([(flags.ljust(width), sentence) for flags, sentence in records])
 
 
 def _option(field: Field, verb: Verb) -> Callable[[_Function], _Function]:

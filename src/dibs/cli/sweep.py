@@ -89,7 +89,8 @@ class _SweepCommand(CommandWithArguments):
         width = max(map(len, _VERBS))
         with formatter.section("Look and change"):
             formatter.write_dl([(name.ljust(width), about) for name, (_, about) in _VERBS.items()])
-        parts = {**{name: part for part, names in _PARTS.items() for name in names}, **GROUP_OF}
+        parts = {name: ON_SLURM for name, group in GROUP_OF.items() if group == ON_SLURM}
+        parts |= {name: part for part, names in _PARTS.items() for name in names}
         sections: dict[str, list[tuple[str, str]]] = {part: [] for part in (*_PARTS, "Every trial", ON_SLURM)}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
