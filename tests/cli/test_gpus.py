@@ -12,7 +12,7 @@ import pytest
 
 from backends.fake_sinfo import BIG, failing_sinfo, fake_sinfo, node
 from dibs.backends.slurm import controller
-from dibs.cli.gpus import gpu_as_json
+from dibs.cli.gpus import _gpu_table, gpu_as_json
 from dibs.engine.watch.survey import GpuUse, survey
 from dibs.leases.files import Holder
 from dibs.leases.leases import LeaseTable
@@ -72,6 +72,45 @@ def test_the_keys_of_the_json_are_stable():
             "vram_bytes": None,
         }
     ]
+
+
+def test_cards_that_only_claims_name_do_not_fill_the_table():
+    claims = tuple(_holder(f"index-{'9' * digits}", "1") for digits in range(1, 120))
+
+    uses = survey(None, LeaseTable(holders=claims, guarded_by={"GPU-invented": "x", "index-3": "y"}), user="ann")
+
+    assert len(uses) == 64
+    assert [use.index for use in uses if use.index is not None] == [9, 99, 999, 9999]
+
+
+def test_of_many_holders_the_first_are_shown_and_how_many_more():
+    holders = tuple(_holder("index-0", "1/100") for _ in range(60))
+
+    _, line = _gpu_table([GpuUse(key="index-0", index=0, holders=holders)], {})
+
+    assert line.count("bob: job train") == 8 and "; 52 more" in line
+
+
+@pytest.mark.parametrize(
+    ("use", "why", "remedy"),
+    [
+        (
+            {"holders": ("2/3", "2/3")},
+            "it is overbooked: it is held by job train of bob (pid 42) and job train of bob (pid 42)",
+            "nothing more starts there until one of them has ended",
+        ),
+        ({"guarded_by": "process 1 of eve keeps x locked"}, "process 1 of eve keeps x locked", "ask that user to"),
+        ({}, "", ""),
+    ],
+)
+def test_a_card_that_stays_unused_says_why_and_what_helps(use, why, remedy):
+    holders = tuple(_holder("index-0", share) for share in use.pop("holders", ()))
+    card = GpuUse(key="index-0", index=0, holders=holders, **use)
+
+    data = gpu_as_json(card)
+
+    assert (data["why"] or "", data["state"]) == (why, "held" if why else "free")
+    assert (data["remedy"] or "").startswith(remedy)
 
 
 def test_a_card_is_held_when_its_shares_add_up_to_one():

@@ -56,7 +56,6 @@ def test_a_lease_deleted_while_no_engine_ran_is_made_again_by_the_next(make_worl
     delete_lease(ours)
 
     ours.resume()
-    check(ours)
 
     theirs.submit(a_request("waits"))
     assert theirs.running() == []
@@ -127,3 +126,19 @@ def test_a_command_without_a_supervisor_keeps_its_gpu_though_its_lease_was_delet
     world.machine._unlock(run)
     world.advance(1)
     assert world.states() == {1: State.LOST, 2: State.RUNNING}
+
+
+def test_a_refusal_is_announced_once_and_the_other_leases_are_still_made_again(make_world):
+    world = make_world(1, 1)
+    world.submit(a_request("one"), a_request("two"))
+    for name in os.listdir(world.leases_folder):
+        os.unlink(f"{world.leases_folder}/{name}")
+    first = world.pool.cards[0].gpu.key
+    os.symlink("/nowhere", f"{world.leases_folder}/dibs-guard-{first}")
+
+    check(world)
+    check(world)
+
+    refused, made = sorted(sentence for _, sentence in world.told(Trouble))
+    assert refused.startswith("cannot use ") and "a symbolic link of" in refused
+    assert "of job 2 was deleted; it was made again" in made

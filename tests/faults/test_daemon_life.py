@@ -63,6 +63,30 @@ def test_the_gpu_of_a_job_without_a_supervisor_is_kept_while_the_job_lives(world
     _stop(world)
 
 
+@pytest.mark.parametrize("has_supervisor", [True, False])
+def test_a_lease_that_was_deleted_while_no_daemon_ran_is_made_again(world: World, has_supervisor: bool) -> None:
+    daemon = world.run_daemon()
+    job = world.add("--", HELD)
+    _wait_until_up(world, job)
+    shim = _parent(_pid(world, job))
+    daemon.kill()
+    os.unlink(world.leases / f"dibs-claim-index-0-{os.geteuid()}-0")
+    if not has_supervisor:
+        os.kill(shim, signal.SIGKILL)
+
+    world.run_daemon()
+    next_one = world.add("--", world.ledger.job("next"))
+    wait_until(world.holders)
+    refused = world.dibs("run", "--gpus", "0", "--no-wait", "--", "true")
+    meanwhile = [world.client().job(number)["state"] for number in (job, next_one)]
+    world.write("go", "")
+    over = world.wait_for(job, next_one)
+
+    assert (refused.status, meanwhile) == (75, ["running", "queued"])
+    assert [one["state"] for one in over] == ["succeeded" if has_supervisor else "lost", "succeeded"]
+    _stop(world)
+
+
 def test_a_job_without_a_supervisor_can_be_ended(world: World) -> None:
     daemon = world.run_daemon()
     job = world.add("--grace", "0.2s", "--", HELD)

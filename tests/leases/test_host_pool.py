@@ -6,6 +6,7 @@ import stat
 
 import pytest
 
+from dibs.leases import host_pool
 from dibs.leases.files import LeaseRefused
 from dibs.leases.host_pool import HostPool, read_host_pool, write_host_pool
 from leases.processes import STRANGER, needs_root, start
@@ -20,6 +21,16 @@ def test_what_was_set_is_read_back(folder):
     assert read_host_pool(folder) == HostPool(count=4, unavailable=(0, 3), at=2.5)
     (name,) = os.listdir(folder)
     assert stat.S_IMODE(os.stat(f"{folder}/{name}").st_mode) == 0o1644
+
+
+def test_too_many_pools_of_invented_users_are_one_sentence(folder, monkeypatch):
+    monkeypatch.setattr(host_pool, "MOST_FILES", 20)
+    for uid in range(30):
+        with open(f"{folder}/dibs-pool-{uid}", "w"):
+            pass
+
+    with pytest.raises(LeaseRefused, match=r"has over 20 files dibs-pool-UID"):
+        read_host_pool(folder)
 
 
 @needs_root

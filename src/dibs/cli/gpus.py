@@ -23,6 +23,7 @@ from dibs.model.places import LOCAL, PLACES
 from dibs.model.units import is_gpu_id, show_size
 
 _LONGEST_TEXT = 255  # characters
+_MOST_SHOWN = 8  # holders of a GPU, and jobs that wait for it
 _PATIENCE = 0.3  # seconds for the daemon's marks; the table is right without them
 
 _EPILOG = """\b
@@ -216,7 +217,7 @@ def _gpu_table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]])
     rows = []
     for use in uses:
         card = use.seen
-        held = [_holder_text(holder, len(use.holders) > 1 or holder.share < 1) for holder in use.holders]
+        held = _first([_holder_text(holder, len(use.holders) > 1 or holder.share < 1) for holder in use.holders])
         mark = marks.get(use.key)
         if mark and mark.get("why"):
             held.append(one_line(mark["why"], 200))
@@ -232,11 +233,17 @@ def _gpu_table(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]])
                 "?" if card is None or card.load is None else f"{card.load}%",
                 f"{use.state}, {mark['state']}" if mark else use.state,
                 "; ".join(held) or "-",
-                "; ".join(_holder_text(wish, wish.share < 1) for wish in use.waiting) or "-",
+                "; ".join(_first([_holder_text(wish, wish.share < 1) for wish in use.waiting])) or "-",
             )
         )
     headings = ("GPU", "name", "memory", "load", "state", "held by", "waiting")
     return table(headings, rows, width=table_width(), shrink=5, drop=(1, 3, 6))
+
+
+def _first(texts: list[str]) -> list[str]:
+    """Of many, the first ones and how many more: one user may have 64 claims on a GPU."""
+    more = len(texts) - _MOST_SHOWN
+    return [*texts[:_MOST_SHOWN], f"{more} more"] if more > 0 else texts
 
 
 def _troubles(uses: "Sequence[GpuUse]", marks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -314,6 +314,8 @@ class Engine:
             if one.job.request.wishes.shape and one.attempt.claims:
                 self._to_show[key] = one.attempt
         self._show_lowered()
+        if self._state.open:
+            self.check_leases()
         if self.remote is not None:
             self.remote.resume(self._state.remote.values())
         self.send([key for key in self._state.everywhere if key[0] in self._state.stopping], "stop")

@@ -39,6 +39,7 @@ _LATEST = 2.5e11  # seconds since the epoch, in the year 9892; the calendar of P
 _MOST_BYTES = 2**53  # of memory; a larger number is not exact in JSON
 _LONGEST_NAME = 200  # characters of a job's name that are shown
 _LONGEST_USER = 64
+_MOST_NAMED = 8  # holders of a GPU that a sentence names; one user may have 64 claims
 # What helps without root against another user's lock.
 WAY_OUT = (
     "ask that user to end it, use another GPU, or set DIBS_LEASES to a folder of your own"
@@ -206,7 +207,7 @@ class GpuGuards:
         path = f"{self._folder}/{guard_name(gpu)}"
         try:
             pid = lockers().get(file_key(os.stat(path, follow_symlinks=False)), 0)
-        except FileNotFoundError:
+        except OSError:
             pid = 0
         locker = who_is(pid) if pid else None
         if locker is None:
@@ -218,7 +219,7 @@ def is_at(path: str, opened: int) -> bool:
     """Whether this descriptor is the file at the path; not where that was deleted, moved or replaced."""
     try:
         there = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
+    except OSError:
         return False
     return os.path.samestat(os.fstat(opened), there)
 
@@ -355,12 +356,18 @@ class Holder:
         return f"job {self.job or '?'} of {self.user} (pid {self.pid or '?'})"
 
 
-def overbooking(holders: Iterable[Holder]) -> str:
+def in_words(holders: Sequence[Holder]) -> tuple[str, ...]:
+    """The holders, for a sentence; of many the first ones, and how many more."""
+    first = tuple(holder.in_words for holder in holders[:_MOST_NAMED])
+    more = len(holders) - _MOST_NAMED
+    return (*first, f"{more} more") if more > 0 else first
+
+
+def overbooking(holders: Sequence[Holder]) -> str:
     """The sentence about a GPU whose holders have more than one card; empty where they fit."""
-    holders = tuple(holders)
     if sum((holder.share for holder in holders), Fraction()) <= 1:
         return ""
-    return f"is overbooked: it is held by {' and '.join(holder.in_words for holder in holders)}"
+    return f"is overbooked: it is held by {' and '.join(in_words(holders))}"
 
 
 def encode(holder: Holder) -> bytes:

@@ -8,7 +8,7 @@ import stat
 from dataclasses import dataclass
 
 from dibs.files import replace_file
-from dibs.leases.files import MODE, SAFE, cannot_use, cannot_write
+from dibs.leases.files import MODE, MOST_FILES, SAFE, LeaseRefused, cannot_use, cannot_write
 
 _NAME = re.compile(r"dibs-pool-(0|[1-9][0-9]{0,9})")
 _MOST = 4096  # GPUs
@@ -31,8 +31,15 @@ def read_host_pool(folder: str) -> HostPool | None:
     would stay in force for ever.
     """
     found = []
+    count = 0
     for name in os.listdir(folder):
         if match := _NAME.fullmatch(name):
+            count += 1
+            if count > MOST_FILES:
+                raise LeaseRefused(
+                    f"cannot read the pool of this host: {folder} has over {MOST_FILES:,} files dibs-pool-UID",
+                    remedy="ask their owner to remove them, or set DIBS_LEASES to a folder of your own",
+                )
             read = _read(f"{folder}/{name}", owner=int(match[1]))
             if read:
                 found.append(read)

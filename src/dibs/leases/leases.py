@@ -353,7 +353,7 @@ class Leases:
             if sum(one.holder.share for one in alive) > 1:
                 found[gpu] = alive
         pids = lockers() if found else {}
-        return {gpu: overbooking(_with_locker(one, pids) for one in alive) for gpu, alive in found.items()}
+        return {gpu: overbooking([_with_locker(one, pids) for one in alive]) for gpu, alive in found.items()}
 
     def close(self) -> None:
         """End the wishes. Leases are closed on their own."""

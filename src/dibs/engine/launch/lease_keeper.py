@@ -52,7 +52,7 @@ class LeaseKeeper:
         self._leases = leases
         self._kept: dict[Key, _Kept] = {}  # our copies, by attempt
         self._watched: dict[Key, Lease] = {}  # leases that only the attempt's processes hold
-        self._refusal = ""  # why the last check failed, which was announced
+        self._refusals: frozenset[str] = frozenset()  # of the last check, which were announced
         self._taken: dict[Key, _Kept] = {}  # for attempts of the turn at hand, which is not recorded yet
         self._handed_on: dict[Key, Key] = {}  # in the turn at hand: the ended attempt whose lease each gets
         self._wished_since: float | None = None
@@ -185,22 +185,28 @@ class LeaseKeeper:
     def check(self, open_attempts: Mapping[Key, OpenAttempt]) -> LeaseCheck:
         """Make lease files again that were deleted under open attempts, and find cards that are overbooked."""
         news: list[str] = []
+        refusals: list[str] = []
         overbooked: Mapping[str, str] = {}
         try:
             self._watch_adopted(open_attempts)
-            leases = {key: kept.lease for key, kept in self._kept.items()} | self._watched
-            if not leases:
-                return LeaseCheck({})
-            for key, lease in leases.items():
-                if (one := open_attempts.get(key)) and (paths := self._leases.restore(lease)):
-                    self._leases.lower(one.attempt.claims, folder=one.attempt.folder)
-                    news += [_restored(path, one.job) for path in paths]
-            overbooked = self._leases.overbooked({file.gpu for lease in leases.values() for file in lease.files})
-            self._refusal = ""
         except LeaseRefused as error:
-            if error.message != self._refusal:
-                self._refusal = error.message
-                news.append(error.message)
+            refusals.append(error.message)
+        leases = {key: kept.lease for key, kept in self._kept.items()} | self._watched
+        for key, lease in leases.items():
+            one = open_attempts.get(key)
+            try:
+                if one is not None and (paths := self._leases.restore(lease)):
+                    news += [_restored(path, one.job) for path in paths]
+                    self._leases.lower(one.attempt.claims, folder=one.attempt.folder)
+            except LeaseRefused as error:
+                refusals.append(error.message)
+        try:
+            if gpus := {file.gpu for lease in leases.values() for file in lease.files}:
+                overbooked = self._leases.overbooked(gpus)
+        except LeaseRefused as error:
+            refusals.append(error.message)
+        news += [message for message in dict.fromkeys(refusals) if message not in self._refusals]
+        self._refusals = frozenset(refusals)
         return LeaseCheck(overbooked, news)
 
     def _watch_adopted(self, open_attempts: Mapping[Key, OpenAttempt]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dibs.engine.turn.facts import CardFacts, PoolFacts, SeenProcess, TakenByOthers
 from dibs.engine.watch.sharing_rules import DEFAULT_SHARING_RULES, SharingRules
 from dibs.gpus.processes import foreign_processes
-from dibs.leases.files import overbooking
+from dibs.leases.files import in_words, overbooking
 from dibs.leases.leases import Busy
 from dibs.model.gpus import CardState, Claim, GpuReading, Links, Pool, Reading
 from dibs.model.jobs import Wishes
@@ -215,8 +215,8 @@ def _taken(busy: Busy) -> TakenByOthers:
     if busy.guarded_by:
         why = f"cannot be leased ({busy.guarded_by})"
     else:
-        why = f"is kept for {' and '.join(wish.in_words for wish in busy.waiting)}, which came first"
-    return TakenByOthers(tuple(holder.in_words for holder in busy.holders), why, busy.remedy)
+        why = f"is kept for {' and '.join(in_words(busy.waiting))}, which came first"
+    return TakenByOthers(in_words(busy.holders), why, busy.remedy)
 
 
 def _memory_free(seen: GpuReading | None) -> int | None:

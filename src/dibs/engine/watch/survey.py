@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dibs.engine.watch.own_processes import is_of_a_running_job
 from dibs.gpus.processes import DEFAULT_BUSY_RULES, BusyRules, attempt_folder_of, foreign_processes, pid_is_alive
-from dibs.leases.files import WAY_OUT, Holder, overbooking
+from dibs.leases.files import WAY_OUT, Holder, in_words, overbooking
 from dibs.leases.leases import LeaseTable
 from dibs.model.gpus import GpuProcess, GpuReading, Reading
 from dibs.model.units import show_gpu
@@ -188,8 +188,8 @@ def standing(
         return GpuStanding(use.state, f"it {sentence}", "nothing more starts there until one of them has ended")
     if use.guarded_by:
         return GpuStanding(use.state, use.guarded_by, WAY_OUT)
-    if locked := [holder.in_words for holder in use.holders if holder.file_of]:
-        return GpuStanding(use.state, f"it is held by {' and '.join(locked)}", WAY_OUT)
+    if locked := [holder for holder in use.holders if holder.file_of]:
+        return GpuStanding(use.state, f"it is held by {' and '.join(in_words(locked))}", WAY_OUT)
     if use.state == "busy":
         names = "; ".join(process.shown for process in use.foreign[:3])
         return GpuStanding("busy", f"used without a lease ({names})", "it is used when these processes have ended")
