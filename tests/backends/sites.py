@@ -66,6 +66,9 @@ class Site:
         }
         return Submission(ref=ref, spec=whole | spec, wanted=wanted)
 
+    def prepare(self, one: Submission) -> None:
+        """What an engine does before it records that it will submit this one."""
+
     def start(self, line: str, **more: Any) -> AttemptRef:
         """Submit one, and see it accepted."""
         one = self.submission(line, **more)
@@ -135,6 +138,11 @@ class LocalSite(Site):
         self._loop = Loop()
         super().__init__(root, self._new_backend(root))
 
+    def prepare(self, one: Submission) -> None:
+        assert isinstance(self.backend, LocalBackend)
+        self.backend.prepare(one)
+        self.backend.close_prepared()
+
     def look(self, ref: AttemptRef) -> Observed:
         self._loop.turn()
         return super().look(ref)
@@ -160,6 +168,9 @@ class FakeMachineSite(Site):
         self.machine = Machine(obeys=True, may_repeat=True)
         self._codes: dict[AttemptRef, int] = {}
         super().__init__(root, FakeBackend(self.machine, lambda ref: ()))
+
+    def prepare(self, one: Submission) -> None:
+        self.machine.prepare(one.ref.folder, one.spec)
 
     def held(self, *, code: int, key: str = "", attempt: int = 1) -> Submission:
         self._number += not key

@@ -74,9 +74,10 @@ def test_submitting_again_is_submitting_once(any_site: Site) -> None:
 
 
 def test_what_was_never_submitted_never_started(any_site: Site) -> None:
-    ref = any_site.held(code=0).ref
+    one = any_site.held(code=0)
+    any_site.prepare(one)
 
-    seen = any_site.wait(ref, Phase.LOST)
+    seen = any_site.wait(one.ref, Phase.LOST)
 
     assert seen.never_started and seen.reason
 

@@ -214,6 +214,8 @@ class FakeBackend(LocalBackend):
     def submit(self, submissions: Sequence[Submission]) -> Submitted:
         refs = [one.ref for one in submissions]
         for one in submissions:
+            if one.ref.folder not in self._machine.blank and one.ref.folder not in self._machine.runs:
+                self.prepare(one)
             self._machine.start(one.ref, self._claims_of(one.ref), one.local or LocalInputs(lambda: None))
         return Submitted(accepted=frozenset(refs))
 

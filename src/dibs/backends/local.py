@@ -221,13 +221,16 @@ def observed(facts: folder.AttemptFacts, ref: AttemptRef) -> Observed:
     if facts.is_locked:
         return Observed(phase=Phase.RUNNING)
     damage = facts.damage
-    if not damage and not facts.is_of(int(ref.key), ref.attempt, ref.opened_at):
+    is_recorded = ref.opened_at is not None  # only of such an attempt is it known which record is its own
+    if not damage and is_recorded and not facts.is_of(int(ref.key), ref.attempt, ref.opened_at):
         damage = "the record in its folder is of another attempt"
     if damage:
         return Observed(phase=Phase.LOST, reason=f"{damage}, so it may have run", may_linger=True)
     if facts.exit_record is not None:
         return Observed(phase=Phase.ENDED, record=facts.exit_record, may_linger=True)
-    return Observed(phase=Phase.LOST, never_started=not facts.has_started, may_linger=True)
+    never_started = not facts.has_started
+    reason = "it was not started" if never_started else "its supervisor was killed or the machine stopped"
+    return Observed(phase=Phase.LOST, reason=reason, never_started=never_started, may_linger=True)
 
 
 def _tell(ref: AttemptRef, word: str) -> bool:

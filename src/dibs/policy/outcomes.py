@@ -96,8 +96,8 @@ LOST = Outcome(cause=Cause.LOST, message="its end was not seen: its supervisor w
 
 
 def lost(why: str) -> Outcome:
-    """The outcome of an attempt whose end is not known; `why` is a clause of its own, or empty."""
-    return replace(LOST, message=f"its end is not known: {why}") if why else LOST
+    """The outcome of an attempt whose end was not seen; `why` is a clause."""
+    return replace(LOST, message=f"its end was not seen: {why}")
 
 
 def retry_after(job: Job, outcome: Outcome) -> float | None:

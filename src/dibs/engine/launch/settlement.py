@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from dibs.backends.local import ref_of
-from dibs.backends.protocol import Backend, Phase
+from dibs.backends.protocol import Backend, Observed, Phase
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.results import Results
 from dibs.engine.turn.facts import EndFound, Finding, NeverRan
@@ -12,7 +12,7 @@ from dibs.engine.watch.metering import stored_usage
 from dibs.model.events import Event, Started, Trouble
 from dibs.model.jobs import Attempt, Outcome
 from dibs.model.usage import Usage
-from dibs.policy.outcomes import Verdict, lost, outcome_of, settle
+from dibs.policy.outcomes import LOST, Verdict, lost, outcome_of, settle
 
 LOOK_AT_STARTING = 0.01  # seconds until a shim that is just starting can be watched
 _LOOK_AT_KEPT = 0.5  # seconds between two looks at a lost attempt that still holds its GPU
@@ -124,9 +124,7 @@ class Settlement:
         elif verdict is Verdict.NEVER_RAN:
             self._findings[key] = NeverRan(key)
         else:
-            self._ask_judge(
-                one, lost(seen.reason) if seen.record is None else outcome_of(seen.record), open_attempts, now
-            )
+            self._ask_judge(one, _outcome(seen), open_attempts, now)
 
     def _adopt(self, one: OpenAttempt, now: float, events: list[Event]) -> None:
         """It runs under a shim that another engine started, or that has not yet said so: watch it."""
@@ -157,3 +155,9 @@ class Settlement:
 
     def _look_again_at(self, key: Key, when: float) -> None:
         self._unclear[key] = when
+
+
+def _outcome(seen: Observed) -> Outcome:
+    if seen.record is not None:
+        return outcome_of(seen.record)
+    return LOST if seen.never_started else lost(seen.reason)  # a blank record after a reboot proves nothing
