@@ -305,6 +305,10 @@ class FakeDaemon:
             del self.jobs[number]
         return {"removed": len(gone), "kept": self.kept}
 
+    def _projects(self, _: Any, __: Any) -> Any:
+        names = sorted({job["project"] for job in self.jobs.values()})
+        return {"projects": [{"name": name, "counts": {"queued": 1}} for name in names]}
+
     def _export(self, query: dict[str, Any], _: Any) -> Any:
         lines = [_new_job(job) for job in self.jobs.values() if _is_meant(job, query)]
         return 200, b"".join(json.dumps(line).encode() + b"\n" for line in lines), {}
@@ -388,6 +392,7 @@ _ROUTES = {
     r"POST /v1/web": "_enter",
     r"POST /v1/web/(?:close|renew)": "_change_page",
     r"POST /v1/clean": "_clean",
+    r"GET /v1/projects": "_projects",
     r"GET /v1/export": "_export",
     r"GET /v1/sweeps": "_sweeps",
     r"POST /v1/sweeps": "_add_sweep",

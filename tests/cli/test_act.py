@@ -153,9 +153,21 @@ def test_the_daemons_own_refusal_is_told(daemon, typed):
 def test_the_queue_a_project_or_a_gpu(daemon, typed, words, path, body):
     done = typed(*words)
 
-    assert [(called, sent) for _, called, _, sent in daemon.calls] == [(path, body)]
+    assert [(called, sent) for method, called, _, sent in daemon.calls if method == "POST"] == [(path, body)]
     assert done.status == 0
     assert done.stderr
+
+
+def test_a_project_that_no_job_has_is_paused_and_that_is_told(daemon, typed):
+    daemon.jobs = {1: a_job(1, project="vision"), 2: a_job(2, project="text")}
+
+    typo, known = typed("pause", "-P", "vison"), typed("pause", "-P", "vision")
+
+    assert typo.status == 0
+    assert typo.stderr == (
+        "project vison is paused: what runs goes on\ndibs: no job has this project yet; did you mean vision?\n"
+    )
+    assert "no job" not in known.stderr
 
 
 def test_json_tells_whether_it_changed(daemon, typed):

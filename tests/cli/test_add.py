@@ -221,7 +221,7 @@ def test_a_script_for_slurm_is_taken_as_it_is(queue, typed: Typed):
         "#!/bin/bash",
         "#SBATCH --job-name=big --gres=gpu:a100:2 -c 4 --mem=4000 --time=2:00:00",
         "#SBATCH --array=0-2%1 --output=log_%A_%a.txt --partition=long",
-        "#SBATCH --dependency=afterok:7 --begin=2027-01-01T00:00:00",
+        "#SBATCH --dependency=afterok:7 --begin=2035-01-01T00:00:00",
         "echo hi",
     )
 
@@ -235,7 +235,7 @@ def test_a_script_for_slurm_is_taken_as_it_is(queue, typed: Typed):
     assert (first["mem_bytes"], first["time_limit_seconds"]) == (4000 << 20, 7200.0)
     assert first["output"] == f"{os.getcwd()}/log_%A_%a.txt"
     assert first["after"] == [{"job": 7, "kind": "ok"}]
-    assert first["begin_at"] == "2027-01-01T00:00:00Z"
+    assert first["begin_at"] == "2035-01-01T00:00:00Z"
     assert last["array"] == {"task": 2, "most": 1}
     assert last["env"] == {"SLURM_ARRAY_TASK_ID": "2"}
 
@@ -388,6 +388,13 @@ def test_long_commands_make_smaller_parts(queue, typed: Typed):
         (["--checkpoint-signal", "NOPE@60", "-t", "2h", "--", "true"], "as a signal and seconds"),
         (["--env", "A", "--", "true"], "cannot read 'A' as a variable"),
         (["--env", "=1", "--", "true"], "as a variable"),
+        (["--env", "1X=3", "--", "true"], "cannot use '1X' as the name of a variable: no shell could read it"),
+        (["--env", "A-B=3", "--", "true"], "cannot use 'A-B' as the name of a variable"),
+        (["--begin", "2020-01-01", "--", "true"], "'2020-01-01' is over"),
+        (["--shell", "nosuchshell", "--", "a b"], "there is no shell 'nosuchshell'"),
+        (["--shell", "/etc/passwd", "--", "a b"], "there is no shell '/etc/passwd'"),
+        (["-o", ".", "--", "true"], "it is a folder"),
+        (["-o", "missing/%x/", "--", "true"], "it is a folder"),
         (["-C", "nowhere", "--", "true"], "no folder nowhere"),
         (["-J", "3-4", "--", "true"], "cannot use '3-4' as a name: it names jobs by their numbers"),
         (["-J", "x" * 300, "--", "true"], "a name has at most 255 characters"),

@@ -93,6 +93,17 @@ def test_a_mistake_is_one_sentence_and_the_file_stays(file, typed: Typed, words,
     assert not file.exists()
 
 
+@pytest.mark.parametrize(("value", "is_told"), [("99", True), ("3", True), ("2", False), ("0", False)])
+def test_a_min_free_that_leaves_no_gpu_to_use_is_told(file, typed: Typed, monkeypatch, value, is_told):
+    monkeypatch.setenv("DIBS_GPUS", "0,1,2")
+
+    ended = typed("config", "set", "min_free", value)
+
+    sentence = f"dibs: with min_free = {value} no job gets a GPU: there are 3\n"
+    assert ended.status == 0
+    assert (sentence in ended.stderr) == is_told
+
+
 def test_a_value_over_several_lines_is_left_to_its_owner(file, typed: Typed):
     file.parent.mkdir(parents=True)
     text = 'notify_command = """\na\nb"""\n'

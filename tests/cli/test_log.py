@@ -100,6 +100,18 @@ def test_before_it_starts_there_is_nothing_and_that_is_said(daemon, typed):
     assert "`dibs log -f 17`" in done.stderr
 
 
+def test_a_job_that_was_cancelled_before_its_start_wrote_nothing_and_may_be_queued_again(daemon, typed):
+    daemon.jobs[17] = a_job(17, "cancelled", attempts=0)
+
+    done = typed("log", "17")
+
+    assert done.status == 1
+    assert done.stderr == (
+        "dibs: error: job 17 has written nothing: it was cancelled before it started\n"
+        "  `dibs retry 17` queues it again\n"
+    )
+
+
 def test_following_waits_for_the_start_says_why_once_and_ends_with_the_job(daemon, typed):
     daemon.jobs[17] = a_job(17)
     daemon.reasons[17] = "waits for a GPU"

@@ -66,7 +66,7 @@ def test_a_page_says_how_many_more_there_are_and_how_to_see_them(daemon, typed):
     done = typed("ls", "--limit", "6")
 
     assert len(done.stdout.splitlines()) == 1 + 6 + 1  # a heading, and a reason under the one that waits
-    assert done.stderr == "… 26 more over: `dibs ls --all`, --state, --limit\n"
+    assert done.stderr == "… 26 more that are over: `dibs ls --all`, --state, --limit\n"
 
 
 def test_held_jobs_wait_behind_those_that_have_a_turn(daemon, typed):
@@ -298,7 +298,7 @@ def test_a_page_is_as_high_as_the_terminal(daemon, sit_down):
     assert session.wait() == 0
     lines = lines_of(session)
     assert 15 <= len(lines) <= 23
-    assert lines[-1] == f"… {100 - len(lines) + 2} more over: `dibs ls --all`, --state, --limit"
+    assert lines[-1] == f"… {100 - len(lines) + 2} more that are over: `dibs ls --all`, --state, --limit"
 
 
 def test_watching_shows_changes_and_leaves_with_ctrl_c_and_0(daemon, sit_down):

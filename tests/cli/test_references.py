@@ -63,6 +63,19 @@ def test_a_name_that_there_is_not_is_one_sentence(daemon, typed, reference):
     assert done.stderr.startswith("dibs: error: cannot find job ")
 
 
+@pytest.mark.parametrize(
+    "words", [["log", "0"], ["info", "00"], ["kill", "3", "0"], ["add", "--after", "0", "--", "a"]]
+)
+def test_there_is_no_job_0(daemon, typed, words):
+    daemon.jobs[3] = a_job(3)
+
+    done = typed(*words)
+
+    assert done.status == 1
+    assert done.stderr == "dibs: error: cannot find job 0\n  `dibs ls --all` lists every job of this queue\n"
+    assert daemon.bodies() == []
+
+
 @pytest.mark.parametrize("reference", ["", "x" * 301, "a\0b"])
 def test_what_can_be_no_name_is_refused(daemon, typed, reference):
     assert typed("why", reference).status == 2

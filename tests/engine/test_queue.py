@@ -1,10 +1,14 @@
 """The queue's verbs, as histories: add, kill, hold, release, retry, edit, pause, drain, clean."""
 
+from dataclasses import replace
+
 import pytest
 
 from dibs.engine.queue.queue import AddCall
+from dibs.engine.watch.sharing_rules import SharingRules
 from dibs.errors import BadInput, Conflict, NoSuchJob, StoreUnusable
-from dibs.model.jobs import ArrayTask, JobId, State
+from dibs.model.gpus import Machine
+from dibs.model.jobs import ArrayTask, JobId, State, Wishes
 from dibs.policy.outcomes import Limits
 from dibs.store.listing import Filter
 from dibs.store.replay import catch_up
@@ -181,6 +185,26 @@ def test_what_can_never_run_is_refused_and_nothing_is_stored(make_queue):
 
     assert world.store.queue.next_number() == 1
     assert world.kinds() == []
+
+
+@pytest.mark.parametrize(
+    ("wishes", "min_free", "remedy"),
+    [
+        ({"cpus": 1000}, 0, "--cpus and --mem ask for less"),
+        ({"mem": 100 * 1024**4}, 0, "--cpus and --mem ask for less"),
+        ({"num_gpus": 4}, 1, "`dibs gpus` shows the GPUs there are"),
+        ({"num_gpus": 3}, 1, "`dibs config set min_free` changes how many GPUs are left to others"),
+    ],
+)
+def test_the_remedy_is_for_what_is_in_the_way(make_queue, wishes, min_free, remedy):
+    world = make_queue(1, 1, 1)
+    world.engine.behaviour = replace(world.engine.behaviour, machine=Machine(cpus=8, memory=2**34))
+    world.cards.rules = SharingRules(min_free=min_free)
+
+    with pytest.raises(BadInput, match="could never start") as refusal:
+        world.add(replace(a_wish("a"), wishes=Wishes(**wishes)))
+
+    assert refusal.value.remedy == remedy
 
 
 def test_a_full_disk_adds_nothing_and_says_so(make_queue):
@@ -384,6 +408,10 @@ def test_a_job_is_changed_before_it_starts_and_not_after(make_queue):
 
     world.queue.edit(JobId(2), a_wish("another", priority=3))
     with pytest.raises(Conflict, match="it is running"):
+        world.queue.edit(JobId(1), a_wish("late"))
+
+    with pytest.raises(Conflict, match="cannot change job 1: it has succeeded"):
+        world.end(1)
         world.queue.edit(JobId(1), a_wish("late"))
 
     assert world.store.job(JobId(2)).request.command.shown == "another"

@@ -86,8 +86,8 @@ def test_a_yielder_that_raises_gives_its_jobs_first_and_then_says_where(jobs_fil
     ("body", "words"),
     [
         ("yield 'a'; import sys; sys.exit('no')", "line 2: SystemExit: no"),
-        ("return None", "a NoneType, not jobs"),
-        ("return 'train'", "a str, not jobs"),
+        ("return None", "returned None, not jobs"),
+        ("return 'train'", "returned 'train', not jobs"),
         ("import json; yield json.loads('{')", "line 2: JSONDecodeError"),
         ("raise ValueError('one\\ntwo')", "ValueError: one"),
     ],
@@ -130,6 +130,7 @@ def test_a_thing_that_is_no_job_is_one_bad_entry(jobs_file, item):
 
     assert (a.command.shown, b.command.shown) == ("a", "b")
     assert isinstance(bad, BadEntry)
+    assert bad.message.startswith("cannot read 3 as a job") or item != "3"
     assert bad.where == f"{path}, job 2"
 
 

@@ -195,6 +195,18 @@ def test_what_is_no_moment_is_refused(text):
         parse_begin(text, NOON)
 
 
+@pytest.mark.parametrize("text", ["2020-01-01", "2026-11-15 11:58", "2026-11-15", "2026-11-13T10:00:00Z"])
+def test_a_moment_that_is_over_is_refused(text):
+    with pytest.raises(BadInput, match="is over") as refusal:
+        parse_begin(text, NOON)
+
+    assert "leave it out" in refusal.value.remedy
+
+
+def test_the_minute_that_runs_is_not_over():
+    assert parse_begin("2026-11-15 12:00", NOON + timedelta(seconds=50)) == datetime(2026, 11, 15, 12).timestamp()
+
+
 @pytest.mark.parametrize("text", ["9999-12-31", "9999-12-31T23:59:59Z", "2126-01-01"])
 def test_a_moment_too_far_in_the_future_is_refused(text):
     with pytest.raises(BadInput, match="ten years"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.client.adding import NOTHING
 from dibs.errors import BadInput
+from dibs.inputs.checks import check_output
 from dibs.inputs.wishes import apply_wishes, check_checkpoint
 from dibs.model.fields import Kind, Verb, fields_of
 from dibs.model.jobs import After, Dependency, JobId, Request
@@ -37,6 +38,8 @@ def read_wishes(wishes: Mapping[str, Any], *, client: "Client | None" = None) ->
         raise BadInput("the same job is in two kinds of dependencies", remedy="name it once")
     check_checkpoint(request)
     output = os.path.join(request.workdir, request.output) if request.output else ""
+    if output:
+        check_output(output)
     return replace(request, output=output, after=tuple(after))
 
 

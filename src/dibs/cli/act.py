@@ -260,4 +260,17 @@ def _set(paused: bool, project: str | None, gpus: tuple[str, ...] | None, as_jso
         return 0
     state = "is paused: what runs goes on" if paused else "goes on"
     say(f"{what} {state}" if changed else f"{what} {'was paused already' if paused else 'was not paused'}")
+    if paused and project:
+        _tell_of_unused(client, project)
     return 0
+
+
+def _tell_of_unused(client: Client, project: str) -> None:
+    """Say so where no job has a project: its name may be a mistake."""
+    known = [one["name"] for one in client.projects() if one["name"] and any(one["counts"].values())]
+    if project in known:
+        return
+    import difflib  # only needed for a mistake
+
+    near = difflib.get_close_matches(project, known, n=1)
+    say(f"dibs: no job has this project yet{f'; did you mean {one_line(near[0], 60)}?' if near else ''}")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from dibs.cli.output import columns, say, table, table_width
-from dibs.errors import BadInput
+from dibs.errors import BadInput, DibsError
 from dibs.files import replace_file
 from dibs.settings import (
     FoundSetting,
@@ -19,6 +19,7 @@ from dibs.settings import (
     check_value,
     find_settings,
     flat,
+    load_settings,
     read_file,
     read_text,
     row_of,
@@ -92,6 +93,8 @@ def set_(key: str, value: str) -> int:
         say(f"dibs: {row.variable} is set, and wins over the file")
     elif key != "no_start":
         say("the daemon reads it at its start: dibs daemon restart")
+    if row.name == "min_free" and (count := _gpu_count()) is not None and 0 < count <= row.read(value):
+        say(f"dibs: with min_free = {value} no job gets a GPU: there are {count}")
     return 0
 
 
@@ -100,6 +103,18 @@ def path() -> int:
     """Print the path of your own file."""
     click.echo(user_file(os.environ))
     return 0
+
+
+def _gpu_count() -> int | None:
+    """How many GPUs the queue has; None where that cannot be found out."""
+    from dibs.gpus.detect import find_probe
+    from dibs.gpus.pool import resolve_pool
+
+    try:
+        gpus = load_settings(os.environ).gpus
+        return len(resolve_pool(gpus, find_probe(os.environ), os.environ).cards)
+    except DibsError:
+        return None
 
 
 def _write(path: str, row: Setting, value: str) -> None:

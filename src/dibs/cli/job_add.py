@@ -14,6 +14,7 @@ import click
 from dibs.cli.output import estimate_note, one_line, say, show_about
 from dibs.cli.requests import (
     check_parameters,
+    check_shell,
     choose_seed,
     command_of,
     dependencies_of,
@@ -57,6 +58,7 @@ class JobAdder:
         gathering = InputReader(options, request, self._environ)
         batches = gathering.read(command, params, self._now)
         defaults = difference(request, NOTHING)
+        check_shell(options, self._environ)
         if options["shell"] != "bash":
             defaults["shell"] = options["shell"]
         for warning in [*gathering.warnings, *self._warnings(batches)]:

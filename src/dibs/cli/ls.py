@@ -165,9 +165,9 @@ def _page(
     for word, (jobs, has_more, total), number in zip(_PARTS, parts, numbers, strict=True):
         shown += jobs[:number]
         if is_counted and total > number:
-            hidden.append(f"{total - number} more {word}")
+            hidden.append(f"{total - number} more that are {word}")
         elif not is_counted and (has_more or len(jobs) > number):
-            hidden.append(f"more {word}")
+            hidden.append(f"more that are {word}")
     return shown, f"… {', '.join(hidden)}: `dibs ls --all`, --state, --limit" if hidden else ""
 
 

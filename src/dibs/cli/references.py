@@ -9,7 +9,7 @@ import click
 
 from dibs.cli.output import one_line
 from dibs.client.client import Client, connect_if_running
-from dibs.errors import BadInput, DibsError
+from dibs.errors import BadInput, DibsError, NoSuchJob
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -66,6 +66,8 @@ def find_jobs(client: Client, references: Sequence[str]) -> list[int]:
     unknown: list[str] = []
     for reference in references:
         if is_number(reference):
+            if not int(reference):
+                raise NoSuchJob(0)
             found += _asked(client, unknown)
             unknown = []
             found.append(int(reference))

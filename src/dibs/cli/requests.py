@@ -14,6 +14,7 @@ from dibs.cli.references import find_jobs
 from dibs.client.adding import NOTHING
 from dibs.client.client import Client
 from dibs.errors import BadInput
+from dibs.inputs.checks import check_output, check_variable_name
 from dibs.model.fields import BY_KEY, Field, Kind, Verb, fields_of
 from dibs.model.jobs import After, Command, Dependency, JobId, Request, to_json, with_values
 
@@ -34,7 +35,9 @@ def request_of(options: Mapping[str, Any], verb: Verb, base: Request) -> Request
             values[field.name] = tuple(_variables(value).items())
     request = with_values(base, {**values, "on_options": told} if told else values)
     if request.output:
-        request = with_values(request, {"output": os.path.join(request.workdir, request.output)})
+        output = os.path.join(request.workdir, request.output)
+        check_output(output)
+        request = with_values(request, {"output": output})
     if request.checkpoint is not None:
         from dibs.inputs.wishes import check_checkpoint
 
@@ -52,6 +55,7 @@ def changes_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """What `dibs edit` is to change, as the keys of the API; variables and Slurm's options are `merges_of`."""
     values = _values(options, Verb.EDIT)
     if values.get("output"):
+        check_output(values["output"])
         values["output"] = os.path.abspath(values["output"])
     return {key: to_json(field, values[field.name]) for key, field in BY_KEY.items() if field.name in values}
 
@@ -145,6 +149,17 @@ def _is_command(words: list[str], line: Sequence[str], options: Mapping[str, Any
     return which(words[0]) is not None
 
 
+def check_shell(options: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """Refuse a shell that is not here. What runs on Slurm may find it there."""
+    shell = options["shell"]
+    if shell == "bash" or options.get("on") == "slurm":
+        return
+    import shutil  # some milliseconds that no other call pays
+
+    if shutil.which(shell, path=environ.get("PATH", os.defpath)) is None:
+        raise BadInput(f"there is no shell {shell[:60]!r} here", remedy="name one that is installed, such as sh")
+
+
 def check_parameters(options: dict[str, Any], params: object, command: Sequence[str] | None, verb: str) -> None:
     """Refuse parameters without a command, and a command that is none."""
     if params and command is None:
@@ -235,6 +250,7 @@ def _variables(words: Sequence[str]) -> dict[str, str]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise BadInput(f"cannot read {word[:60]!r} as a variable", remedy="write it like --env SEED=1")
+        check_variable_name(name)
         found[name] = value
     return found
 

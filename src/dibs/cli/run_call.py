@@ -8,6 +8,7 @@ from typing import Any
 from dibs.cli.output import one_line, say
 from dibs.cli.requests import (
     check_parameters,
+    check_shell,
     choose_seed,
     command_of,
     is_piped,
@@ -124,6 +125,7 @@ class RunCall:
                 "--gpus names no GPU", remedy="name GPUs like 0,1, or leave it out for all that are free"
             )
         check_parameters(options, self._params, self._command, "run")
+        check_shell(options, self._environ)
         if options["fresh"] and (options["resume"] is not None or not options["output_dir"]):
             raise BadInput("--fresh starts over in an --output-dir", remedy="give the folder, and no --resume")
 
@@ -207,6 +209,8 @@ class RunCall:
         """What no line of this call could ever get is refused before anything starts."""
         wishes, remedy = self._defaults.wishes, "`dibs gpus` shows the GPUs there are"
         if problem := impossible(wishes, pool, keep_free=min_free):
+            if not impossible(wishes, pool):
+                remedy = "--min-free changes how many GPUs are left to others"
             raise BadInput(f"a job like this could never start: {problem}", remedy=remedy)
         for gpu_id in wishes.prefer:
             if impossible(Wishes(num_gpus=0, only=(gpu_id,)), pool):

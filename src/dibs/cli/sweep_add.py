@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from dibs.cli.field_options import GROUP_OF
 from dibs.cli.job_add import in_snapshot, snapshot_of, tell_of_copy
 from dibs.cli.output import one_line, say, show, show_json
-from dibs.cli.requests import queue_request_of
+from dibs.cli.requests import check_shell, queue_request_of
 from dibs.cli.sweep_act import follow
 from dibs.cli.sweep_show import is_random, search_text
 from dibs.client.adding import NOTHING, Batch, difference
@@ -39,6 +39,7 @@ class SweepAdder:
 
     def execute(self, command: Sequence[str] | None, params: Sequence[tuple[str, Sequence[str]]]) -> int:
         options = self._options
+        check_shell(options, self._environ)
         plan = plan_of(options, command, params)
         spec, defaults = plan.spec, self._defaults(plan.wishes)
         if plan.is_chosen and not (options["quiet"] or options["dry_run"]):

@@ -44,7 +44,7 @@ from dibs.model.gpus import NOT_COUNTED, Claim, Machine, Reading
 from dibs.model.jobs import Attempt, Job, JobId, Request, State
 from dibs.model.records import Consequences, GpusAstray
 from dibs.policy.outcomes import Limits
-from dibs.policy.schedule import impossible
+from dibs.policy.schedule import exceeds_machine, impossible
 from dibs.policy.snapshot import Snapshot
 from dibs.store.codec import class_of
 from dibs.store.recorder import Recorder
@@ -212,6 +212,17 @@ class Engine:
             return ""
         machine = self.behaviour.machine
         return impossible(request.wishes, self.cards.pool, machine.cpus, machine.memory, self.cards.rules.min_free)
+
+    def remedy_for(self, request: Request) -> str:
+        """What to try with a job that could never run here."""
+        if request.on:
+            return "`dibs doctor` says why"
+        machine, wishes = self.behaviour.machine, request.wishes
+        if exceeds_machine(wishes, machine.cpus, machine.memory):
+            return "--cpus and --mem ask for less"
+        if not impossible(wishes, self.cards.pool):
+            return "`dibs config set min_free` changes how many GPUs are left to others"
+        return "`dibs gpus` shows the GPUs there are"
 
     def snapshot(self, now: float, others: Sequence[Job] = ()) -> Snapshot:
         """What a plan would be made from now, including what `others` need."""

@@ -75,6 +75,22 @@ def check_place(request: "Request") -> None:
             raise BadInput(message, remedy=f"{remedy}, {_HERE}")
 
 
+def check_output(path: str) -> None:
+    """Raise BadInput for a folder, in the place of a file for the output of jobs."""
+    if path.endswith("/") or os.path.isdir(path):
+        file = os.path.join(path, "%j.txt")
+        raise BadInput(f"cannot write the output to {path}: it is a folder", remedy=f"name a file, such as {file}")
+
+
+def check_variable_name(name: str) -> None:
+    """Raise BadInput for a variable that no shell could read."""
+    if not (name.isascii() and name.isidentifier()):
+        raise BadInput(
+            f"cannot use {name[:60]!r} as the name of a variable: no shell could read it",
+            remedy="a name has letters, digits and _, and does not begin with a digit",
+        )
+
+
 def check_text(text: str, what: str) -> None:
     """Raise BadInput for text that no program can be given: a NUL byte, or half a character."""
     if "\0" in text:

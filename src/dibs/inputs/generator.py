@@ -63,14 +63,14 @@ def _request(item: object, defaults: Request, shell: str) -> Request:
         wishes, text = split_prefix(str(item))
         command = Command.line(text.removesuffix("\n"), shell)
         return replace(apply_wishes(defaults, wishes, shell), command=command)
-    raise BadInput(f"cannot read a {type(item).__name__} as a job", remedy="yield a command as text, or a mapping")
+    raise BadInput(f"cannot read {reprlib.repr(item)} as a job", remedy="yield a command as text, or a mapping")
 
 
 def _items(path: str, yielder: Callable[[], object]) -> Iterator[object]:
     try:
         items = yielder()
         if not isinstance(items, Iterable) or isinstance(items, str | bytes):
-            raise TypeError(f"yielder() returned a {type(items).__name__}, not jobs one after another")
+            raise TypeError(f"yielder() returned {reprlib.repr(items)}, not jobs one after another")
         yield from items
     except _FAILURES as error:
         raise GeneratorFailed(_told(path, error), remedy="the jobs before it stay") from error

@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from dibs.errors import BadInput
-from dibs.inputs.checks import check_text
+from dibs.inputs.checks import check_text, check_variable_name
 from dibs.inputs.entries import shorten
 from dibs.model.fields import Field, Kind, Verb, fields_of
 from dibs.model.jobs import Cause, Checkpoint, Command, Request, retry_name, retry_names, with_values
@@ -28,6 +28,7 @@ _LARGEST_SIZE = 2**53  # bytes
 _LONGEST_TIME = 3.2e9  # seconds
 _TRUE, _FALSE = ("yes", "true", "1"), ("no", "false", "0")
 _FURTHEST_START = timedelta(days=366 * 10)
+_A_MINUTE = timedelta(minutes=1)  # as long as the clock still shows it, a time is not over
 _CLOCK = r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?"
 _CLOCKS = {"midnight": "00:00", "noon": "12:00", "teatime": "16:00"}
 LISTED = {name: field for field in fields_of(Verb.LIST) for name in (field.word, field.key) if name}
@@ -127,11 +128,11 @@ def _variables(value: object, field: Field) -> dict[str, str]:
         raise _wrong(value, field.word, 'it is a mapping like {"SEED": "1"}')
     variables = {}
     for key, setting in value.items():
-        if not isinstance(key, str) or not key or "=" in key:
-            raise _wrong(key, "the name of a variable", "it is text without a =")
+        if not isinstance(key, str):
+            raise _wrong(key, "the name of a variable", "it is text")
+        check_variable_name(key)
         if not isinstance(setting, str):
             setting = _number(setting, f"the variable {key}")
-        check_text(key, "the name of a variable")
         check_text(setting, f"the variable {key}")
         variables[key] = str(setting)
     return variables
@@ -339,12 +340,11 @@ def parse_begin(text: str, now: datetime) -> float:
             f"cannot read {text[:60]!r} as a time to begin",
             remedy="write it like 22:00, 2026-12-01 08:00, +2h or tomorrow",
         )
-    if (
-        moment > now.astimezone(moment.tzinfo) + _FURTHEST_START
-        if moment.tzinfo
-        else moment > now + _FURTHEST_START
-    ):
+    ahead = moment - (now.astimezone(moment.tzinfo) if moment.tzinfo else now)
+    if ahead > _FURTHEST_START:
         raise BadInput(f"{text[:60]!r} is more than ten years from now", remedy="begin earlier")
+    if ahead <= -_A_MINUTE:
+        raise BadInput(f"{text[:60]!r} is over", remedy="leave it out to start at once, or name a later time")
     return moment.timestamp()
 
 

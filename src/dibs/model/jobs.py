@@ -38,6 +38,14 @@ class State(StrEnum):
     def is_over(self) -> bool:
         return self in OVER
 
+    @property
+    def phrase(self) -> str:
+        """`is running`, `has failed`, `was cancelled`: what a sentence says of the job."""
+        if self is State.TIMED_OUT:
+            return "ran out of time"
+        verb = "has" if self in (State.SUCCEEDED, State.FAILED) else "was" if self.is_over else "is"
+        return f"{verb} {self}"
+
 
 OVER = (State.SUCCEEDED, State.FAILED, State.CANCELLED, State.TIMED_OUT, State.LOST)
 

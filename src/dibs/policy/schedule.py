@@ -93,6 +93,15 @@ def longest(job: Job) -> float:
     return math.inf if limit is None else limit + job.request.grace
 
 
+def exceeds_machine(wishes: Wishes, cpus: int | None, mem: int | None) -> str:
+    """Why the CPUs and the memory of the machine could never satisfy the wishes; empty when they could."""
+    if cpus is not None and (wishes.cpus or 0) > cpus:
+        return f"it wants {show_cpus(wishes.cpus or 0)}, but this machine has {cpus}"
+    if mem is not None and (wishes.mem or 0) > mem:
+        return f"it wants {show_size(wishes.mem)} of memory, but this machine has {show_size(mem)}"
+    return ""
+
+
 def impossible(
     wishes: Wishes, pool: Pool, cpus: int | None = None, mem: int | None = None, keep_free: int = 0
 ) -> str:
@@ -101,10 +110,8 @@ def impossible(
     `cpus` and `mem` are what the machine has; None where they are not counted. `keep_free` cards stay free for
     others.
     """
-    if cpus is not None and (wishes.cpus or 0) > cpus:
-        return f"it wants {show_cpus(wishes.cpus or 0)}, but this machine has {cpus}"
-    if mem is not None and (wishes.mem or 0) > mem:
-        return f"it wants {show_size(wishes.mem)} of memory, but this machine has {show_size(mem)}"
+    if problem := exceeds_machine(wishes, cpus, mem):
+        return problem
     for gpu_id in wishes.only:
         if not any(is_named(card.gpu, (gpu_id,)) for card in pool.cards):
             shown_pool = show_numbers([card.gpu for card in pool.cards])

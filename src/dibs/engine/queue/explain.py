@@ -122,7 +122,9 @@ class Explain:
         for needed in request.after:
             state = self._listing.states([needed.job]).get(needed.job)
             if state is not None and not state.is_over:
-                return Reason("dependency", f"waits for job {needed.job} {_WANTED[needed.kind]} (it is {state})")
+                return Reason(
+                    "dependency", f"waits for job {needed.job} {_WANTED[needed.kind]} (it {state.phrase})"
+                )
         if request.begin is not None and request.begin > now:
             return Reason("begin", "waits for its time", until=request.begin)
         if request.on:
@@ -221,7 +223,7 @@ class Explain:
     def _for_others(self, job: Job) -> Reason:
         needed = self._listing.blockers(job.id)
         parts = [
-            f"job {number} {_WANTED[After(kind)]}{f' (it is {state})' if state else ''}"
+            f"job {number} {_WANTED[After(kind)]}{f' (it {state.phrase})' if state else ''}"
             for number, kind, state in needed[:3]
         ]
         more = f" and {len(needed) - 3} more" if len(needed) > 3 else ""

@@ -250,8 +250,8 @@ class Queue:
             if (request.wishes, request.on) not in seen:
                 seen.add((request.wishes, request.on))
                 if problem := self._engine.why_never(request):
-                    look = "`dibs doctor` says why" if request.on else "`dibs gpus` shows the GPUs there are"
-                    raise BadInput(f"a job like this could never start: {problem}", remedy=look)
+                    remedy = self._engine.remedy_for(request)
+                    raise BadInput(f"a job like this could never start: {problem}", remedy=remedy)
             if request.after and request.after not in seen:
                 seen.add(request.after)
                 self._check_follows(request)
@@ -288,7 +288,7 @@ class Queue:
                 return f"job {needed.job}, which it follows, was cleaned away"
             if state is not None and state.is_over and not needed.kind.is_met_by(state):
                 wanted = "succeed" if needed.kind is After.OK else "fail"
-                return f"job {needed.job} should {wanted} first, but it {_stands(state)}"
+                return f"job {needed.job} should {wanted} first, but it {state.phrase}"
         return ""
 
     def check(self, requests: Sequence[Request]) -> list[JobProspect]:
@@ -420,7 +420,7 @@ class Queue:
             )
         if old.state not in (State.QUEUED, State.HELD):
             raise Conflict(
-                f"cannot change job {old.id}: it is {old.state}",
+                f"cannot change job {old.id}: it {old.state.phrase}",
                 remedy="only what has not started can be changed; `dibs retry` starts an ended job again",
             )
         new = old
@@ -513,13 +513,7 @@ def _shaped(requests: Sequence[Request], code: Mapping[str, Any] | None = None) 
 
 
 def _why_not(job: Job, rule: str) -> str:
-    return f"{rule}; it {_stands(job.state)}"
-
-
-def _stands(state: State) -> str:
-    """`has failed`, `is running`, `was cancelled`, for a sentence."""
-    verbs = {State.SUCCEEDED: "has", State.FAILED: "has", State.CANCELLED: "was", State.LOST: "was"}
-    return "ran out of time" if state is State.TIMED_OUT else f"{verbs.get(state, 'is')} {state}"
+    return f"{rule}; it {job.state.phrase}"
 
 
 def _check_project(name: str) -> None:
