@@ -2,10 +2,13 @@
 
 import json
 import threading
+import time
 
 import pytest
 
 from cli.fake_daemon import a_job
+from client.fake import Answer, listening
+from dibs.version import __version__
 from stories.outside import wait_until
 
 
@@ -66,8 +69,28 @@ def test_json_has_those_over_and_those_that_are_not(daemon, typed):
 
     done = typed("wait", "1", "2", "--timeout", "0.2s", "--json")
 
-    assert json.loads(done.stdout) == {"jobs": [a_job(1, "failed")], "waiting": [2]}
+    assert json.loads(done.stdout) == {"jobs": [a_job(1, "failed")], "waiting": [2], "error": None}
     assert done.status == 75
+
+
+def test_a_timeout_counts_though_the_daemon_does_not_answer_and_its_own_failure_is_told(socket, typed):
+    held = threading.Event()
+
+    def answer(asked):
+        if asked.target.startswith("/v1/jobs/wait"):
+            held.wait(10)
+        return Answer({"ids": [1], "version": __version__})
+
+    with listening(socket, answer):
+        began = time.monotonic()
+        done = typed("wait", "1", "--timeout", "0.3s", "--json")
+        seconds = time.monotonic() - began
+        held.set()
+
+    assert (done.status, seconds < 2.0) == (69, True)
+    told = json.loads(done.stdout)
+    assert (told["jobs"], told["waiting"], told["error"]["code"]) == ([], [1], "no-daemon")
+    assert "69 is the exit code of `dibs wait` itself" in done.stderr
 
 
 def test_a_job_that_was_cleaned_away_is_not_waited_for_for_ever(daemon, typed):

@@ -2,14 +2,17 @@
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from client.fake import Answer, Asked, listening
-from dibs.client.client import Client
+from dibs.client import client as client_module
+from dibs.client import connection
+from dibs.client.client import Client, RetryingClient
 from dibs.client.connection import ConnectionBroken, NoAnswer, NotListening
-from dibs.errors import BadInput, Conflict, DibsError, NoSuchJob, NotAllowed, StoreUnusable
+from dibs.errors import BadInput, Conflict, DibsError, NoDaemon, NoSuchJob, NotAllowed, StoreUnusable
 
 
 @pytest.fixture
@@ -162,6 +165,64 @@ def test_a_daemon_that_does_not_answer_is_not_waited_for_for_ever(path):
         with pytest.raises(NoAnswer, match="has not answered for 0"):
             Client(path, patience=0.2).status()
         held.set()
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_a_silent_daemon_is_given_up_early_unless_it_answers_another_question(path, is_alive, monkeypatch):
+    monkeypatch.setattr(connection, "_LOOK_AFTER", 0.1)
+    held = threading.Event()
+
+    def answer(asked: Asked) -> Answer:
+        if asked.target == "/v1/status" and is_alive:
+            held.set()
+        held.wait(10)
+        return Answer({"gpus": []})
+
+    with listening(path, answer):
+        if is_alive:
+            assert Client(path).gpus() == {"gpus": []}
+        else:
+            with pytest.raises(NoAnswer, match=r"has not answered for 0\.2 seconds"):
+                Client(path).gpus()
+        held.set()
+
+
+def test_silence_that_is_expected_is_no_reason_to_look(path, monkeypatch):
+    monkeypatch.setattr(connection, "_LOOK_AFTER", 0.05)
+
+    def answer(asked: Asked) -> Answer:
+        time.sleep(0.2)
+        return Answer({"jobs": [], "waiting": []})
+
+    with listening(path, answer) as fake:
+        Client(path).wait([1], seconds=2.0)
+
+    assert [asked.target for asked in fake.asked] == ["/v1/jobs/wait?ids=1&timeout_seconds=2"]
+
+
+def test_patience_is_counted_from_the_last_sign_of_life(path, monkeypatch):
+    monkeypatch.setattr(client_module, "_AWAY_SECONDS", 0.2)
+    monkeypatch.setattr(client_module, "_AWAY_PAUSE", 0.1)
+    answers = iter([ConnectionBroken("killed")] * 8)
+
+    def question(client: Client) -> str:
+        for error in answers:
+            raise error
+        return "an answer"
+
+    with listening(path):
+        patient = RetryingClient(Client(path), lambda said: None, {"DIBS_SOCKET": path})
+        assert patient.ask(question) == "an answer"
+
+    with pytest.raises(NoDaemon):
+        patient.ask(lambda client: client.status())
+
+
+def test_no_patience_is_left_after_the_moment_that_was_named(path):
+    patient = RetryingClient(Client(path), lambda said: None, {"DIBS_SOCKET": path})
+
+    with pytest.raises(NoDaemon):
+        patient.ask(lambda client: client.status(), until=time.monotonic() + 0.1)
 
 
 def test_bytes_that_are_no_utf8_travel_in_both_directions(path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import signal
 import sys
@@ -22,6 +23,8 @@ from dibs.paths import queue_folder
 _LOOK_EVERY = 0.05  # seconds
 _LOOK_AT_LOG_EVERY = 0.2  # seconds
 _STOP_WITHIN = 30.0  # seconds for a daemon that ends no jobs
+_KILL_AFTER = 2.0  # seconds for one that does not answer
+_GONE_WITHIN = 5.0  # seconds for one that was killed
 _SAY_AFTER = 2.0  # seconds of waiting before we say for what
 
 _EPILOG = """\b
@@ -191,35 +194,57 @@ def _stop(jobs: bool) -> bool:
             raise NoDaemon(
                 "the daemon does not answer, so its jobs cannot be ended", remedy="dibs daemon restart"
             ) from error
-        _terminate(queue)
+        _send(queue, signal.SIGTERM)
+        if not _has_ended(queue, _KILL_AFTER if isinstance(error, NoAnswer) else _STOP_WITHIN):
+            # Nothing is lost by it: what was acknowledged is on the disk, and jobs have supervisors of their own.
+            say("the daemon does not answer: it is killed, and running jobs go on")
+            _send(queue, signal.SIGKILL)
+            if not _has_ended(queue, _GONE_WITHIN):
+                raise NoDaemon(
+                    "the daemon does not end, although it was killed",
+                    remedy="a disk may not answer (`dmesg`); the daemon ends when the disk does",
+                ) from error
     client.close()
-    began = time.monotonic()
-    is_told = False
-    while lock_is_held(queue):
-        waited = time.monotonic() - began
-        if waited > _SAY_AFTER and not is_told:
-            is_told = True
-            say("waiting until the running jobs have ended" if jobs else "waiting until the daemon has ended")
-        if waited > _STOP_WITHIN and not jobs:
+    if not _has_ended(queue, _SAY_AFTER):
+        say("waiting until the running jobs have ended" if jobs else "waiting until the daemon has ended")
+        if not _has_ended(queue, math.inf if jobs else _STOP_WITHIN):
             raise NoDaemon(
                 f"the daemon has not ended within {_STOP_WITHIN:g} seconds", remedy="`dibs daemon log` tells more"
             )
+    return True
+
+
+def _has_ended(queue: str, seconds: float) -> bool:
+    """Whether the daemon has ended within this time."""
+    until = time.monotonic() + seconds
+    while lock_is_held(queue):
+        if time.monotonic() > until:
+            return False
         time.sleep(_LOOK_EVERY)
     return True
 
 
-def _terminate(queue: str) -> None:
-    """SIGTERM for a daemon that does not answer: the pid in its lock, as long as the lock is held."""
+def _send(queue: str, number: signal.Signals) -> None:
+    """Send a signal to the process that holds the daemon's lock, whose pid is in it."""
     with contextlib.suppress(OSError, ValueError):
         with open(f"{queue}/lock") as file:
             pid = int(file.read(20).split()[0])
+            lock = os.fstat(file.fileno())
         handle = os.pidfd_open(pid)
         try:
-            # Checked again with the pidfd open: the pid may have been reused meanwhile, a held lock cannot be.
-            if lock_is_held(queue):
-                signal.pidfd_send_signal(handle, signal.SIGTERM)
+            # Checked with the pidfd open: a pid may be reused, but that process would not have the lock open.
+            if _has_open(pid, lock) and lock_is_held(queue):
+                signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)
+
+
+def _has_open(pid: int, wanted: os.stat_result) -> bool:
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), wanted):
+                return True
+    return False
 
 
 def _told(found: dict[str, Any]) -> list[tuple[str, str]]:

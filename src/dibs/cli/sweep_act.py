@@ -1,5 +1,6 @@
 """Acts on sweeps: `dibs sweep stop`, `hold`, `release`, `resume`, `retry-failed`, `edit`, `rm`, `wait`."""
 
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -188,11 +189,12 @@ def follow(
     line = _Line(shown=os.isatty(2) and not quiet)
     patient = RetryingClient(client, line.say)
     pace = _Pace()
-    ends_at = None if timeout is None else time.monotonic() + timeout
+    ends_at = math.inf if timeout is None else time.monotonic() + timeout
+    ask = partial(daemon.sweep, number=number)
     try:
-        while (sweep := patient.ask(partial(daemon.sweep, number=number)))["state"] == "running":
+        while (sweep := patient.ask(ask, until=ends_at))["state"] == "running":
             line.draw(sweep, pace.seconds_left(sweep, time.monotonic()))
-            if ends_at is not None and time.monotonic() >= ends_at:
+            if time.monotonic() >= ends_at:
                 break
             time.sleep(_LOOK_EVERY)
     except KeyboardInterrupt:

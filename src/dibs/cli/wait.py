@@ -1,5 +1,6 @@
 """`dibs wait`: until jobs are over. Its exit code is theirs."""
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -11,8 +12,8 @@ import click
 from dibs.cli.options import TIME
 from dibs.cli.output import exit_status, job_name, one_line, outcome_text, say, show_json
 from dibs.cli.references import REF, find_jobs
-from dibs.client.client import Client, RetryingClient, connect
-from dibs.errors import NoSuchJob
+from dibs.client.client import PATIENCE, Client, RetryingClient, connect
+from dibs.errors import DibsError, NoSuchJob
 from dibs.model.units import show_ranges
 
 _STILL_RUNNING = 75  # sysexits' "try again later", as for `--no-wait`
@@ -20,6 +21,7 @@ _MOST_NAMED = 20  # jobs: of more, only those that did not succeed are told one 
 _ROUND = 30.0  # seconds of one question; the daemon answers at once when all are over
 _AT_ONCE = 500  # jobs in one question
 _SAY_AFTER = 2.0  # seconds of waiting before we say for what
+_LATE = 0.5  # seconds after --timeout in which an answer still counts
 
 _EPILOG = """\b
 Examples:
@@ -30,6 +32,7 @@ Examples:
 \b
 Exit status: the job's own, 128+n for a signal, 124 when it ran out of its time limit, 1 when
 its end is unknown or it never began; of several the highest; 75 when --timeout passed first.
+Where `dibs wait` itself fails, as with 69 without a daemon, it says so, and --json has an `error`.
 """
 
 
@@ -40,12 +43,25 @@ its end is unknown or it never began; of several the highest; 75 when --timeout 
 @click.option("--json", "as_json", is_flag=True, help="Print an object: jobs that are over, and numbers waiting.")
 def wait(references: Sequence[str], timeout: float | None, quiet: bool, as_json: bool) -> int:
     """Wait until jobs are over, and end with their exit code."""
-    client = connect(os.environ)
-    waiting = find_jobs(client, references)
-    over = _wait(RetryingClient(client, say), waiting, timeout, quiet or as_json)
+    ends_at = math.inf if timeout is None else time.monotonic() + timeout
+    client = connect(os.environ, patience=min(PATIENCE, ends_at - time.monotonic() + _LATE))
+    waiting: list[int] = []
+    over: dict[int, Any] = {}
+    failure: DibsError | None = None
+    try:
+        waiting += find_jobs(client, references)
+        _wait(RetryingClient(client, say), waiting, over, ends_at, quiet or as_json)
+    except DibsError as error:
+        # Of a job that ended with the same number, nothing would tell it apart.
+        error.message += f" ({error.exit_status} is the exit code of `dibs wait` itself)"
+        failure = error
     left = [number for number in waiting if number not in over]
     if as_json:
-        show_json({"jobs": [over[number] for number in waiting if number in over], "waiting": left})
+        told = failure and {"code": failure.code, "message": failure.message, "remedy": failure.remedy}
+        jobs = [over[number] for number in waiting if number in over]
+        show_json({"jobs": jobs, "waiting": left, "error": told})
+    if failure is not None:
+        raise failure
     if left:
         if not quiet:
             say(f"dibs: {_named(left)} {'is' if len(left) == 1 else 'are'} not over yet")
@@ -53,18 +69,17 @@ def wait(references: Sequence[str], timeout: float | None, quiet: bool, as_json:
     return max((exit_status(job) for job in over.values()), default=0)
 
 
-def _wait(daemon: Any, wanted: Sequence[int], timeout: float | None, quiet: bool) -> dict[int, Any]:
-    """The jobs that are over when all are, or when the time has passed."""
-    ends_at = time.monotonic() + timeout if timeout is not None else float("inf")
+def _wait(
+    daemon: RetryingClient, wanted: Sequence[int], over: dict[int, Any], ends_at: float, quiet: bool
+) -> None:
+    """Return when all are over, or when the time has passed. Those that are over are put into `over`."""
     seconds = _SAY_AFTER
-    over: dict[int, Any] = {}
     left = list(wanted)
     has_said = not os.isatty(2) or quiet
     while left:
-        seconds = max(0.0, min(seconds, ends_at - time.monotonic()))
         # Those at the front only: when they are over the next ones are asked for.
         asked = left[:_AT_ONCE]
-        answer = daemon.ask(partial(_asked, jobs=asked, seconds=seconds))
+        answer = daemon.ask(partial(_asked, jobs=asked, longest=seconds, ends_at=ends_at), until=ends_at)
         for job in answer["jobs"]:
             over[job["id"]] = job
             if not quiet and (len(wanted) <= _MOST_NAMED or job["state"] != "succeeded"):
@@ -79,11 +94,12 @@ def _wait(daemon: Any, wanted: Sequence[int], timeout: float | None, quiet: bool
             say(f"dibs: waiting for {_named(left)}")
             has_said = True
         seconds = _ROUND
-    return over
 
 
-def _asked(client: Client, *, jobs: Sequence[int], seconds: float) -> dict[str, Any]:
-    return client.wait(jobs, seconds=seconds)
+def _asked(client: Client, *, jobs: Sequence[int], longest: float, ends_at: float) -> dict[str, Any]:
+    left = max(0.0, ends_at - time.monotonic())
+    seconds = min(longest, left)
+    return client.wait(jobs, seconds=seconds, patience=None if left == math.inf else left - seconds + _LATE)
 
 
 def _named(jobs: Sequence[int]) -> str:

@@ -1,20 +1,21 @@
 """The daemon's API as methods: one for each route, plain dicts in and out."""
 
 import json
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from dibs.client.connection import AnswerHead, Connection, ConnectionBroken, NotListening, error_of
+from dibs.client.connection import AnswerHead, Connection, ConnectionBroken, NoAnswer, NotListening, error_of
 from dibs.errors import NoDaemon
 from dibs.paths import socket_path
 from dibs.version import __version__
 
 Answer = dict[str, Any]
 
-_PATIENCE = 30.0  # seconds for an answer
+PATIENCE = 30.0  # seconds for an answer, of a daemon that answers other questions meanwhile
 _TRIES = 5  # of a call that may be repeated
 _PAUSE = 0.1  # seconds before the second one
 _AWAY_SECONDS = 60.0  # that a daemon may be away, as in a restart
@@ -51,7 +52,7 @@ class Client:
         *,
         start: Callable[[], None] | None = None,
         notice: Callable[[str], None] | None = None,
-        patience: float = _PATIENCE,
+        patience: float = PATIENCE,
     ) -> None:
         self._path = path
         self._start = start
@@ -67,8 +68,8 @@ class Client:
 
     # -- the queue --------------------------------------------------------------------------------
 
-    def status(self) -> Answer:
-        return self._get("/v1/status")
+    def status(self, *, patience: float | None = None) -> Answer:
+        return self._json("GET", "/v1/status", patience=patience)
 
     def pause(self, project: str = "") -> bool:
         return bool(self._post("/v1/pause", {"project": project} if project else {}, repeat=True)["changed"])
@@ -207,12 +208,15 @@ class Client:
             int(head.headers.get("dibs-attempt", 0)),
         )
 
-    def wait(self, ids: Iterable[int], *, seconds: float = 30.0) -> Answer:
-        """As soon as all are over, or the time has passed: `{"jobs", "waiting"}`."""
+    def wait(self, ids: Iterable[int], *, seconds: float = 30.0, patience: float | None = None) -> Answer:
+        """As soon as all are over, or the time has passed: `{"jobs", "waiting"}`.
+
+        `patience`: seconds for the answer after that time.
+        """
         from dibs.model.units import show_ranges  # not for `dibs add`
 
         target = _target("/v1/jobs/wait", {"ids": show_ranges(ids), "timeout_seconds": f"{seconds:g}"})
-        return self._json("GET", target, patience=seconds + self._patience)
+        return self._json("GET", target, patience=seconds + (patience or self._patience), quiet=seconds)
 
     def find(self, *references: str) -> list[int]:
         """The numbers of the jobs that `17`, `@`, `@~2`, a name, `17_4` or `3-9` mean."""
@@ -259,7 +263,7 @@ class Client:
     # -- how it travels ---------------------------------------------------------------------------
 
     def opened(
-        self, target: str, *, silence: float = _PATIENCE, headers: Mapping[str, str] | None = None
+        self, target: str, *, silence: float = PATIENCE, headers: Mapping[str, str] | None = None
     ) -> "StreamedAnswer":
         """A long answer on a connection of its own; `silence` is the longest pause in it."""
         connection = self._connect()
@@ -287,10 +291,11 @@ class Client:
         *,
         repeat: bool = True,
         patience: float | None = None,
+        quiet: float = 0.0,
     ) -> Answer:
         # Only ASCII: bytes that are no UTF-8 travel as escaped surrogates.
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode("ascii")
-        found = _object(self._call(method, target, data, repeat=repeat, patience=patience)[1])
+        found = _object(self._call(method, target, data, repeat=repeat, patience=patience, quiet=quiet)[1])
         if not isinstance(found, dict):
             raise error_of(500, None)
         return found
@@ -303,11 +308,12 @@ class Client:
         *,
         repeat: bool = True,
         patience: float | None = None,
+        quiet: float = 0.0,
     ) -> tuple[AnswerHead, bytes]:
         seconds = patience or self._patience
         for number in range(1, _TRIES + 1):
             try:
-                return self._once(method, target, body, seconds, repeat)
+                return self._once(method, target, body, seconds, quiet, repeat)
             except ConnectionBroken:
                 self.close()
                 if not repeat or number == _TRIES:
@@ -316,7 +322,7 @@ class Client:
         raise AssertionError("unreachable")
 
     def _once(
-        self, method: str, target: str, body: bytes | None, seconds: float, repeat: bool
+        self, method: str, target: str, body: bytes | None, seconds: float, quiet: float, repeat: bool
     ) -> tuple[AnswerHead, bytes]:
         # One that must not be repeated gets a fresh connection: an old one may have ended without our knowing.
         if not repeat:
@@ -324,7 +330,7 @@ class Client:
         connection = self._kept or self._connect()
         self._kept = None
         try:
-            head = connection.ask(method, target, body, seconds=seconds)
+            head = connection.ask(method, target, body, seconds=seconds, quiet=quiet)
             data = b"".join(connection.pieces(head))
         except BaseException:
             connection.close()
@@ -358,7 +364,11 @@ class Client:
 
 
 def connect(
-    environ: Mapping[str, str], *, start: bool = True, notice: Callable[[str], None] | None = None
+    environ: Mapping[str, str],
+    *,
+    start: bool = True,
+    notice: Callable[[str], None] | None = None,
+    patience: float = PATIENCE,
 ) -> Client:
     """The client for this user's daemon. It connects, and with `start` starts a daemon, at the first call."""
 
@@ -367,7 +377,9 @@ def connect(
 
         start_for_a_command(environ)
 
-    return Client(socket_path(environ), start=bring_up if start else None, notice=notice or _say)
+    return Client(
+        socket_path(environ), start=bring_up if start else None, notice=notice or _say, patience=patience
+    )
 
 
 def connect_if_running(environ: Mapping[str, str], *, patience: float) -> Client | None:
@@ -432,14 +444,21 @@ class RetryingClient:
         self._socket = socket_path(environ)
         self._say = say
 
-    def ask(self, question: Callable[[Client], _Found]) -> _Found:
-        gives_up_at, has_said = time.monotonic() + _AWAY_SECONDS, False
+    def ask(self, question: Callable[[Client], _Found], *, until: float = math.inf) -> _Found:
+        """The answer. NoDaemon a minute after the last sign of life, or after `until` of the monotonic clock."""
+        heard_at = time.monotonic()
+        away_since: float | None = None
+        has_said = False
         client = self._watching
         while True:
             try:
                 return question(client)
-            except NoDaemon:
-                if time.monotonic() > gives_up_at:
+            except NoDaemon as error:
+                now = time.monotonic()
+                away_since = away_since or now
+                if now > min(until, away_since + _AWAY_SECONDS):
+                    if isinstance(error, NoAnswer):  # it tells of the last try only
+                        error.message = f"the daemon has not answered for {now - heard_at:.0f} seconds"
                     raise
                 if not has_said:
                     self._say("dibs: the daemon is away; jobs go on, and this command goes on when it is back")
@@ -448,8 +467,20 @@ class RetryingClient:
                 time.sleep(_AWAY_PAUSE)
                 # A daemon that was stopped has removed its socket.
                 client = self._starting if os.path.exists(self._socket) else self._watching
+                if _answers(client, until - time.monotonic()):
+                    away_since = None  # it was killed again and again, and is back
+                    heard_at = time.monotonic()
 
     def close(self) -> None:
         """Let go of the connections. The next question makes a new one."""
         self._starting.close()
         self._watching.close()
+
+
+def _answers(client: Client, seconds: float) -> bool:
+    """Whether there is a daemon, or one could be started, and it answers within this time."""
+    try:
+        client.status(patience=max(_AWAY_PAUSE, min(seconds, PATIENCE)))
+    except NoDaemon:
+        return False
+    return True

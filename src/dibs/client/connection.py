@@ -3,16 +3,20 @@
 Not `http.client`: the e-mail parser that it loads for headers takes a fifth of the time of `dibs add`.
 """
 
+import math
 import os
 import socket
 import stat
 import struct
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from dibs import errors
 from dibs.errors import DibsError, NoDaemon, NotAllowed
+
+_T = TypeVar("_T")
 
 
 class NotListening(NoDaemon):
@@ -56,6 +60,7 @@ _CLASSES = {
 _MOST_OF_A_HEAD = 65_536  # bytes
 _PIECE = 65_536  # bytes
 _PAUSE = 0.01  # seconds, where the daemon's line of callers is full
+_LOOK_AFTER = 2.5  # seconds of silence until the daemon is asked another question, which it has as long to answer
 
 
 class AnswerHead(NamedTuple):
@@ -70,8 +75,10 @@ class Connection:
 
     def __init__(self, path: str, *, seconds: float) -> None:
         """Connect within `seconds`, to a socket in a folder of ours and to a process of ours."""
-        self._until = time.monotonic() + seconds
-        self._patience = seconds
+        self._path = path
+        self._patience = min(seconds, 2 * _LOOK_AFTER)
+        self._until = time.monotonic() + self._patience
+        self._quiet_until = math.inf
         self._rest = b""
         self._socket = _connect(path, self._until)
 
@@ -85,11 +92,17 @@ class Connection:
         body: bytes | None = None,
         *,
         seconds: float,
+        quiet: float = 0.0,
         headers: Mapping[str, str] | None = None,
     ) -> AnswerHead:
-        """Send one request and read the head of the answer; `pieces` gives its body."""
+        """Send one request and read the head of the answer; `pieces` gives its body.
+
+        NoAnswer after `seconds`, and earlier if the daemon is silent for five and answers no other question
+        either. For `quiet` seconds its silence is expected.
+        """
         self._patience = seconds
         self._until = time.monotonic() + seconds
+        self._quiet_until = time.monotonic() + quiet
         lines = [f"{method} {target} HTTP/1.1", "Host: dibs"]
         if body is not None:
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
@@ -111,11 +124,10 @@ class Connection:
                 yield piece
 
     def _send(self, data: bytes) -> None:
+        rest = memoryview(data)
         try:
-            self._socket.settimeout(self._left())
-            self._socket.sendall(data)
-        except TimeoutError:
-            raise self._too_late() from None
+            while rest:
+                rest = rest[self._when_ready(partial(self._socket.send, rest)) :]
         except OSError as error:
             # An answer may be there already: that the body is too large, say.
             if not self._has_answer():
@@ -176,25 +188,48 @@ class Connection:
 
     def _receive(self, seconds: float | None) -> bytes:
         try:
-            self._socket.settimeout(self._left() if seconds is None else seconds)
+            if seconds is None:
+                return self._when_ready(partial(self._socket.recv, _PIECE))
+            self._socket.settimeout(seconds)
             return self._socket.recv(_PIECE)
         except TimeoutError:
-            raise self._too_late() from None
+            raise self._too_late(seconds or 0.0) from None
         except OSError as error:
             raise _broken() from error
 
-    def _left(self) -> float:
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise self._too_late()
-        return left
+    def _when_ready(self, act: Callable[[], _T]) -> _T:
+        """Send or receive some bytes. While that is not possible the daemon must answer another question."""
+        while True:
+            now = time.monotonic()
+            if now >= self._until:
+                raise self._too_late(self._patience)
+            silence = max(0.0, self._quiet_until - now) + _LOOK_AFTER
+            self._socket.settimeout(min(self._until - now, silence))
+            try:
+                return act()
+            except TimeoutError:
+                if time.monotonic() < self._until and not _answers(self._path):
+                    raise self._too_late(silence + _LOOK_AFTER) from None
 
-    def _too_late(self) -> NoAnswer:
+    def _too_late(self, seconds: float) -> NoAnswer:
         self.close()
         return NoAnswer(
-            f"the daemon has not answered for {self._patience:g} seconds",
+            f"the daemon has not answered for {seconds:g} seconds",
             remedy="`dibs daemon log` shows what it does; `dibs daemon restart` leaves the jobs alone",
         )
+
+
+def _answers(path: str) -> bool:
+    """Whether the daemon answers a question at all."""
+    try:
+        connection = Connection(path, seconds=_LOOK_AFTER)
+        try:
+            connection.ask("GET", "/v1/status", seconds=_LOOK_AFTER, quiet=math.inf)
+        finally:
+            connection.close()
+    except NoDaemon:
+        return False
+    return True
 
 
 def _connect(path: str, until: float) -> socket.socket:

@@ -42,6 +42,7 @@ _MOST_BUGS = 3  # within the time below; after that the daemon ends
 _BUGS_WITHIN = 10.0  # seconds
 _AFTER_BUG = 1.0  # seconds until the next turn
 _CLEAN_EVERY = 3600.0  # seconds
+_LOOK_AT_SOCKET_EVERY = 2.0  # seconds
 _LARGEST_LOG = 1024**2  # bytes of daemon.log; one older file is kept
 _LOCK_WAIT = 0.5  # seconds; a client that checks for a daemon holds the lock for a moment
 
@@ -128,6 +129,7 @@ class Service:
                 for task in (
                     self._clean_regularly(),
                     self._lists.drop_regularly(),
+                    self._keep_socket(),
                     return_memory_when_quiet(self._parts.engine.store, self._activity),
                     self._test_quarantined_gpus(),
                 )
@@ -239,6 +241,22 @@ class Service:
             except DibsError as error:
                 log.info("cannot clean: %s", error.message)
             await asyncio.sleep(_CLEAN_EVERY)
+
+    async def _keep_socket(self) -> None:
+        """Make the socket again if its file was deleted: clients would find no daemon, and could start none."""
+        is_told = False
+        while True:
+            await asyncio.sleep(_LOOK_AT_SOCKET_EVERY)
+            if self._address.is_there or self._feed.is_closed:
+                continue
+            try:
+                await self._server.move_to(self._address.bind_again())
+                log.info("the socket %s was gone, and is there again", self._address.path)
+                is_told = False
+            except (DibsError, OSError) as error:
+                if not is_told:
+                    is_told = True
+                    log.info("the socket is gone: %s", error)
 
     async def _reopen_page(self) -> None:
         try:

@@ -460,6 +460,31 @@ def test_a_socket_without_a_listener_is_replaced(tmp_path):
     assert reply.status == 200
 
 
+@pytest.mark.parametrize("what", ["socket", "folder", "replaced"])
+def test_a_socket_that_is_gone_is_noticed_and_made_again(tmp_path, what):
+    folder = tmp_path / "d"
+    address = UnixSocket(str(folder / "socket"))
+    first = address.bind()
+    assert address.is_there
+    (folder / "socket").unlink()
+    if what == "folder":
+        folder.rmdir()
+    elif what == "replaced":
+        (folder / "socket").touch()
+
+    assert not address.is_there
+    if what == "replaced":
+        with pytest.raises(paths.FolderRefused, match="in the way"):
+            address.bind_again()
+    else:
+        second = address.bind_again()
+        assert address.is_there
+        connect(folder / "socket").close()
+        second.close()
+    first.close()
+    address.remove()
+
+
 def test_a_socket_with_a_listener_is_not_taken_over(socket_path):
     address = UnixSocket(socket_path)
 

@@ -82,6 +82,22 @@ class Server(uvicorn.Server):
     async def main_loop(self) -> None:
         await self._is_over.wait()
 
+    async def move_to(self, listener: socket.socket) -> None:
+        """Accept connections here instead. Those that are open go on."""
+        config = self.config
+
+        def new_connection() -> asyncio.Protocol:
+            protocol: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            return protocol
+
+        for server in self.servers:
+            server.close()
+        loop = asyncio.get_running_loop()
+        self.servers = [await loop.create_server(new_connection, sock=listener, backlog=_ACCEPTED_AT_ONCE)]
+        listener.listen(_BACKLOG)
+
     def end(self) -> None:
         """Finish the current requests, then let `serve` return."""
         self.should_exit = True
@@ -278,6 +294,22 @@ class UnixSocket:
         listener.setblocking(False)
         self._made = self._inode()
         return listener
+
+    @property
+    def is_there(self) -> bool:
+        """Whether clients find the socket: it and its folder were not deleted, moved or replaced."""
+        try:
+            seen = os.lstat(self.path)
+        except OSError:
+            return False
+        return (seen.st_dev, seen.st_ino) == self._made
+
+    def bind_again(self) -> socket.socket:
+        """Listen at the same path, in a new folder where that was deleted, too."""
+        folder = _private_folder(os.path.dirname(self.path))
+        os.close(self._folder)
+        self._folder = folder
+        return self.bind()
 
     def remove(self) -> None:
         """Remove the socket file, unless another one has replaced it."""
