@@ -87,7 +87,9 @@ def test_a_command_that_there_is_not_is_answered_with_what_may_be_meant(typed, w
     assert len(done.stderr.splitlines()) == 2
 
 
-def test_the_options_of_add_stand_under_headings_as_those_of_sbatch_do(typed):
+def test_the_options_of_add_stand_under_headings_as_those_of_sbatch_do(typed, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
     done = typed("add", "--help")
 
     headings = [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]

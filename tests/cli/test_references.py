@@ -6,10 +6,12 @@ import subprocess
 import time
 
 import pytest
+from click.shell_completion import ShellComplete
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.fake_daemon import a_job, a_sweep
+from dibs.cli.main import dibs as command
 from dibs.cli.references import complete_jobs, in_chunks, is_number
 from stories.outside import commands_for_shells, kept_environment
 
@@ -104,6 +106,12 @@ SHELLS = {
 }
 
 
+def completed(words, incomplete=""):
+    """The words that click hands to the shell."""
+    complete = ShellComplete(command, {}, "dibs", "_DIBS_COMPLETE")
+    return [item.value for item in complete.get_completions(words.split(), incomplete)]
+
+
 def pressing_tab(shell, *words):
     if not shutil.which(shell):
         pytest.skip(f"there is no {shell} here")
@@ -131,6 +139,41 @@ def test_jobs_are_completed_by_number_and_name(daemon, shell):
     assert set(pressing_tab(shell, "dibs", "kill", "1")) == {"17", "18"}
     assert set(pressing_tab(shell, "dibs", "log", "-f", "t")) == {"train"}
     assert set(pressing_tab(shell, "dibs", "why", "2")) == {"205"}
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("kill", ["3", "2", "1"]),
+        ("cancel", ["3", "2", "1"]),
+        ("wait", ["3", "2", "1"]),
+        ("hold", ["1"]),
+        ("release", ["2"]),
+        ("edit", ["2", "1"]),
+        ("edit 1 --before", ["1"]),
+        ("retry", ["5", "4"]),
+        ("log", ["5", "4", "3", "2", "1"]),
+        ("add --after", ["5", "4", "3", "2", "1"]),
+        ("add --after-any", ["5", "4", "3", "2", "1"]),
+        ("add -P", ["a", "vision"]),
+        ("ls -P", ["a", "vision"]),
+        ("pause -P", ["a", "vision"]),
+        ("clean -P", ["a", "vision"]),
+    ],
+)
+def test_what_a_command_is_for_is_completed(daemon, words, found):
+    states = ["queued", "held", "running", "failed", "succeeded"]
+    daemon.jobs = {number: a_job(number, state, project="vision") for number, state in enumerate(states, 1)}
+    daemon.jobs[1]["project"] = "a"
+
+    assert completed(words) == found
+
+
+def test_the_last_job_of_a_list_and_the_names_of_settings_are_completed(daemon):
+    daemon.jobs = {17: a_job(17), 25: a_job(25)}
+
+    assert completed("add --after", "17,2") == ["17,25"]
+    assert completed("config set", "gpu_o") == ["gpu_order"]
 
 
 @pytest.mark.parametrize("shell", SHELLS)

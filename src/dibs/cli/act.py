@@ -2,27 +2,38 @@
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from dibs.cli.filters import parse_since
 from dibs.cli.options import GPU_IDS, ParsedOption
-from dibs.cli.output import confirm, one_line, say, show, show_json, signal_name
-from dibs.cli.references import REF, find_jobs, in_chunks
+from dibs.cli.output import OVER, WAITING, confirm, one_line, say, show, show_json, signal_name
+from dibs.cli.references import Reference, complete_projects, find_jobs, in_chunks
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.model.units import show_ranges
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _AT_ONCE = 5_000  # jobs in one call
 _MOST_UNASKED = 20  # jobs that `retry --failed` queues again without asking a person
 _FAILED = "failed,timed_out,lost"
 _MOST_NAMED_UNCHANGED = 10  # sentences about jobs that nothing was done to
 
-_REFERENCES = click.argument("references", nargs=-1, type=REF, metavar="[REF...]")
-_PROJECT = click.option("-P", "--project", metavar="NAME", help="All jobs of this project that it fits.")
+_PROJECT = click.option(
+    "-P",
+    "--project",
+    metavar="NAME",
+    shell_complete=complete_projects,
+    help="All jobs of this project that it fits.",
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print an object: changed, and unchanged with why.")
+
+
+def _references(*states: str) -> Callable[[_Function], _Function]:
+    """The jobs that a command is given; the shell completes those in the states that it is for."""
+    return click.argument("references", nargs=-1, type=Reference(*states), metavar="[REF...]")
 
 
 def _signal(text: str) -> int:
@@ -45,7 +56,7 @@ Examples:
   dibs kill --project old   everything of a project that waits or runs
 """
 )
-@_REFERENCES
+@_references(*WAITING, "running")
 @click.option(
     "--signal", type=ParsedOption("signal", _signal), metavar="SIGNAL", help="Send this instead: USR1, 9."
 )
@@ -72,7 +83,7 @@ Examples:
 queued again. At a terminal it asks before it queues more than 20 jobs.
 """
 )
-@_REFERENCES
+@_references(*OVER)
 @click.option("--failed", is_flag=True, help="Everything that failed, ran out of time or was lost.")
 @_PROJECT
 @click.option(
@@ -123,7 +134,7 @@ Examples:
   dibs hold --project a     everything of a project that waits now; `dibs pause --project a` lasts
 """
 )
-@_REFERENCES
+@_references("queued")
 @_PROJECT
 @_JSON
 def hold(references: Sequence[str], project: str | None, as_json: bool) -> int:
@@ -139,7 +150,7 @@ Examples:
   dibs release --project a  all held jobs of a project
 """
 )
-@_REFERENCES
+@_references("held")
 @_PROJECT
 @_JSON
 def release(references: Sequence[str], project: str | None, as_json: bool) -> int:
@@ -204,7 +215,9 @@ def _named(jobs: Sequence[int]) -> str:
     return f"{len(jobs)} jobs: {show_ranges(jobs)}" if len(jobs) < 1000 else f"{len(jobs)} jobs"
 
 
-_ONLY_PROJECT = click.option("-P", "--project", metavar="NAME", help="Only this project.")
+_ONLY_PROJECT = click.option(
+    "-P", "--project", metavar="NAME", shell_complete=complete_projects, help="Only this project."
+)
 _GPU = click.option(
     "--gpu", "gpus", type=GPU_IDS, metavar="IDS", help="Only these GPUs, as `dibs gpus drain` does."
 )

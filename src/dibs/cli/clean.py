@@ -7,6 +7,7 @@ import click
 from dibs.cli.filters import STATE
 from dibs.cli.options import TIME
 from dibs.cli.output import OVER, confirm, one_line, say, show_json
+from dibs.cli.references import complete_projects
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.model.units import show_duration
@@ -22,7 +23,7 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.option("--older", type=TIME, metavar="TIME", help="Only jobs that ended longer ago than this: 30d, 12h.")
 @click.option("--state", type=STATE, metavar="STATES", help="Only these: succeeded,failed,cancelled,...")
-@click.option("-P", "--project", metavar="NAME", help="Only this project.")
+@click.option("-P", "--project", metavar="NAME", shell_complete=complete_projects, help="Only this project.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object: how many were removed, and what is kept.")
 def clean(

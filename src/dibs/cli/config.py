@@ -6,7 +6,7 @@ import re
 import sys
 import tomllib
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,10 @@ from dibs.settings import (
     row_of,
     user_file,
 )
+from dibs.settings.table import TABLE
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _EPILOG = """\b
 Examples:
@@ -33,6 +37,16 @@ Examples:
   dibs config set retention 30d
   dibs config get retention
 """
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """The names of settings that begin like this."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(row.name, help=row.sentence) for row in TABLE if row.name.startswith(incomplete)]
+
+
+_KEY = click.argument("key", shell_complete=_complete)
 
 
 @click.group(invoke_without_command=True, epilog=_EPILOG)
@@ -70,7 +84,7 @@ def _table(found: list[FoundSetting], width: int) -> list[str]:
 
 
 @config.command()
-@click.argument("key")
+@_KEY
 def get(key: str) -> int:
     """Print the value of one setting."""
     name = row_of(key).name
@@ -80,7 +94,7 @@ def get(key: str) -> int:
 
 
 @config.command("set")
-@click.argument("key")
+@_KEY
 @click.argument("value")
 def set_(key: str, value: str) -> int:
     """Write a setting into your own file. An empty VALUE is an empty text."""

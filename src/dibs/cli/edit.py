@@ -8,7 +8,7 @@ import click
 
 from dibs.cli.field_options import field_options, write_options
 from dibs.cli.output import say, show_json
-from dibs.cli.references import REF, find_job, find_jobs
+from dibs.cli.references import Reference, find_job, find_jobs
 from dibs.cli.requests import ALL, changes_of, dependencies_of, given, merges_of, with_command
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput
@@ -47,9 +47,11 @@ class _EditCommand(click.Command):
 
 
 @click.command(cls=_EditCommand, epilog=_EPILOG, options_metavar="[OPTIONS]")
-@click.argument("references", nargs=-1, required=True, type=REF, metavar="REF... [-- COMMAND...]")
+@click.argument(
+    "references", nargs=-1, required=True, type=Reference("queued", "held"), metavar="REF... [-- COMMAND...]"
+)
 @click.option("--top", is_flag=True, help="Start it next: its priority goes above all others.")
-@click.option("--before", type=REF, metavar="REF", help="Put it in front of this job.")
+@click.option("--before", type=Reference("queued"), metavar="REF", help="Put it in front of this job.")
 @field_options(Verb.EDIT)
 @click.option("--json", "as_json", is_flag=True, help="Print the job, or of several a list.")
 @click.pass_context

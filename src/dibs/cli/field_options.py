@@ -1,12 +1,15 @@
 """The options that set a job's fields, made from the table of fields."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dibs.cli.options import parsed
 from dibs.model.fields import FIELDS, Field, Kind, Verb, fields_of
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 NONE = "none"  # takes a wish back
@@ -88,7 +91,23 @@ def _option(field: Field, verb: Verb) -> Callable[[_Function], _Function]:
             more["multiple"] = True
         elif field.kind not in _AS_TEXT:
             more["type"] = FieldText(field, takes_none=takes_none)
+    if field.kind is Kind.DEPENDENCIES:
+        more["shell_complete"] = _complete_jobs
+    elif field.name == "project":
+        more["shell_complete"] = _complete_projects
     return click.option(*field.flags, field.word, **more)
+
+
+def _complete_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    from dibs.cli.references import complete_job_list  # only where TAB was pressed
+
+    return complete_job_list(ctx, param, incomplete)
+
+
+def _complete_projects(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    from dibs.cli.references import complete_projects
+
+    return complete_projects(ctx, param, incomplete)
 
 
 def _default(field: Field) -> str:

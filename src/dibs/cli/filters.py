@@ -9,6 +9,7 @@ import click
 
 from dibs.cli.options import ParsedOption
 from dibs.cli.output import OVER, STATES, WAITING
+from dibs.cli.references import complete_projects
 from dibs.errors import BadInput
 from dibs.model.units import format_moment, parse_duration
 
@@ -83,7 +84,7 @@ _OPTIONS = (
     click.option(
         "--state", type=STATE, metavar="STATES", help="Only these: queued,held,running,failed,... waiting, over."
     ),
-    click.option("-P", "--project", metavar="NAME", help="Only this project."),
+    click.option("-P", "--project", metavar="NAME", shell_complete=complete_projects, help="Only this project."),
     click.option("--user", metavar="NAME", help="Only jobs of this user."),
     click.option(
         "--since", type=ParsedOption("moment", parse_since), metavar="WHEN", help="Only since 2h, 14:30 or a date."

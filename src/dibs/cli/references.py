@@ -25,10 +25,13 @@ _PLAIN = r"[\w.+=:/%-][\w.+=:/@%-]{0,99}"
 
 
 class Reference(click.ParamType):  # type: ignore[type-arg]  # generic only in newer clicks
-    """A job by its number, its name or its place. The shell can complete it."""
+    """A job by its number, its name or its place. The shell completes those in the given states."""
 
     name = "ref"
     ways = "a job is named by its number, its name, @ for the last one, or a range 3-9"
+
+    def __init__(self, *states: str) -> None:
+        self._states = states  # none: all
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value).strip()
@@ -39,7 +42,7 @@ class Reference(click.ParamType):  # type: ignore[type-arg]  # generic only in n
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> "list[CompletionItem]":
-        return complete_jobs(incomplete)
+        return complete_jobs(incomplete, self._states)
 
 
 class SweepReference(Reference):
@@ -94,14 +97,35 @@ def in_chunks(ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
         yield ids[start : start + size]
 
 
-def complete_jobs(incomplete: str) -> "list[CompletionItem]":
+def complete_jobs(incomplete: str, states: Sequence[str] = ()) -> "list[CompletionItem]":
     """Numbers and names of jobs that begin like this. Nothing where no daemon runs or it takes too long."""
 
     def read(client: Client) -> Iterator[tuple[Mapping[str, Any], str]]:
-        for job in client.page(order="newest", limit=_MOST_JOBS)["jobs"]:
+        chosen = {"state": ",".join(states)} if states else {}
+        for job in client.page(order="newest", limit=_MOST_JOBS, **chosen)["jobs"]:
             yield job, job["command"]
 
     return _items(read, incomplete)
+
+
+def complete_job_list(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """The last of several jobs with commas between."""
+    from click.shell_completion import CompletionItem
+
+    before, comma, last = incomplete.rpartition(",")
+    return [CompletionItem(f"{before}{comma}{item.value}", help=item.help) for item in complete_jobs(last)]
+
+
+def complete_projects(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Names of projects that begin like this."""
+    from click.shell_completion import CompletionItem
+
+    try:
+        client = connect_if_running(os.environ, patience=_TAB_SECONDS)
+        names = [one["name"] for one in client.projects()] if client else []
+    except (DibsError, OSError, KeyError, ValueError):
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete) and re.fullmatch(_PLAIN, name)]
 
 
 def complete_sweeps(incomplete: str) -> "list[CompletionItem]":

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from dibs.cli.options import TIME
-from dibs.cli.output import exit_status, job_name, one_line, outcome_text, say, show_json
-from dibs.cli.references import REF, find_jobs
+from dibs.cli.output import WAITING, exit_status, job_name, one_line, outcome_text, say, show_json
+from dibs.cli.references import Reference, find_jobs
 from dibs.client.client import PATIENCE, Client, RetryingClient, connect
 from dibs.errors import DibsError, NoSuchJob
 from dibs.model.units import show_ranges
@@ -37,7 +37,7 @@ Where `dibs wait` itself fails, as with 69 without a daemon, it says so, and --j
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("references", nargs=-1, required=True, type=REF, metavar="REF...")
+@click.argument("references", nargs=-1, required=True, type=Reference(*WAITING, "running"), metavar="REF...")
 @click.option("--timeout", type=TIME, metavar="TIME", help="Wait no longer than this: 2h, 90s.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not say how each job ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object: jobs that are over, and numbers waiting.")
