@@ -1,5 +1,6 @@
 """Any history, in any order, with crashes anywhere: the promise holds."""
 
+import os
 import shutil
 import tempfile
 from dataclasses import replace
@@ -91,6 +92,14 @@ class AnyHistory(RuleBasedStateMachine):
             self.world.machine._unlock(run)
         self.world.machine.kill_shim(run)
         self.world.settle_down()
+
+    @rule(is_noticed=st.booleans())
+    def all_lease_files_are_deleted(self, is_noticed):
+        for name in os.listdir(self.world.leases_folder):
+            os.unlink(f"{self.world.leases_folder}/{name}")
+        if is_noticed:
+            self.world.engine.check_leases()
+            self.world.settle_down()
 
     @rule(count=st.integers(1, 6))
     def some_shims_will_not_start(self, count):

@@ -266,6 +266,11 @@ class RemembersLeases(Leases):
             self.given = [lease for lease in getattr(self, "given", []) if lease.fds] + [taken]
         return taken
 
+    def find(self, claims) -> dict[str, Lease]:
+        found = super().find(claims)
+        self.given = [*getattr(self, "given", []), *found.values()]
+        return found
+
     def die(self) -> None:
         self.close()
         for lease in getattr(self, "given", []):
