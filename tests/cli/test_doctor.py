@@ -20,7 +20,7 @@ from dibs.model.jobs import State
 from dibs.store.store import Store
 from store.builders import a_request
 from store.campaign import BAD, Books
-from stories.outside import commands_for_shells, kept_environment, needs_root
+from stories.outside import commands_for_shells, fill, kept_environment, needs_root
 from stories.terminal import Session
 
 NAMES = [
@@ -335,6 +335,25 @@ def test_it_works_with_hardly_any_environment(environ, queue, environment):
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "store" in done.stdout
+
+
+@needs_root
+def test_a_store_that_cannot_be_checked_on_a_full_disk_need_not_be_rebuilt(environ, queue):
+    disk = Path(environ["DIBS_STATE"]).with_name("disk")
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(disk)], check=True)
+    try:
+        shutil.copytree(queue, disk / "queue")
+        (disk / "queue").chmod(0o700)
+        fill(disk)
+        found = {one.name: one for one in check_up(environ | {"DIBS_STATE": str(disk)})}
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+    assert found["disk"].state == PROBLEM
+    assert "cannot be checked now" in found["store"].sentence
+    assert "`df -h`" in found["store"].remedy
+    assert "--rebuild" not in found["store"].remedy
 
 
 def test_a_problem_is_exit_status_1_and_json_says_the_same(environ, queue):

@@ -135,8 +135,11 @@ def check_store(environ: Environ) -> list[Finding]:
     looked = inspect_store(path)
     if "locked" in looked.problem:
         return [Finding(OK, f"{path} is in use")]
-    if looked.problem:
+    if looked.is_damaged:
         return [Finding(PROBLEM, f"{path} cannot be used: {looked.problem}", _REBUILD)]
+    if looked.problem:
+        remedy = "see whether its disk is full (`df -h`) and who owns it, then ask again; do not rebuild it for this"
+        return [Finding(PROBLEM, f"{path} cannot be checked now: {looked.problem}", remedy)]
     if looked.version != SCHEMA_VERSION:
         return [
             Finding(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from errno import EIO
 
 from dibs.errors import FolderInUse, StoreUnusable
 from dibs.files import sync_folder
@@ -64,7 +65,8 @@ class StoreInspection:
 
     version: int = 0  # of the schema
     jobs: int = 0
-    problem: str = ""  # why it cannot be used
+    problem: str = ""  # why it cannot be used, or not be read now
+    is_damaged: bool = False  # its content is the problem, not its disk or its owner
     is_complete: bool = True  # False if there was no time to read every page
 
 
@@ -73,13 +75,13 @@ def inspect_store(path: str, *, seconds: float = _LONGEST_CHECK) -> StoreInspect
     try:
         with open(path, "rb") as file:
             if file.read(len(_SIGNATURE)) != _SIGNATURE:
-                return StoreInspection(problem="it is not a store")
+                return StoreInspection(problem="it is not a store", is_damaged=True)
         with read_only(path, timeout=0.5) as db:
             return _inspect(db, seconds)
     except OSError as error:
-        return StoreInspection(problem=error.strerror or str(error))
+        return StoreInspection(problem=error.strerror or str(error), is_damaged=error.errno == EIO)
     except READ_ERRORS as error:
-        return StoreInspection(problem=" ".join(str(error).split()))
+        return StoreInspection(problem=" ".join(str(error).split()), is_damaged=_is_damage(error))
 
 
 def _inspect(db: sqlite3.Connection, seconds: float) -> StoreInspection:
@@ -93,7 +95,15 @@ def _inspect(db: sqlite3.Connection, seconds: float) -> StoreInspection:
         if "interrupted" not in str(error):
             raise
         return StoreInspection(version, jobs, is_complete=False)
-    return StoreInspection(version, jobs, "" if found == "ok" else " ".join(found.split()))
+    problem = "" if found == "ok" else " ".join(found.split())
+    return StoreInspection(version, jobs, problem, is_damaged=bool(problem))
+
+
+def _is_damage(error: Exception) -> bool:
+    """Not a full disk: SQLite needs room even to read, for the index of its log."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # a message that is not UTF-8 has none
+    is_of_disk = code & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN)
+    return not is_of_disk or code in (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)
 
 
 @contextmanager
