@@ -245,7 +245,8 @@ def test_a_daemon_of_another_version_is_pointed_out(environ, queue, version, sta
     from dibs.version import __version__
 
     body = json.dumps({"version": version or __version__, "pid": 7}).encode()
-    with _a_listener(queue, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)):
+    head = b"HTTP/1.1 200 OK\r\nDibs-Version: 1\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with _a_listener(queue, head + body):
         found = finding(environ, "daemon")
 
     assert (found.state, "(pid 7)" in found.sentence) == (state, True)

@@ -1,8 +1,11 @@
 """How calls travel: over a socket in a folder of ours, repeated only where that is safe, errors in our classes."""
 
 import os
+import socketserver
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -85,6 +88,51 @@ def test_a_daemon_of_somebody_else_is_refused(path, monkeypatch):
             Client(path).status()
 
     assert fake.asked == []
+
+
+@contextmanager
+def answering(path: str, answer: bytes) -> Iterator[None]:
+    """Another program at the socket, which answers every connection with these bytes."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            self.request.sendall(answer)
+
+    with socketserver.ThreadingUnixStreamServer(path, Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.0 200 OK\r\n\r\n<html></html>",
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 \xb2 x\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+        b"\0" * 70_000,
+    ],
+)
+def test_another_program_at_the_socket_is_one_sentence(path, answer):
+    with answering(path, answer), pytest.raises(NoDaemon) as refusal:
+        Client(path).status()
+
+    assert (
+        refusal.value.message == f"the program that listens at {path} (pid {os.getpid()}) is not a daemon of dibs"
+    )
+    assert "DIBS_SOCKET" in refusal.value.remedy
+
+
+@pytest.mark.parametrize("length", ["-5", "1e3", "\xb2", ""])
+@pytest.mark.parametrize("way", ["Content-Length: {}\r\n\r\nxxxxx", "Transfer-Encoding: chunked\r\n\r\n{}\r\nxxx"])
+def test_a_length_that_is_no_number_breaks_the_connection(path, way, length):
+    answer = f"HTTP/1.1 200 OK\r\nDibs-Version: 1\r\n{way.format(length)}".encode("latin-1")
+
+    with answering(path, answer), pytest.raises(ConnectionBroken):
+        Client(path).status()
 
 
 @pytest.mark.parametrize("kind", ["nothing", "dead socket", "no folder"])

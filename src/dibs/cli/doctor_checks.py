@@ -138,7 +138,7 @@ def check_store(environ: Environ) -> list[Finding]:
     if looked.is_damaged:
         return [Finding(PROBLEM, f"{path} cannot be used: {looked.problem}", _REBUILD)]
     if looked.problem:
-        remedy = "see whether its disk is full (`df -h`) and who owns it, then ask again; do not rebuild it for this"
+        remedy = "see whether its disk is full (`df -h`) and who owns it, and ask again; a rebuild is not needed"
         return [Finding(PROBLEM, f"{path} cannot be checked now: {looked.problem}", remedy)]
     if looked.version != SCHEMA_VERSION:
         return [

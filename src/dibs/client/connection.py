@@ -111,6 +111,8 @@ class Connection:
         head = self._head()
         while 100 <= head.status < 200:
             head = self._head()
+        if "dibs-version" not in head.headers:  # every answer of a daemon has it
+            raise self._foreign()
         return head
 
     def pieces(self, head: AnswerHead, *, seconds: float | None = None) -> Iterator[bytes]:
@@ -143,13 +145,13 @@ class Connection:
     def _head(self) -> AnswerHead:
         while (end := self._rest.find(b"\r\n\r\n")) < 0:
             if len(self._rest) > _MOST_OF_A_HEAD:
-                raise _broken()
+                raise self._foreign()
             self._more()
         lines = self._rest[:end].decode("latin-1").split("\r\n")
         self._rest = self._rest[end + 4 :]
         words = lines[0].split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-            raise _broken()
+        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
+            raise self._foreign()
         pairs = (line.partition(":") for line in lines[1:])
         return AnswerHead(int(words[1]), {name.lower(): value.strip() for name, _, value in pairs})
 
@@ -210,6 +212,14 @@ class Connection:
             except TimeoutError:
                 if time.monotonic() < self._until and not _answers(self._path):
                     raise self._too_late(silence + _LOOK_AFTER) from None
+
+    def _foreign(self) -> NoDaemon:
+        pid, _ = _peer(self._socket)
+        self.close()
+        return NoDaemon(
+            f"the program that listens at {self._path} (pid {pid}) is not a daemon of dibs",
+            remedy="end that program, or set DIBS_SOCKET to another path",
+        )
 
     def _too_late(self, seconds: float) -> NoAnswer:
         self.close()
@@ -278,8 +288,7 @@ def _check_folder(seen: os.stat_result, folder: str) -> None:
 
 
 def _check_peer(connection: socket.socket, path: str) -> None:
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    uid = struct.unpack("3i", credentials)[1]
+    _, uid = _peer(connection)
     if uid != os.geteuid():
         raise NotAllowed(
             f"cannot use {path}: the process that listens there has uid {uid}",
@@ -287,11 +296,21 @@ def _check_peer(connection: socket.socket, path: str) -> None:
         )
 
 
+def _peer(connection: socket.socket) -> tuple[int, int]:
+    """The pid and the uid of the process that listens."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, _ = struct.unpack("3i", credentials)
+    return pid, uid
+
+
 def _number(text: str, base: int) -> int:
     try:
-        return int(text.strip(), base)
+        number = int(text.strip(), base)
     except ValueError:
         raise _broken() from None
+    if number < 0:
+        raise _broken()
+    return number
 
 
 def _broken() -> ConnectionBroken:
