@@ -81,7 +81,7 @@ def test_jobs_are_filtered_by_state_project_and_text(page: Page, site: Site, end
     expect(page.get_by_label("search")).to_have_value("HELLO")
     expect(rows(page)).to_have_count(1)
     page.get_by_label("search").fill("nothing like it")
-    expect(page.get_by_text("No job is like that.")).to_be_visible()
+    expect(page.get_by_text("No job matches.")).to_be_visible()
 
 
 def test_jobs_are_sorted(page: Page, site: Site, ended: dict[str, int]):
@@ -166,7 +166,7 @@ def test_a_job_is_dragged_to_another_place_in_the_queue(
 
 def test_a_new_job_appears_without_a_reload(page: Page, site: Site, daemon: DaemonProcess):
     go(page, site, "jobs?text=newcomer")
-    expect(page.get_by_text("No job is like that.")).to_be_visible()
+    expect(page.get_by_text("No job matches.")).to_be_visible()
 
     number = daemon.add({"command": "true", "name": "newcomer"})
 

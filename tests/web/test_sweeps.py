@@ -165,7 +165,7 @@ def test_the_same_is_chosen_by_typing(page: Page, site: Site, bowl: int):
 
     expect(total(page)).to_have_text("1 trial of 9")
     page.get_by_role("group", name="layers").get_by_label("from").select_option("4")
-    expect(page.get_by_text("No trial stands in all of these brushes.")).to_be_visible()
+    expect(page.get_by_text("No trial is in all of the chosen ranges.")).to_be_visible()
 
 
 def test_trials_appear_as_they_end_without_a_reload(page: Page, site: Site, daemon: DaemonProcess, tmp_path: Path):

@@ -95,7 +95,7 @@ export default function Jobs() {
           </div>
         </div>
       </div>
-      {pages.total.value === 0 && <p class="faint">No job is like that.</p>}
+      {pages.total.value === 0 && <p class="faint">No job matches.</p>}
     </div>
   );
 }

@@ -94,7 +94,7 @@ export function Board({ model }: { model: Model }) {
           })}
         </div>
       </div>
-      {!rows.length && trials.length > 0 && <p class="faint">No trial stands in all of these brushes.</p>}
+      {!rows.length && trials.length > 0 && <p class="faint">No trial is in all of the chosen ranges.</p>}
     </section>
   );
 }
