@@ -216,6 +216,24 @@ def test_what_is_no_file_has_no_lines(tmp_path: Path, make):
     assert (found["lines"], found["total"], found["size"]) == ([], 0, 0)
 
 
+@pytest.mark.parametrize("end", [b"", b"the end\n"])
+def test_a_terabyte_that_was_never_written_is_passed_at_once(tmp_path: Path, end: bytes):
+    path = tmp_path / "stdout"
+    with path.open("wb") as file:
+        file.write(b"first\n")
+        file.seek(2**40)
+        file.write(end)
+        file.truncate(2**40 + len(end))
+
+    began = time.monotonic()
+    found = _lines(LogIndex(), str(path), 0, 500)
+    matches, following = looked_for(path, "first")
+
+    assert time.monotonic() - began < 5
+    assert (found["lines"][0], found["total"], found["is_complete"]) == ("first", 2, True)
+    assert (matches, following) == ([0], None)
+
+
 # -- looking for text ------------------------------------------------------------------------------------
 
 

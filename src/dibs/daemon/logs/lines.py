@@ -4,6 +4,7 @@ Everything here blocks on the disk and is called in a worker thread. The index o
 by a longer one: two threads may work on one file without a lock.
 """
 
+import math
 import os
 import re
 import threading
@@ -14,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from errno import ENXIO
 
 from dibs.model.units import show_size
 from dibs.supervise.folder import open_own_file
@@ -142,11 +144,16 @@ class LogFile:
             return at + place + 1
         return None
 
-    def end_of(self, start: int) -> int:
-        """The end of the line that begins here: its newline, or the end of the file."""
+    def end_of(self, start: int, deadline: float = math.inf) -> int:
+        """The end of the line that begins here: its newline, or the end of the file.
+
+        After the deadline a line that has not ended yet is taken to go on to the end of the file.
+        """
         for at, block in self.blocks(start):
             if (place := block.find(b"\n")) >= 0:
                 return at + place
+            if time.monotonic() >= deadline:
+                break
         return self.size
 
     def start_of_tail(self, lines: int, most_bytes: int) -> int:
@@ -170,7 +177,10 @@ class LogFile:
         return end + 1 if end < self.size - 1 else lowest
 
     def blocks(self, at: int, length: int = BLOCK) -> Iterator[tuple[int, bytes]]:
-        """Everything from this offset on without the hole, in blocks with their offsets."""
+        """Everything from this offset on without the hole, in blocks with their offsets.
+
+        Of a part that was never written, for example after a seek, only the first block is there.
+        """
         while at < self.size:
             if self.is_in_hole(at):
                 at = self.cut.end
@@ -180,6 +190,15 @@ class LogFile:
                 return  # the file was truncated meanwhile
             yield at, block
             at += len(block)
+            if block[0] == 0 and not block.rstrip(b"\0"):
+                at = self._next_written(at)
+
+    def _next_written(self, at: int) -> int:
+        """The first offset from here on that was written; the end if there is none."""
+        try:
+            return min(self.size, os.lseek(self.fd, at, os.SEEK_DATA))
+        except OSError as error:
+            return self.size if error.errno == ENXIO else at  # not every file system tells
 
     def is_in_hole(self, at: int) -> bool:
         return self.cut.first <= at < self.cut.end
@@ -258,7 +277,7 @@ def read_lines(file: LogFile, start: int, count: int, deadline: float, most: int
         chunk = b"" if file.is_in_hole(at) else file.read(at, _CHUNK)
         is_last = at + len(chunk) >= file.size
         if b"\n" not in chunk and not is_last:  # a long line, or one with a hole
-            end = file.end_of(at)
+            end = file.end_of(at, deadline)
             some, at = [display(file, at, end)], end + 1
         else:
             lines = chunk.split(b"\n")
