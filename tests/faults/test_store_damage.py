@@ -16,7 +16,7 @@ from examples import examples
 from store.builders import NOON, a_request
 from store.campaign import RUNS, Books, picture
 
-_CAMPAIGN = random.Random(7).choices(range(10_000), k=600)
+_CAMPAIGN = random.Random(8).choices(range(10_000), k=600)
 
 
 @pytest.fixture(scope="module")

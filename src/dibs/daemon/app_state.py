@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.requests import HTTPConnection
+
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.gpu_history import GpuHistoryBuffer
 from dibs.daemon.job_views import JobViews
 from dibs.daemon.list_entry import ListEntry
 from dibs.daemon.schemas.requests import Check, CheckSweep, NewJob, NewJobs, NewSweepBody
 from dibs.daemon.schemas.responses import job_object
+from dibs.daemon.web.guard import PERMISSION
 from dibs.daemon.web.listener import WebListener
+from dibs.daemon.web.tokens import Permission
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
 from dibs.engine.launch.browse import BrowsableFolders
@@ -69,6 +73,11 @@ class AppState:
         """The other systems that jobs may be sent to. The engine of a daemon always has this part."""
         assert self.engine.remote is not None
         return self.engine.remote
+
+    @staticmethod
+    def is_guest(request: HTTPConnection) -> bool:
+        """Whether a request came with the read-only token: its response must not contain secrets."""
+        return request.scope.get(PERMISSION) is Permission.READ
 
     async def check_remote(self, requests: Sequence[Request]) -> list[str]:
         """Raise for what another system would never accept; sentences for what it cannot be asked about now."""

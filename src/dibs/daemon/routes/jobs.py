@@ -25,7 +25,6 @@ from dibs.daemon.schemas.responses import (
     reason_object,
     usage_object,
 )
-from dibs.daemon.web.guard import is_guest
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
 from dibs.engine.queue.queue import AddCall, PartPlace
@@ -169,7 +168,7 @@ def jobs_routes(app: AppState) -> APIRouter:
             some = _Some(found.rows, cursor=found.cursor, total=_counted(wanted, asked.order, counts))
         return JsonResponse(
             {
-                "jobs": [app.job(row, hide_secrets=is_guest(request.scope)) for row in some.rows],
+                "jobs": [app.job(row, hide_secrets=app.is_guest(request)) for row in some.rows],
                 "cursor": some.cursor,
                 "total": some.total,
                 "is_partial": some.is_partial,
@@ -189,7 +188,7 @@ def jobs_routes(app: AppState) -> APIRouter:
             listing.row(wanted[0])  # an unknown number is an error at once
         await app.feed.wait_for_jobs(wanted, timeout_seconds)
         rows = listing.rows(wanted)
-        hide = is_guest(request.scope)
+        hide = app.is_guest(request)
         return JsonResponse(
             {
                 "jobs": [app.job(row, hide_secrets=hide) for row in rows if row.job.state.is_over],
@@ -205,7 +204,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         job = row.job
         stdout, stderr = app.results.streams(job, row.folder) if row.folder else ("", "")
         return JsonResponse(
-            app.job(row, hide_secrets=is_guest(request.scope))
+            app.job(row, hide_secrets=app.is_guest(request))
             | {
                 "attempts_list": [
                     attempt_object(
@@ -266,7 +265,7 @@ def jobs_routes(app: AppState) -> APIRouter:
     async def export(asked: Annotated[JobQuery, Query()], request: Request) -> Response:
         """Jobs as lines of JSON, with keys with which they can be added again."""
         is_ours = asked.user in (None, app.user)
-        lines = _exported(app, asked.filter(), hide_secrets=is_guest(request.scope)) if is_ours else _nothing()
+        lines = _exported(app, asked.filter(), hide_secrets=app.is_guest(request)) if is_ours else _nothing()
         return StreamingResponse(lines, media_type="application/jsonl")
 
     return routes

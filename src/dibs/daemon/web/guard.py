@@ -21,7 +21,7 @@ SESSION = "/v1/web/session"
 # On the UNIX socket only: with a token it must not be possible to open another listener or to stop the daemon.
 _SOCKET_ONLY = re.compile(r"/v1/(stop|web(/.*)?)/?", re.DOTALL)
 _SECRETS = re.compile(r"/v1/jobs/[^/]*/environment/?", re.DOTALL)
-_PERMISSION = "dibs.permission"  # in the scope of a request; not there on the UNIX socket
+PERMISSION = "dibs.permission"  # in the scope of a request; not there on the UNIX socket
 _NEEDS_TOKEN = re.compile(r"/v1(/.*)?|/metrics|/openapi\.json", re.DOTALL)
 _HOST = re.compile(r"(?P<name>localhost|[0-9.]+|\[[0-9a-f:.]+\]|[a-z0-9-]+(\.[a-z0-9-]+)*)(:[0-9]{1,5})?")
 _LOCAL = frozenset(("localhost", "127.0.0.1", "[::1]"))
@@ -59,11 +59,6 @@ def host_check(names: frozenset[str]) -> Callable[[Scope, str], bool]:
         return match["name"] in known or match["name"] in (address, f"[{address}]")
 
     return check
-
-
-def is_guest(scope: Scope) -> bool:
-    """Whether a request came with the read-only token: its response must not contain secrets."""
-    return scope.get(_PERMISSION) is Permission.READ
 
 
 class SecurityHeaders:
@@ -130,7 +125,7 @@ class TokenGuard:
             why = "environments may contain passwords, and are not shown on a read-only page"
             await _refuse(403, scope, receive, send, why, "`dibs info --env` shows them to the owner")
         else:
-            await self._app({**scope, _PERMISSION: permission}, receive, send)
+            await self._app({**scope, PERMISSION: permission}, receive, send)
 
     async def _sign_in(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Exchange a code for the token."""
