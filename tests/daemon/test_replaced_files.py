@@ -73,7 +73,7 @@ def test_the_next_daemon_adopts_jobs_that_replaced_their_records(daemon: DaemonP
     assert states == ["running"] * 2
     assert [one["state"] for one in ended] == ["lost"]
     assert "record" not in json.dumps(json.loads(checked.stdout))
-    assert cleaned == {"removed": 2}
+    assert cleaned == {"removed": 2, "kept": []}
     assert not list((daemon.queue / "attempts").glob("*/*"))
 
 
