@@ -198,7 +198,7 @@ def test_what_can_never_run_is_refused_and_nothing_is_stored(make_queue):
 )
 def test_the_remedy_is_for_what_is_in_the_way(make_queue, wishes, min_free, remedy):
     world = make_queue(1, 1, 1)
-    world.engine.behaviour = replace(world.engine.behaviour, machine=Machine(cpus=8, memory=2**34))
+    world.engine.limits = replace(world.engine.limits, machine=Machine(cpus=8, memory=2**34))
     world.cards.rules = SharingRules(min_free=min_free)
 
     with pytest.raises(BadInput, match="could never start") as refusal:

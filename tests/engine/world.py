@@ -349,8 +349,8 @@ class World:
         return {
             "recorder": Recorder(self.store),
             "meters": Meters(lambda: self.now),
-            "behaviour": EngineLimits(
-                limits=self.limits,
+            "limits": EngineLimits(
+                stop_rules=self.limits,
                 most_without_gpu=self.most_without_gpu,
                 most_failures=self.most_failures,
             ),

@@ -93,7 +93,7 @@ def build_queue(
         cards=cards,
         results=results,
         place=place,
-        behaviour=EngineLimits(limits=limits, machine=this_machine()),
+        limits=EngineLimits(stop_rules=limits, machine=this_machine()),
         judge=judge,
         remote=_build_remote(environ, settings, store, place, results, recorder.queue_mark(), hooks, reach, log),
         announce=hooks.announce,

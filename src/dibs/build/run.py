@@ -61,7 +61,7 @@ def build_list_engine(
     cards: Cards,
     results: Results,
     hooks: Hooks,
-    behaviour: EngineLimits,
+    limits: EngineLimits,
 ) -> Engine:
     """An engine over a run's list in the place's folder."""
     store = Store(f"{place.root}/store.db")
@@ -73,7 +73,7 @@ def build_list_engine(
         cards=cards,
         results=results,
         place=place,
-        behaviour=behaviour,
+        limits=limits,
         announce=hooks.announce,
         ask_for_turn=hooks.ask_for_turn,
         reach=fault_point(environ),

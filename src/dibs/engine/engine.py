@@ -68,7 +68,7 @@ def pass_point(point: str) -> None:
 class EngineLimits:
     """The limits of an engine."""
 
-    limits: Limits | None = None  # of the circuit breakers; None: there are none
+    stop_rules: Limits | None = None  # None: there are none
     most_failures: int = sys.maxsize  # after this many nothing more is started
     most_without_gpu: int = os.cpu_count() or 1
     machine: Machine = NOT_COUNTED
@@ -89,7 +89,7 @@ class Engine:
         place: Place,
         announce: Callable[[Sequence[Event]], None],
         ask_for_turn: Callable[[], None],
-        behaviour: EngineLimits | None = None,
+        limits: EngineLimits | None = None,
         meters: Meters | None = None,
         judge: Judge = lambda attempt, outcome, open_attempts, now: outcome,
         remote: "RemoteSystems | None" = None,
@@ -102,7 +102,7 @@ class Engine:
         self.cards = cards
         self.place = place
         self.clock = clock
-        self.behaviour = behaviour or EngineLimits()
+        self.limits = limits or EngineLimits()
         self.meters = Meters() if meters is None else meters
         self.remote = remote
         self.ask_for_turn = ask_for_turn
@@ -210,14 +210,14 @@ class Engine:
             return "" if is_known else f"dibs knows no backend {request.on!r} here"
         if self.cards.may_grow:
             return ""
-        machine = self.behaviour.machine
+        machine = self.limits.machine
         return impossible(request.wishes, self.cards.pool, machine.cpus, machine.memory, self.cards.rules.min_free)
 
     def remedy_for(self, request: Request) -> str:
         """What to try with a job that could never run here."""
         if request.on:
             return "`dibs doctor` says why"
-        machine, wishes = self.behaviour.machine, request.wishes
+        machine, wishes = self.limits.machine, request.wishes
         if exceeds_machine(wishes, machine.cpus, machine.memory):
             return "--cpus and --mem ask for less"
         if not impossible(wishes, self.cards.pool):
@@ -490,14 +490,14 @@ class Engine:
             findings=findings,
             may_start=may_start and self._may_start and not self.has_trouble,
             may_retry=not self.is_draining,
-            most_failures=self.behaviour.most_failures,
-            machine=self.behaviour.machine,
-            most_without_gpu=self.behaviour.most_without_gpu,
+            most_failures=self.limits.most_failures,
+            machine=self.limits.machine,
+            most_without_gpu=self.limits.most_without_gpu,
             remote_most={} if self.remote is None else self.remote.most,
             in_use=self._used_by_others(state) if board.min_free else frozenset(),
             lessons={about: one for shape in shapes for about, one in self.store.lessons.of(shape).items()},
             usages={key: usage for key, usage in measured.items() if usage is not None},
-            limits=self.behaviour.limits,
+            limits=self.limits.stop_rules,
         )
 
     def _act(self, turn: Turn, findings: Sequence[Finding], now: float) -> None:
@@ -551,7 +551,7 @@ class Engine:
 
     @property
     def _may_start(self) -> bool:
-        return not self.is_draining and self._state.failures < self.behaviour.most_failures
+        return not self.is_draining and self._state.failures < self.limits.most_failures
 
     def _attempt_folder(self, on: str, job: JobId, number: int) -> str:
         if on:

@@ -89,7 +89,7 @@ class Runner:
                 ),
                 results=options.results,
                 hooks=self._driver.hooks(self._heard),
-                behaviour=EngineLimits(
+                limits=EngineLimits(
                     most_failures=1 if options.fail_fast else options.max_failures,
                     machine=this_machine(),
                 ),

@@ -372,7 +372,7 @@ def usage_routes(engine: Engine, driver: Driver) -> APIRouter:
         which = find_attempt(listing, job.id, attempt)
         used = None if which is None else engine.meters.usage_of(which.attempt.key) or which.usage
         found = None if which is None or used is None else await _series(engine, which)
-        machine = engine.behaviour.machine
+        machine = engine.limits.machine
         return JsonResponse(
             {
                 "job": job.id,
