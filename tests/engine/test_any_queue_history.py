@@ -119,12 +119,13 @@ class AnyQueueHistory(AnyHistory):
     @precondition(lambda self: self.world.acknowledged)
     @rule(data=st.data())
     def ask_why(self, data):
-        """Every waiting job has a reason."""
-        job = self._some(data)
-        reason = self.world.queue.why(job).reason
-        waits = self.world.store.job(job).state in (State.QUEUED, State.HELD)
+        """Every waiting job has a reason, and so has one that runs without its shim."""
+        number = self._some(data)
+        reason = self.world.queue.why(number).reason
+        job = self.world.store.job(number)
+        is_orphaned = job.state is State.RUNNING and self.world.engine.left_behind(job) is not None
 
-        assert (reason is not None) == waits
+        assert (reason is not None) == (job.state in (State.QUEUED, State.HELD) or is_orphaned)
 
     def let_everything_end(self):
         world = self.world

@@ -77,7 +77,7 @@ def never_ran_after_a_reboot(patch):
 def release_with_the_shim(patch):
     """A GPU is free when the shim is gone, whatever of its job still computes; and no lease says otherwise."""
     settle = settlement_module.settle
-    patch.setattr(settlement_module, "settle", lambda **facts: settle(**{**facts, "lease_is_held": False}))
+    patch.setattr(settlement_module, "settle", lambda **facts: settle(**{**facts, "is_alive": False}))
     patch.setattr(LeaseKeeper, "prepare", lambda self, begun, left: None)
 
 

@@ -15,7 +15,7 @@ from errno import EEXIST, ENOSPC
 from fractions import Fraction
 from typing import Any
 
-from dibs.backends.local import LocalBackend, observed
+from dibs.backends.local import Leftovers, LocalBackend, WithoutShim, observed
 from dibs.backends.protocol import AttemptRef, LocalInputs, Observed, Submission, Submitted
 from dibs.engine.engine import Engine, EngineLimits
 from dibs.engine.launch.launcher import Place
@@ -31,6 +31,7 @@ from dibs.policy.outcomes import Limits
 from dibs.store.recorder import Recorder
 from dibs.store.store import Store
 from dibs.supervise.folder import AttemptFacts, identity_in
+from dibs.supervise.orphans import LeftProcess
 
 NOON = 1_000_000.0
 
@@ -243,6 +244,15 @@ class FakeBackend(LocalBackend):
             ref: replace(one, may_linger=one.may_linger and not machine.is_reported(ref.folder))
             for ref, one in seen.items()
         }
+
+    def look_after(self, attempts: Sequence[WithoutShim]) -> dict[AttemptRef, Leftovers]:
+        return {one.ref: self._left_of(one) for one in attempts}
+
+    def _left_of(self, one: WithoutShim) -> Leftovers:
+        run = self._machine.runs.get(one.ref.folder)
+        is_left = run is not None and run.is_alive and not run.has_shim
+        processes = (LeftProcess(4711, "python", 1, 0, is_ours=True),) if is_left else ()
+        return Leftovers(processes, one.holds_gpu)
 
     def forget_folders(self, folders: Sequence[str]) -> None: ...
 

@@ -9,12 +9,12 @@ from dibs.model.jobs import Cause, Outcome, State, retry_names
 from dibs.policy.outcomes import LOST, Verdict, outcome_of, retry_after, settle
 from policy.builders import a_job
 
-FACTS = ("is_locked", "has_record", "has_started", "lease_is_held", "same_boot")
+FACTS = ("is_locked", "has_record", "has_started", "is_alive", "same_boot")
 EVERY = list(product([False, True], repeat=5))
 FAILED = Outcome(exit_code=1, cause=Cause.EXIT_CODE)
 
 
-def expected(*, is_locked, has_record, has_started, lease_is_held, same_boot):
+def expected(*, is_locked, has_record, has_started, is_alive, same_boot):
     """The table as the design has it: the first line that fits decides.
 
     But for one line: a held lease goes before a record, because a shim writes the record before it has ended what
@@ -22,7 +22,7 @@ def expected(*, is_locked, has_record, has_started, lease_is_held, same_boot):
     """
     lines = [
         (is_locked, Verdict.RUNNING),
-        (lease_is_held, Verdict.KEPT),
+        (is_alive, Verdict.KEPT),
         (has_record, Verdict.OVER),
         (not same_boot, Verdict.LOST),
         (has_started, Verdict.LOST),

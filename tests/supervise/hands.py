@@ -10,12 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dibs.backends.local import LocalBackend, ref_of
+from dibs.backends.local import Leftovers, LocalBackend, WithoutShim, ref_of
 from dibs.backends.protocol import NOT_ATTACHED, AttachedStreams, LocalInputs, Submission
-from dibs.model.jobs import Attempt, JobId
+from dibs.leases.lockers import file_key
+from dibs.model.jobs import Attempt, Command, JobId, Request
 from dibs.supervise import folder
 from dibs.supervise.folder import AttemptFacts
 from stories.outside import PATIENCE
+
+_A_REQUEST = Request(command=Command.line("train"))
 
 
 class Loop:
@@ -130,6 +133,15 @@ class Hands:
         if word.startswith("signal "):
             return self.backend.signal(ref_of(attempt), int(word.split()[1]))
         return bool(self.backend.cancel([ref_of(attempt)], insist=word == "kill"))
+
+    def look_after(
+        self, attempt: Attempt, request: Request = _A_REQUEST, *, leases: Sequence[int] = (), **facts: Any
+    ) -> Leftovers:
+        """What is left of an attempt whose shim was killed; `leases` are descriptors of its lease files."""
+        keys = [file_key(os.fstat(lease)) for lease in leases]
+        facts = {"age": 0.0, "has_ended": False} | facts
+        one = WithoutShim(ref=ref_of(attempt), request=request, holds_gpu=bool(leases), leases=keys, **facts)
+        return self.backend.look_after([one])[one.ref]
 
     def wait(self, attempt: Attempt) -> None:
         self.turn_until(lambda: attempt.key in self._done)

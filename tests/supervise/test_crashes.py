@@ -276,13 +276,14 @@ def _submit_again(hands: Hands, attempt: Attempt, words: str) -> dict[str, Any] 
 def test_a_shim_that_could_not_be_reached_starts_nothing(hands: Hands) -> None:
     """Without its FIFO the command could not be stopped. The engine finds that it never ran, and tries again."""
     (hands.root / "control").rmdir()
+    (hands.root / "control").touch()  # a folder that is missing would be made again
     attempt = hands.start("touch ran; exit 22")
     hands.wait(attempt)
     wait_until(lambda: not folder.facts(attempt.folder).is_locked)
 
     facts = hands.facts(attempt)
     ran = (hands.workdir / "ran").exists()
-    (hands.root / "control").mkdir()
+    (hands.root / "control").unlink()
     record = _submit_again(hands, attempt, "exit 22")
 
     assert (facts.exit_record, facts.has_started, ran) == (None, False, False)

@@ -30,11 +30,10 @@ class Machine:
             stops.act()
         return list(self.sent)
 
-    def signal_tree(self, root: int, number: int) -> int:
+    def signal(self, number: int) -> None:
         self.sent.append(number)
-        return 1
 
-    def signal_listeners(self, command: int, number: int) -> bool:
+    def signal_listeners(self, number: int) -> bool:
         self.sent.append(number)
         return True
 
@@ -43,15 +42,13 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     one = Machine()
     monkeypatch.setattr(command, "boottime", lambda: one.now)
-    monkeypatch.setattr(command, "signal_tree", one.signal_tree)
-    monkeypatch.setattr(command, "signal_listeners", one.signal_listeners)
     return one
 
 
 @pytest.fixture
 def stops(machine: Machine) -> Stopping:
     """A command with a limit of one hour and ten seconds of grace."""
-    one = Stopping(grace=10.0, attempt="1.1", pid=1)
+    one = Stopping(grace=10.0, attempt="1.1", processes=machine)
     one.limit = machine.now + HOUR
     return one
 

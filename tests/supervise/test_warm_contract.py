@@ -188,10 +188,12 @@ def test_a_job_whose_shim_was_killed_keeps_its_lease_and_can_be_stopped(pythons:
     wait_until(lambda: not folder.facts(attempt.folder).is_locked)
 
     held = _is_locked(path)
+    left = pythons.hands.look_after(attempt)
     told = pythons.hands.tell(attempt, "stop")
     wait_until(lambda: not is_alive(record["pid"]))
 
     assert (held, told) == (True, True)
+    assert record["pid"] in [process.pid for process in left.processes]
     assert not _is_locked(path)
 
 

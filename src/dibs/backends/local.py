@@ -2,7 +2,8 @@
 
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dibs.backends.protocol import (
@@ -18,12 +19,13 @@ from dibs.backends.protocol import (
     Submission,
     Submitted,
 )
-from dibs.model.jobs import Attempt
+from dibs.model.jobs import Attempt, Request
 from dibs.supervise import folder
-from dibs.supervise.folder import decode_record, tell_orphans
+from dibs.supervise.folder import decode_record
 from dibs.supervise.launcher import AddReader, Launcher, RemoveReader, WhenDone
 
 if TYPE_CHECKING:
+    from dibs.supervise.orphans import FileKey, LeftProcess, OrphanedAttempt
     from dibs.supervise.warm.pool import WarmProcesses
 
 _MOST_RECYCLED = 64
@@ -33,6 +35,31 @@ _NO_INPUTS = LocalInputs(when_done=lambda: None)
 def ref_of(attempt: Attempt) -> AttemptRef:
     """An attempt of this machine, as its backend knows it."""
     return AttemptRef(str(attempt.job), attempt.number, attempt.folder, attempt.opened_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithoutShim:
+    """An attempt whose shim is gone, though something of it may live."""
+
+    ref: AttemptRef
+    request: Request
+    holds_gpu: bool  # its lease is still locked
+    leases: "Collection[FileKey]"  # the files of its lease
+    age: float  # seconds since it was opened
+    has_ended: bool  # its end is recorded: what is left was left behind by its command
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What is left of an attempt without a shim."""
+
+    processes: "tuple[LeftProcess, ...]" = ()
+    holds_gpu: bool = False  # a process has its lease, if not one of these then one that cannot be seen
+    ended_by: str = ""  # why they were told to end: `stop` or `time`
+
+    @property
+    def is_alive(self) -> bool:
+        return self.holds_gpu or bool(self.processes)
 
 
 class LocalBackend:
@@ -50,6 +77,7 @@ class LocalBackend:
         self._recycled: list[str] = []  # folders that may be used again
         self._prepared: dict[str, int] = {}  # by folder: locked records of attempts that are not submitted yet
         self._ended: dict[str, Observed] = {}  # by folder: what shims reported and `observe` has not returned yet
+        self._orphaned: dict[str, OrphanedAttempt] = {}  # by folder: their shims are gone
         self._watched: set[int] = set()  # FIFOs of attempts that an earlier engine submitted
 
     # -- the verbs of every backend --------------------------------------------------------------------
@@ -98,7 +126,7 @@ class LocalBackend:
         An attempt that waits for a warm process is taken back instead.
         """
         word = "kill" if insist else "stop"
-        return frozenset(ref for ref in refs if self._withdraw(ref) or _tell(ref, word))
+        return frozenset(ref for ref in refs if self._withdraw(ref) or self._tell(ref, word))
 
     def observe(self, refs: Sequence[AttemptRef]) -> Mapping[AttemptRef, Observed]:
         return {ref: self._observe(ref) for ref in refs}
@@ -126,7 +154,17 @@ class LocalBackend:
 
     def signal(self, ref: AttemptRef, number: int) -> bool:
         """Send a signal to the command; False when it is not reached (yet)."""
-        return _tell(ref, f"signal {number}")
+        return self._tell(ref, f"signal {number}")
+
+    def look_after(self, attempts: Sequence[WithoutShim]) -> Mapping[AttemptRef, Leftovers]:
+        """Find the processes that are left of attempts without a shim, and end them when it is time for that.
+
+        To be repeated for an attempt until nothing is left of it.
+        """
+        from dibs.supervise.orphans import find_left_processes  # few shims are killed
+
+        found = find_left_processes({one.ref.folder: one.leases for one in attempts})
+        return {one.ref: self._look_after(one, found[one.ref.folder]) for one in attempts}
 
     def recycle(self, ref: AttemptRef) -> bool:
         """The outcome is in the store: use the folder for a later attempt if nothing else is in it.
@@ -200,6 +238,35 @@ class LocalBackend:
         except OSError as error:
             return Observed(phase=Phase.QUEUED, reason=str(error))
 
+    def _look_after(self, one: WithoutShim, left: "Mapping[int, LeftProcess]") -> Leftovers:
+        from dibs.supervise.orphans import AttemptLimits, OrphanedAttempt  # few shims are killed
+
+        path, request = one.ref.folder, one.request
+        orphaned = self._orphaned.get(path)
+        if orphaned is None:
+            save = request.checkpoint
+            limits = AttemptLimits(
+                grace=request.grace,
+                time=request.time_limit,
+                checkpoint=None if save is None else (save.signal, save.seconds),
+            )
+            orphaned = self._orphaned[path] = OrphanedAttempt(path, limits, age=one.age)
+        orphaned.seen(left)
+        if not left:
+            del self._orphaned[path]
+        elif one.has_ended:
+            orphaned.obey("kill")  # as its shim would have done
+        return Leftovers(tuple(left.values()), one.holds_gpu, orphaned.ended_by)
+
+    def _tell(self, ref: AttemptRef, word: str) -> bool:
+        if (orphaned := self._orphaned.get(ref.folder)) is not None:
+            orphaned.obey(word)
+            return True
+        try:
+            return folder.tell(ref.folder, word)
+        except OSError:
+            return False  # its folder cannot be read now; the engine asks again
+
     def _withdraw(self, ref: AttemptRef) -> bool:
         return self._warm is not None and self._warm.withdraw((ref.key, ref.attempt))
 
@@ -231,16 +298,6 @@ def observed(facts: folder.AttemptFacts, ref: AttemptRef) -> Observed:
     never_started = not facts.has_started
     reason = "it was not started" if never_started else "its supervisor was killed or the machine stopped"
     return Observed(phase=Phase.LOST, reason=reason, never_started=never_started, may_linger=True)
-
-
-def _tell(ref: AttemptRef, word: str) -> bool:
-    try:
-        if folder.tell(ref.folder, word):
-            return True
-        seen = folder.facts(ref.folder)
-    except OSError:
-        return False  # its folder cannot be read now; the engine asks again
-    return seen.has_started and not seen.is_locked and tell_orphans(ref.folder, word)
 
 
 def is_free_port(port: int) -> bool:

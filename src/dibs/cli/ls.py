@@ -192,9 +192,10 @@ def _shares(wanted: Sequence[int], rows: int) -> list[int]:
 
 
 def _reasons(client: Client, jobs: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """Why those that are next have not started, and why others are held."""
+    """Why those that are next have not started, why others are held, and what runs without a supervisor."""
     reasons = {}
-    for job in [job for job in jobs if job["state"] in WAITING][:_HEADS]:
+    heads = [job for job in jobs if job["state"] in WAITING][:_HEADS]
+    for job in [*(job for job in jobs if job.get("orphans") is not None), *heads]:
         try:
             answer = client.why(job["id"])
         except NoSuchJob:  # it was cleaned up in between

@@ -108,9 +108,11 @@ class AppState:
         return self.store.listing.environment(job.environment), {**inherited, **defaults}
 
     def job(self, row: JobRow, *, hide_secrets: bool) -> dict[str, Any]:
-        """A job as the API shows it, with the usage of a running attempt."""
+        """A job as the API shows it, with what is known of a running attempt."""
         usage = self.engine.meters.usage_of((row.job.id, row.job.attempts))
-        return job_object(row, self.user, usage, hide_secrets=hide_secrets)
+        left = self.engine.left_behind(row.job)
+        orphans = None if left is None else [one.pid for one in left.processes]
+        return job_object(row, self.user, usage, orphans, hide_secrets=hide_secrets)
 
 
 class EventFeed:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dibs.backends.local import LocalBackend, ref_of
+from dibs.backends.local import Leftovers, LocalBackend, ref_of
 from dibs.engine.announcer import Announcer, Topic
 from dibs.engine.launch.launcher import AttemptLauncher, Place
 from dibs.engine.launch.lease_keeper import CardsTaken, LeaseKeeper, LeaseStillHeld
@@ -232,6 +232,10 @@ class Engine:
                 return take_snapshot(NextState(state), self._facts(state, now, others=others), now)
             except NeedsMore as need:
                 state = self._loaded(state, need, now)
+
+    def left_behind(self, job: Job) -> Leftovers | None:
+        """What a job that runs here has left behind, once its shim was killed; None while it has its shim."""
+        return self._settlement.left_behind((job.id, job.attempts))
 
     def warm_up(self) -> None:
         """Start the zygote, so that the first job does not wait for it."""

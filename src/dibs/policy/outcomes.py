@@ -23,22 +23,20 @@ _CHANCE = 1e-6  # accepted probability that a working card is quarantined by coi
 class Verdict(Enum):
     RUNNING = "running"  # its shim lives: adopt it
     OVER = "over"  # its exit record is whole
-    KEPT = "kept"  # its end will not be seen, but a process of it still holds the GPU
+    KEPT = "kept"  # its end will not be seen, but a process of it lives, and may have the GPU
     LOST = "lost"
     NEVER_RAN = "never ran"  # nothing was started: it may be queued again
 
 
-def settle(
-    *, is_locked: bool, has_record: bool, has_started: bool, lease_is_held: bool, same_boot: bool
-) -> Verdict:
-    """Lock first, leases second, records last: a record counts only once its writer has ended.
+def settle(*, is_locked: bool, has_record: bool, has_started: bool, is_alive: bool, same_boot: bool) -> Verdict:
+    """Lock first, leases and processes second, records last: a record counts only once its writer has ended.
 
     A shim writes the record before it has ended the processes that its command left behind. If it is killed in
     between, the outcome is known, but the GPU is not free.
     """
     if is_locked:
         return Verdict.RUNNING
-    if lease_is_held:
+    if is_alive:
         return Verdict.KEPT
     if has_record:
         return Verdict.OVER

@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from dibs.supervise.logs import Log, open_log
 
@@ -166,17 +166,27 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+class Processes(Protocol):
+    """The processes of an attempt, as those to signal."""
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all of them."""
+
+    def signal_listeners(self, number: int) -> bool:
+        """Send a signal to the topmost that listen; False when they are over."""
+
+
 class Stopping:
-    """When and how the command is asked to end: ask, wait the grace, insist.
+    """When and how the processes of an attempt are asked to end: ask, wait the grace, insist.
 
     A checkpoint is a signal before the time limit, on which the command saves its work. However it ends after
     that, it is queued again, unless it is stopped.
     """
 
-    def __init__(self, grace: float, attempt: str, pid: int) -> None:
+    def __init__(self, grace: float, attempt: str, processes: Processes) -> None:
         self.grace = grace
         self._attempt = attempt
-        self._pid = pid
+        self._processes = processes
         self.by = ""  # why it ends: "", "stop", "time", or "outside" for the batch system around us
         self.sent: set[int] = set()  # signals that were sent on request, without asking for its end
         self.limit: float | None = None  # on CLOCK_BOOTTIME, so that a sleeping laptop counts
@@ -208,18 +218,18 @@ class Stopping:
                 self._ask("outside")
             elif word.startswith("signal ") and word[7:].isdigit() and 0 < int(word[7:]) < signal.NSIG:
                 self.sent.add(int(word[7:]))
-                signal_tree(os.getpid(), int(word[7:]))
+                self._processes.signal(int(word[7:]))
 
     def act(self) -> None:
         now = boottime()
         if self._checkpoint_at is not None and now >= self._checkpoint_at:
             self._checkpoint_at = None
-            self.is_checkpointed = not self.by and signal_listeners(self._pid, self._checkpoint_signal)
+            self.is_checkpointed = not self.by and self._processes.signal_listeners(self._checkpoint_signal)
         if self.limit is not None and now >= self.limit:
             self.limit = None
             self._ask("time")
         if self._insist_at is not None and now >= self._insist_at:
-            signal_tree(os.getpid(), signal.SIGKILL)
+            self._processes.signal(signal.SIGKILL)
             self._insist_at = now + 0.1  # again: a child may have been forked meanwhile
 
     def give_grace_to_the_rest(self, control: int) -> None:
@@ -237,8 +247,8 @@ class Stopping:
     def _ask(self, by: str) -> None:
         self.by = self.by or by
         if self._insist_at is None:
-            signal_tree(os.getpid(), signal.SIGTERM)
-            signal_tree(os.getpid(), signal.SIGCONT)  # a stopped process would not receive it
+            self._processes.signal(signal.SIGTERM)
+            self._processes.signal(signal.SIGCONT)  # a stopped process would not receive it
             self._insist_at = boottime() + self.grace
 
 
@@ -258,6 +268,19 @@ def plain_words(words: list[bytes]) -> list[bytes] | None:
 def shell_is_changed(variables: Iterable[bytes]) -> bool:
     """Whether the environment gives bash files to read or functions: then bash is needed."""
     return any(name.startswith((b"BASH_ENV", b"BASH_FUNC_", b"BASHOPTS", b"SHELLOPTS")) for name in variables)
+
+
+class ChildProcesses:
+    """The command that this process has started, and everything below this process."""
+
+    def __init__(self, command: int) -> None:
+        self._command = command
+
+    def signal(self, number: int) -> None:
+        signal_tree(os.getpid(), number)
+
+    def signal_listeners(self, number: int) -> bool:
+        return signal_listeners(self._command, number)
 
 
 def descendants(root: int) -> dict[int, int]:
@@ -293,7 +316,7 @@ def signal_listeners(command: int, number: int) -> bool:
     frontier = [(command, ours)]
     while frontier:
         pid, parent = frontier.pop()
-        if _listens(pid, number):
+        if listens(pid, number):
             _signal_child_of(pid, parent, ours, number)
             heard = True
         else:
@@ -387,7 +410,7 @@ def _parent_of(pid: int) -> int | None:
         return None
 
 
-def _listens(pid: int, number: int) -> bool:
+def listens(pid: int, number: int) -> bool:
     """Whether a process catches a signal, or blocks it to fetch it later."""
     bits = 0
     for line in _status(pid):

@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import json
 import os
-import signal
 import stat
 import zlib
 from collections.abc import Mapping
@@ -23,7 +22,6 @@ from typing import Any
 RECORD = "record"
 _NAMES = (RECORD, "stdout", "stderr")
 _CONTROL = "../../../control"  # seen from ROOT/attempts/N/JOB.ATTEMPT
-_SIGNALS = {"stop": signal.SIGTERM, "kill": signal.SIGKILL}
 RECORD_SIZE = 1024
 _MAGIC = b"DIBS1"
 _BLANK = b"\0DIBS"  # as long as _MAGIC; a shim of any version takes a record that begins with a zero byte
@@ -33,6 +31,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))  # once: `json.dumps` makes a
 _HEAD = 20  # bytes: magic, checksum, length
 # `opened_at` is the moment of the intent: a number that was given twice has two of them.
 _IDENTITY = ("job", "attempt", "opened_at")
+_TO_WRITE = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _WITHOUT_WAITING = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -313,11 +312,26 @@ def watch(folder: str) -> int | None:
     found = facts(folder)
     if not found.is_locked or found.record is None or "control" not in found.record:
         return None
-    control = os.path.join(folder, _CONTROL, os.path.basename(str(found.record["control"])))
+    name = os.path.basename(str(found.record["control"]))
     try:
-        return os.open(control, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.open(os.path.join(folder, _CONTROL, name), _TO_WRITE)
+    except FileNotFoundError:
+        return _deleted_control(found.record.get("shim"), name)
     except OSError:
         return None
+
+
+def _deleted_control(shim: object, name: str) -> int | None:
+    """The writing end of a FIFO that was deleted, through the descriptor that its shim still has."""
+    try:
+        for number in os.listdir(f"/proc/{shim}/fd"):
+            path = f"/proc/{shim}/fd/{number}"
+            # The name has the shim's pid and random letters: it is not that of another process with this pid.
+            if os.path.basename(os.readlink(path)) == f"{name} (deleted)":
+                return os.open(path, _TO_WRITE)
+    except OSError:
+        pass  # it has ended
+    return None
 
 
 def tell(folder: str, word: str) -> bool:
@@ -360,17 +374,9 @@ def _write_blank(fd: int, spec: dict[str, Any], folder: str) -> None:
         os.ftruncate(fd, len(content))
 
 
-def tell_orphans(folder: str, word: str) -> bool:
-    """Send `stop`, `kill` or `signal N` to the processes of an attempt without a shim; False: there are none.
-
-    They are found by the mark in their environment.
-    """
-    number = _SIGNALS.get(word) or int(word.removeprefix("signal "))
-    told = False
-    for pid in _processes_of(folder):
-        with contextlib.suppress(OSError):  # it has ended
-            told |= _tell(pid, folder, number)
-    return told
+def mark_of(folder: str) -> bytes:
+    """The variable by which the processes of an attempt are known."""
+    return os.fsencode(f"DIBS_METRICS={folder}/metrics")
 
 
 def _processes_of(folder: str) -> list[int]:
@@ -391,18 +397,6 @@ def _parent_of(pid: int) -> str:
         return ""  # it has ended
 
 
-def _tell(pid: int, folder: str, number: int) -> bool:
-    handle = os.pidfd_open(pid)
-    try:
-        # Checked again with the handle: the pid may belong to another process by now.
-        if not _belongs_to(pid, folder):
-            return False
-        signal.pidfd_send_signal(handle, number)
-    finally:
-        os.close(handle)
-    return True
-
-
 def _belongs_to(pid: int, folder: str) -> bool:
     with open(f"/proc/{pid}/environ", "rb") as file:
-        return os.fsencode(f"DIBS_METRICS={folder}/metrics") in file.read().split(b"\0")
+        return mark_of(folder) in file.read().split(b"\0")

@@ -28,6 +28,7 @@ from typing import Any
 
 from dibs.supervise.command import (
     AttemptDescriptors,
+    ChildProcesses,
     Environment,
     Stopping,
     boottime,
@@ -153,6 +154,7 @@ class Shim:
     def _open_control(self, folder: str) -> None:
         path = f"{folder}/{os.getpid()}-{os.urandom(4).hex()}"
         try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)  # it may have been deleted
             os.mkfifo(path, 0o600)
             # For reading and writing, so that there is no hang-up when a writer closes it.
             self._control = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -195,8 +197,8 @@ class Shim:
     def _run_command(
         self, spec: dict[str, Any], handed: AttemptDescriptors, logs: list[Log], blank: bytes
     ) -> bytes:
-        record: dict[str, Any] = self._facts | self._identity | {"began": time.time()}
         clock = boottime()
+        record: dict[str, Any] = self._facts | self._identity | {"began": time.time(), "clock": clock}
         kernel_kills = self._kernel_kills.look()
         stopping = bounded = None
         try:
@@ -289,7 +291,7 @@ def _wait(
         poll.register(pidfd, select.POLLIN)
     if handed.terminal:
         poll.register(handed.terminal[2], 0)  # a hang-up is always reported
-    stopping = Stopping(grace=spec["grace"], attempt=f"{spec['job']}.{spec['attempt']}", pid=pid)
+    stopping = Stopping(spec["grace"], f"{spec['job']}.{spec['attempt']}", ChildProcesses(pid))
     if spec["time_limit"] is not None:
         stopping.limit = clock + spec["time_limit"]
         if spec.get("checkpoint"):

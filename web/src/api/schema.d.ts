@@ -1374,6 +1374,8 @@ export interface components {
             once: string;
             /** Only */
             only: string[];
+            /** Orphans */
+            orphans: number[] | null;
             /** Output */
             output: string;
             /** Prefer */
@@ -2246,6 +2248,8 @@ export interface components {
             once: string;
             /** Only */
             only: string[];
+            /** Orphans */
+            orphans: number[] | null;
             /** Output */
             output: string;
             /** Prefer */

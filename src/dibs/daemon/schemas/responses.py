@@ -1,7 +1,7 @@
 """The JSON that the API returns: its description, and the functions that make it. A test compares the two."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
@@ -111,6 +111,7 @@ class JobObject(_Asked):
     user: str
     state: StateName
     is_ending: bool  # it runs, or waits at another system, and its end was asked for
+    orphans: list[int] | None  # pids of what still runs although its supervisor was killed; null: it was not
     command: str
     words: list[str]
     shape: str  # its script and the names of its arguments, with `vram: auto`
@@ -303,14 +304,17 @@ def moment(seconds: float | None) -> str | None:
         return None
 
 
-def job_object(row: JobRow, user: str, usage: Usage | None = None, *, hide_secrets: bool) -> dict[str, Any]:
-    """A job as the API shows it. `usage` is that of the running attempt."""
+def job_object(
+    row: JobRow, user: str, usage: Usage | None = None, orphans: Sequence[int] | None = None, *, hide_secrets: bool
+) -> dict[str, Any]:
+    """A job as the API shows it. `usage` and `orphans` are those of the running attempt."""
     job = row.job
     return {
         "id": job.id,
         "user": user,
         "state": str(job.state),
         "is_ending": job.is_stopping and job.state in (State.RUNNING, State.SUBMITTED),
+        "orphans": None if orphans is None else list(orphans),
         **wishes_object(job.request, hide_secrets=hide_secrets),
         "shape": job.request.wishes.shape,
         "array": _array(job.request),

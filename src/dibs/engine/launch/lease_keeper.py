@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.leases.files import LeaseRefused
 from dibs.leases.leases import Busy, Lease, Leases
+from dibs.leases.lockers import file_key
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Attempt, Job, JobId
 
@@ -181,6 +182,11 @@ class LeaseKeeper:
             return True  # it cannot be told: better a GPU kept for too long than one given twice
         self._stop_watching(key)
         return False
+
+    def watched_files(self, attempt: Attempt) -> list[tuple[int, int, int]]:
+        """The files that something of an attempt without a shim has locked, as the kernel names them."""
+        lease = self._watched.get(attempt.key)
+        return [] if lease is None else [file_key(os.fstat(file.witness)) for file in lease.files]
 
     def check(self, open_attempts: Mapping[Key, OpenAttempt]) -> LeaseCheck:
         """Make lease files again that were deleted under open attempts, and find cards that are overbooked."""

@@ -1,23 +1,29 @@
 """Finds out how attempts of this machine ended, from their folders, locks and leases."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from dibs.backends.local import ref_of
-from dibs.backends.protocol import Backend, Observed, Phase
+from dibs.backends.local import Leftovers, LocalBackend, WithoutShim, ref_of
+from dibs.backends.protocol import AttemptRef, Observed, Phase
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.results import Results
 from dibs.engine.turn.facts import EndFound, Finding, NeverRan
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.metering import stored_usage
 from dibs.model.events import Event, Started, Trouble
-from dibs.model.jobs import Attempt, Outcome
+from dibs.model.jobs import Attempt, Job, Outcome
 from dibs.model.usage import Usage
 from dibs.policy.outcomes import LOST, Verdict, lost, outcome_of, settle
+
+if TYPE_CHECKING:
+    from dibs.supervise.orphans import LeftProcess  # few shims are killed
 
 LOOK_AT_STARTING = 0.01  # seconds until a shim that is just starting can be watched
 _LOOK_AT_KEPT = 0.5  # seconds between two looks at a lost attempt that still holds its GPU
 _LOOK_AT_UNJUDGED = 2.0  # seconds; the judge asks for a look sooner
 _AFTER_TROUBLE = 2.0  # seconds until a folder that could not be read is looked at again
+_MOST_NAMED = 8  # processes in a sentence
+_NOTHING_LEFT = Leftovers()
 
 # A second look at an end, with the attempts that are open: the outcome as it is recorded; None: not yet.
 Judge = Callable[[Attempt, Outcome, Mapping[Key, OpenAttempt], float], Outcome | None]
@@ -32,7 +38,7 @@ class Settlement:
     def __init__(
         self,
         *,
-        backend: Backend,
+        backend: LocalBackend,
         leases: LeaseKeeper,
         results: Results,
         boot_id: str,
@@ -50,6 +56,7 @@ class Settlement:
         self._findings: dict[Key, Finding] = {}
         self._unjudged: dict[Key, Outcome] = {}
         self._lived: set[Key] = set()  # something of them was seen without their shims: they have run
+        self._left: dict[Key, Leftovers] = {}  # of those without shims: what lives
         self._unclear: dict[Key, float] = {}  # looked at again at this moment: kept GPUs, shims that just start
 
     @property
@@ -83,23 +90,58 @@ class Settlement:
     def look(self, keys: Iterable[Key], open_attempts: Mapping[Key, OpenAttempt], now: float) -> list[Event]:
         """Find out what became of these attempts; return what there is to announce beside their ends."""
         events: list[Event] = []
+        keys = list(keys)
+        wanted = [open_attempts[key] for key in keys if key in open_attempts and key not in self._findings]
+        unseen = [one for one in wanted if one.attempt.key not in self._unjudged]
+        seen = self._backend.observe([ref_of(one.attempt) for one in unseen])
+        left = self._look_after_leftovers(unseen, seen, now)
+        for one in wanted:
+            ref = ref_of(one.attempt)
+            if ref in seen:
+                self._settle(one, seen[ref], left.get(ref, _NOTHING_LEFT), open_attempts, now, events)
+            else:
+                self._ask_judge(one, self._unjudged[one.attempt.key], open_attempts, now)
         for key in keys:
-            one = open_attempts.get(key)
-            if one is not None and key not in self._findings:
-                self._look_at(one, open_attempts, now, events)
-            if one is None or key in self._findings:  # what the store refuses is kept, not looked for again
-                self._unclear.pop(key, None)
+            if key not in open_attempts or key in self._findings:
+                self._unclear.pop(key, None)  # what the store refuses is kept, not looked for again
+                self._left.pop(key, None)
         return events
 
-    def _look_at(
-        self, one: OpenAttempt, open_attempts: Mapping[Key, OpenAttempt], now: float, events: list[Event]
+    def left_behind(self, key: Key) -> Leftovers | None:
+        """What a running attempt has left behind, once its shim is gone; None while it has its shim."""
+        return self._left.get(key)
+
+    def _look_after_leftovers(
+        self, attempts: Iterable[OpenAttempt], seen: Mapping[AttemptRef, Observed], now: float
+    ) -> Mapping[AttemptRef, Leftovers]:
+        """What is left of those attempts that have no shim, and are not known to be over."""
+        without_shim = []
+        for one in attempts:
+            attempt, ref = one.attempt, ref_of(one.attempt)
+            is_held = seen[ref].may_linger and self._leases.is_held_by(attempt)
+            if is_held or (seen[ref].phase is Phase.LOST and not seen[ref].never_started):
+                without_shim.append(
+                    WithoutShim(
+                        ref=ref,
+                        request=one.job.request,
+                        holds_gpu=is_held,
+                        leases=self._leases.watched_files(attempt),
+                        age=now - attempt.opened_at,
+                        has_ended=seen[ref].record is not None,
+                    )
+                )
+        return self._backend.look_after(without_shim) if without_shim else {}
+
+    def _settle(
+        self,
+        one: OpenAttempt,
+        seen: Observed,
+        left: Leftovers,
+        open_attempts: Mapping[Key, OpenAttempt],
+        now: float,
+        events: list[Event],
     ) -> None:
         attempt, key = one.attempt, one.attempt.key
-        if key in self._unjudged:
-            self._ask_judge(one, self._unjudged[key], open_attempts, now)
-            return
-        ref = ref_of(attempt)
-        seen = self._backend.observe([ref])[ref]
         if seen.phase is Phase.QUEUED:  # its folder cannot be read now
             events.append(Trouble(f"cannot look at job {one.job.label}: {seen.reason}"))
             self._look_again_at(key, now + _AFTER_TROUBLE)
@@ -108,23 +150,21 @@ class Settlement:
             is_locked=seen.phase is Phase.RUNNING,
             has_record=seen.record is not None,
             has_started=not seen.never_started or key in self._lived,
-            lease_is_held=seen.may_linger and self._leases.is_held_by(attempt),
+            is_alive=left.is_alive,
             same_boot=attempt.boot_id == self._boot_id,
         )
         if verdict is Verdict.RUNNING:
             self._adopt(one, now, events)
         elif verdict is Verdict.KEPT:
             self._lived.add(key)
-            if key not in self._unclear:
-                sentence = (
-                    f"the supervisor of job {one.job.label} is gone; its GPU is kept until its processes end"
-                )
-                events.append(Trouble(sentence))
+            if key not in self._left:
+                events.append(Trouble(_gone(one.job, left)))
+            self._left[key] = left
             self._look_again_at(key, now + _LOOK_AT_KEPT)
         elif verdict is Verdict.NEVER_RAN:
             self._findings[key] = NeverRan(key)
         else:
-            self._ask_judge(one, _outcome(seen), open_attempts, now)
+            self._ask_judge(one, _outcome(seen, left), open_attempts, now)
 
     def _adopt(self, one: OpenAttempt, now: float, events: list[Event]) -> None:
         """It runs under a shim that another engine started, or that has not yet said so: watch it."""
@@ -157,7 +197,22 @@ class Settlement:
         self._unclear[key] = when
 
 
-def _outcome(seen: Observed) -> Outcome:
+def _outcome(seen: Observed, left: Leftovers) -> Outcome:
     if seen.record is not None:
         return outcome_of(seen.record)
+    if left.ended_by:
+        return outcome_of({"by": left.ended_by, "message": "ended without its supervisor, which was killed"})
     return LOST if seen.never_started else lost(seen.reason)  # a blank record after a reboot proves nothing
+
+
+def _gone(job: Job, left: Leftovers) -> str:
+    kept = "its GPU is kept until its processes end" if left.holds_gpu else "its processes still run"
+    sentence = f"the supervisor of job {job.label} is gone; {kept}"
+    return f"{sentence}: {named(left.processes)}" if left.processes else sentence
+
+
+def named(processes: "Sequence[LeftProcess]") -> str:
+    """`4711 (python), 4712 (bash) and 3 more`."""
+    shown = [f"{one.pid} ({one.name})" for one in processes[:_MOST_NAMED]]
+    more = len(processes) - len(shown)
+    return f"{', '.join(shown)}{f' and {more} more' if more else ''}"

@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
+from dibs.backends.local import Leftovers
 from dibs.engine.engine import Engine
+from dibs.engine.launch.settlement import named
 from dibs.model.jobs import After, Job, JobId, Reason, Request, State
 from dibs.policy.forecast import MOST_JOBS, Line, Prospect, forecast, starting_order
 from dibs.policy.schedule import fair_order, longest, schedule, waits_for_turn
@@ -18,7 +20,7 @@ _KEPT_FOR = 1.0  # seconds, also where nothing has happened: the estimates move 
 
 @dataclass(frozen=True, slots=True)
 class WaitExplanation:
-    """Why it waits and when it may start; of a job that runs elsewhere, what keeps it. Otherwise both empty."""
+    """Why it waits and when it may start; of a job that runs, what is wrong with it. Otherwise both empty."""
 
     reason: Reason | None = None
     starts_at: float | None = None
@@ -69,6 +71,8 @@ class Explain:
             )
         if job.state is State.RUNNING and job.request.on and self._engine.remote is not None:
             return WaitExplanation(self._engine.remote.remark(job))
+        if job.state is State.RUNNING and (left := self._engine.left_behind(job)) is not None:
+            return WaitExplanation(_orphaned(job, left))
         if job.state is not State.QUEUED:
             return WaitExplanation()
         now = self._clock()
@@ -240,6 +244,20 @@ class Explain:
             return job.request.time_limit if known[key] is None else known[key]
 
         return usual
+
+
+def _orphaned(job: Job, left: Leftovers) -> Reason:
+    """Why a job still runs whose supervisor was killed."""
+    if not left.processes:
+        who = "a process that dibs cannot see, perhaps of another user, still holds its GPU"
+        return Reason("orphaned", f"its supervisor was killed, and {who}; `dibs gpus` shows the GPU's processes")
+    number = len(left.processes)
+    text = f"its supervisor was killed, and {named(left.processes)} still {'runs' if number == 1 else 'run'}"
+    if foreign := [one for one in left.processes if not one.is_ours]:
+        text += f"; dibs cannot end {named(foreign)}, of another user"
+    elif not left.ended_by:
+        text += f"; `dibs kill {job.id}` ends {'it' if number == 1 else 'them'}"
+    return Reason("orphaned", text)
 
 
 _WANTED = {After.OK: "to succeed", After.ANY: "to end", After.FAIL: "to fail"}
