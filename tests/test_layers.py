@@ -42,9 +42,10 @@ MAY_USE = {
     "plugins": {"model", "api", "client"},
     # `doctor` reads the store, the leases and the driver where no daemon can; `gpus` shows a survey of the engine;
     # `gpus --on slurm`, `export --sbatch` and `cluster` use the Slurm backend. All of them work without a daemon.
+    # `run` starts the zygote before it imports the rest.
     "cli": {
-        *("model", "policy", "gpus", "leases", "backends", "store", "sweeps", "cluster", "simulate", "inputs"),
-        *("engine", "build", "client", "foreground", "daemon"),
+        *("model", "policy", "gpus", "leases", "backends", "supervise", "store", "sweeps", "cluster", "simulate"),
+        *("inputs", "engine", "build", "client", "foreground", "daemon"),
     },
     "compat": {
         *("model", "policy", "gpus", "leases", "supervise", "sweeps", "inputs", "engine", "foreground"),

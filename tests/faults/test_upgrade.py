@@ -14,11 +14,7 @@ OLDER = Path(__file__).parents[1] / "data" / "shims" / "1"
 # The daemon of today starts its supervisors from another folder.
 OLD_SHIMS = """
     from dibs.supervise import launcher
-    class Elsewhere:
-        parents = [None, None, {folder!r}]
-        def __init__(self, path): pass
-        def resolve(self): return self
-    launcher.Path = Elsewhere
+    launcher._SOURCE = {folder!r}
 """
 
 

@@ -22,7 +22,7 @@ from dibs.backends.protocol import (
 from dibs.model.jobs import Attempt, Request
 from dibs.supervise import folder
 from dibs.supervise.folder import decode_record
-from dibs.supervise.launcher import AddReader, Launcher, RemoveReader, WhenDone
+from dibs.supervise.launcher import AddReader, Launcher, RemoveReader, WhenDone, Zygote
 
 if TYPE_CHECKING:
     from dibs.supervise.orphans import FileKey, LeftProcess, OrphanedAttempt
@@ -68,9 +68,11 @@ class LocalBackend:
     Beside the verbs of every backend it sends signals, uses folders again and keeps warm processes.
     """
 
-    def __init__(self, root: str, add_reader: AddReader, remove_reader: RemoveReader) -> None:
+    def __init__(
+        self, root: str, add_reader: AddReader, remove_reader: RemoveReader, zygote: Zygote | None = None
+    ) -> None:
         self._control = f"{root}/control"
-        self._launcher = Launcher(add_reader, remove_reader)
+        self._launcher = Launcher(add_reader, remove_reader, zygote)
         self._warm: WarmProcesses | None = None
         self._add_reader = add_reader
         self._remove_reader = remove_reader

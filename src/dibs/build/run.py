@@ -18,6 +18,7 @@ from dibs.leases.leases import build_leases
 from dibs.model.gpus import Pool
 from dibs.store.recorder import Recorder
 from dibs.store.store import Store
+from dibs.supervise.launcher import Zygote
 
 
 def build_cards(
@@ -62,13 +63,14 @@ def build_list_engine(
     results: Results,
     hooks: Hooks,
     limits: EngineLimits,
+    zygote: Zygote | None = None,
 ) -> Engine:
-    """An engine over a run's list in the place's folder."""
+    """An engine over a run's list in the place's folder, with the zygote that was started early, if one was."""
     store = Store(f"{place.root}/store.db")
     return Engine(
         store=store,
         recorder=Recorder(store),
-        backend=LocalBackend(place.root, hooks.add_reader, hooks.remove_reader),
+        backend=LocalBackend(place.root, hooks.add_reader, hooks.remove_reader, zygote),
         leases=build_leases(environ),
         cards=cards,
         results=results,

@@ -71,6 +71,10 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     Commands come from -f files, from a pipe, or stand behind --. Each gets CUDA_VISIBLE_DEVICES for GPUs that are
     leased for it, also against other users of this machine.
     """
-    from dibs.cli.run_call import RunCall  # not for `dibs run --help`
+    # Not for `dibs run --help`. The zygote first: on another CPU it imports its modules while we import ours.
+    from dibs.supervise.launcher import start_zygote_early
 
-    return RunCall(options, ctx.meta["words"], ctx.meta["params"], ctx.meta["command"]).execute()
+    zygote = start_zygote_early()
+    from dibs.cli.run_call import RunCall
+
+    return RunCall(options, ctx.meta["words"], ctx.meta["params"], ctx.meta["command"], zygote).execute()

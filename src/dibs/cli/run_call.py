@@ -34,6 +34,7 @@ from dibs.model.jobs import Command, Request, Wishes
 from dibs.paths import state_folder
 from dibs.policy.schedule import impossible
 from dibs.settings import load_settings
+from dibs.supervise.launcher import Zygote
 from dibs.sweeps.grid import Grid
 
 
@@ -41,12 +42,18 @@ class RunCall:
     """One call of `dibs run`: from the options to the exit status."""
 
     def __init__(
-        self, options: dict[str, Any], words: Sequence[str], params: Any, command: Sequence[str] | None
+        self,
+        options: dict[str, Any],
+        words: Sequence[str],
+        params: Any,
+        command: Sequence[str] | None,
+        zygote: Zygote | None,
     ) -> None:
         self._options = options
         self._words = words
         self._params = params
         self._command = command
+        self._zygote = zygote
         self._environ = dict(os.environ)
         self._warnings: list[str] = []
 
@@ -103,7 +110,7 @@ class RunCall:
             environment=self._environ,
             **({"max_failures": options["max_failures"]} if options["max_failures"] else {}),
         )
-        summary = Runner(run, run_options, display, self._environ).execute()
+        summary = Runner(run, run_options, display, self._environ, self._zygote).execute()
         display.finish(summary, self._resume_hint(run.name))
         if summary.errors:
             raise summary.errors[0]

@@ -27,6 +27,7 @@ from dibs.inputs.entries import BadEntry, Entry
 from dibs.model.events import Ended, Event, Refused, Skipped, Started, Waits
 from dibs.model.jobs import Cause, Command, JobId, Request, State
 from dibs.paths import FolderRefused
+from dibs.supervise.launcher import Zygote
 
 _LOOK = 0.05  # seconds between two looks at the jobs' output
 _LOOK_AT_GPU_FILE = 0.5
@@ -38,7 +39,14 @@ _MOST_SUCCESSES = 30
 class Runner:
     """Runs the jobs of a list to their end."""
 
-    def __init__(self, run: Run, options: RunOptions, display: RunDisplay, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        options: RunOptions,
+        display: RunDisplay,
+        environ: Mapping[str, str],
+        zygote: Zygote | None = None,
+    ) -> None:
         self.summary = RunSummary()
         self.stop_level = Stop.NO
         self.engine: Engine
@@ -46,6 +54,7 @@ class Runner:
         self._options = options
         self._display = display
         self._environ = environ
+        self._zygote = zygote
         self._began = time.monotonic()
         self._loop: asyncio.AbstractEventLoop
         self._over: asyncio.Future[None]
@@ -93,6 +102,7 @@ class Runner:
                     most_failures=1 if options.fail_fast else options.max_failures,
                     machine=this_machine(),
                 ),
+                zygote=self._zygote,
             )
         except (OSError, StoreUnusable) as error:
             raise _cannot_begin(self._run, error) from error

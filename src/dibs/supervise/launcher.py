@@ -7,10 +7,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 _START = "import sys; sys.path.append(sys.argv[2]); from dibs.supervise.zygote import main; main(int(sys.argv[1]))"
+_SOURCE = os.path.realpath(f"{__file__}/../../..")  # the folder of the package
 
 # Waits for a descriptor to become readable; the same shape as asyncio's add_reader and remove_reader.
 AddReader = Callable[..., Any]
@@ -19,21 +19,60 @@ RemoveReader = Callable[[int], Any]
 WhenDone = Callable[[bytes | None], None]
 
 
-class Launcher:
-    """Keeps idle shims for the next attempts; starts a zygote when one is needed, replaces one that died."""
+class Zygote:
+    """A zygote that has just been started, and the channel to it. OSError where it cannot be started."""
 
-    def __init__(self, add_reader: AddReader, remove_reader: RemoveReader) -> None:
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            # Isolated and without site: nothing of the user's environment may reach the supervisor.
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, str(theirs.fileno()), _SOURCE],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+                env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+            )
+
+    def ask(self, word: bytes, fds: list[int]) -> None:
+        """Have it fork a process with these descriptors, as soon as it has imported its modules."""
+        socket.send_fds(self._channel, [word], fds)
+
+    def leave(self) -> None:
+        """Close the channel: it ends after its last shim."""
+        self._channel.close()
+        self._process.poll()
+        self._process.returncode = 0  # not waited for: it may still have shims
+
+
+def start_zygote_early() -> Zygote | None:
+    """A zygote that imports its modules while the caller imports its own; None where none can be started now."""
+    try:
+        return Zygote()
+    except OSError:
+        return None  # the launcher tries it again, and its caller reports what is wrong
+
+
+class Launcher:
+    """Keeps idle shims for the next attempts; starts a zygote when one is needed, replaces one that died.
+
+    `zygote` is one that was started early; None: there is none.
+    """
+
+    def __init__(self, add_reader: AddReader, remove_reader: RemoveReader, zygote: Zygote | None = None) -> None:
         self._add_reader = add_reader
         self._remove_reader = remove_reader
-        self._zygote: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._zygote = zygote
         self._idle: list[socket.socket] = []
         self._busy: dict[socket.socket, WhenDone] = {}
 
     def warm_up(self) -> None:
         """Start the zygote now, so that the first job does not wait for it."""
         if self._zygote is None:
-            self._start_zygote()
+            self._zygote = Zygote()
 
     def hand_over(
         self,
@@ -81,14 +120,14 @@ class Launcher:
 
     def ask_zygote(self, word: bytes, fds: list[int]) -> None:
         """Have the zygote fork a process with these descriptors; start the zygote first if there is none."""
-        self.warm_up()
-        assert self._zygote is not None
-        try:
-            socket.send_fds(self._zygote, [word], fds)
-        except OSError:
-            self._leave_zygote()
-            self._start_zygote()
-            socket.send_fds(self._zygote, [word], fds)
+        if self._zygote is not None:
+            try:
+                self._zygote.ask(word, fds)
+                return
+            except OSError:
+                self._leave_zygote()
+        self._zygote = Zygote()
+        self._zygote.ask(word, fds)
 
     def _heard(self, shim: socket.socket) -> None:
         try:
@@ -109,31 +148,10 @@ class Launcher:
             self._remove_reader(shim.fileno())
             shim.close()
 
-    def _start_zygote(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        root = str(Path(__file__).resolve().parents[2])
-        with theirs:
-            # Isolated and without site: nothing of the user's environment may reach the supervisor.
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, str(theirs.fileno()), root],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                cwd="/",
-                env={"PATH": os.defpath, "LANG": "C.UTF-8"},
-            )
-        self._zygote = ours
-
     def _leave_zygote(self) -> None:
         if self._zygote is not None:
-            self._zygote.close()
+            self._zygote.leave()
             self._zygote = None
-        if self._process is not None:
-            self._process.poll()
-            self._process.returncode = 0  # not waited for: it may still have shims
-            self._process = None
 
 
 @lru_cache(maxsize=8)
