@@ -149,12 +149,14 @@ def main() -> None:
 
 
 def _leave(status: Any) -> None:
-    """End at once, unless a thread or an exit handler has something left to do.
+    """End without the interpreter's own cleanup, unless a thread is to be waited for.
 
-    The interpreter's own cleanup takes an eighth of the time of `dibs add`.
+    The cleanup takes an eighth of the time of `dibs add`.
     """
-    if not isinstance(status, int) or threading.active_count() > 1 or atexit._ncallbacks():
+    others = (thread for thread in threading.enumerate() if thread is not threading.main_thread())
+    if not isinstance(status, int) or not all(thread.daemon for thread in others):
         return
+    atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # its reader has gone, or it was closed
             stream.flush()
