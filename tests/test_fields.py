@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from dibs.client.adding import NOTHING, difference
+from dibs.client.adding import difference
 from dibs.daemon.schemas.requests import apply
 from dibs.inputs.wishes import LISTED, WORDS, read_field
 from dibs.model import fields as table
 from dibs.model.fields import BY_KEY, BY_WORD, FIELDS, Kind, Verb, fields_of
-from dibs.model.jobs import Command, Request, Wishes, request_json
+from dibs.model.jobs import NOTHING, Command, Request, Wishes, request_json
 from dibs.store.codec import decode_request, encode_request
 from field_samples import everything
 from generated_fields import BY, GENERATED, ROOT

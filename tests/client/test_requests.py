@@ -6,10 +6,10 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.client.adding import NOTHING, difference
+from dibs.client.adding import difference
 from dibs.daemon.schemas.requests import requests_of
 from dibs.model.fields import BY_KEY
-from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
+from dibs.model.jobs import NOTHING, After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes
 
 TEXT = st.sampled_from(["", "a", "é \udcff", "x'y\"z"])
 COMMANDS = st.builds(

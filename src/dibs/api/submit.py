@@ -9,11 +9,11 @@ from dibs.api.connection import ask
 from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
 from dibs.api.wishes import read_wishes
-from dibs.client.adding import NOTHING, Batch, command_of, difference, send
+from dibs.client.adding import Batch, command_of, difference, send
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_request, environment_size
 from dibs.inputs.code import describe_code
-from dibs.model.jobs import Command, Request
+from dibs.model.jobs import NOTHING, Command, Request
 
 if TYPE_CHECKING:
     from dibs.api.calls import Runner

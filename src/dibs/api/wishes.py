@@ -5,12 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dibs.client.adding import NOTHING
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_output
 from dibs.inputs.wishes import apply_wishes, check_checkpoint
 from dibs.model.fields import Kind, Verb, fields_of
-from dibs.model.jobs import After, Dependency, JobId, Request
+from dibs.model.jobs import NOTHING, After, Dependency, JobId, Request
 
 if TYPE_CHECKING:
     from dibs.client.client import Client

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -71,7 +72,7 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
     client = connect(os.environ)
     if options["before"]:
         changes["before"] = find_job(client, options["before"])
-    if (after := dependencies_of(options, Verb.EDIT, client)) is not None:
+    if (after := dependencies_of(options, Verb.EDIT, partial(find_jobs, client))) is not None:
         changes["after"] = [{"job": one.job, "kind": str(one.kind)} for one in after]
     jobs = find_jobs(client, references)
     # Each goes to the very top: the last one first, so that they stand there in the order they were named.

@@ -7,11 +7,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dibs.cli.output import estimate_note, one_line, say, show_about
+from dibs.cli.references import find_jobs
 from dibs.cli.requests import (
     check_parameters,
     check_shell,
@@ -23,13 +25,13 @@ from dibs.cli.requests import (
     queue_request_of,
     with_command,
 )
-from dibs.client.adding import NOTHING, Batch, SentJobs, check_wishes, difference, send
+from dibs.client.adding import Batch, SentJobs, check_wishes, difference, send
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_request, environment_size
 from dibs.inputs.code import describe_code
 from dibs.model.fields import Verb
-from dibs.model.jobs import Request
+from dibs.model.jobs import NOTHING, Request
 from dibs.model.units import show_size
 from dibs.paths import make_private, queue_folder, state_folder
 
@@ -67,7 +69,7 @@ class JobAdder:
             say("dibs: there is no job in it; nothing was added")
             return 0
         client = connect(os.environ)
-        if after := dependencies_of(options, Verb.ADD, client):
+        if after := dependencies_of(options, Verb.ADD, partial(find_jobs, client)):
             defaults["after"] = [{"job": one.job, "kind": str(one.kind)} for one in after]
         if options["dry_run"]:
             return self._show_prospects(client, batches, defaults)

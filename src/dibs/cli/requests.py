@@ -3,20 +3,17 @@
 import os
 import shlex
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from dibs.cli.field_options import NONE
 from dibs.cli.output import one_line
-from dibs.cli.references import find_jobs
-from dibs.client.adding import NOTHING
-from dibs.client.client import Client
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_output, check_variable_name
 from dibs.model.fields import BY_KEY, Field, Kind, Verb, fields_of
-from dibs.model.jobs import After, Command, Dependency, JobId, Request, to_json, with_values
+from dibs.model.jobs import NOTHING, After, Command, Dependency, JobId, Request, to_json, with_values
 
 if TYPE_CHECKING:
     from dibs.sweeps.grid import Grid
@@ -73,8 +70,10 @@ def merges_of(options: Mapping[str, Any]) -> dict[str, dict[str, str | None]]:
     return found
 
 
-def dependencies_of(options: Mapping[str, Any], verb: Verb, client: Client) -> list[Dependency] | None:
-    """The jobs that come first, by their numbers; a name or `@` is asked for. None: nothing was said of them."""
+def dependencies_of(
+    options: Mapping[str, Any], verb: Verb, find_jobs: Callable[[Sequence[str]], Sequence[int]]
+) -> list[Dependency] | None:
+    """The jobs that come first, by the numbers that are found for them. None: nothing was said of them."""
     rows = [(field, texts) for field, texts in given(options, verb) if field.kind is Kind.DEPENDENCIES]
     if not rows:
         return None
@@ -86,7 +85,7 @@ def dependencies_of(options: Mapping[str, Any], verb: Verb, client: Client) -> l
         if verb is Verb.EDIT and references == [NONE]:
             continue
         kind = After(field.choices[0])
-        for number in find_jobs(client, references):
+        for number in find_jobs(references):
             if number in found and found[number].kind is not kind:
                 raise BadInput(f"job {number} is to be waited for in two ways", remedy="keep one of them")
             found[number] = Dependency(JobId(number), kind)

@@ -27,15 +27,13 @@ from dibs.gpus.detect import find_probe
 from dibs.gpus.pool import pool_by_default, read_pool_file, resolve_pool
 from dibs.inputs.checks import check_request, environment_size
 from dibs.inputs.entries import Entry
-from dibs.inputs.sources import read_file, read_stream
 from dibs.model.fields import Verb
 from dibs.model.gpus import Pool
-from dibs.model.jobs import Command, Request, Wishes
+from dibs.model.jobs import NOTHING, Request, Wishes
 from dibs.paths import state_folder
 from dibs.policy.schedule import impossible
 from dibs.settings import load_settings
 from dibs.supervise.launcher import Zygote
-from dibs.sweeps.grid import Grid
 
 
 class RunCall:
@@ -62,7 +60,7 @@ class RunCall:
         self._check()
         flags = {} if options["min_free"] is None else {"min_free": options["min_free"]}
         settings = load_settings(self._environ, flags)
-        self._defaults = request_of(options, Verb.RUN, Request(command=Command((), "")))
+        self._defaults = request_of(options, Verb.RUN, NOTHING)
         resume = self._resume_name()
         lists, single = self._inputs()
         probe = find_probe(self._environ)
@@ -165,13 +163,7 @@ class RunCall:
         """The job lists, and the one command that keeps this terminal."""
         options = self._options
         size = environment_size(self._environ)
-        lists: list[JobList] = []
-        for path in options["files"]:
-            source = read_file(path, self._defaults, options["shell"], environment_size=size)
-            self._warnings += source.warnings
-            is_generator = path.endswith(".py")
-            is_file = os.path.isfile(path) and not is_generator
-            lists.append(JobList(source.entries, look_ahead=64 if is_generator else 10_000, is_quick=is_file))
+        lists = [self._list_in(path, size) for path in options["files"]]
         single = None
         if self._command is not None and self._params:
             lists.append(JobList(self._points(self._command), look_ahead=256))
@@ -192,14 +184,27 @@ class RunCall:
                 raise BadInput(
                     "stdin cannot be a job list and the command's input", remedy="leave out the -, or use -f"
                 )
-            # Not sys.stdin: a thread that still waits for a line would abort the interpreter at its end.
-            stdin = open(0, "rb", closefd=False)  # noqa: SIM115
-            source = read_stream(stdin, self._defaults, options["shell"], environment_size=size)
-            lists.append(JobList(source.entries, is_quick=False))
+            lists.append(self._list_in("-", size))
         if single is not None and lists:
             lists.append(JobList([single]))  # among others it is one of the list, without the terminal
             single = None
         return lists, single
+
+    def _list_in(self, path: str, size: int) -> JobList:
+        """The job list in a file; `-` is standard input."""
+        from dibs.inputs.sources import read_file, read_stream  # 4 ms that a single command does not pay
+
+        shell = self._options["shell"]
+        if path == "-":
+            # Not sys.stdin: a thread that still waits for a line would abort the interpreter at its end.
+            stdin = open(0, "rb", closefd=False)  # noqa: SIM115
+            source = read_stream(stdin, self._defaults, shell, environment_size=size)
+            return JobList(source.entries, is_quick=False)
+        source = read_file(path, self._defaults, shell, environment_size=size)
+        self._warnings += source.warnings
+        is_generator = path.endswith(".py")
+        is_file = os.path.isfile(path) and not is_generator
+        return JobList(source.entries, look_ahead=64 if is_generator else 10_000, is_quick=is_file)
 
     def _single(self, words: Sequence[str], size: int) -> Request:
         request = with_command(self._defaults, words, self._options["shell"])
@@ -207,6 +212,8 @@ class RunCall:
         return request
 
     def _points(self, words: Sequence[str]) -> Iterator["Entry"]:
+        from dibs.sweeps.grid import Grid
+
         options = self._options
         seed = choose_seed(options, self._warnings)
         grid = Grid.of(self._params)

@@ -12,13 +12,14 @@ from dibs.cli.output import one_line, say, show, show_json
 from dibs.cli.requests import check_shell, queue_request_of
 from dibs.cli.sweep_act import follow
 from dibs.cli.sweep_show import is_random, search_text
-from dibs.client.adding import NOTHING, Batch, difference
+from dibs.client.adding import Batch, difference
 from dibs.client.client import connect
 from dibs.client.sweeps import add_sweep, check_sweep
 from dibs.errors import BadInput
 from dibs.inputs.code import describe_code
 from dibs.inputs.wishes import LISTED, apply_wishes
 from dibs.model.fields import Verb
+from dibs.model.jobs import NOTHING
 from dibs.model.places import LOCAL
 from dibs.sweeps.points import Points
 from dibs.sweeps.space import parse_parameter

@@ -16,12 +16,12 @@ from dibs.backends.slurm.sbatch import flags
 from dibs.cli.filters import filter_options, query_of
 from dibs.cli.output import OVER, job_number, put, say, show, show_json
 from dibs.cli.references import REF, find_jobs
-from dibs.client.adding import NOTHING, difference
+from dibs.client.adding import difference
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput, DibsError, NoSuchJob
 from dibs.inputs.wishes import LISTED, apply_wishes
 from dibs.model.fields import BY_KEY, KEYS, OF_COMMAND, Field, Kind
-from dibs.model.jobs import After, State, Wishes
+from dibs.model.jobs import NOTHING, After, State, Wishes
 from dibs.model.units import parse_moment, show_ranges
 
 _MOST_JOBS = 1000  # in one call

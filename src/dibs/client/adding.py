@@ -12,7 +12,6 @@ from dibs.errors import DibsError
 from dibs.model.fields import BY_KEY
 from dibs.model.jobs import Command, Request, to_json, values_of
 
-NOTHING = Request(command=Command((), ""))  # what a new job is that says nothing
 _FIELDS = tuple(BY_KEY.values())
 
 

@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import shutil
 import stat
 import time
 from collections.abc import Mapping
@@ -175,8 +174,7 @@ def _new_name(runs: str) -> str:
 def _throw_away(root: str) -> None:
     for name in os.listdir(root):
         if name != "lock":
-            path = f"{root}/{name}"
-            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+            _remove(f"{root}/{name}")
 
 
 def _forget_old_runs(runs: str) -> None:
@@ -194,9 +192,16 @@ def _forget(path: str, name: str) -> None:
     lock = _lock(path, path)
     try:
         if not _has_running(path) and not _has_orphans(name):
-            shutil.rmtree(path)
+            _remove(path)
     finally:
         os.close(lock)
+
+
+def _remove(path: str) -> None:
+    """Remove a file, or a folder with everything in it."""
+    import shutil  # 2 ms that few runs pay
+
+    shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
 
 def _has_running(root: str) -> bool:

@@ -197,6 +197,9 @@ class Request:
         return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
+NOTHING = Request(command=Command((), ""))  # what a new job is that says nothing
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """How an attempt ended. Exactly one of exit_code and signal is set, unless the end was not seen."""

@@ -17,7 +17,7 @@ from dibs.errors import BadInput
 from dibs.inputs.checks import check_place, check_request, check_text, environment_size
 from dibs.model import fields
 from dibs.model.fields import BY_KEY, Kind
-from dibs.model.jobs import After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, Wishes, with_values
+from dibs.model.jobs import NOTHING, After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, with_values
 from dibs.model.places import LOCAL
 from dibs.model.units import check_modules, is_gpu_id, parse_moment, parse_ranges, parse_share
 
@@ -285,7 +285,7 @@ def requests_of(
     for key, value in environment.items():
         check_variable(key, value)
     size = environment_size(environment)
-    base = apply(replace(_NOTHING, on=_place(place, "on")), defaults)
+    base = apply(replace(NOTHING, on=_place(place, "on")), defaults)
     # Not dataclasses.replace: it looks at two dozen fields again for every one of a hundred thousand jobs.
     shared = {field.name: getattr(base, field.name) for field in dataclass_fields(base) if field.name != "command"}
     shell = defaults.get("shell", "bash")
@@ -451,7 +451,6 @@ def _seconds(value: float | None, key: str) -> float | None:
 
 
 _Reader = Callable[[Any, str], Any]
-_NOTHING = Request(command=Command((), ""), wishes=Wishes())
 _COMMAND = {"command"}
 _READERS: dict[Kind, _Reader] = {  # values of other kinds are used as they were sent
     Kind.SHAPE: lambda value, key: value or "",
