@@ -138,8 +138,8 @@ def _create(path: str) -> None:
         try:
             os.fchmod(fd, 0o600)  # the umask may have removed more
             with closing(sqlite3.connect(new, isolation_level=None)) as db:
+                db.execute("pragma synchronous = off")  # first: the file is synced as a whole below
                 db.execute("pragma journal_mode = wal")
-                db.execute("pragma synchronous = off")
                 db.executescript(f"begin; {schema}; pragma user_version = {SCHEMA_VERSION}; commit;")
             os.fsync(fd)
             try:
