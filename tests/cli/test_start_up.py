@@ -21,6 +21,11 @@ HEAVY = {
         "dibs.build",
     ),
 }
+# What runs jobs, and what it is made of.
+ENGINE = {
+    *("asyncio", "concurrent.futures", "ctypes", "logging", "sqlite3", "ssl"),
+    *("dibs.engine", "dibs.foreground", "dibs.store", "dibs.policy.schedule", "dibs.backends", "dibs.build"),
+}
 HELP_ONLY = HEAVY | {"dataclasses", "fractions", "json", "socket", "dibs.client", "dibs.model.jobs"}
 
 
@@ -36,6 +41,12 @@ HELP_ONLY = HEAVY | {"dataclasses", "fractions", "json", "socket", "dibs.client"
         ("ls", 150, HEAVY - {"urllib.parse"} | {"dataclasses", "fractions"}),
         # It asks the driver itself, through ctypes, and shows what the engine calls a survey.
         ("gpus", 170, HEAVY - {"ctypes", "dibs.engine", "dibs.foreground"}),
+        # One command needs no reader of lists, no daemon, and nothing that only an earlier run needs.
+        (
+            "run --gpus 0 -- true",
+            300,
+            HEAVY - ENGINE | {"pathlib", "shutil", "dibs.client", "dibs.inputs.sources", "dibs.sweeps"},
+        ),
     ],
 )
 def test_a_command_imports_only_what_it_needs(
