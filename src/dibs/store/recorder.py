@@ -8,15 +8,17 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dibs.model import records
 from dibs.model.jobs import Cause, JobId, Outcome, State
 from dibs.model.records import Consequences, Record
 from dibs.model.sweeps import SweepState
 from dibs.store import journal_lines
-from dibs.store.journal import Journal
 from dibs.store.store import Store
+
+if TYPE_CHECKING:
+    from dibs.store.journal import Journal  # a run's list has none
 
 POSITION = "journal"  # the setting in which a store remembers how much of its journal it was told
 
@@ -24,7 +26,7 @@ POSITION = "journal"  # the setting in which a store remembers how much of its j
 class Recorder:
     """Writes records. Without a journal it keeps rows only: a run's list has no readers that reconnect."""
 
-    def __init__(self, store: Store, journal: Journal | None = None) -> None:
+    def __init__(self, store: Store, journal: "Journal | None" = None) -> None:
         self._store = store
         self._journal = journal
         self._lines: list[journal_lines.Line] = []  # of this turn
@@ -342,7 +344,7 @@ class Recorder:
         self._followed.touched.append(job)
 
 
-def remember_position(store: Store, journal: Journal) -> None:
+def remember_position(store: Store, journal: "Journal") -> None:
     """In the turn whose lines were just appended, and in one right after a compaction."""
     store.queue.set(POSITION, str(journal.position))
 

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dibs.engine.turn.state import Key
 from dibs.files import replace_file
@@ -16,8 +16,10 @@ from dibs.model.jobs import Attempt
 from dibs.model.usage import Usage
 from dibs.store.codec import decode_usage, encode_usage
 from dibs.supervise.folder import open_own_file
-from dibs.supervise.process_usage import ProcessTree
 from dibs.worker_thread import Submit
+
+if TYPE_CHECKING:
+    from dibs.supervise.process_usage import ProcessTree  # loaded where cards are read
 
 SERIES_FILE = "usage.json"  # in the attempt's folder
 MOST_POINTS = 512
@@ -43,7 +45,7 @@ _WATT_HOUR = 3600.0  # joules
 class Sample:
     """What one attempt uses at one moment. An unknown quantity is None."""
 
-    tree: ProcessTree
+    tree: "ProcessTree"
     memory: Mapping[str, int] = field(default_factory=dict)  # bytes on each of its cards, where known
     totals: Mapping[str, int] = field(default_factory=dict)  # bytes that these cards have
     load: float | None = None  # percent of its cards
@@ -264,7 +266,7 @@ class Meter:
             astray=self.astray,
         )
 
-    def _cpu_since(self, tree: ProcessTree) -> float:
+    def _cpu_since(self, tree: "ProcessTree") -> float:
         """CPU seconds since the last sample. Those of a reaped child move to the process that waited for it."""
         before, self._tree = self._tree, tree
         if before is None:
