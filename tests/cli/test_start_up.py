@@ -32,19 +32,19 @@ HELP_ONLY = HEAVY | {"dataclasses", "fractions", "json", "socket", "dibs.client"
 @pytest.mark.parametrize(
     ("words", "most", "unwanted"),
     [
-        ("--help", 115, HELP_ONLY),
-        ("run --help", 125, HELP_ONLY),
-        ("add --help", 125, HELP_ONLY),
-        ("sweep --help", 125, HELP_ONLY),
-        ("ls --help", 138, HELP_ONLY - {"json", "socket", "dibs.client"}),
-        ("add -- true", 160, HEAVY),
-        ("ls", 150, HEAVY - {"urllib.parse"} | {"dataclasses", "fractions"}),
+        ("--help", 20, HELP_ONLY),
+        ("run --help", 30, HELP_ONLY),
+        ("add --help", 30, HELP_ONLY),
+        ("sweep --help", 30, HELP_ONLY),
+        ("ls --help", 43, HELP_ONLY - {"json", "socket", "dibs.client"}),
+        ("add -- true", 65, HEAVY),
+        ("ls", 55, HEAVY - {"urllib.parse"} | {"dataclasses", "fractions"}),
         # It asks the driver itself, through ctypes, and shows what the engine calls a survey.
-        ("gpus", 170, HEAVY - {"ctypes", "dibs.engine", "dibs.foreground"}),
+        ("gpus", 75, HEAVY - {"ctypes", "dibs.engine", "dibs.foreground"}),
         # One command needs no reader of lists, no daemon, and nothing that only an earlier run needs.
         (
             "run --gpus 0 -- true",
-            300,
+            205,
             HEAVY - ENGINE | {"pathlib", "shutil", "dibs.client", "dibs.inputs.sources", "dibs.sweeps"},
         ),
     ],
@@ -53,9 +53,10 @@ def test_a_command_imports_only_what_it_needs(
     daemon: FakeDaemon, words: str, most: int, unwanted: set[str]
 ) -> None:
     loaded = _loaded(f"from dibs.cli.main import dibs; dibs.main({words.split()}, standalone_mode=False)")
+    own = loaded - _loaded("import click")  # its versions differ
 
     assert loaded & unwanted == set()
-    assert len(loaded) <= most, sorted(loaded)
+    assert len(own) <= most, sorted(own)
 
 
 @pytest.mark.parametrize(
