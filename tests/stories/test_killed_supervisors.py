@@ -37,6 +37,7 @@ def test_what_goes_on_is_named_and_the_time_limit_ends_it(world: World) -> None:
     assert told in listed and told in why
     assert (ended["state"], ended["cause"], ended["orphans"]) == ("timed_out", "time limit", None)
     assert ended["message"] == "ended without its supervisor, which was killed"
+    assert ended["seconds"] >= 4
     assert world.dibs("wait", str(job)).status == 124
     assert not world.holders()
 

@@ -164,7 +164,7 @@ class Settlement:
         elif verdict is Verdict.NEVER_RAN:
             self._findings[key] = NeverRan(key)
         else:
-            self._ask_judge(one, _outcome(seen, left), open_attempts, now)
+            self._ask_judge(one, _outcome(seen, left, now - attempt.opened_at), open_attempts, now)
 
     def _adopt(self, one: OpenAttempt, now: float, events: list[Event]) -> None:
         """It runs under a shim that another engine started, or that has not yet said so: watch it."""
@@ -197,11 +197,12 @@ class Settlement:
         self._unclear[key] = when
 
 
-def _outcome(seen: Observed, left: Leftovers) -> Outcome:
+def _outcome(seen: Observed, left: Leftovers, seconds: float) -> Outcome:
     if seen.record is not None:
         return outcome_of(seen.record)
     if left.ended_by:
-        return outcome_of({"by": left.ended_by, "message": "ended without its supervisor, which was killed"})
+        message = "ended without its supervisor, which was killed"
+        return outcome_of({"by": left.ended_by, "message": message, "seconds": seconds})
     return LOST if seen.never_started else lost(seen.reason)  # a blank record after a reboot proves nothing
 
 
