@@ -3,12 +3,15 @@
 import os
 import pwd
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dibs.supervise.logs import KernelKills, Log, diagnose, open_log
+from stories.outside import fill, needs_root
 from supervise.hands import Hands
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -100,6 +103,49 @@ def test_what_real_programs_say_when_something_is_missing_or_taken(
 
     assert record.get("cause") == cause
     assert said in record["message"]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """One megabyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("command", "cause"),
+    [
+        ("head -c 2m /dev/zero", "disk-full"),  # it fills the disk itself, and has no room to say so
+        ("exit 3", None),
+    ],
+)
+def test_output_on_a_full_disk_is_the_cause_though_no_log_can_say_so(
+    hands: Hands, disk: Path, command: str, cause: str | None
+) -> None:
+    record = hands.run(command, stdout=str(disk / "log"), stderr=str(disk / "log"))
+
+    assert record["code"] != 0
+    assert record.get("cause") == cause
+    assert record["message"] == (f"no space is left for its output in {disk}" if cause else "")
+
+
+@needs_root
+def test_an_error_in_the_log_is_the_cause_although_the_disk_is_full(hands: Hands, disk: Path) -> None:
+    attempt = hands.start(
+        f"echo '{OOM}'; touch up; until test -e go; do sleep 0.01; done; exit 1",
+        stdout=str(disk / "log"),
+        stderr=str(disk / "log"),
+    )
+    hands.turn_until((hands.workdir / "up").exists)
+
+    fill(disk)
+    (hands.workdir / "go").touch()
+
+    assert hands.record(attempt)["cause"] == "gpu-oom"
 
 
 def test_who_was_stopped_did_not_fail_by_itself(hands: Hands) -> None:

@@ -189,6 +189,8 @@ def diagnose(
 ) -> tuple[str, str] | None:
     """The cause of a failure and a sentence about it; None where nothing is known but the exit code or signal.
 
+    What the logs name comes before what the disk shows.
+
     `kernel_killed` is None if unknown. `seconds` is how long it ran, `sent` are the signals that were sent to it
     through dibs.
     """
@@ -199,7 +201,19 @@ def diagnose(
     tails = [last_words(log, TAIL) for log in reversed(logs)]  # stderr first: it usually names the reason
     if kernel_killed and any(map(reports_kill, tails)):
         return "host-oom", "the machine's memory did not suffice, and the kernel killed a process of it"
-    return next((found for tail in tails if tail and (found := cause_in(tail, seconds, code))), None)
+    named = next((found for tail in tails if tail and (found := cause_in(tail, seconds, code))), None)
+    return named or _full_disk(logs)
+
+
+def _full_disk(logs: Sequence[Log]) -> tuple[str, str] | None:
+    """The cause that a log cannot name, because there was no room for it."""
+    for log in logs:
+        with contextlib.suppress(OSError):
+            disk = os.fstatvfs(log.fd)
+            free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # root may use the reserved blocks
+            if disk.f_blocks and not free:  # what is no file is on a file system without blocks
+                return "disk-full", f"no space is left for its output in {os.path.dirname(log.path)}"
+    return None
 
 
 def _sender(number: int, kernel_killed: bool | None, sent: Collection[int]) -> str:
