@@ -49,6 +49,19 @@ def test_why_the_last_ones_failed_stands_under_them_where_that_is_known(daemon, 
     assert done.stdout.count("failed: exit 1") == 1
 
 
+def test_of_a_long_message_the_beginning_is_shown_and_the_advice_behind_it(daemon, typed):
+    said = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB." + " GPU 0 has none." * 20
+    fill(daemon, a_job(1, "failed", cause="gpu-oom", message=said))
+
+    (shown,) = [line for line in typed("ls").stdout.splitlines() if "CUDA" in line]
+
+    assert shown.startswith("  torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    assert "…: a smaller batch; " in shown
+    assert len(shown) < 160
+    assert said.rstrip(".") in typed("info", "1").stdout
+    assert json.loads(typed("ls", "--json").stdout)["jobs"][0]["message"] == said
+
+
 def test_a_job_that_was_told_to_end_is_ending_until_it_has_ended(daemon, typed):
     fill(daemon, a_job(1, "running", is_ending=True), a_job(2, "running"))
 

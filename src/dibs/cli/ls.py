@@ -43,6 +43,7 @@ _PAGE = 100  # jobs, where there is no terminal whose height could be filled
 _AT_ONCE = 1000  # jobs in one answer
 _HEADS = 3  # waiting jobs whose reason is shown
 _ENDS = 3  # failed jobs whose cause is explained
+_MESSAGE = 80  # columns of what such a job said; PyTorch's message about memory has 400 characters
 _HEADINGS = ("job", "state", "name", "GPU", "time", "command")
 _COMMAND = 5
 _LEAVE = (5, 3, 2, 4)  # on a narrow terminal: the command first, then GPUs, name and time
@@ -207,7 +208,7 @@ def _reasons(client: Client, jobs: Sequence[Mapping[str, Any]]) -> dict[int, str
 
 def _causes(jobs: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     """Why the last of those failed whose reason is known, and what helps."""
-    told = ((job["id"], explanation(job)) for job in jobs if job["state"] in ("failed", "lost"))
+    told = ((job["id"], explanation(job, _MESSAGE)) for job in jobs if job["state"] in ("failed", "lost"))
     return dict(islice(((number, text) for number, text in told if text), _ENDS))
 
 

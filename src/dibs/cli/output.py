@@ -286,11 +286,15 @@ def outcome_text(job: Job) -> str:
     return f"{_VERBS.get(job['state'], job['state'])}{f' ({how})' if how else ''}{took}{why}"
 
 
-def explanation(job: Job) -> str:
-    """Why it failed and what helps, as far as that is known: `No module named 'torch': is the environment ...`"""
+def explanation(job: Job, longest: int | None = None) -> str:
+    """Why it failed and what helps, as far as that is known: `No module named 'torch': is the environment ...`
+
+    `longest`: columns of the job's own message, so that the advice is seen beside it.
+    """
     from dibs.policy.advice import failure_advice  # only for jobs that failed
 
-    return failure_advice(job.get("cause"), job.get("message") or "")
+    message = job.get("message") or ""
+    return failure_advice(job.get("cause"), message if longest is None else one_line(message, longest))
 
 
 def exit_status(job: Job) -> int:
