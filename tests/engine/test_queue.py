@@ -707,6 +707,14 @@ def test_the_order_of_starting_takes_turns_between_projects_and_knows_what_canno
     assert started == order[:-1]
 
 
+def test_a_reason_names_jobs_by_their_numbers_and_names(make_queue):
+    world = make_queue(1)
+
+    world.add(a_wish("a", name="train"), a_wish("b", name="train"))
+
+    assert world.queue.why(JobId(2)).reason.sentence == "waits for a GPU: GPU 0 is held by job 1 (train)"
+
+
 def test_every_waiting_job_has_an_estimated_start_or_the_reason_why_there_is_none(make_queue):
     world = make_queue(1)
     timed = [a_wish("timed", time_limit=90.0, grace=10.0)] * 4

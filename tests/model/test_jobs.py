@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from dibs.model.gpus import GPU_VARIABLES, Claim, gpu_environment
-from dibs.model.jobs import Cause, Command, Job, JobId, Outcome, Request, State, Wishes, changed
+from dibs.model.jobs import ArrayTask, Cause, Command, Job, JobId, Outcome, Request, State, Wishes, changed
 
 
 def claims(*indices):
@@ -73,14 +73,15 @@ def test_every_cause_leads_to_a_state_that_is_over():
     assert Outcome(exit_code=0).state is State.SUCCEEDED
 
 
-def test_a_job_is_called_by_its_name_or_its_number():
+def test_a_job_is_called_by_its_number_and_its_name():
     request = Request(command=Command.line("x"))
     jobs = [
         Job(id=JobId(7), request=request),
         Job(id=JobId(7), request=Request(command=request.command, name="lr")),
+        Job(id=JobId(7), request=Request(command=request.command, array=ArrayTask(JobId(5), 2), name="lr")),
     ]
 
-    assert [job.label for job in jobs] == ["7", "lr"]
+    assert [job.label for job in jobs] == ["7", "7 (lr)", "5_2 (lr)"]
     with pytest.raises(FrozenInstanceError):
         jobs[0].state = State.HELD
 

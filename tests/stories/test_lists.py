@@ -54,7 +54,7 @@ def test_wishes_in_front_of_a_line_are_heard(world: World) -> None:
     assert "[wide] wide has 0,1" in ended.stdout
     assert "[3] none=." in ended.stdout
     assert "[again] try 2" in ended.stdout
-    assert "job late ran out of time" in ended.stderr
+    assert "job 2 (late) ran out of time" in ended.stderr
     assert "3 succeeded, 1 failed" in ended.stderr
 
 

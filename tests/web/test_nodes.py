@@ -61,7 +61,7 @@ def test_nodes_stand_beside_the_cards_of_this_machine(page: Page, site: Site, jo
     expect(page.get_by_role("region", name="nodes of Slurm")).to_contain_text("3 nodes · 2 of 6 GPUs in use")
     expect(tile(page, "n1").locator("header .badge")).to_have_text("full")
     expect(tile(page, "n1").get_by_role("img", name="2 of 2 GPUs in use")).to_be_visible()
-    expect(tile(page, "n1").get_by_role("link", name="job baseline")).to_have_attribute(
+    expect(tile(page, "n1").get_by_role("link", name=f"job {jobs['running']} (baseline)")).to_have_attribute(
         "href", f"#/job/{jobs['running']}"
     )
     expect(tile(page, "n1")).to_contain_text("on GPU 0, 1")

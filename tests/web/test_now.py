@@ -78,7 +78,7 @@ def test_jobs_come_run_wait_with_a_reason_and_fail_without_a_reload(page: Page, 
     wide = daemon.add({"command": "true", "name": "too wide", "num_gpus": 3})
 
     expect(page.get_by_role("region", name="Running")).to_contain_text("baseline")
-    holder = page.get_by_role("article").get_by_role("link", name="job baseline")
+    holder = page.get_by_role("article").get_by_role("link", name=f"job {first} (baseline)")
     expect(holder).to_have_attribute("href", f"#/job/{first}")
     waiting = page.get_by_role("region", name="Waiting")
     expect(waiting).to_contain_text("too wide")

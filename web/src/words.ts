@@ -31,6 +31,11 @@ export function duration(seconds: number | null | undefined): string {
     .join(" ");
 }
 
+/** `17`, or `17_4` for a task of an array: as it is typed to name the job. */
+export function jobNumber(job: { id: number; array: { id: number; task: number } | null }): string {
+  return job.array ? `${job.array.id}_${job.array.task}` : String(job.id);
+}
+
 /** `12 s ago`, `3 h ago`, or the day where it is longer ago. */
 export function ago(at: string | null | undefined, now: number): string {
   if (!at) return "";

@@ -117,7 +117,8 @@ class _Borrower:
         self._leases = leases
         self._probe = probe
         self._rules = rules
-        self._job = Job(id=_ONLY_JOB, request=Request(command=Command.exact(["-"]), wishes=wishes, name=label))
+        self._job = Job(id=_ONLY_JOB, request=Request(command=Command.exact(["-"]), wishes=wishes))
+        self._label = label
         self._since = time.time()  # the place in the line
         self._read_at: float | None = None
         self._reason = ""
@@ -165,7 +166,7 @@ class _Borrower:
 
     def _take(self, claims: Sequence[Claim]) -> Lease | Busy:
         try:
-            return self._leases.take(claims, job=self._job.label, folder="", since=self._since)
+            return self._leases.take(claims, job=self._label, folder="", since=self._since)
         except LeaseRefused as error:
             return Busy(guarded_by=error.message, remedy=error.remedy)
 
@@ -213,7 +214,7 @@ class _Borrower:
             for share, vram in [need(card, wishes)]
         ]
         with suppress(LeaseRefused):  # without a wish the wait may be longer
-            self._leases.wish(claims, job=self._job.label, since=self._since)
+            self._leases.wish(claims, job=self._label, since=self._since)
 
 
 def _descends(pid: int, elders: set[int | None]) -> bool:

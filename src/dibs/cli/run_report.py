@@ -63,7 +63,7 @@ class RunReport:
             if isinstance(event, Started):
                 self._wait = None
                 self._holders.update(
-                    {(claim.index, claim.number): event.job.label for claim in event.attempt.claims}
+                    {(claim.index, claim.number): _name(event.job) for claim in event.attempt.claims}
                 )
                 if event.adopted:
                     self._say(f"job {_label(event.job)} was still running; going on with it")
@@ -168,7 +168,7 @@ class RunReport:
             return
         cells = [
             (
-                output.one_line(row.job.label, 24),
+                _name(row.job),
                 ",".join(map(str, row.gpus)) or "-",
                 _how_it_ended(row.outcome) + _which_try(row.job.attempts),
                 show_duration(row.outcome.seconds if row.outcome else None),
@@ -230,7 +230,7 @@ class RunReport:
         return " · ".join(parts)
 
     def _tag(self, job: Job, fd: int) -> bytes:
-        text = f"[{_label(job)}] "
+        text = f"[{_name(job)}] "
         if self._colour[fd]:
             text = click.style(text, fg=_TAG_COLOURS[job.id % len(_TAG_COLOURS)])
         return text.encode("utf-8", "backslashreplace")
@@ -264,7 +264,12 @@ class RunReport:
 
 
 def _label(job: Job) -> str:
-    return output.one_line(job.label, 24)
+    return output.one_line(job.label, 40)
+
+
+def _name(job: Job) -> str:
+    """For where there is little room: a table, the progress, in front of each line of output."""
+    return output.one_line(job.request.name or str(job.id), 24)
 
 
 def _how(event: Ended | Found) -> str:

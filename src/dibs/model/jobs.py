@@ -256,7 +256,10 @@ class Job:
 
     @property
     def label(self) -> str:
-        return self.request.name or str(self.id)
+        """`17`, `17 (train)`, `17_4 (train)`: as a sentence has it after `job`. Names are not unique."""
+        name, array = self.request.name, self.request.array
+        number = str(self.id) if array is None else f"{array.array}_{array.task}"
+        return f"{number} ({name})" if name else number
 
     @property
     def group(self) -> str:

@@ -182,7 +182,7 @@ def test_a_job_on_a_gpu_that_it_was_not_given_is_flagged_once(daemon: DaemonProc
     daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
     (job,) = daemon.wait(number)
 
-    said = "job lost uses GPU 1, which it was not given: it has GPU 0"
+    said = f"job {number} (lost) uses GPU 1, which it was not given: it has GPU 0"
     events = []
     while not events or events[-1]["kind"] != "job.ended":
         events += stream.take(1)

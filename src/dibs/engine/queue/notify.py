@@ -256,11 +256,10 @@ class Notifier:
 
 
 def _about(job: Job, outcome: Outcome) -> Notice:
-    label = f"job {job.id}" + (f" ({job.request.name})" if job.request.name else "")
     how = "" if outcome.cause is None else f": {_how(outcome)}"
     return Notice(
         event="job.ended",
-        sentence=_short(f"dibs: {label} {outcome.state.replace('_', ' ')}{how}"),
+        sentence=_short(f"dibs: job {job.label} {outcome.state.replace('_', ' ')}{how}"),
         job=job.id,
         name=job.request.name,
         project=job.request.project,

@@ -3,6 +3,7 @@ import { Copy } from "../../parts/Copy";
 import { StateBadge } from "../../parts/StateBadge";
 import { to } from "../../router";
 import { now } from "../../state/clock";
+import { jobNumber } from "../../words";
 import { Acts } from "./Acts";
 import { Sentence } from "./Sentence";
 import { story } from "./story";
@@ -15,7 +16,7 @@ export function Head({ job, refresh }: { job: WholeJob; refresh: () => void }) {
     <header class="job-head-panel">
       <div class="job-head-line">
         <h1>
-          <span class="faint">{job.array ? `${job.array.id}_${job.array.task}` : job.id}</span> {job.name}
+          <span class="faint">{jobNumber(job)}</span> {job.name}
         </h1>
         <StateBadge state={job.state} isEnding={job.is_ending} />
         {job.project && (

@@ -3,7 +3,7 @@ import { Sparkline } from "../../parts/Sparkline";
 import { to } from "../../router";
 import { now } from "../../state/clock";
 import { isReadOnly } from "../../state/session";
-import { duration, size } from "../../words";
+import { duration, jobNumber, size } from "../../words";
 import { Drain } from "./Drain";
 
 export interface Past {
@@ -74,8 +74,9 @@ function Holding({ name, job }: { name: string; job: Job | undefined }) {
   return job ? <a href={to(`job/${job.id}`)}>job {name}</a> : <>job {name}</>;
 }
 
+/** A lease names its job `17`, `17 (train)` or `17_4 (train)`. */
 function isHeldBy(job: Job, name: string, card: string | null): boolean {
-  return (job.name === name || String(job.id) === name) && job.gpus.map(String).includes(String(card));
+  return name.split(" ")[0] === jobNumber(job) && job.gpus.map(String).includes(String(card));
 }
 
 interface LineProps {

@@ -31,7 +31,7 @@ export function NodeTile({ node }: { node: Node }) {
         <ul class="holders">
           {jobs.map((job) => (
             <li key={job.id}>
-              <a href={to(`job/${job.id}`)}>job {job.name || job.id}</a>
+              <a href={to(`job/${job.id}`)}>job {job.name ? `${job.id} (${job.name})` : job.id}</a>
               {job.gpus && <span class="faint"> on GPU {job.gpus.replaceAll(",", ", ")}</span>}
             </li>
           ))}

@@ -1,1 +1,0 @@
-import{f as e}from"./words-BiX4GPp8.js";var t=e(Date.now());setInterval(()=>{document.hidden||(t.value=Date.now())},1e3);export{t};
