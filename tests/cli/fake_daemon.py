@@ -249,6 +249,8 @@ class FakeDaemon:
             offset = len(content) - sum(map(len, lines[len(lines) - int(query["tail"]) :]))
         piece = content[offset : offset + int(query.get("limit", 1 << 20))]
         job = self.jobs[number]
+        if int(query.get("attempt", 1)) > job["attempts"]:
+            return 400, _error("bad-input", f"job {number} has no attempt {query['attempt']}"), {}
         headers = {"Dibs-Offset": offset, "Dibs-Size": len(content), "Dibs-State": job["state"]}
         return 200, piece, {**headers, "Dibs-Attempt": query.get("attempt", job["attempts"])}
 

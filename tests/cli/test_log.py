@@ -209,7 +209,13 @@ def test_a_cancelled_job_is_said_to_be_queued_again_by_retry(daemon, typed):
     assert (done.status, done.stderr.splitlines()[1]) == (1, "  `dibs retry 17` queues it again")
 
 
-@pytest.mark.parametrize("attempt", ["0", "every", "-1"])
-def test_what_is_no_attempt_is_refused(daemon, typed, attempt):
-    assert typed("log", "--attempt", attempt, "17").status == 2
-    assert daemon.calls == []
+@pytest.mark.parametrize("attempt", ["0", "every", "-1", "99"])
+@pytest.mark.parametrize("follow", [[], ["-f"]])
+def test_what_is_no_attempt_is_refused(daemon, typed, attempt, follow):
+    daemon.jobs[17] = a_job(17, "succeeded")
+
+    done = typed("log", *follow, "--attempt", attempt, "17")
+
+    assert (done.status, done.stdout) == (2, "")
+    assert done.stderr.startswith("dibs: error: ")
+    assert attempt == "99" or daemon.calls == []  # the daemon alone knows how many there were

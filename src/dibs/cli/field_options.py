@@ -52,7 +52,7 @@ class FieldText(click.ParamType):  # type: ignore[type-arg]  # generic only in n
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str) or (self._takes_none and value == NONE):
             return value
-        if not value and self._field.default == "":
+        if not value and self._field.kind is Kind.NAME:
             return value
         from dibs.inputs.wishes import read_field  # loaded only where an option is used
 

@@ -217,7 +217,7 @@ class _Shown:
             if not shown and job["attempts"]:
                 shown = job["attempts"]
             is_last = job["state"] in OVER or job["attempts"] > shown
-            wrote = self._more(shown) if shown and shown <= job["attempts"] else False
+            wrote = self._more(shown) if shown and (is_last or shown <= job["attempts"]) else False
             if job["attempts"] > shown and shown:
                 self._end()
                 if attempt is not None:
