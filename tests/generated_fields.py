@@ -62,8 +62,8 @@ def keywords() -> str:
 
 def page_keys() -> str:
     """The keys that a job which is asked for again takes along."""
-    left_out = (Kind.DEPENDENCIES, Kind.MOMENT, Kind.MODE)  # they were about that time and that shell
-    keys = [key for key, field in BY_KEY.items() if not field.is_fixed and field.kind not in left_out]
+    left_out = ("after", "begin_at", "umask", "array", "hold", "once")  # they were about that time and that call
+    keys = [key for key in BY_KEY if key not in left_out]
     return "\n".join(
         [
             f"// {BY}",

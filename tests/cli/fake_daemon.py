@@ -282,6 +282,8 @@ class FakeDaemon:
         return {"changed": [number for number in ids if number not in self.unchanged], "unchanged": unchanged}
 
     def _edit(self, number: int, _: Any, body: Any) -> Any:
+        if self.jobs[number]["state"] == "running":
+            return 409, _error("conflict", f"cannot change job {number}: it is running"), {}
         self.jobs[number] |= {key: value for key, value in body.items() if key not in ("top", "before")}
         return self.jobs[number]
 

@@ -10,6 +10,7 @@ from cli.fake_daemon import a_job
 @pytest.fixture(autouse=True)
 def some_jobs(daemon):
     daemon.jobs = {number: a_job(number, env={"A": "1", "B": "b"}) for number in range(1, 10)}
+    daemon.jobs[3]["array"] = {"id": 3, "task": 7, "most": 2}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,12 @@ def some_jobs(daemon):
         ),
         (["--retries", "2", "--restartable"], {"retries": 2, "restartable": True}),
         (["--no-restartable"], {"restartable": False}),
+        (["--hold"], {"hold": True}),
+        (["--no-hold"], {"hold": False}),
+        (["--once", "nightly"], {"once": "nightly"}),
+        (["--once", "none"], {"once": ""}),
+        (["--array-limit", "4"], {"array": {"task": 7, "most": 4}}),
+        (["--array-limit", "none"], {"array": {"task": 7, "most": None}}),
         (["--top"], {"top": True}),
         (["--before", "7"], {"before": 7}),
         (["--tag", "none"], {"tags": []}),
@@ -82,7 +89,7 @@ def test_several_that_go_to_the_top_stand_there_as_they_were_named(daemon, typed
 
 def test_json_is_the_job(daemon, typed):
     assert json.loads(typed("edit", "3", "--priority", "5", "--json").stdout) == a_job(
-        3, priority=5, env={"A": "1", "B": "b"}
+        3, priority=5, env={"A": "1", "B": "b"}, array={"id": 3, "task": 7, "most": 2}
     )
 
 
@@ -91,12 +98,25 @@ def test_json_is_the_job(daemon, typed):
     [
         *([], ["--"], ["--top", "--before", "2"], ["--priority", "1.5"], ["--vram", "0"], ["--cpus", "0"]),
         *(["--retry-on", "luck"], ["--env", "A"], ["--warm", "1a"], ["--notify", "always"], ["--after", ","]),
+        *(["--once", ""], ["--array-limit", "0"], ["--array-limit", ""], ["5", "--once", "k"]),
+        *(["4", "--array-limit", "2"], ["--array", "1-3"]),
         *(["--checkpoint-signal", "LOUD@60"], ["--after", "1", "--after-any", "1"], ["-C", "/not/there"]),
     ],
 )
 def test_what_cannot_be_meant_changes_nothing(daemon, typed, words):
     assert typed("edit", "3", *words).status == 2
     assert daemon.bodies("PATCH") == []
+
+
+def test_of_several_those_that_have_started_stay_as_they_are_and_are_named(daemon, typed):
+    daemon.jobs[4]["state"] = "running"
+
+    done = typed("edit", "3-5", "--priority", "5")
+
+    assert (done.status, done.stderr.splitlines()) == (
+        0,
+        ["changed 2 jobs: 3,5", "dibs: cannot change job 4: it is running"],
+    )
 
 
 def test_a_job_that_has_started_is_refused_by_the_daemon(daemon, typed):

@@ -9,6 +9,7 @@ from dibs.engine.watch.sharing_rules import SharingRules
 from dibs.errors import BadInput, Conflict, NoSuchJob, StoreUnusable
 from dibs.model.gpus import Machine
 from dibs.model.jobs import ArrayTask, JobId, State, Wishes
+from dibs.model.sweeps import SweepId, trial_key
 from dibs.policy.outcomes import Limits
 from dibs.store.listing import Filter
 from dibs.store.replay import catch_up
@@ -623,6 +624,51 @@ def test_a_follower_of_what_was_cleaned_away_says_so(make_queue):
     changed = world.do("retry", 2)
 
     assert changed.unchanged == [(2, "job 1, which it follows, was cleaned away")]
+
+
+def test_a_job_is_held_and_released_together_with_a_change_of_it(make_queue):
+    world = make_queue(1)
+    world.add(a_wish("a"), a_wish("b"))
+
+    world.queue.edit(JobId(2), a_wish("c"), hold=True)
+    world.queue.edit(JobId(2), hold=True)  # it is held already
+    world.end(1)
+    held = world.store.job(JobId(2))
+    world.queue.edit(JobId(2), a_wish("d"), hold=False)
+    world.settle_down()
+
+    assert (held.state, held.why_held, held.request.command.shown) == (State.HELD, "held by its owner", "c")
+    assert (world.state(2), world.store.job(JobId(2)).request.command.shown) == ("running", "d")
+
+
+def test_the_key_of_a_job_is_changed_to_one_that_no_other_has(make_queue):
+    world = make_queue(1)
+    world.queue.pause()
+    world.add(a_wish("a", once="nightly"))
+    world.add(a_wish("b"))
+    world.add(a_wish("c", once=trial_key(SweepId(1), 4)))
+
+    world.queue.edit(JobId(2), a_wish("b", once="weekly"))
+    with pytest.raises(BadInput, match="job 1 has the key 'nightly' already"):
+        world.queue.edit(JobId(2), a_wish("b", once="nightly"))
+    with pytest.raises(BadInput, match="job 3 is a trial"):
+        world.queue.edit(JobId(3), a_wish("c"))
+    world.queue.edit(JobId(1), a_wish("a"))
+
+    assert world.store.queue.job_once("weekly") == 2
+    assert world.store.queue.job_once("nightly") is None
+
+
+def test_the_limit_of_an_array_is_changed_for_the_tasks_that_wait(make_queue):
+    world = make_queue(4)
+    world.add(*(a_wish("a", array=ArrayTask(JobId(0), task, 1)) for task in range(1, 5)))
+    before = world.running()
+
+    for number in (2, 3, 4):
+        world.queue.edit(JobId(number), a_wish("a", array=ArrayTask(JobId(1), number, 3)))
+    world.settle_down()
+
+    assert (before, world.running()) == ([1], [1, 2, 3])
 
 
 def test_a_name_may_be_no_utf8_but_a_project_is_text(make_queue):

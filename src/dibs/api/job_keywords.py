@@ -37,7 +37,7 @@ class JobKeywords(TypedDict, total=False):
     restartable: bool  # May run again when its end was not seen, as after a power cut.
     checkpoint_signal: str  # USR1@60: a signal before the time limit, then queue it again.
     hold: bool  # Wait until `dibs release`.
-    once: str  # Add it only if no job has this key yet.
+    once: str  # No second job is added with this key.
     env: Mapping[str, str | int | float]  # A variable for the jobs; may be given again.
     workdir: "str | os.PathLike[str]"  # Run the jobs in this folder.
     output: "str | os.PathLike[str]"  # Their output goes here; %j is the number, %a the task.

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from dibs.cli.field_options import field_options, write_options
+from dibs.cli.field_options import NONE, field_options, write_options
 from dibs.cli.output import say, show_json
 from dibs.cli.references import Reference, find_job, find_jobs
 from dibs.cli.requests import ALL, changes_of, dependencies_of, given, merges_of, with_command
 from dibs.client.client import Client, connect
-from dibs.errors import BadInput
+from dibs.errors import BadInput, Conflict
 from dibs.model.fields import Verb
 from dibs.model.jobs import Command, Request
 from dibs.model.units import show_ranges
@@ -24,6 +24,7 @@ Examples:
   dibs edit 3-9 --priority 5 -t 4h
   dibs edit 17 -n 1 --vram none           `none` takes a wish back
   dibs edit 17 --env SEED=2 --after 12    other variables stay; it follows job 12 only
+  dibs edit 30_ --array-limit 4           of the array 30, as far as it has not started
   dibs edit 17 --on slurm --partition long
   dibs edit 17 -- python train.py --lr 0.01
 """
@@ -75,22 +76,39 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
     if (after := dependencies_of(options, Verb.EDIT, partial(find_jobs, client))) is not None:
         changes["after"] = [{"job": one.job, "kind": str(one.kind)} for one in after]
     jobs = find_jobs(client, references)
+    if options["once"] not in (None, NONE) and len(jobs) > 1:
+        raise BadInput("--once names one job", remedy="give each job its own call, with a key of its own")
+    wanted = {job: {**changes, **_merged(client, job, merges, options["array_limit"])} for job in jobs}
+    edited: dict[int, Any] = {}
+    refused: list[Conflict] = []
     # Each goes to the very top: the last one first, so that they stand there in the order they were named.
-    order = reversed(jobs) if options["top"] else jobs
-    edited = {number: client.edit(number, {**changes, **_merged(client, number, merges)}) for number in order}
+    for number in reversed(jobs) if options["top"] else jobs:
+        try:
+            edited[number] = client.edit(number, wanted[number])
+        except Conflict as error:  # it has started
+            refused.append(error)
+    if not edited:
+        raise refused[0]
+    changed = [number for number in jobs if number in edited]
     if as_json:
-        show_json([edited[number] for number in jobs] if len(jobs) > 1 else edited[jobs[0]])
+        show_json([edited[number] for number in changed] if len(jobs) > 1 else edited[jobs[0]])
+    elif len(changed) == 1:
+        say(f"changed job {changed[0]}")
     else:
-        say(f"changed job {jobs[0]}" if len(jobs) == 1 else f"changed {len(jobs)} jobs: {show_ranges(jobs)}")
+        say(f"changed {len(changed)} jobs: {show_ranges(changed)}")
+    for one in refused:
+        say(f"dibs: {one.message}")
     return 0
 
 
-def _merged(client: Client, job: int, merges: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any]:
-    """Variables, and what Slurm is told, go there as a whole: what a job has already stays."""
-    if not merges:
+def _merged(
+    client: Client, job: int, merges: Mapping[str, Mapping[str, str | None]], limit: int | str | None
+) -> dict[str, Any]:
+    """What goes there as a whole, and so with what a job has already: variables, Slurm's options, its array."""
+    if not merges and limit is None:
         return {}
     known = client.job(job)
-    return {
+    found: dict[str, Any] = {
         key: {
             name: text
             for name, text in {**({} if ALL in changes else known[key]), **changes}.items()
@@ -98,6 +116,11 @@ def _merged(client: Client, job: int, merges: Mapping[str, Mapping[str, str | No
         }
         for key, changes in merges.items()
     }
+    if limit is not None:
+        if known["array"] is None:
+            raise BadInput(f"job {job} is no task of an array", remedy="dibs edit 30_ --array-limit 4")
+        found["array"] = {"task": known["array"]["task"], "most": None if limit == NONE else limit}
+    return found
 
 
 def _command(words: Sequence[str]) -> dict[str, Any]:

@@ -221,7 +221,7 @@ def _values(options: Mapping[str, Any], verb: Verb) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for field, value in given(options, verb):
         match field.kind:
-            case Kind.ARRAY | Kind.DEPENDENCIES | Kind.VARIABLES | Kind.SYSTEM_OPTION:
+            case Kind.ARRAY | Kind.ARRAY_LIMIT | Kind.DEPENDENCIES | Kind.VARIABLES | Kind.SYSTEM_OPTION:
                 pass
             case Kind.VRAM:
                 values["vram"], values["shape"] = (None, "") if value == NONE else value

@@ -268,6 +268,7 @@ def _in_units(parse: Callable[[str], Any]) -> _Reader:
 
 _READERS: dict[Kind, _Reader] = {
     Kind.COUNT: _count,
+    Kind.ARRAY_LIMIT: _count,
     Kind.SIZE: _in_units(parse_size),
     Kind.VRAM: _in_units(parse_vram),
     Kind.SHARE: _in_units(parse_share),

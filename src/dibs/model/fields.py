@@ -32,6 +32,7 @@ class Kind(StrEnum):
     CHECKPOINT = "checkpoint"
     DEPENDENCIES = "dependencies"
     ARRAY = "array"
+    ARRAY_LIMIT = "array_limit"  # so many of its tasks at once: a part of `array`
     CHOICE = "choice"  # one of `choices`
     PLACE = "place"  # where it runs
     SYSTEM_OPTION = "system_option"  # passed on to the system that runs it, by that system's word
@@ -69,7 +70,6 @@ class Field(NamedTuple):  # a dataclass of so many columns costs `dibs add` two 
     group: str = ""  # the heading in --help; empty: among the other options
     hidden: bool = False  # not in --help
     verbs: frozenset[Verb] = frozenset()
-    is_fixed: bool = False  # said when the job is added; all others may be changed until it starts
     takes_none: bool = False  # the word `none` takes it back
     of_gpus: bool = False
     in_class: bool = False  # whether it decides which of two jobs starts first
@@ -195,8 +195,10 @@ FIELDS = (
          group=_TIME, key="begin_at", metavar="TIME", takes_none=True, label="begins",
          more="[a time to begin](queue.md#a-time-to-begin)"),
     _row("array", Kind.ARRAY, "The command once for each: 1-16 · 1-16%4 (four at once) · 1,3,5-9:2.", group=_ORDER,
-         verbs=frozenset({Verb.ADD}), metavar="TASKS", is_fixed=True, in_class=True,
-         more="[arrays](queue.md#arrays)"),
+         verbs=frozenset({Verb.ADD}), metavar="TASKS", in_class=True, more="[arrays](queue.md#arrays)"),
+    _row("array", Kind.ARRAY_LIMIT, "How many tasks of its array run at once.", group=_ORDER,
+         verbs=frozenset({Verb.EDIT}), word="array_limit", key="", metavar="N", takes_none=True, least=1,
+         most=1_000_000, more="`none`: all of them"),
     _row("retries", Kind.COUNT, "Try a failed job again, with growing pauses.", verbs=_ALL, default=0, metavar="N",
          group=_FAILURES, not_in_script="it is not tried again", label="retries",
          more="[retries and causes](queue.md#retries-and-causes)"),
@@ -212,10 +214,10 @@ FIELDS = (
          aliases=("--signal",),
          not_in_script="it is not queued again after the signal before its time limit", label="checkpoint",
          more="[checkpoints](queue.md#checkpoints)"),
-    _row("hold", Kind.FLAG, "Wait until `dibs release`.", verbs=frozenset({Verb.ADD, Verb.PYTHON, Verb.SUBMITIT}),
-         group=_ORDER, default=False, is_fixed=True),
-    _row("once", Kind.KEY, "Add it only if no job has this key yet.", verbs=frozenset({Verb.ADD, Verb.PYTHON}),
-         group=_NAMES, default="", metavar="KEY", is_fixed=True),
+    _row("hold", Kind.FLAG, "Wait until `dibs release`.", verbs=_ONE_BY_ONE - _HYDRA, group=_ORDER, default=False,
+         negative="--no-hold"),
+    _row("once", Kind.KEY, "No second job is added with this key.", verbs=_ONE_BY_ONE - _PLUGINS, group=_NAMES,
+         default="", metavar="KEY", takes_none=True),
     _row("env", Kind.VARIABLES, "A variable for the jobs; may be given again.", verbs=_QUEUE - _SUBMITIT,
          group=_PLACE, default=(), metavar="K=V", takes_none=True, is_secret=True, label="sets",
          more="on top of yours; not in `[...]`"),

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Response
@@ -17,13 +18,11 @@ from dibs.engine.queue.queue import Changed
 from dibs.errors import BadInput, NoSuchJob
 from dibs.inputs.checks import check_place, check_request, environment_size
 from dibs.inputs.wishes import check_checkpoint
-from dibs.model.fields import BY_KEY
-from dibs.model.jobs import OVER, JobId, Request, State
+from dibs.model.jobs import OVER, ArrayTask, JobId, Request, State
 from dibs.store.listing import Filter
 
 _PORTION = 1000  # jobs changed in one go
 _PLACES = ("top", "before")
-_FIXED = {key for key, field in BY_KEY.items() if field.is_fixed}
 _FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)
 # The states of the jobs that an action applies to, if the filter names no states.
 _STATES = {
@@ -76,7 +75,13 @@ def action_routes(app: AppState) -> APIRouter:
         if before is not None and body.get("top"):
             raise BadInput("a job can be moved to the top or before another one, not both", remedy="choose one")
         job = JobId(number)
-        app.queue.edit(job, request, top=body.get("top", False), before=None if before is None else JobId(before))
+        app.queue.edit(
+            job,
+            request,
+            top=body.get("top", False),
+            before=None if before is None else JobId(before),
+            hold=body.get("hold"),
+        )
         app.feed.wake()
         return JsonResponse(app.job(app.store.listing.row(job), hide_secrets=False))  # guests change nothing
 
@@ -131,16 +136,23 @@ def _with_wishes(app: AppState, number: int, wishes: Mapping[str, Any]) -> Reque
     """The request of a job with these fields changed; raises BadInput if they cannot be changed so."""
     job = app.store.listing.row(JobId(number)).job
     request = apply(job.request, wishes)
-    for key in sorted(_FIXED & wishes.keys()):
-        raise BadInput(f"`{key}` is set when a job is added, and cannot be changed", remedy="add another job")
-    # A job depends on older ones only, so that there are no cycles.
-    if "after" in wishes and any(needed.job >= job.id for needed in request.after):
-        raise BadInput(f"job {job.id} can only follow jobs that were added before it", remedy="add it again")
+    if "array" in wishes:
+        request = replace(request, array=_with_limit(job.request.array, request.array))
     if "checkpoint" in wishes or "time_limit_seconds" in wishes:
         check_checkpoint(request)
     check_place(request)
     check_request(request, environment_size(app.store.listing.environment(job.environment)))
     return request
+
+
+def _with_limit(task: ArrayTask | None, wanted: ArrayTask | None) -> ArrayTask:
+    """The task with another limit of its array, which alone can be changed."""
+    if task is None or wanted is None or wanted.task != task.task:
+        raise BadInput(
+            "of an array only the limit can be changed",
+            remedy="send the job's own `task` with another `most`; other tasks are another array",
+        )
+    return replace(task, most=wanted.most)
 
 
 async def _matching(app: AppState, body: requests.Act) -> AsyncIterator[list[JobId]]:

@@ -46,6 +46,7 @@ from dibs.model.records import (
     StagedList,
     StagedPart,
 )
+from dibs.model.sweeps import trial_of
 from dibs.policy.shapes import with_shape
 from dibs.store import journal_lines
 from dibs.store.codec import decode_request, encode_requests
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 _CALLS_ARE_KEPT = 7 * 86400.0  # seconds; a client that lost an answer repeats the call much sooner
 _MOST_AT_ONCE = 1_000  # jobs that are removed in one turn
 _HIGHEST_PRIORITY = 999_999
+_BY_OWNER = "held by its owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +350,7 @@ class Queue:
         self._engine.send(running, command if signal is None else f"signal {signal}")
         return changed
 
-    def hold(self, jobs: Sequence[JobId], why: str = "held by its owner") -> Changed:
+    def hold(self, jobs: Sequence[JobId], why: str = _BY_OWNER) -> Changed:
         changed = Changed()
         found = self._found(jobs)
         with self._engine.change() as change:
@@ -398,9 +400,15 @@ class Queue:
         return changed
 
     def edit(
-        self, job: JobId, request: Request | None = None, *, top: bool = False, before: JobId | None = None
+        self,
+        job: JobId,
+        request: Request | None = None,
+        *,
+        top: bool = False,
+        before: JobId | None = None,
+        hold: bool | None = None,
     ) -> Job:
-        """Change what a job asks for, or its place, before it starts."""
+        """Change what a job asks for, or its place, before it starts; hold it, or release it with that."""
         (old,) = self._found([job])
         new = self._edited(old, request, top, before)
         with self._engine.change() as change:
@@ -408,6 +416,10 @@ class Queue:
             if new.request.after != old.request.after:
                 self._tables.block_again(job, new.request)
             change.leave(old)
+            if hold is True and old.state is State.QUEUED:
+                change.record(JobsHeld([job], _BY_OWNER))
+            elif hold is False and old.state is State.HELD:
+                change.record(JobReleased(job))
             change.wait(self._tables.job(job))
         return new
 
@@ -426,10 +438,9 @@ class Queue:
         new = old
         if request is not None:
             (request,) = _shaped([request], self._listing.code(old.code) if old.code else None)
-            if late := [needed.job for needed in request.after if needed.job >= old.id]:
-                raise BadInput(f"job {old.id} cannot follow job {late[0]}", remedy="a job follows older ones")
-            if request.once and self._tables.job_once(request.once) not in (None, old.id):
-                raise BadInput(f"there is a job with the key {request.once!r}", remedy="choose another for --once")
+            _check_order(old.id, request)
+            if request.once != old.request.once:
+                self._check_key(old, request.once)
             follows = request.after if request.after != old.request.after else ()
             self.check_possible([replace(request, after=follows)])
             (request,) = by_uuid([request], self._engine.cards.pool)
@@ -448,6 +459,13 @@ class Queue:
                 request=replace(new.request, priority=priority),
             )
         return new
+
+    def _check_key(self, job: Job, once: str) -> None:
+        """Raise BadInput where a job cannot have this key for `--once`."""
+        if trial_of(job.request.once) is not None:
+            raise BadInput(f"job {job.id} is a trial, and has the key of its sweep", remedy="leave out --once")
+        if once and (other := self._tables.job_once(once)):
+            raise BadInput(f"job {other} has the key {once!r} already", remedy="choose another for --once")
 
     def clean(self, before: float, states: Sequence[State] = OVER, project: str | None = None) -> Cleaned:
         """Forget jobs that ended before a moment, at most a thousand in one call; return them."""
@@ -510,6 +528,12 @@ def _shaped(requests: Sequence[Request], code: Mapping[str, Any] | None = None) 
         shaped = with_shape(request, copy=copy, original=original)
         found.append(replace(shaped, wishes=wishes.setdefault(shaped.wishes, shaped.wishes)))
     return found
+
+
+def _check_order(job: JobId, request: Request) -> None:
+    """A job follows older ones only, so that there are no cycles."""
+    if late := [needed.job for needed in request.after if needed.job >= job]:
+        raise BadInput(f"job {job} cannot follow job {late[0]}", remedy="a job follows older ones")
 
 
 def _why_not(job: Job, rule: str) -> str:
