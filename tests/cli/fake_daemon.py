@@ -162,6 +162,10 @@ class FakeDaemon:
     def bodies(self, method: str = "POST") -> list[Any]:
         return [body for called, _, _, body in self.calls if called == method]
 
+    def added(self) -> list[Any]:
+        """The bodies of the requests that add jobs."""
+        return [body for method, path, _, body in self.calls if (method, path) == ("POST", "/v1/jobs")]
+
     def queries(self, path: str) -> list[dict[str, str]]:
         return [query for _, called, query, _ in self.calls if called == path]
 
@@ -318,13 +322,18 @@ class FakeDaemon:
         return 200, b"".join(json.dumps(line).encode() + b"\n" for line in lines), {}
 
     def _add(self, _: Any, body: Any) -> Any:
-        first = max(self.jobs, default=0) + 1
-        array = first if "array" in body["jobs"][0] else 0
-        for number, job in enumerate(body["jobs"], first):
+        part = body.get("part", {"offset": 0, "jobs": len(body["jobs"])})
+        begin = max(self.jobs, default=0) + 1
+        array = begin if "array" in body["jobs"][0] else 0
+        for number, job in enumerate(body["jobs"], begin):
             task = {**job["array"], "id": array} if job.get("array") else None
             self.jobs[number] = a_job(number, "held" if job.get("hold") else "queued") | job | {"array": task}
-        told = {"first": first, "last": first + len(body["jobs"]) - 1, "is_new": True, "notes": self.notes}
+        first = begin - part["offset"]
+        told = {"first": first, "last": first + part["jobs"] - 1, "is_new": True, "notes": self.notes}
         return 201, told, {}
+
+    def _check(self, *_: Any) -> Any:
+        return {"prospects": []}
 
     # -- sweeps --------------------------------------------------------------------------------------------
 
@@ -381,6 +390,7 @@ _ROUTES = {
     r"GET /v1/status": "_status",
     r"GET /v1/jobs": "_page",
     r"POST /v1/jobs": "_add",
+    r"POST /v1/jobs/check": "_check",
     r"GET /v1/jobs/wait": "_wait",
     r"POST /v1/jobs/act": "_act",
     r"GET /v1/jobs/(\d+)": "_job",

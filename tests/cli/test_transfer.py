@@ -50,7 +50,7 @@ def test_a_line_of_a_job_list_is_read_as_dibs_add_reads_it(daemon, typed, tmp_pa
 
     typed("import", str(file))
 
-    [[job]] = [body["jobs"] for body in daemon.bodies()]
+    [[job]] = [body["jobs"] for body in daemon.added()]
     assert job == {
         "words": ["x", "a b"],
         "time_limit_seconds": 7200.0,
@@ -72,7 +72,7 @@ def test_an_array_stays_one_and_does_not_swallow_its_neighbours(daemon, typed, t
 
     typed("import", exported(typed, tmp_path))
 
-    assert [len(body["jobs"]) for body in daemon.bodies()] == [1, 3, 2]
+    assert [len(body["jobs"]) for body in daemon.added()] == [1, 3, 2]
     assert [daemon.jobs[number]["array"] for number in (8, 10, 12)] == [
         {"id": 8, "task": 2, "most": 2},
         {"id": 8, "task": 4, "most": 2},
@@ -92,7 +92,7 @@ def test_what_was_over_is_left_out_and_not_waited_for_unless_it_is_to_run_again(
     done = typed("import", file)
 
     assert done.stderr == "queued 3 jobs: 10-12\nleft out 3 jobs that were over; --again queues them too\n"
-    assert [len(body["jobs"]) for body in daemon.bodies()] == [2, 1], "what is left of an array is one"
+    assert [len(body["jobs"]) for body in daemon.added()] == [2, 1], "what is left of an array is one"
     assert daemon.jobs[12]["after"] == [{"job": 10, "kind": "ok"}]
     again = json.loads(typed("import", file, "--again", "--json").stdout)
     assert (len(again["jobs"]), again["left_out"]) == (6, 0)
@@ -127,15 +127,30 @@ def test_the_environment_is_this_shells(daemon, typed, tmp_path, monkeypatch):
     assert daemon.bodies()[0]["environment"]["WANDB_MODE"] == "offline"
 
 
-def test_many_jobs_go_in_calls_with_keys_of_their_own(daemon, typed, tmp_path):
-    (tmp_path / "many.jsonl").write_text("".join(f'{{"command": "echo {n}"}}\n' for n in range(2500)))
+def test_many_jobs_go_as_the_parts_of_one_list(daemon, typed, tmp_path):
+    (tmp_path / "many.jsonl").write_text("".join(f'{{"command": "echo {n}"}}\n' for n in range(1200)))
 
     done = typed("import", str(tmp_path / "many.jsonl"), "--json")
 
-    bodies = daemon.bodies()
-    assert [len(body["jobs"]) for body in bodies] == [1000, 1000, 500]
-    assert len({body["key"] for body in bodies}) == 3
-    assert json.loads(done.stdout)["jobs"] == list(range(1, 2501))
+    bodies = daemon.added()
+    assert [body["part"] for body in bodies] == [{"offset": 500 * n, "jobs": 1200} for n in range(3)]
+    assert len({body["key"] for body in bodies}) == 1
+    assert json.loads(done.stdout)["jobs"] == list(range(1, 1201))
+
+
+def test_a_chain_of_jobs_is_one_list_and_takes_two_requests(daemon, typed, tmp_path):
+    lines = [{"id": n, "command": f"echo {n}", "after": [{"job": n - 1}] if n > 10 else []} for n in range(10, 60)]
+    (tmp_path / "chain.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    done = typed("import", str(tmp_path / "chain.jsonl"), "--json")
+
+    assert [len(body["jobs"]) for body in daemon.added()] == [1, 49]
+    assert [daemon.jobs[number]["after"] for number in (1, 2, 50)] == [
+        [],
+        [{"job": 1, "kind": "ok"}],
+        [{"job": 49, "kind": "ok"}],
+    ]
+    assert json.loads(done.stdout)["numbers"] == {str(n): n - 9 for n in range(10, 60)}
 
 
 @pytest.mark.parametrize(
@@ -160,21 +175,16 @@ def test_a_line_that_cannot_be_read_leaves_the_queue_as_it_was(daemon, typed, tm
     assert daemon.bodies() == []
 
 
-def test_what_was_queued_before_a_refusal_is_said(daemon, typed, tmp_path):
-    file = tmp_path / "chain.jsonl"
-    file.write_text('{"id": 1, "command": "a"}\n{"id": 2, "command": "b", "after": [{"job": 1}]}\n')
-    add = daemon._add
+def test_a_job_that_follows_a_later_one_of_the_file_is_refused(daemon, typed, tmp_path):
+    (tmp_path / "two.jsonl").write_text(
+        '{"id": 1, "command": "a", "after": [{"job": 2}]}\n{"id": 2, "command": "b"}\n'
+    )
 
-    def refuse_the_second(query, body):
-        daemon.refusal = (409, "conflict", "no more")
-        return add(query, body)
+    done = typed("import", str(tmp_path / "two.jsonl"))
 
-    daemon._add = refuse_the_second
-
-    done = typed("import", str(file))
-
-    assert done.status == 1
-    assert done.stderr.splitlines()[0] == "dibs: some were queued before this happened: 1"
+    assert done.status == 2
+    assert "job 1 is to follow job 2, which does not stand before it" in done.stderr
+    assert daemon.added() == []
 
 
 def test_a_dependency_that_is_not_in_the_file_is_said(daemon, typed, tmp_path):

@@ -56,6 +56,36 @@ def test_older_jobs_that_share_a_card_go_before_a_younger_one_of_another_kind(ma
     assert [world.state(job) for job in (1, 2, 3)] == ["running", "running", "queued"]
 
 
+def test_jobs_of_a_list_follow_earlier_ones_of_it_in_any_part(make_queue):
+    world = make_queue(4)
+
+    world.send("list", a_wish("a"), offset=0, jobs=5)
+    follow = [a_wish("b", after={1: "ok"}), a_wish("c", after={2: "any"}), a_wish("d", after={2: "fail"})]
+    world.send("list", *follow, offset=1, jobs=5)
+    world.send("list", a_wish("e", after={1: "any", 3: "ok"}), offset=4, jobs=5)
+    world.enter_all()
+    running = [world.running()]
+    for number in (1, 2, 3):
+        world.end(number)
+        running.append(world.running())
+
+    assert running == [[1], [2], [3], [5]]
+    assert world.state(4) == "cancelled"
+
+
+@pytest.mark.parametrize("needed", [2, 3, 9])
+def test_a_job_of_a_list_follows_neither_itself_nor_a_later_one(make_queue, needed):
+    world = make_queue(1)
+    world.send("list", a_wish("a"), offset=0, jobs=3)
+
+    with pytest.raises((BadInput, NoSuchJob)):
+        world.send("list", a_wish("b", after={needed: "any"}), a_wish("c"), offset=1, jobs=3)
+    world.send("list", a_wish("b"), a_wish("c"), offset=1, jobs=3)
+    world.enter_all()
+
+    assert [world.state(job) for job in (1, 2, 3)] == ["running", "queued", "queued"]
+
+
 def test_a_list_in_parts_is_added_as_a_whole_with_numbers_in_a_row(make_queue):
     world = make_queue(1)
 

@@ -14,20 +14,20 @@ import click
 from dibs.backends.protocol import Resources
 from dibs.backends.slurm.sbatch import flags
 from dibs.cli.filters import filter_options, query_of
-from dibs.cli.output import OVER, job_number, put, say, show, show_json
+from dibs.cli.output import OVER, job_number, one_line, put, say, show, show_json
 from dibs.cli.references import REF, find_jobs
-from dibs.client.adding import difference
+from dibs.client.adding import Batch, difference, send
 from dibs.client.client import Client, connect
-from dibs.errors import BadInput, DibsError, NoSuchJob
+from dibs.errors import BadInput, NoSuchJob
 from dibs.inputs.wishes import LISTED, apply_wishes
 from dibs.model.fields import BY_KEY, KEYS, OF_COMMAND, Field, Kind
 from dibs.model.jobs import NOTHING, After, State, Wishes
 from dibs.model.units import parse_moment, show_ranges
 
-_MOST_JOBS = 1000  # in one call
-_MOST_BYTES = 4 << 20  # in one call
 _LONGEST_LINE = 4 << 20  # bytes
 _MOST_SAID = 10  # warnings
+
+_Import = tuple[int | None, dict[str, Any]]  # a job of a file: its number there, and what it wants
 
 
 @click.command(
@@ -118,20 +118,19 @@ def import_jobs(file: str, again: bool, as_json: bool) -> int:
     left_out = len(read) - len(jobs)
     for warning in _warnings(jobs, over):
         say(f"dibs: {warning}")
-    importer = _Importer(connect(os.environ), left_out=over.keys())
-    try:
-        for number, wanted in jobs:
-            importer.take(number, wanted)
-        importer.send()
-    except DibsError:
-        if importer.added:
-            say(f"dibs: some were queued before this happened: {show_ranges(importer.added)}")
-        raise
+    added = range(0)
+    if jobs:
+        client, batches = connect(os.environ), _batches(jobs, left_out=over.keys())
+        sent = send(client, batches, defaults={}, environment=dict(os.environ), code=None)
+        added = range(sent.first, sent.last + 1)
+        for note in sent.notes:
+            say(f"dibs: {one_line(note, 500)}")
     if as_json:
-        show_json({"jobs": importer.added, "numbers": importer.numbers, "left_out": left_out})
+        numbers = {old: new for (old, _), new in zip(jobs, added, strict=True) if old is not None}
+        show_json({"jobs": list(added), "numbers": numbers, "left_out": left_out})
         return 0
-    if total := len(importer.added):
-        say(f"queued {total} job{'' if total == 1 else 's'}: {show_ranges(importer.added)}")
+    if added:
+        say(f"queued {len(added)} job{'' if len(added) == 1 else 's'}: {show_ranges(added)}")
     elif not left_out:
         say("the file is empty: nothing was queued")
     if left_out:
@@ -140,57 +139,39 @@ def import_jobs(file: str, again: bool, as_json: bool) -> int:
     return 0
 
 
-class _Importer:
-    """Sends jobs in calls of a handy size, and gives dependencies their new numbers."""
+def _batches(jobs: Sequence[_Import], left_out: Collection[int | None]) -> list[Batch]:
+    """The jobs in their order, each array apart. One that follows another of the file names its place in it."""
+    places = {number: place for place, (number, _) in enumerate(jobs)}
+    groups: list[list[dict[str, Any]]] = []
+    before: _Import | None = None
+    for place, one in enumerate(jobs):
+        number, wanted = one
+        after = []
+        for needed in wanted["after"]:
+            there = places.get(needed["job"])
+            if there is not None and there >= place:
+                raise BadInput(
+                    f"job {number} is to follow job {needed['job']}, which does not stand before it",
+                    remedy="a job follows older ones; nothing was queued",
+                )
+            after.append(needed if there is None else {"place": there, "kind": needed.get("kind", After.OK)})
+        if before is None or not _goes_on(before, one, left_out):
+            groups.append([])
+        groups[-1].append({**wanted, "after": after})
+        before = one
+    return [Batch(group, is_array="array" in group[0]) for group in groups]
 
-    def __init__(self, client: Client, left_out: Collection[int | None] = ()) -> None:
-        self.added: list[int] = []
-        self.numbers: dict[int, int] = {}  # old -> new
-        self._client = client
-        self._left_out = left_out
-        self._key = os.urandom(8).hex()
-        self._calls = 0
-        self._jobs: list[dict[str, Any]] = []
-        self._old: list[int | None] = []
-        self._bytes = 0
 
-    def take(self, number: int | None, wanted: dict[str, Any]) -> None:
-        """One more job. Those it follows must have their numbers, and an array goes in one call."""
-        after = wanted.get("after") or []
-        size = len(json.dumps(wanted))
-        is_new_array = bool(self._jobs) and not self._goes_on(number, wanted)
-        is_full = len(self._jobs) >= _MOST_JOBS or self._bytes + size > _MOST_BYTES
-        is_free = "array" not in wanted  # an array's tasks belong into one call
-        if is_new_array or (is_full and is_free) or any(one["job"] in self._old for one in after):
-            self.send()
-        wanted["after"] = [{**one, "job": self.numbers.get(one["job"], one["job"])} for one in after]
-        self._jobs.append(wanted)
-        self._old.append(number)
-        self._bytes += size
-
-    def _goes_on(self, number: int | None, wanted: Mapping[str, Any]) -> bool:
-        """Whether it belongs to the call that is being gathered: another task of its array, or no task either."""
-        last = self._jobs[-1]
-        task, before = wanted.get("array"), last.get("array")
-        if not task or not before:
-            return not task and not before
-        if number is None or (old := self._old[-1]) is None:
-            return False
-        is_next = old < number and all(one in self._left_out for one in range(old + 1, number))
-        return is_next and task["task"] > before["task"] and wanted.get("words") == last.get("words")
-
-    def send(self) -> None:
-        """Queue what was taken. The key makes a call that broke in the middle safe to repeat."""
-        if not self._jobs:
-            return
-        self._calls += 1
-        key = f"import-{self._key}-{self._calls}"
-        answer = self._client.add(self._jobs, key=key, environment=dict(os.environ))
-        new = range(answer["first"], answer["last"] + 1)
-        self.added += new
-        if len(new) == len(self._old):
-            self.numbers |= {old: number for old, number in zip(self._old, new, strict=True) if old is not None}
-        self._jobs, self._old, self._bytes = [], [], 0
+def _goes_on(before: _Import, one: _Import, left_out: Collection[int | None]) -> bool:
+    """Whether it belongs to the batch of the job before it: another task of its array, or no task either."""
+    (old, last), (number, wanted) = before, one
+    task, task_before = wanted.get("array"), last.get("array")
+    if not task or not task_before:
+        return not task and not task_before
+    if number is None or old is None:
+        return False
+    is_next = old < number and all(between in left_out for between in range(old + 1, number))
+    return is_next and task["task"] > task_before["task"] and wanted.get("words") == last.get("words")
 
 
 def _is_over(job: Mapping[str, Any]) -> bool:
@@ -212,7 +193,7 @@ def _number_of(job: Mapping[str, Any]) -> int | None:
     return job["id"] if isinstance(job.get("id"), int) else None
 
 
-def _warnings(jobs: Sequence[tuple[int | None, Mapping[str, Any]]], over: Collection[int | None]) -> Iterator[str]:
+def _warnings(jobs: Sequence[_Import], over: Collection[int | None]) -> Iterator[str]:
     """What a job waits for that is not queued with it is looked for in this queue, where it may be another one."""
     known = {number for number, _ in jobs}
     missing = {one["job"] for _, wanted in jobs for one in wanted.get("after") or ()} - known

@@ -48,7 +48,10 @@ class Interrupted(DibsError):
 
 
 class Batch(NamedTuple):
-    """Jobs that have something in common. The tasks of an array are sent in one request."""
+    """Jobs that have something in common. The tasks of an array are sent in one request.
+
+    `after` of a job may name an earlier one of the same call by its place, from 0: `{"place": 3, "kind": "ok"}`.
+    """
 
     jobs: Sequence[Mapping[str, Any]]
     common: Mapping[str, Any] = MappingProxyType({})
@@ -98,7 +101,7 @@ def send(
         is_last = sent + len(part.jobs) == total
         try:
             answer = client.add(
-                part.jobs,
+                [_numbered(job, answer) for job in part.jobs],
                 key=key,
                 defaults={**defaults, **part.common},
                 environment=environment,
@@ -146,7 +149,11 @@ def check_wishes(client: Client, batches: Iterable[Batch], *, defaults: Mapping[
             if len(job) == 1 and "command" in job and not batch.common:
                 kinds.setdefault("", {"command": "true"})
             else:
-                wish = {name: value for name, value in {**batch.common, **job}.items() if name not in _NO_WISH}
+                wish = {
+                    name: value
+                    for name, value in {**batch.common, **job}.items()
+                    if name not in _NO_WISH and not (name == "after" and _follows(job))
+                }
                 kinds.setdefault(json.dumps(wish, sort_keys=True), {**wish, "command": "true"})
     wishes = list(kinds.values())
     for start in range(0, len(wishes), _MOST_JOBS):
@@ -157,24 +164,44 @@ _NO_WISH = _OF_THE_COMMAND | {"array", "once", "name", "env"}
 
 
 def _parts(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """What is sent in one request each. The first has no job that follows another: its answer tells numbers."""
     waiting: list[Mapping[str, Any]] = []
     size = 0
+    is_first = True
     for batch in batches:
         if batch.is_array:
             if waiting:
                 yield Batch(waiting)
                 waiting, size = [], 0
             yield batch
+            is_first = False
             continue
         for job in batch.jobs:
             text = _size(job)
-            if len(waiting) == _MOST_JOBS or (waiting and size + text > _MOST_TEXT):
+            is_full = len(waiting) == _MOST_JOBS or size + text > _MOST_TEXT
+            if waiting and (is_full or (is_first and _follows(job))):
                 yield Batch(waiting)
-                waiting, size = [], 0
+                waiting, size, is_first = [], 0, False
             waiting.append(job)
             size += text
     if waiting:
         yield Batch(waiting)
+
+
+def _follows(job: Mapping[str, Any]) -> bool:
+    """Whether it follows a job of the same call."""
+    return any("place" in one for one in job.get("after", ()))
+
+
+def _numbered(job: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The job with numbers instead of places. Those of a list are in a row, and the first answer tells them."""
+    if not _follows(job):
+        return job
+    after = [
+        {"job": answer["first"] + one["place"], "kind": one["kind"]} if "place" in one else one
+        for one in job["after"]
+    ]
+    return {**job, "after": after}
 
 
 def _size(job: Mapping[str, Any]) -> int:

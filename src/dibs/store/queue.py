@@ -88,7 +88,7 @@ class QueueTables:
                 state=State.HELD if request.hold else State.QUEUED,
                 not_before=request.begin,
                 environment=environment,
-                blockers=self._depend(JobId(number), request) if request.after else 0,
+                blockers=self._depend(JobId(number), request, first) if request.after else 0,
                 why_held="held when it was added" if request.hold else "",
                 code=code,
                 batch=batch,
@@ -126,12 +126,15 @@ class QueueTables:
             ],
         )
 
-    def _depend(self, job: JobId, request: Request) -> int:
-        """Write down what a new job waits for; what has ended as it should is no hindrance any more."""
+    def _depend(self, job: JobId, request: Request, first: JobId) -> int:
+        """Write down what a new job waits for; what has ended as it should is no hindrance any more.
+
+        Jobs from `first` on are being added with it.
+        """
         blockers = 0
         for needed in request.after:
             row = self._db.execute("select state from jobs where id = ?", (needed.job,)).fetchone()
-            if row is None and needed.kind is After.ANY:
+            if row is None and needed.kind is After.ANY and needed.job < first:
                 continue  # it was over, and was cleaned away
             if row is not None and State(row[0]).is_over and needed.kind.is_met_by(State(row[0])):
                 continue
@@ -156,7 +159,7 @@ class QueueTables:
     def block_again(self, job: JobId, request: Request) -> int:
         """A job that is tried again waits again for what has not ended as it should."""
         self._db.execute("delete from dependencies where job = ?", (job,))
-        blockers = self._depend(job, request)
+        blockers = self._depend(job, request, job)
         self._db.execute("update jobs set blockers = ? where id = ?", (blockers, job))
         return blockers
 

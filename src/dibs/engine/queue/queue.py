@@ -20,6 +20,7 @@ from dibs.model.jobs import (
     After,
     Attempt,
     Cause,
+    Dependency,
     Job,
     JobId,
     Outcome,
@@ -142,30 +143,36 @@ class Queue:
             with self._engine.change() as change:  # a repeated call gets the same answer, also after a clean
                 self._tables.remember_call(submission.key, known, known, change.now)
             return Added(known, known, is_new=False)
-        self.check_possible(requests)
+        whole = None if submission.part is None else self._list_of(submission.key, submission.part)
+        self.check_possible(requests, range(0) if whole is None else range(whole.first, whole.last + 1))
         requests = by_uuid(requests, self._engine.cards.pool)
         snapshot = (submission.code or {}).get("snapshot")
         if isinstance(snapshot, str) and not os.path.isdir(snapshot):
             raise Conflict(f"the copy of the code in {snapshot} is gone", remedy="add the job again")
-        if submission.part is not None:
-            return self._stage(submission, requests, submission.part)
+        if whole is not None and submission.part is not None:
+            return self._stage(submission, requests, submission.part, whole)
         with self._engine.change() as change:
             environment, code = self._keep_surroundings(submission)
             jobs = self._enter(requests, environment, code, submission.key, change)
             self._tables.remember_call(submission.key, jobs[0].id, jobs[-1].id, change.now)
         return Added(jobs[0].id, jobs[-1].id, is_new=True)
 
-    def _stage(self, submission: AddCall, requests: Sequence[Request], place: PartPlace) -> Added:
+    def _list_of(self, key: str, place: PartPlace) -> StagedList:
+        """The list that this part belongs to, as it was before. It begins with its first part."""
+        if (known := self._lists.with_key(key)) is not None:
+            return known
+        if place.offset:
+            raise Conflict(
+                "the list is not known any more: its last part arrived too long ago, and none of it was added",
+                remedy="add it again from its beginning",
+            )
+        first = self._tables.next_number()
+        return StagedList(first, JobId(first + place.jobs - 1), key)
+
+    def _stage(
+        self, submission: AddCall, requests: Sequence[Request], place: PartPlace, whole: StagedList
+    ) -> Added:
         """Keep a part of a list. With the last one the list is acknowledged, and `enter_part` makes jobs of it."""
-        whole = self._lists.with_key(submission.key)
-        if whole is None:
-            if place.offset:
-                raise Conflict(
-                    "the list is not known any more: its last part arrived too long ago, and none of it was added",
-                    remedy="add it again from its beginning",
-                )
-            first = self._tables.next_number()
-            whole = StagedList(first, JobId(first + place.jobs - 1), submission.key)
         arrived = place.offset + len(requests)
         if arrived <= whole.arrived:  # its answer was lost
             return Added(whole.first, whole.last, is_new=True, missing=whole.missing)
@@ -176,6 +183,8 @@ class Queue:
                 remedy="send them one after another, each with its offset and the number of all jobs",
             )
         begin = JobId(whole.first + place.offset)
+        for number, request in enumerate(requests, begin):
+            _check_order(JobId(number), request)
         texts = encode_requests(list(with_arrays(requests, begin)))
         missing = place.jobs - arrived
         with self._engine.change() as change:
@@ -244,8 +253,8 @@ class Queue:
             change.wait(job)
         return jobs
 
-    def check_possible(self, requests: Iterable[Request]) -> None:
-        """Raise BadInput for what can never run."""
+    def check_possible(self, requests: Iterable[Request], of_list: range = range(0)) -> None:
+        """Raise BadInput for what can never run. Jobs of the same list may be followed before they are added."""
         seen: set[object] = set()
         names = retry_names()
         for request in requests:
@@ -256,7 +265,7 @@ class Queue:
                     raise BadInput(f"a job like this could never start: {problem}", remedy=remedy)
             if request.after and request.after not in seen:
                 seen.add(request.after)
-                self._check_follows(request)
+                self._check_follows([needed for needed in request.after if needed.job not in of_list])
             _check_checkpoint(request)
             if request.project and request.project not in seen:
                 seen.add(request.project)
@@ -265,11 +274,11 @@ class Queue:
                 if retry_name(cause) not in names:
                     raise BadInput(f"cannot retry on {cause!r}", remedy=f"causes are {', '.join(names)}")
 
-    def _check_follows(self, request: Request) -> None:
-        for needed in request.after:
+    def _check_follows(self, after: Sequence[Dependency]) -> None:
+        for needed in after:
             if not self._listing.states([needed.job]):
                 raise NoSuchJob(needed.job)
-        if hindrance := self._hindrance(request):
+        if hindrance := self._hindrance(after):
             raise BadInput(
                 f"a job like this could never start: {hindrance}",
                 remedy="`dibs retry` that one first, or use --after-any",
@@ -282,9 +291,9 @@ class Queue:
             raise BadInput("--once is for one job", remedy="add the jobs one by one, each with a key of its own")
         return self._tables.job_once(requests[0].once)
 
-    def _hindrance(self, request: Request) -> str:
-        """Which of the jobs that it follows has ended otherwise than it should, where one has."""
-        for needed in request.after:
+    def _hindrance(self, after: Sequence[Dependency]) -> str:
+        """Which of the jobs that come first has ended otherwise than it should, where one has."""
+        for needed in after:
             state = self._listing.states([needed.job]).get(needed.job)
             if state is None and needed.kind is not After.ANY:
                 return f"job {needed.job}, which it follows, was cleaned away"
@@ -388,7 +397,7 @@ class Queue:
                 if not job.state.is_over:
                     changed.unchanged.append((job.id, f"it is not over ({job.state})"))
                     continue
-                if hindrance := self._hindrance(job.request):
+                if hindrance := self._hindrance(job.request.after):
                     changed.unchanged.append((job.id, hindrance))
                     continue
                 change.record(JobRetried(job.id))
