@@ -9,7 +9,7 @@ import click
 
 from dibs.cli.filters import parse_since
 from dibs.cli.options import GPU_IDS, ParsedOption
-from dibs.cli.output import OVER, WAITING, confirm, one_line, say, show, show_json, signal_name
+from dibs.cli.output import OVER, WAITING, confirm, one_line, say, say_first, show, show_json, signal_name
 from dibs.cli.references import Reference, complete_projects, find_jobs, in_chunks
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput
@@ -19,7 +19,6 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _AT_ONCE = 5_000  # jobs in one call
 _MOST_UNASKED = 20  # jobs that `retry --failed` queues again without asking a person
 _FAILED = "failed,timed_out,lost"
-_MOST_NAMED_UNCHANGED = 10  # sentences about jobs that nothing was done to
 
 _PROJECT = click.option(
     "-P",
@@ -200,10 +199,7 @@ def _report(
     else:
         if changed:
             say(f"{done} {_named(changed)}")
-        for one in unchanged[:_MOST_NAMED_UNCHANGED]:
-            say(f"dibs: job {one['id']} was left as it is: {one_line(one['why'], 500)}")
-        if len(unchanged) > _MOST_NAMED_UNCHANGED:
-            say(f"dibs: … and {len(unchanged) - _MOST_NAMED_UNCHANGED} more jobs were left as they are")
+        say_first([f"job {one['id']} was left as it is: {one['why']}" for one in unchanged])
         if not changed and not unchanged:
             say(f"dibs: there is no job to {action}")
     return 1 if unchanged and not changed else 0

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dibs.cli.field_options import NONE, field_options, write_options
-from dibs.cli.output import say, show_json
+from dibs.cli.output import say, say_first, show_json
 from dibs.cli.references import Reference, find_job, find_jobs
 from dibs.cli.requests import ALL, changes_of, dependencies_of, given, merges_of, with_command
 from dibs.client.client import Client, connect
@@ -96,8 +96,7 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
         say(f"changed job {changed[0]}")
     else:
         say(f"changed {len(changed)} jobs: {show_ranges(changed)}")
-    for one in refused:
-        say(f"dibs: {one.message}")
+    say_first([error.message for error in refused])
     return 0
 
 

@@ -32,6 +32,9 @@ _OBEYED = (
 )
 
 
+_MOST_SAID = 10  # messages of one kind
+
+
 def wants_colour(environ: Mapping[str, str], fd: int) -> bool:
     """Colours on a terminal, unless NO_COLOR or a dumb one says otherwise."""
     return os.isatty(fd) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
@@ -160,6 +163,14 @@ def say(text: str) -> None:
         sys.stdout.flush()
     with contextlib.suppress(OSError):
         click.echo(text.encode("utf-8", "backslashreplace"), err=True)
+
+
+def say_first(sentences: Sequence[str]) -> None:
+    """The first ones of what may be many messages, and how many more there are."""
+    for sentence in sentences[:_MOST_SAID]:
+        say(f"dibs: {one_line(sentence, 500)}")
+    if len(sentences) > _MOST_SAID:
+        say(f"dibs: … and {len(sentences) - _MOST_SAID} more")
 
 
 def confirm(question: str, *, what: str, before: Sequence[str] = ()) -> bool:

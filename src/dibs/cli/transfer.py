@@ -14,7 +14,7 @@ import click
 from dibs.backends.protocol import Resources
 from dibs.backends.slurm.sbatch import flags
 from dibs.cli.filters import filter_options, query_of
-from dibs.cli.output import OVER, job_number, one_line, put, say, show, show_json
+from dibs.cli.output import OVER, job_number, put, say, say_first, show, show_json
 from dibs.cli.references import REF, find_jobs
 from dibs.client.adding import Batch, difference, send
 from dibs.client.client import Client, connect
@@ -25,7 +25,6 @@ from dibs.model.jobs import NOTHING, After, State, Wishes
 from dibs.model.units import parse_moment, show_ranges
 
 _LONGEST_LINE = 4 << 20  # bytes
-_MOST_SAID = 10  # warnings
 
 _Import = tuple[int | None, dict[str, Any]]  # a job of a file: its number there, and what it wants
 
@@ -116,15 +115,13 @@ def import_jobs(file: str, again: bool, as_json: bool) -> int:
     over = {} if again else {_number_of(job): str(job["state"]) for _, job, _ in read if _is_over(job)}
     jobs = [(_number_of(job), _still_after(wanted, over)) for _, job, wanted in read if again or not _is_over(job)]
     left_out = len(read) - len(jobs)
-    for warning in _warnings(jobs, over):
-        say(f"dibs: {warning}")
+    say_first(_warnings(jobs, over))
     added = range(0)
     if jobs:
         client, batches = connect(os.environ), _batches(jobs, left_out=over.keys())
         sent = send(client, batches, defaults={}, environment=dict(os.environ), code=None)
         added = range(sent.first, sent.last + 1)
-        for note in sent.notes:
-            say(f"dibs: {one_line(note, 500)}")
+        say_first(sent.notes)
     if as_json:
         numbers = {old: new for (old, _), new in zip(jobs, added, strict=True) if old is not None}
         show_json({"jobs": list(added), "numbers": numbers, "left_out": left_out})
@@ -193,13 +190,15 @@ def _number_of(job: Mapping[str, Any]) -> int | None:
     return job["id"] if isinstance(job.get("id"), int) else None
 
 
-def _warnings(jobs: Sequence[_Import], over: Collection[int | None]) -> Iterator[str]:
+def _warnings(jobs: Sequence[_Import], over: Collection[int | None]) -> list[str]:
     """What a job waits for that is not queued with it is looked for in this queue, where it may be another one."""
     known = {number for number, _ in jobs}
     missing = {one["job"] for _, wanted in jobs for one in wanted.get("after") or ()} - known
-    for number in sorted(missing)[:_MOST_SAID]:
-        why = "was over, and is left out" if number in over else "is not in the file"
-        yield f"job {number} {why}: those that wait for it wait for job {number} of this queue"
+    why = {number: "was over, and is left out" if number in over else "is not in the file" for number in missing}
+    return [
+        f"job {number} {why[number]}: those that wait for it wait for job {number} of this queue"
+        for number in sorted(missing)
+    ]
 
 
 def _wanted(line: int, job: Mapping[str, Any]) -> dict[str, Any]:
