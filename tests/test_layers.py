@@ -38,7 +38,7 @@ MAY_USE = {
     "client": {"model"},
     "foreground": {"model", "gpus", "leases", "backends", "supervise", "inputs", "engine", "build"},
     "daemon": {"model", "policy", "leases", "backends", "supervise", "store", "inputs", "engine", "build"},
-    "api": {"model", "policy", "gpus", "leases", "inputs", "sweeps", "engine", "client"},
+    "api": {"model", "policy", "gpus", "leases", "supervise", "inputs", "sweeps", "engine", "client"},
     "plugins": {"model", "api", "client"},
     # `doctor` reads the store, the leases and the driver where no daemon can; `gpus` shows a survey of the engine;
     # `gpus --on slurm`, `export --sbatch` and `cluster` use the Slurm backend. All of them work without a daemon.

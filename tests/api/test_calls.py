@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import dibs
 from dibs.api import calls
 from dibs.api.calls import Call, shown_call, write_call
 from dibs.errors import DibsError
+from dibs.worker_thread import wait_in_thread
 from stories.outside import World
 
 WORK = str(Path(calls.__file__).with_name("work.py"))
@@ -39,6 +41,16 @@ def test_a_call_is_made_and_its_value_is_laid_beside_it(here: World) -> None:
     assert found is not None and found.get(dibs.Job(1)) == 3
     assert call.result(2) is None
     assert sorted(os.listdir(call.folder)) == ["call", "result-1"]
+
+
+@pytest.mark.parametrize("replace", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_a_result_that_the_job_replaced_is_none_and_is_not_waited_for(
+    here: World, replace: Callable[[str], None]
+) -> None:
+    call = write_call(str, (1,))
+    replace(f"{call.folder}/result-1")
+
+    assert wait_in_thread(lambda: call.result(1), 20, "test") is None
 
 
 def test_another_version_of_python_is_said_in_a_sentence(here: World) -> None:

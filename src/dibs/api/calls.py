@@ -22,9 +22,11 @@ from dibs.api.connection import ask
 from dibs.api.errors import RemoteTraceback
 from dibs.api.work import CALL, result_path
 from dibs.errors import BadInput, DibsError, NoSuchJob
+from dibs.files import replace_file
 from dibs.model.jobs import Command, folder_of_call
 from dibs.model.units import parse_moment
 from dibs.paths import make_private, queue_folder, state_folder
+from dibs.supervise.folder import NotOurFile, open_own_file
 
 if TYPE_CHECKING:
     from dibs.api.job import Job
@@ -77,15 +79,15 @@ class Call:
 
     def keep(self, job: int) -> None:
         """Record the job of this call."""
-        with contextlib.suppress(OSError), open(f"{self.folder}/{_JOB}", "w") as file:
-            file.write(str(job))
+        with contextlib.suppress(OSError):
+            replace_file(f"{self.folder}/{_JOB}", str(job), sync=False)
 
     def result(self, attempt: int) -> CallResult | None:
         """The result of this attempt; None where it has none."""
         try:
-            with open(result_path(self.folder, attempt), "rb") as file:
+            with open(open_own_file(result_path(self.folder, attempt)), "rb") as file:
                 return CallResult(json.loads(file.readline()), file.read())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotOurFile):
             return None
 
     def value(self, job: "Job") -> Any:
@@ -291,8 +293,8 @@ def _tidy(shelf: str) -> None:
 
 def _number_in(folder: str) -> int | None:
     try:
-        with open(f"{folder}/{_JOB}") as file:
-            return int(file.read())
+        with open(open_own_file(f"{folder}/{_JOB}")) as file:
+            return int(file.read(100))
     except (OSError, ValueError):
         return None
 

@@ -218,15 +218,16 @@ def _found(reference: str) -> int:
 
 def _last_metric(job: Job, name: str) -> float:
     """The last number that the last attempt reported under a name; JobFailed where there is no valid one."""
-    from dibs.sweeps.results import MetricsReader  # few programs need it
+    from dibs.supervise.folder import NotOurFile, open_own_file  # few programs need it
+    from dibs.sweeps.results import MetricsReader
 
     reader = MetricsReader([name])
     try:
-        with open(f"{job.about['folder']}/metrics", "rb") as file:
+        with open(open_own_file(f"{job.about['folder']}/metrics"), "rb") as file:
             while piece := file.read(1 << 20):
                 reader.feed(piece)
         reader.finish()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotOurFile):
         pass  # it has reported nothing: `result` says so
     found = reader.result()
     if found.values is None:

@@ -8,6 +8,8 @@ result, `checkpoint/...` what it saves for the next attempt. Names come from ano
 import os
 import stat
 
+from dibs.supervise.folder import open_own_file
+
 CALL = "call"
 CHECKPOINT = "checkpoint"
 AWAITS = "awaits"  # on a node: a JSON object of what is still to come, by name, as `found_below` tells it
@@ -51,7 +53,7 @@ def put(folder: str, name: str, start: int, content: bytes) -> None:
     """Write a piece of a file in its place."""
     path = f"{folder}/{name}"
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = open_own_file(path, os.O_WRONLY | os.O_CREAT)
     try:
         while content:
             written = os.pwrite(fd, content, start)
@@ -63,7 +65,7 @@ def put(folder: str, name: str, start: int, content: bytes) -> None:
 def piece(path: str, start: int, length: int) -> bytes:
     """A part of a file that is there; nothing where it is not, or is no file to read from."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = open_own_file(path)
     except OSError:
         return b""
     try:

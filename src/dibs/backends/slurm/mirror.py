@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from dibs.errors import BackendRefused
 from dibs.files import replace_file
 from dibs.model.jobs import folder_of_call
 from dibs.supervise import folder, node_files
-from dibs.supervise.folder import RECORD_SIZE
+from dibs.supervise.folder import open_own_file
 from dibs.supervise.logs import punch
 from dibs.supervise.node_files import CALL, CHECKPOINT
 from dibs.supervise.node_sync import STREAMS
@@ -94,7 +94,7 @@ class AttemptFiles:
         """Files as text for the batch script, with their times."""
         found = {}
         for name in names:
-            with open(self.path(name), "rb") as file:
+            with open(open_own_file(self.path(name)), "rb") as file:
                 text = binascii.b2a_base64(file.read(), newline=False).decode()
                 found[name] = text, os.fstat(file.fileno()).st_mtime_ns
         return found
@@ -120,7 +120,7 @@ class AttemptFiles:
         if self.call and os.path.isdir(self.call):
             if self.result in excess:
                 said = _too_big(excess[self.result], node, f"{there}/{self.result}")
-                _write(f"{self.folder}/{self.result}", said)
+                replace_file(f"{self.folder}/{self.result}", said)
             if os.path.exists(f"{self.folder}/{self.result}"):
                 _move(f"{self.folder}/{self.result}", f"{self.call}/{self.result}")
         if not self.checkpoint:
@@ -130,7 +130,7 @@ class AttemptFiles:
             most = _shown(node_files.MOST_BYTES, node_files.MOST_FILES)
             size = f"it has more than the {most} that are fetched ({_shown(excess[CHECKPOINT])})"
             left = f"{size}, and is still on node {node} in {there}/{CHECKPOINT}"
-            _write(f"{self.checkpoint}/{LEFT_BEHIND}", left.encode("utf-8", "surrogateescape"))
+            replace_file(f"{self.checkpoint}/{LEFT_BEHIND}", left.encode("utf-8", "surrogateescape"))
         elif CHECKPOINT in found:
             self._exchange_checkpoint()
 
@@ -140,7 +140,7 @@ class AttemptFiles:
         os.makedirs(new, mode=0o700, exist_ok=True)
         os.makedirs(os.path.dirname(self.checkpoint), mode=0o700, exist_ok=True)
         for path in node_files.found_below(new):
-            _sync(f"{new}/{path}")
+            _sync(os.path.realpath(f"{new}/{path}"))
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(old)
         with contextlib.suppress(FileNotFoundError):
@@ -179,7 +179,7 @@ class SubmittedCopies:
 def handed(ref: AttemptRef) -> SubmittedCopies:
     """What we wrote down before it was given to Slurm."""
     try:
-        with open(f"{ref.folder}/{_HANDED}") as file:
+        with open(open_own_file(f"{ref.folder}/{_HANDED}")) as file:
             times, word = file.read(100).split()
     except FileNotFoundError:
         return SubmittedCopies()
@@ -193,12 +193,9 @@ def remember(ref: AttemptRef, found: SubmittedCopies) -> None:
 
 def spec(ref: AttemptRef) -> dict[str, Any]:
     """What its shim was told, as it was before it was made fit for a node."""
-    with open(f"{ref.folder}/{folder.RECORD}", "rb") as file:
-        file.seek(RECORD_SIZE)
-        try:
-            found: dict[str, Any] = json.loads(file.read())
-        except ValueError:
-            raise OSError(f"{file.name} is broken") from None
+    found = folder.read_spec(ref.folder)
+    if found is None:
+        raise OSError(f"{ref.folder}/{folder.RECORD} cannot be read")
     return found
 
 
@@ -217,9 +214,9 @@ def add(ref: AttemptRef, own: AttemptFiles, pieces: Pieces, cut: Mapping[str, Se
         path = f"{ref.folder}/{stream}"
         if own.output and stream == "stdout":
             own.append(content)  # first: after a crash in between it is there twice, and not never
-        with contextlib.suppress(FileNotFoundError):
-            if start < os.stat(path).st_size:
-                os.truncate(path, start)
+        with contextlib.suppress(FileNotFoundError), _opened(path, os.O_WRONLY) as fd:
+            if start < os.fstat(fd).st_size:
+                os.ftruncate(fd, start)
         node_files.put(ref.folder, stream, start, content)
     for stream, (start, end) in cut.items():
         _cut(f"{ref.folder}/{stream}", start, end)
@@ -229,27 +226,20 @@ def finish(ref: AttemptRef, record: str) -> None:
     """Everything is here: write the record last, and nothing before the rest is safe."""
     for stream in STREAMS:
         with contextlib.suppress(FileNotFoundError):
-            fd = os.open(f"{ref.folder}/{stream}", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            _sync(f"{ref.folder}/{stream}")
     write_record(ref.folder, record.encode())
 
 
 def _cut(path: str, start: int, end: int) -> None:
     """What the node gave back to its disk is given back here, and said beside it as there."""
     mark = f"{start} {end}\n"
-    with contextlib.suppress(FileNotFoundError), open(f"{path}.cut") as file:
+    with contextlib.suppress(OSError), open(open_own_file(f"{path}.cut")) as file:
         if file.read(100) == mark:
             return
     replace_file(f"{path}.cut", mark, sync=False)
-    with contextlib.suppress(OSError):  # not every file system can do it; then there is more here than there
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            punch(fd, start, end - start)
-        finally:
-            os.close(fd)
+    # Not every file system can do it; then there is more here than there.
+    with contextlib.suppress(OSError), _opened(path, os.O_WRONLY) as fd:
+        punch(fd, start, end - start)
 
 
 def _too_big(size: int, node: str, path: str) -> bytes:
@@ -272,23 +262,21 @@ def _move(source: str, target: str) -> None:
 
 def _read(path: str) -> str:
     try:
-        with open(path, "rb") as file:
+        with open(open_own_file(path), "rb") as file:
             return file.read(4096).decode("utf-8", "surrogateescape")
     except OSError:
         return ""
 
 
-def _write(path: str, content: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(fd)
-
-
 def _sync(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with _opened(path) as fd:
         os.fsync(fd)
+
+
+@contextlib.contextmanager
+def _opened(path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+    fd = open_own_file(path, flags)
+    try:
+        yield fd
     finally:
         os.close(fd)
