@@ -235,6 +235,24 @@ def test_a_silent_daemon_is_given_up_early_unless_it_answers_another_question(pa
         held.set()
 
 
+def test_no_look_at_a_silent_daemon_lasts_longer_than_the_patience(path, monkeypatch):
+    monkeypatch.setattr(connection, "_LOOK_AFTER", 1.0)
+    held = threading.Event()
+
+    def answer(asked: Asked) -> Answer:
+        held.wait(10)
+        return Answer({})
+
+    with listening(path, answer):
+        began = time.monotonic()
+        with pytest.raises(NoAnswer, match=r"has not answered for 1\.2 seconds"):
+            Client(path, patience=1.2).gpus()
+        seconds = time.monotonic() - began
+        held.set()
+
+    assert seconds < 1.9
+
+
 def test_silence_that_is_expected_is_no_reason_to_look(path, monkeypatch):
     monkeypatch.setattr(connection, "_LOOK_AFTER", 0.05)
 

@@ -210,8 +210,9 @@ class Connection:
             try:
                 return act()
             except TimeoutError:
-                if time.monotonic() < self._until and not _answers(self._path):
-                    raise self._too_late(silence + _LOOK_AFTER) from None
+                left = min(_LOOK_AFTER, self._until - time.monotonic())
+                if left > 0 and not _answers(self._path, left):
+                    raise self._too_late(silence + left) from None
 
     def _foreign(self) -> NoDaemon:
         pid, _ = _peer(self._socket)
@@ -224,17 +225,17 @@ class Connection:
     def _too_late(self, seconds: float) -> NoAnswer:
         self.close()
         return NoAnswer(
-            f"the daemon has not answered for {seconds:g} seconds",
+            f"the daemon has not answered for {round(seconds, 1):g} seconds",
             remedy="`dibs daemon log` shows what it does; `dibs daemon restart` leaves the jobs alone",
         )
 
 
-def _answers(path: str) -> bool:
-    """Whether the daemon answers a question at all."""
+def _answers(path: str, seconds: float) -> bool:
+    """Whether the daemon answers a question at all, in this time."""
     try:
-        connection = Connection(path, seconds=_LOOK_AFTER)
+        connection = Connection(path, seconds=seconds)
         try:
-            connection.ask("GET", "/v1/status", seconds=_LOOK_AFTER, quiet=math.inf)
+            connection.ask("GET", "/v1/status", seconds=seconds, quiet=math.inf)
         finally:
             connection.close()
     except NoDaemon:
