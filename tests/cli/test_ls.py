@@ -90,6 +90,12 @@ def test_held_jobs_wait_behind_those_that_have_a_turn(daemon, typed):
     assert [line.split()[0] for line in done.stdout.splitlines() if line[0].isdigit()] == ["2", "3", "1"]
 
 
+def test_where_no_job_has_a_turn_that_is_said_though_there_are_jobs(daemon, typed):
+    fill(daemon, a_job(1, "succeeded"))
+
+    assert typed("ls", "--sort", "turn").stderr == "dibs: no job is queued\n"
+
+
 def test_of_a_thousand_turns_the_rest_is_not_kept_silent(daemon, typed):
     fill(daemon, *(a_job(number) for number in range(1, 1500)))
 

@@ -112,7 +112,7 @@ def picture(
     """The lines of a screen: the table, and what there is no room for in one sentence."""
     jobs, more = _page(client, query, options, rows)
     if not jobs:
-        return [one_line(_nothing(query), width)]
+        return [one_line(_nothing(query, options), width)]
     return [*_table(jobs, _reasons(client, jobs), width), *([one_line(more, width)] if more else [])]
 
 
@@ -227,7 +227,7 @@ def _print_table(client: Client, query: Mapping[str, Any], options: Mapping[str,
     if jobs:
         show("\n".join(_table(jobs, _reasons(client, jobs) | _causes(jobs), width)))
     else:
-        say(f"dibs: {_nothing(query)}")
+        say(f"dibs: {_nothing(query, options)}")
     if more:
         say(more)
     return 0
@@ -256,8 +256,12 @@ def _cells(job: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _nothing(query: Mapping[str, Any]) -> str:
-    return "no job matches" if query else "there are no jobs yet: `dibs add -- COMMAND` queues one"
+def _nothing(query: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    if query:
+        return "no job matches"
+    if options["sort"] == "turn":
+        return "no job is queued"
+    return "there are no jobs yet: `dibs add -- COMMAND` queues one"
 
 
 # -- for programs ------------------------------------------------------------------------------------------
