@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import dibs
+from dibs.worker_thread import wait_in_thread
 from stories.outside import World, wait_until
 
 
@@ -50,6 +51,13 @@ def test_a_failure_tells_how_it_ended_and_its_last_lines(here: World) -> None:
     assert (error.job, error.state, error.exit_code, error.cause) == (job.id, "failed", 3, "exit code")
     assert str(error).startswith(f"job {job.id} (bad) failed: exit code 3\n")
     assert "line 100" in error.log and "oh no" in error.log and "line 50" not in error.log
+
+
+def test_a_pipe_in_the_place_of_its_metrics_is_not_waited_for(here: World) -> None:
+    job = dibs.submit('rm -f "$DIBS_METRICS"; mkfifo "$DIBS_METRICS"')
+
+    with pytest.raises(dibs.JobFailed, match="has not reported loss"):
+        wait_in_thread(lambda: job.metric("loss"), 30, "test")
 
 
 def test_one_that_is_killed_by_a_signal_or_by_its_limit_says_so(here: World) -> None:
