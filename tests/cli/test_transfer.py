@@ -175,6 +175,20 @@ def test_a_line_that_cannot_be_read_leaves_the_queue_as_it_was(daemon, typed, tm
     assert daemon.bodies() == []
 
 
+def test_of_several_jobs_the_keys_are_left_out_and_said(daemon, typed, tmp_path):
+    daemon.jobs = {1: a_job(1, once="nightly run"), 2: a_job(2)}
+
+    done = typed("import", exported(typed, tmp_path))
+    alone = typed("import", exported(typed, tmp_path, "1"))
+
+    assert done.stderr.splitlines() == [
+        "dibs: job 3 was queued without its key: dibs edit 3 --once 'nightly run'",
+        "queued 2 jobs: 3-4",
+    ]
+    assert [job.get("once") for body in daemon.added() for job in body["jobs"]] == [None, None, "nightly run"]
+    assert alone.stderr == "queued 1 job: 5\n"
+
+
 def test_a_job_that_follows_a_later_one_of_the_file_is_refused(daemon, typed, tmp_path):
     (tmp_path / "two.jsonl").write_text(
         '{"id": 1, "command": "a", "after": [{"job": 2}]}\n{"id": 2, "command": "b"}\n'

@@ -116,12 +116,15 @@ def import_jobs(file: str, again: bool, as_json: bool) -> int:
     jobs = [(_number_of(job), _still_after(wanted, over)) for _, job, wanted in read if again or not _is_over(job)]
     left_out = len(read) - len(jobs)
     say_first(_warnings(jobs, over))
+    keys = {
+        place: wanted.pop("once") for place, (_, wanted) in enumerate(jobs) if len(jobs) > 1 and "once" in wanted
+    }
     added = range(0)
     if jobs:
         client, batches = connect(os.environ), _batches(jobs, left_out=over.keys())
         sent = send(client, batches, defaults={}, environment=dict(os.environ), code=None)
         added = range(sent.first, sent.last + 1)
-        say_first(sent.notes)
+        say_first([*sent.notes, *(_without_key(added[place], key) for place, key in keys.items() if key)])
     if as_json:
         numbers = {old: new for (old, _), new in zip(jobs, added, strict=True) if old is not None}
         show_json({"jobs": list(added), "numbers": numbers, "left_out": left_out})
@@ -199,6 +202,11 @@ def _warnings(jobs: Sequence[_Import], over: Collection[int | None]) -> list[str
         f"job {number} {why[number]}: those that wait for it wait for job {number} of this queue"
         for number in sorted(missing)
     ]
+
+
+def _without_key(job: int, key: str) -> str:
+    """A list may have no job that is there already: its numbers are in a row."""
+    return f"job {job} was queued without its key: dibs edit {job} --once {shlex.quote(key)}"
 
 
 def _wanted(line: int, job: Mapping[str, Any]) -> dict[str, Any]:
