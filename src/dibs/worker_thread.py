@@ -6,6 +6,7 @@ process does not wait for it.
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import asyncio
 
 _T = TypeVar("_T")
+_SILENT = "its disk does not answer"
 
 # The work, and what is called with its result. False where no thread can be started now.
 Submit = Callable[[Callable[[], Any], Callable[[Any], Any]], bool]
@@ -114,6 +116,33 @@ def wait_in_thread(work: Callable[[], _T], seconds: float, name: str) -> _T:
     if error is not None:
         raise error
     return result  # type: ignore[return-value]
+
+
+class PatientReader:
+    """Reads folders that may not answer: with a deadline, and a folder that missed it is left alone for a while.
+
+    The caller may be an event loop. A thread hangs in such a folder until it answers, so there must not be many.
+    """
+
+    def __init__(self, patience: float = 0.5, silent_for: float = 60.0) -> None:
+        self._patience = patience  # seconds
+        self._silent_for = silent_for  # seconds
+        self._silent: dict[str, float] = {}  # by folder: until when, by the monotonic clock
+
+    def read(self, folder: str, work: Callable[[], _T]) -> _T:
+        """The result of this work on a folder, or TimeoutError."""
+        now = time.monotonic()
+        if now < self._silent.get(folder, 0.0):
+            raise TimeoutError(_SILENT)
+        try:
+            result = wait_in_thread(work, self._patience, "record")
+        except MemoryError:
+            raise TimeoutError("no thread can be started now") from None
+        except TimeoutError:
+            self._silent = {name: until for name, until in self._silent.items() if now < until}
+            self._silent[folder] = now + self._silent_for
+            raise TimeoutError(_SILENT) from None
+        return result
 
 
 def _outcome(work: Callable[[], _T]) -> tuple[_T | None, Exception | None]:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dibs.backends.protocol import Phase
 from dibs.model.jobs import Attempt
 from dibs.supervise import folder
 from dibs.supervise.folder import NotOurFile, open_own_file
+from dibs.worker_thread import PatientReader
 from supervise.hands import Hands, Loop
 
 
@@ -117,3 +119,28 @@ def test_an_attempt_does_not_start_where_a_pipe_waits_for_its_record(hands: Hand
 
     with pytest.raises(OSError, match="it is a pipe"):
         hands.start("true")
+
+
+def test_a_folder_that_does_not_answer_is_not_waited_for(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job can put a file system in the place of its folder that answers nothing."""
+    attempt = hands.start("sleep 60")
+    ref = ref_of(attempt)
+    hands.running(attempt)
+    disk_answers, asked = threading.Event(), []
+
+    def hang(*arguments: object) -> None:
+        asked.append(arguments)
+        disk_answers.wait(60)
+
+    with monkeypatch.context() as patch:
+        for name in ("facts", "tell", "watch"):
+            patch.setattr(folder, name, hang)
+        seen = hands.backend.observe([ref])[ref]
+        told, watched = hands.tell(attempt, "stop"), hands.adopt(attempt)
+        disk_answers.set()
+
+    assert (seen.phase, seen.reason) == (Phase.QUEUED, "its disk does not answer")
+    assert (told, watched, len(asked)) == (False, False, 1)  # it is left alone for a while
+    hands.backend._reader = PatientReader()
+    assert hands.tell(attempt, "kill")
+    hands.wait(attempt)

@@ -23,6 +23,7 @@ from dibs.model.jobs import Attempt, Request
 from dibs.supervise import folder
 from dibs.supervise.folder import decode_record
 from dibs.supervise.launcher import AddReader, Launcher, RemoveReader, WhenDone, Zygote
+from dibs.worker_thread import PatientReader
 
 if TYPE_CHECKING:
     from dibs.supervise.orphans import FileKey, LeftProcess, OrphanedAttempt
@@ -74,6 +75,7 @@ class LocalBackend:
         self._control = f"{root}/control"
         self._launcher = Launcher(add_reader, remove_reader, zygote)
         self._warm: WarmProcesses | None = None
+        self._reader = PatientReader()  # a job can replace its folder by one that does not answer
         self._add_reader = add_reader
         self._remove_reader = remove_reader
         self._recycled: list[str] = []  # folders that may be used again
@@ -109,7 +111,10 @@ class LocalBackend:
         return Submitted(accepted=frozenset(accepted), put_off=put_off)
 
     def watch(self, ref: AttemptRef, when_done: Callable[[], None]) -> bool:
-        fd = folder.watch(ref.folder)
+        try:
+            fd = self._reader.read(ref.folder, lambda: folder.watch(ref.folder))
+        except OSError:
+            return False
         if fd is None:
             return False
 
@@ -236,7 +241,7 @@ class LocalBackend:
         if path in self._ended:
             return self._ended.pop(path)
         try:
-            return observed(folder.facts(path), ref)
+            return observed(self._reader.read(path, lambda: folder.facts(path)), ref)
         except OSError as error:
             return Observed(phase=Phase.QUEUED, reason=str(error))
 
@@ -265,7 +270,7 @@ class LocalBackend:
             orphaned.obey(word)
             return True
         try:
-            return folder.tell(ref.folder, word)
+            return self._reader.read(ref.folder, lambda: folder.tell(ref.folder, word))
         except OSError:
             return False  # its folder cannot be read now; the engine asks again
 
