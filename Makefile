@@ -106,7 +106,7 @@ node: $(PYTHON)
 
 # Debian's names; elsewhere the packages are named in a sentence and left to you.
 system:
-	@missing=; \
+	@missing=; lean=; \
 	command -v bash >/dev/null || missing="$$missing bash"; \
 	command -v ps >/dev/null || missing="$$missing procps"; \
 	command -v setpriv >/dev/null || missing="$$missing util-linux"; \
@@ -123,16 +123,22 @@ system:
 	command -v ssh >/dev/null || missing="$$missing openssh-client"; \
 	PATH="$$PATH:/usr/sbin" command -v sshd >/dev/null || missing="$$missing openssh-server"; \
 	PATH="$$PATH:/usr/sbin" command -v ip >/dev/null || missing="$$missing iproute2"; \
+	command -v podman >/dev/null || lean="$$lean podman catatonit"; \
+	PATH="$$PATH:/usr/sbin" command -v runc >/dev/null || lean="$$lean runc"; \
+	{ command -v docker && PATH="$$PATH:/usr/sbin" command -v dockerd; } >/dev/null || lean="$$lean docker.io"; \
+	command -v busybox >/dev/null || lean="$$lean busybox-static"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	command -v chromium-headless-shell >/dev/null || missing="$$missing chromium-headless-shell"; \
 	if [ ! -x $(PYTHON) ]; then \
 	  $(FIND_PYTHON); \
 	  [ -z "$$python" ] || $$python $(CAN_MAKE_VENV) || missing="$$missing $$(basename $$python)-venv"; \
 	fi; \
-	[ -z "$$missing" ] && exit 0; \
+	[ -z "$$missing$$lean" ] && exit 0; \
 	as_root=; [ "$$(id -u)" = 0 ] || as_root="sudo -n"; \
 	if command -v apt-get >/dev/null && $$as_root true 2>/dev/null; then \
-	  echo "installing system packages:$$missing"; \
-	  $$as_root apt-get update -qq && $$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	  echo "installing system packages:$$missing$$lean"; \
+	  install="$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq"; \
+	  $$as_root apt-get update -qq && { [ -z "$$missing" ] || $$install $$missing >/dev/null; } \
+	  && { [ -z "$$lean" ] || $$install --no-install-recommends $$lean >/dev/null; }; \
 	else \
-	  echo "the tests need packages that cannot be installed from here:$$missing"; exit 1; fi
+	  echo "the tests need packages that cannot be installed from here:$$missing$$lean"; exit 1; fi

@@ -13,6 +13,8 @@ from hypothesis import settings
 from backends import private_sshd
 from backends.private_slurm import PrivateSlurm, missing_programs
 from backends.private_sshd import PrivateSshd
+from containers import private_engines
+from containers.private_engines import PrivateEngines
 from examples import IS_LONG, examples
 from stories.fork_server import ADVISERS
 from stories.outside import MUST_EXECUTE, Finished, Ledger, World, advisers_fork_server, make_world
@@ -119,6 +121,22 @@ def sshd() -> Iterator[PrivateSshd]:
         one = PrivateSshd(Path(folder) / "private")
         try:
             one.start()
+            yield one
+        finally:
+            one.stop()
+
+
+@pytest.fixture(scope="session")
+def engines() -> Iterator[PrivateEngines]:
+    """Container engines of our own, with an image of busybox."""
+    if os.geteuid() != 0:
+        pytest.skip("the container engines of the tests need root")
+    if missing := private_engines.missing_programs():
+        pytest.skip(f"a test with containers needs {', '.join(missing)}: install podman, docker.io and runc")
+    # Not in pytest's folder: the path of a socket may not be long.
+    with tempfile.TemporaryDirectory(prefix="dibs-engines-", ignore_cleanup_errors=True) as folder:
+        one = PrivateEngines(Path(folder) / "private")
+        try:
             yield one
         finally:
             one.stop()

@@ -20,6 +20,7 @@ _SAMPLES: dict[Kind, Any] = {
     Kind.MOMENT: 2208988800.0,
     Kind.FOLDER: "/tmp",
     Kind.FILE: "/tmp/o-%j",
+    Kind.MOUNTS: ("/data:/data", "/tmp:/scratch:ro"),
     Kind.VARIABLES: (("A", "1"), ("B", "\udcff")),
     Kind.MODULES: ("json", "email.mime"),
     Kind.CAUSES: ("lost", "gpu-oom"),

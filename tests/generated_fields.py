@@ -26,6 +26,7 @@ _PYTHON = {
     Kind.MOMENT: "str | datetime",
     Kind.FOLDER: '"str | os.PathLike[str]"',
     Kind.FILE: '"str | os.PathLike[str]"',
+    Kind.MOUNTS: "str | Sequence[str]",
     Kind.VARIABLES: "Mapping[str, str | int | float]",
     Kind.MODULES: "str | Sequence[str]",
     Kind.CAUSES: "str | Sequence[str]",

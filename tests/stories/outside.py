@@ -400,10 +400,11 @@ def for_other_users() -> Sequence[str]:
     pytest.skip("there is no Python of 3.11 or newer here that another user may run")
 
 
-def make_world(root: Path) -> World:
-    folder = root / "a 'folder' é\n$(touch BAD) \udcff"
+def make_world(root: Path, *, is_utf8: bool = False) -> World:
+    """With names that are no UTF-8, unless they must be: a container engine mounts no other folders."""
+    folder = root / ("a 'folder', é $(touch BAD)" if is_utf8 else "a 'folder' é\n$(touch BAD) \udcff")
     folder.mkdir()
-    state = root / "state €\udcfe"
+    state = root / ("state €" if is_utf8 else "state €\udcfe")
     environ = kept_environment() | {
         "DIBS_STATE": str(state),
         "DIBS_LEASES": str(root / "leases"),

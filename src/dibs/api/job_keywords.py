@@ -41,6 +41,10 @@ class JobKeywords(TypedDict, total=False):
     env: Mapping[str, str | int | float]  # A variable for the jobs; may be given again.
     workdir: "str | os.PathLike[str]"  # Run the jobs in this folder.
     output: "str | os.PathLike[str]"  # Their output goes here; %j is the number, %a the task.
+    image: str  # Run the jobs in a container of this image.
+    container_engine: str  # What runs it (default: the setting container_engine).
+    mounts: str | Sequence[str]  # A folder for it, SRC[:DST][:ro]; may be given again.
+    image_pull: str  # When the image is pulled (default: missing).
     notify: str  # Notify you at its end, only at a failure, or never.
     on: str  # Run here, or on Slurm (default: the setting default_backend).
     partition: str  # The partition it waits in.

@@ -98,6 +98,7 @@ def build_queue(
         remote=_build_remote(environ, settings, store, place, results, recorder.queue_mark(), hooks, reach, log),
         announce=hooks.announce,
         ask_for_turn=hooks.ask_for_turn,
+        start_thread=hooks.start_thread,
         reach=reach,
     )
     first_test = None if settings.canary == "never" else settings.canary_after

@@ -78,6 +78,7 @@ def build_list_engine(
         limits=limits,
         announce=hooks.announce,
         ask_for_turn=hooks.ask_for_turn,
+        start_thread=hooks.start_thread,
         reach=fault_point(environ),
     )
 

@@ -157,6 +157,7 @@ _IN_WORDS: dict[Kind, Callable[[Any], str]] = {  # all others are shown as they 
     Kind.GPU_IDS: lambda ids: ", ".join(one[:12] for one in ids),
     Kind.MODULES: ", ".join,
     Kind.CAUSES: ", ".join,
+    Kind.MOUNTS: ", ".join,
     Kind.DEPENDENCIES: lambda after: ", ".join(f"{one['job']} ({one['kind']})" for one in after),
     Kind.VARIABLES: lambda env: " ".join(f"{name}={value}" for name, value in env.items()),
 }

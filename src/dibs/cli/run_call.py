@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dibs.cli.output import one_line, say
@@ -19,6 +20,7 @@ from dibs.cli.requests import (
 from dibs.cli.run_report import JsonReport, RunReport
 from dibs.errors import BadInput, NoGpu
 from dibs.foreground.feed import JobList
+from dibs.foreground.images import RunImages
 from dibs.foreground.results import InAttemptFolders, JobFolders
 from dibs.foreground.run_types import RunOptions
 from dibs.foreground.runner import Runner
@@ -78,6 +80,7 @@ class RunCall:
             self._check_wishes(pool, settings.min_free)
         elif probe is not None:  # the file may name more GPUs later, but not more than there are
             self._check_wishes(resolve_pool("all", probe, self._environ), settings.min_free)
+        lists, single = self._with_images(lists, single, pool, settings.container_engine)
         run = open_run(self._environ, output_dir=options["output_dir"], resume=resume, fresh=options["fresh"])
         results = (
             JobFolders(root=os.path.abspath(options["output_dir"]))
@@ -205,6 +208,19 @@ class RunCall:
         is_generator = path.endswith(".py")
         is_file = os.path.isfile(path) and not is_generator
         return JobList(source.entries, look_ahead=64 if is_generator else 10_000, is_quick=is_file)
+
+    def _with_images(
+        self, lists: list["JobList"], single: Request | None, pool: Pool, engine: str
+    ) -> tuple[list["JobList"], Request | None]:
+        """The same jobs, with the engines of those that run in containers; their images are pulled first."""
+        # Lines of a list may name images that the options do not.
+        if not lists and not (single and (single.image or single.mounts or single.image_pull)):
+            return lists, single
+        images = RunImages(
+            self._environ, pool, say, default_engine=engine.removeprefix("auto"), workdir=os.getcwd()
+        )
+        lists = [replace(one, entries=images.entries(one.entries)) for one in lists]
+        return lists, None if single is None else images.ready(single)
 
     def _single(self, words: Sequence[str], size: int) -> Request:
         request = with_command(self._defaults, words, self._options["shell"])

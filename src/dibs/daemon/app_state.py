@@ -9,6 +9,7 @@ from typing import Any
 from starlette.requests import HTTPConnection
 
 from dibs.daemon.cleaning import Cleaner
+from dibs.daemon.container_jobs import ContainerJobs
 from dibs.daemon.gpu_history import GpuHistoryBuffer
 from dibs.daemon.job_views import JobViews
 from dibs.daemon.list_entry import ListEntry
@@ -53,6 +54,7 @@ class AppState:
     results: BrowsableFolders
     cleaner: Cleaner
     lists: ListEntry
+    containers: ContainerJobs
     feed: "EventFeed"
     views: JobViews
     history: GpuHistoryBuffer

@@ -21,6 +21,7 @@ from dibs.daemon.app import make_app, with_limits
 from dibs.daemon.app_state import AppState, EventCounters, EventFeed
 from dibs.daemon.canary import CanaryTests
 from dibs.daemon.cleaning import Cleaner
+from dibs.daemon.container_jobs import ContainerJobs
 from dibs.daemon.gpu_history import GpuHistoryBuffer
 from dibs.daemon.http.server import SHORTAGES, Server, UnixSocket
 from dibs.daemon.job_views import JobViews
@@ -161,6 +162,11 @@ class Service:
                 results=parts.results,
                 cleaner=self._cleaner,
                 lists=self._lists,
+                containers=ContainerJobs(
+                    engine=parts.engine,
+                    queue=parts.queue,
+                    default_engine=self._settings.container_engine.removeprefix("auto"),
+                ),
                 feed=self._feed,
                 views=JobViews(parts.engine.store),
                 history=history,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from dibs.backends.local import Leftovers, LocalBackend, ref_of
 from dibs.engine.announcer import Announcer, Topic
+from dibs.engine.launch.containers import AttemptContainers
 from dibs.engine.launch.launcher import AttemptLauncher, Place
 from dibs.engine.launch.lease_keeper import CardsTaken, LeaseKeeper, LeaseStillHeld
 from dibs.engine.launch.results import Results
@@ -52,6 +53,7 @@ from dibs.store.store import Store
 
 if TYPE_CHECKING:
     from dibs.engine.remote.systems import RemoteSystems  # a run's list does not load it
+    from dibs.worker_thread import WorkerThread
 
 _JUMP = 1.0  # seconds; a larger difference between the clocks means that the wall clock was set
 _AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried again
@@ -89,6 +91,7 @@ class Engine:
         place: Place,
         announce: Callable[[Sequence[Event]], None],
         ask_for_turn: Callable[[], None],
+        start_thread: "Callable[[str], WorkerThread] | None" = None,
         limits: EngineLimits | None = None,
         meters: Meters | None = None,
         judge: Judge = lambda attempt, outcome, open_attempts, now: outcome,
@@ -122,9 +125,11 @@ class Engine:
         self._undelivered: dict[Key, str] = {}  # commands to attempts that were not delivered yet
         self._to_show: dict[Key, Attempt] = {}  # their leases do not show yet that they hold less
         self._seen_others: tuple[float, frozenset[str]] | None = None  # when listed, and their cards
+        containers = AttemptContainers(place, start_thread, self.settle_soon)
         self._settlement = Settlement(
             backend=backend,
             leases=self._leases,
+            containers=containers,
             results=results,
             boot_id=place.boot_id,
             judge=judge,
@@ -137,6 +142,7 @@ class Engine:
             leases=self._leases,
             cards=cards,
             results=results,
+            containers=containers,
             settle_soon=self.settle_soon,
             reach=reach,
         )

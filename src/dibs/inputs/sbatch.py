@@ -184,6 +184,12 @@ def _with_option(request: Request, option: str, value: str, unused: list[str], *
             total, kind, others = parse_gres(value)
             unused += [f"--gres={item}" for item in others]
             return request if total is None else _with_gpus(request, total, kind, unused, is_queue)
+        case "--container-image":
+            return apply_wishes(request, {"image": _image(value)})
+        case "--container-mounts":
+            return apply_wishes(request, {"mounts": [_mount(one) for one in value.split(",")]})
+        case "--container-workdir":
+            return apply_wishes(request, {"workdir": value})
         case "--array":
             raise BadInput(
                 "dibs runs a script once, not as an array", remedy="give the values with -p, or as lines"
@@ -191,6 +197,18 @@ def _with_option(request: Request, option: str, value: str, unused: list[str], *
         case _:
             unused.append(option)
             return request
+
+
+def _image(value: str) -> str:
+    """Pyxis writes `registry#name`, and `docker://` before it; a file is a path."""
+    return value.removeprefix("docker://").replace("#", "/", 1)
+
+
+def _mount(value: str) -> str:
+    """`SRC:DST:FLAGS` of pyxis, where flags are joined with `+`: only `ro` has a meaning here."""
+    source, _, rest = value.partition(":")
+    target, _, flags = rest.partition(":")
+    return f"{source}:{target or source}{':ro' * ('ro' in flags.split('+'))}"
 
 
 def _with_gpus(request: Request, number: int, kind: str, unused: list[str], is_queue: bool) -> Request:

@@ -19,6 +19,7 @@ from dibs.inputs.checks import check_text, check_variable_name
 from dibs.inputs.entries import shorten
 from dibs.model.fields import Field, Kind, Verb, fields_of
 from dibs.model.jobs import Cause, Checkpoint, Command, Request, retry_name, retry_names, with_values
+from dibs.model.mounts import parse_mount
 from dibs.model.places import LOCAL, parse_option, parse_place
 from dibs.model.units import AUTO, check_modules, is_gpu_id, parse_duration, parse_share, parse_size, parse_vram
 
@@ -191,6 +192,17 @@ def _names(value: object, field: Field) -> tuple[str, ...]:
     return tags
 
 
+def _mounts(value: object, field: Field) -> tuple[str, ...]:
+    """One mount or a list of them: a comma is part of a path. Sources are made absolute, as seen from here."""
+    texts = value if isinstance(value, list | tuple) else [value]
+    return tuple(_mount(_not_empty(text, field, _LONGEST_VALUE)) for text in texts)
+
+
+def _mount(text: str) -> str:
+    source, colon, rest = text.partition(":")
+    return str(parse_mount(os.path.abspath(os.path.expanduser(source)) + colon + rest))
+
+
 def _modules(value: object, field: Field) -> tuple[str, ...]:
     return check_modules([_name(name, field).strip() for name in _parts(value, field)])
 
@@ -283,6 +295,7 @@ _READERS: dict[Kind, _Reader] = {
     Kind.FILE: _file,
     Kind.VARIABLES: _variables,
     Kind.MODULES: _modules,
+    Kind.MOUNTS: _mounts,
     Kind.CAUSES: _causes,
     Kind.CHECKPOINT: lambda value, field: parse_checkpoint(_not_empty(value, field, _LONGEST_NAME)),
     Kind.CHOICE: _choice,

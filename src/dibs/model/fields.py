@@ -27,6 +27,7 @@ class Kind(StrEnum):
     FOLDER = "folder"
     FILE = "file"
     VARIABLES = "variables"
+    MOUNTS = "mounts"  # `SRC:DST` or `SRC:DST:ro`, absolute
     MODULES = "modules"
     CAUSES = "causes"
     CHECKPOINT = "checkpoint"
@@ -102,6 +103,7 @@ ON_SLURM = "On Slurm"
 # Headings of --help, as `sbatch --help` groups its options.
 _GPUS, _MACHINE, _TIME, _ORDER = "GPUs", "Other resources", "Time", "Order"
 _NAMES, _FAILURES, _PLACE = "Names", "Failures", "Surroundings and output"
+_CONTAINER = "Container"
 _SWEEP, _SUBMITIT, _HYDRA = frozenset({Verb.SWEEP}), frozenset({Verb.SUBMITIT}), frozenset({Verb.HYDRA})
 _PLUGINS = _SUBMITIT | _HYDRA
 _ALL = frozenset(Verb)
@@ -225,6 +227,21 @@ FIELDS = (
          flags=("-C", "--workdir"), aliases=("--chdir",), metavar="DIR"),
     _row("output", Kind.FILE, "Their output goes here; %j is the number, %a the task.", group=_PLACE,
          verbs=_ONE_BY_ONE - _PLUGINS, default="", flags=("-o",), aliases=("--output",), metavar="FILE"),
+    _row("image", Kind.NAME, "Run the jobs in a container of this image.", verbs=_ALL - _PLUGINS, default="",
+         group=_CONTAINER, metavar="NAME", takes_none=True, not_in_script="it runs outside of its container",
+         label="image", more="[containers](containers.md)"),
+    _row("container_engine", Kind.CHOICE, "What runs it (default: the setting container_engine).",
+         group=_CONTAINER, verbs=_ALL - _PLUGINS, default="", takes_none=True,
+         choices=("podman", "docker", "apptainer", "runc"), label="container engine"),
+    _row("mounts", Kind.MOUNTS, "A folder for it, SRC[:DST][:ro]; may be given again.",
+         group=_CONTAINER, verbs=_ALL - _PLUGINS, default=(), flags=("--mount",), metavar="SRC", takes_none=True,
+         not_in_script="it runs outside of its container", label="mounts",
+         more="the working folder is mounted without it"),
+    _row("image_pull", Kind.CHOICE, "When the image is pulled (default: missing).",
+         group=_CONTAINER, verbs=_ALL - _PLUGINS, default="", takes_none=True,
+         choices=("never", "missing", "always"), more="before a GPU is taken",
+         refusal=("cannot pull an image ahead of a job on Slurm", "leave out --image-pull"),
+         not_in_script="the image is pulled when it starts", label="image pull"),
     _row("notify", Kind.CHOICE, "Notify you at its end, only at a failure, or never.", verbs=_ONE_BY_ONE,
          group=_PLACE, default="", takes_none=True, choices=("end", "failure", "never"), label="notify",
          more="[notifications](queue.md#notifications)"),

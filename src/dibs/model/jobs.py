@@ -182,6 +182,10 @@ class Request:
     notify: str = ""  # send a message at its `end`, or at its `failure` only
     once: str = ""  # at most one job with this key
     warm: tuple[str, ...] = ()  # modules that a process has imported before, from which it is forked
+    image: str = ""  # the command runs in a container of it; empty: in none
+    container_engine: str = ""  # of these jobs; empty until it is chosen
+    mounts: tuple[str, ...] = ()  # what the container sees beside the folder: model/mounts.py
+    image_pull: str = ""  # `never`, `missing` or `always`; empty: missing
     on: str = ""  # the backend that runs it; empty: this machine
     on_options: tuple[tuple[str, str], ...] = ()  # what only that backend understands: `partition`, `account`, ...
 
@@ -189,11 +193,13 @@ class Request:
     def content_key(self) -> str:
         """The identity of the work itself: the same text is the same work, wherever its line stands.
 
-        Wishes and limits are not part of it: asking for more time does not make it another job.
+        Wishes and limits are not part of it: asking for more time does not make it another job. In another image
+        the same command is another program.
         """
         import hashlib  # 2 ms that `dibs gpus` does not pay
 
-        text = repr((self.command.words, self.workdir, self.env)).encode("utf-8", "surrogatepass")
+        parts: tuple[object, ...] = (self.command.words, self.workdir, self.env)
+        text = repr((*parts, self.image) if self.image else parts).encode("utf-8", "surrogatepass")
         return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
@@ -364,6 +370,7 @@ _WRITERS: dict[Kind, Callable[[Any], Any]] = {
     Kind.NAMES: list,
     Kind.MODULES: list,
     Kind.CAUSES: list,
+    Kind.MOUNTS: list,
     Kind.VARIABLES: dict,
     Kind.SYSTEM_OPTIONS: dict,
     Kind.MOMENT: format_moment,

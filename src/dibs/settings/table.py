@@ -32,6 +32,7 @@ class Settings:
     results_folder: str = ""
     web: str = "asked"
     no_start: bool = False
+    container_engine: str = "auto"
     default_backend: str = "local"
     backends_slurm_root: str = ""  # empty: the queue's own folder
     backends_slurm_python: str = ""
@@ -175,6 +176,13 @@ TABLE = (
         "When browsers can open the page: asked (after `dibs web`), never, or always at 127.0.0.1:8265.",
     ),
     Setting("no_start", "DIBS_NO_START", "false", values.truth, "Do not start the daemon with the first command."),
+    Setting(
+        "container_engine",
+        "DIBS_CONTAINER_ENGINE",
+        "auto",
+        values.one_of("auto", "podman", "docker", "apptainer", "runc"),
+        "What runs a job that has an image: podman, docker, apptainer, runc, or auto for what is installed.",
+    ),
     Setting(
         "default_backend",
         "DIBS_BACKEND",

@@ -66,10 +66,9 @@ def start(
 
     `logs` gets the files of its stdout and stderr, for the caller to close.
     """
-    own = _encoded(spec["env"])
-    environment = inherited.variables | own
-    for name, value in _encoded(spec.get("unless_set", {})).items():
-        environment.setdefault(name, value)
+    if "refusal" in spec:
+        raise OSError(spec["refusal"])
+    environment = environment_of(spec, inherited)
     os.umask(spec["umask"])
     try:
         os.chdir(spec["workdir"])
@@ -78,9 +77,9 @@ def start(
     for lease in handed.leases:
         os.set_inheritable(lease, True)
     os.putenv(b"PATH", environment.get(b"PATH", os.defpath.encode()))  # posix_spawnp uses our PATH
-    words = [word.encode("utf-8", "surrogateescape") for word in spec["words"]]
+    words = encoded(spec["words"])
     streams = _streams(spec, handed, logs)
-    plain = None if inherited.changes_shell or shell_is_changed(own) else plain_words(words)
+    plain = None if inherited.changes_shell or shell_is_changed(encoded(spec["env"])) else plain_words(words)
     before = _bind_to(spec["cpus"], spec) if spec.get("cpus") else set()
     try:
         if spawn is not None:
@@ -93,6 +92,18 @@ def start(
         if before:  # the next job of this shim may run anywhere
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, before)
+
+
+def environment_of(spec: dict[str, Any], inherited: Environment) -> dict[bytes, bytes]:
+    """The variables of the command: the captured ones, and its own on top."""
+    environment = inherited.variables | _encoded(spec["env"])
+    for name, value in _encoded(spec.get("unless_set", {})).items():
+        environment.setdefault(name, value)
+    return environment
+
+
+def encoded(words: Iterable[str]) -> list[bytes]:
+    return [word.encode("utf-8", "surrogateescape") for word in words]
 
 
 def _bind_to(cpus: list[int], spec: dict[str, Any]) -> set[int]:
@@ -280,7 +291,7 @@ class ChildProcesses:
         signal_tree(os.getpid(), number)
 
     def signal_listeners(self, number: int) -> bool:
-        return signal_listeners(self._command, number)
+        return signal_listeners(self._command, number, os.getpid())
 
 
 def descendants(root: int) -> dict[int, int]:
@@ -289,22 +300,23 @@ def descendants(root: int) -> dict[int, int]:
     frontier = [root]
     while frontier:
         parent = frontier.pop()
-        for child in _children(parent):
+        for child in children_of(parent):
             if child not in found:
                 found[child] = parent
                 frontier.append(child)
     return found
 
 
-def signal_tree(root: int, number: int) -> int:
-    """Send a signal to every process below `root`; return how many were there."""
+def signal_tree(root: int, number: int, *, but: int = 0) -> int:
+    """Send a signal to every process below `root`, but for one of them; return how many were there."""
     tree = descendants(root)
     for pid, parent in tree.items():
-        _signal_child_of(pid, parent, root, number)
+        if pid != but:
+            _signal_child_of(pid, parent, root, number)
     return len(tree)
 
 
-def signal_listeners(command: int, number: int) -> bool:
+def signal_listeners(command: int, number: int, parent: int | None) -> bool:
     """Send a signal to the command, or to the topmost processes below it that listen; False when it is over.
 
     A shell without a trap would be ended by it, together with its program. The children of a process that listens
@@ -312,18 +324,19 @@ def signal_listeners(command: int, number: int) -> bool:
     the default action of the signal.
     """
     ours = os.getpid()
+    top = ours if parent is None else parent
     heard = False
-    frontier = [(command, ours)]
+    frontier = [(command, top)]
     while frontier:
-        pid, parent = frontier.pop()
+        pid, above = frontier.pop()
         if listens(pid, number):
-            _signal_child_of(pid, parent, ours, number)
+            _signal_child_of(pid, above, ours, number)
             heard = True
         else:
-            frontier += [(child, pid) for child in _children(pid)]
+            frontier += [(child, pid) for child in children_of(pid)]
     if heard or not _is_alive(command):
         return heard
-    _signal_child_of(command, ours, ours, number)
+    _signal_child_of(command, top, ours, number)
     return True
 
 
@@ -367,7 +380,7 @@ def _signal_child_of(pid: int, parent: int, root: int, number: int) -> None:
             return
     try:
         # Its parent is the same, or it became our child because its parent died.
-        if _parent_of(pid) in (parent, root):
+        if parent_of(pid) in (parent, root):
             if handle >= 0:
                 signal.pidfd_send_signal(handle, number)
             else:
@@ -379,7 +392,8 @@ def _signal_child_of(pid: int, parent: int, root: int, number: int) -> None:
             os.close(handle)
 
 
-def _children(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
+    """The processes that it started, and those that it adopted."""
     found: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
@@ -398,10 +412,11 @@ def _children(pid: int) -> list[int]:
 
 
 def _children_by_scan(parent: int) -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent_of(int(name)) == parent]
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and parent_of(int(name)) == parent]
 
 
-def _parent_of(pid: int) -> int | None:
+def parent_of(pid: int) -> int | None:
+    """None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name in parentheses may contain anything, parentheses too: count from its end.
@@ -413,17 +428,18 @@ def _parent_of(pid: int) -> int | None:
 def listens(pid: int, number: int) -> bool:
     """Whether a process catches a signal, or blocks it to fetch it later."""
     bits = 0
-    for line in _status(pid):
+    for line in status_of(pid):
         if line.startswith((b"SigBlk:", b"SigCgt:")):
             bits |= int(line.split()[1], 16)
     return bool(bits >> (number - 1) & 1)
 
 
 def _is_alive(pid: int) -> bool:
-    return not any(line.startswith((b"State:\tZ", b"State:\tX")) for line in _status(pid) or [b"State:\tX"])
+    return not any(line.startswith((b"State:\tZ", b"State:\tX")) for line in status_of(pid) or [b"State:\tX"])
 
 
-def _status(pid: int) -> list[bytes]:
+def status_of(pid: int) -> list[bytes]:
+    """The lines of /proc/PID/status; none if it has ended."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             return file.read().splitlines()

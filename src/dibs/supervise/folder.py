@@ -298,7 +298,7 @@ def _record_of_running(folder: str) -> dict[str, Any] | None:
 
     The shim is the parent of a process that carries the attempt's mark, and its FIFO has its pid in the name.
     """
-    parents = {_parent_of(pid) for pid in _processes_of(folder)}
+    parents = {_parent_of(pid) for pid in marked_processes(folder)}
     with contextlib.suppress(OSError):
         for name in os.listdir(os.path.join(folder, _CONTROL)):
             pid, _, _ = name.partition("-")
@@ -379,12 +379,12 @@ def mark_of(folder: str) -> bytes:
     return os.fsencode(f"DIBS_METRICS={folder}/metrics")
 
 
-def _processes_of(folder: str) -> list[int]:
+def marked_processes(folder: str) -> list[int]:
     """The processes that carry the mark of this attempt."""
     found = []
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
         with contextlib.suppress(OSError):  # it has ended, or may not be read
-            if os.stat(f"/proc/{pid}").st_uid == os.geteuid() and _belongs_to(pid, folder):
+            if os.stat(f"/proc/{pid}").st_uid == os.geteuid() and is_marked(pid, folder):
                 found.append(pid)
     return found
 
@@ -397,6 +397,7 @@ def _parent_of(pid: int) -> str:
         return ""  # it has ended
 
 
-def _belongs_to(pid: int, folder: str) -> bool:
+def is_marked(pid: int, folder: str) -> bool:
+    """Whether a process carries the mark of this attempt. OSError: it has ended, or may not be read."""
     with open(f"/proc/{pid}/environ", "rb") as file:
         return mark_of(folder) in file.read().split(b"\0")

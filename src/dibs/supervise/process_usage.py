@@ -47,9 +47,10 @@ class ProcessUsage:
         self._begun: dict[int, int] = {}  # start times of our own: a pid may be reused
         self._shims: set[int] = set()
 
-    def look(self, shims: Collection[int]) -> TreeUsage:
+    def look(self, shims: Collection[int], elsewhere: Mapping[int, int] | None = None) -> TreeUsage:
         """Read the processes below these shims, and find the shims of new processes.
 
+        `elsewhere` has processes that belong to a shim without being below it, as docker's do.
         Raises OSError if too many files are open: processes must not seem to have ended because of that.
         """
         pids = {int(name) for name in os.listdir("/proc") if name.isdecimal()}
@@ -59,6 +60,9 @@ class ProcessUsage:
         self._owners = {pid: shim for pid, shim in self._owners.items() if pid in pids and (shim or is_known)}
         self._begun = {pid: at for pid, at in self._begun.items() if pid in pids}
         stats = self._place(pids - self._owners.keys())
+        for pid, shim in (elsewhere or {}).items():
+            if not self._owners.get(pid) and (stat := stats.get(pid) or _read(pid)) is not None:
+                self._owners[pid], self._begun[pid] = shim, stat.begun
         return TreeUsage(self._trees(shims, stats), dict(self._owners))
 
     def _place(self, new: Iterable[int]) -> "dict[int, _Stat]":

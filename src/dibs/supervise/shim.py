@@ -30,13 +30,16 @@ from dibs.supervise.command import (
     AttemptDescriptors,
     ChildProcesses,
     Environment,
+    Processes,
     Stopping,
     boottime,
     end_children,
+    environment_of,
     note,
     start,
     start_error,
 )
+from dibs.supervise.container import Container
 from dibs.supervise.folder import RECORD_SIZE, encode_record, identity_in, may_be_taken
 from dibs.supervise.logs import BoundedLogs, KernelKills, Log, diagnose, open_log
 
@@ -200,8 +203,10 @@ class Shim:
         clock = boottime()
         record: dict[str, Any] = self._facts | self._identity | {"began": time.time(), "clock": clock}
         kernel_kills = self._kernel_kills.look()
-        stopping = bounded = None
+        stopping = bounded = container = None
         try:
+            if "container" in spec:
+                container = Container(spec, environment_of(spec, self._environment(spec["environment"])))
             pid = self._start(spec, handed, logs)
         except (OSError, MemoryError) as fault:
             error = fault if isinstance(fault, OSError) else OSError(ENOMEM, os.strerror(ENOMEM))
@@ -216,8 +221,9 @@ class Shim:
             record |= {"state": "running", "pid": pid}
             if logs and spec.get("log_limit"):
                 bounded = BoundedLogs(logs, spec["log_limit"])
-            ended, stopping = _wait(record, spec, handed, self._control, clock, bounded)
-            record |= ended
+            processes = ChildProcesses(pid) if container is None else container.processes(pid)
+            ended, stopping = _wait(record, spec, handed, self._control, clock, bounded, processes)
+            record |= ended if container is None else container.outcome(ended, logs)
             if record["code"] != 0 and not record["by"]:
                 record |= self._diagnosis(record, logs, kernel_kills, boottime() - clock, stopping.sent)
         record |= {"state": "ended", "seconds": boottime() - clock}
@@ -225,6 +231,8 @@ class Shim:
         # The record comes first: if remaining processes cannot be killed, the outcome is known nevertheless.
         if stopping is not None:
             stopping.give_grace_to_the_rest(self._control)
+        if container is not None and (why_not := container.remove()):
+            note(spec, f"its container could not be removed: {why_not}")
         end_children()
         if bounded is not None:
             bounded.cut()
@@ -272,6 +280,7 @@ def _wait(
     control: int,
     clock: float,
     bounded: BoundedLogs | None,
+    processes: Processes,
 ) -> tuple[dict[str, Any], Stopping]:
     """Wait for the command, obey the control FIFO and the time limit; return how it ended.
 
@@ -291,7 +300,7 @@ def _wait(
         poll.register(pidfd, select.POLLIN)
     if handed.terminal:
         poll.register(handed.terminal[2], 0)  # a hang-up is always reported
-    stopping = Stopping(spec["grace"], f"{spec['job']}.{spec['attempt']}", ChildProcesses(pid))
+    stopping = Stopping(spec["grace"], f"{spec['job']}.{spec['attempt']}", processes)
     if spec["time_limit"] is not None:
         stopping.limit = clock + spec["time_limit"]
         if spec.get("checkpoint"):

@@ -23,6 +23,7 @@ from dibs.store.listing import Filter
 
 _PORTION = 1000  # jobs changed in one go
 _PLACES = ("top", "before")
+_OF_CONTAINERS = {"image", "container_engine", "mounts", "image_pull"}
 _FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)
 # The states of the jobs that an action applies to, if the filter names no states.
 _STATES = {
@@ -69,6 +70,8 @@ def action_routes(app: AppState) -> APIRouter:
         wishes = {key: value for key, value in body.items() if key not in _PLACES}
         if wishes:
             await app.check_remote([_with_wishes(app, number, wishes)])
+            if _OF_CONTAINERS & wishes.keys():
+                wishes |= await _container_of(app, number, wishes)
         # Read again: another request may have changed the job meanwhile.
         request = _with_wishes(app, number, wishes) if wishes else None
         before = body.get("before")
@@ -130,6 +133,15 @@ def action_routes(app: AppState) -> APIRouter:
         return JsonResponse({"stopping": True})
 
     return routes
+
+
+async def _container_of(app: AppState, number: int, wishes: Mapping[str, Any]) -> dict[str, str]:
+    """The engine and the image of a job that gets another container."""
+    request = _with_wishes(app, number, wishes)
+    job = app.store.listing.row(JobId(number)).job
+    if not request.image or request.on:
+        return {} if request.image else {"container_engine": ""}
+    return await app.containers.changed(request, app.store.listing.environment(job.environment))
 
 
 def _with_wishes(app: AppState, number: int, wishes: Mapping[str, Any]) -> Request:

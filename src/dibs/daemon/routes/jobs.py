@@ -31,6 +31,7 @@ from dibs.engine.queue.queue import AddCall, PartPlace
 from dibs.engine.watch.metering import Series, read_series
 from dibs.errors import BadInput
 from dibs.model.jobs import OVER, JobId, State
+from dibs.model.jobs import Request as JobRequest
 from dibs.policy.advice import failure_advice, usage_advice
 from dibs.store.codec import AttemptRow, JobRow
 from dibs.store.listing import ORDERS, Filter
@@ -105,10 +106,16 @@ def jobs_routes(app: AppState) -> APIRouter:
     async def add(body: Annotated[NewJobs, Body()]) -> Response:
         """Add jobs. They are durable when the numbers are returned."""
         environment, defaults = app.environment_and_defaults(body)
-        requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
+        requests: Sequence[JobRequest] = requests_of(
+            body["jobs"], defaults, environment, app.settings.default_backend
+        )
         # A repeated request gets the response of the first one, even if another system would now refuse the jobs.
         is_known = app.queue.is_known(body["key"], requests)
-        notes = [] if is_known else await app.check_remote(requests)
+        notes: list[str] = []
+        if not is_known:
+            notes = await app.check_remote(requests)
+            requests, pulls = await app.containers.admit(requests, environment, body["key"])
+            notes += pulls
         added = app.queue.add(
             AddCall(
                 key=body["key"],
@@ -132,6 +139,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
         prospects = app.queue.check(requests)
         await app.check_remote(requests)
+        await app.containers.admit(requests, environment)
         return JsonResponse(
             {
                 "prospects": [

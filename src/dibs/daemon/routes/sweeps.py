@@ -1,6 +1,7 @@
 """Routes that start, change and show sweeps, and the JSON that they return."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Response
@@ -15,6 +16,7 @@ from dibs.engine.sweeps.context import trial_told
 from dibs.engine.sweeps.manager import NewSweep, SweepSummary
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_name
+from dibs.model.jobs import After
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
 
 SweepNumber = Annotated[int, Path(ge=1, le=2**53, description="the sweep's number")]
@@ -162,6 +164,10 @@ def sweep_routes(app: AppState) -> APIRouter:
         new = _new(app, body)
         if not app.sweeping.is_known(new.key):
             await app.check_remote([new.request])
+            (request,), _ = await app.containers.admit([new.request], new.environment, new.key)
+            # A trial that follows a failed pull fails by itself, and says why.
+            after = tuple(replace(one, kind=After.ANY) for one in request.after)
+            new = replace(new, request=replace(request, after=after))
         added = app.sweeping.add(new)
         app.feed.wake()
         answer = {"id": added.id, "is_new": added.is_new, "size": added.size}
@@ -172,6 +178,7 @@ def sweep_routes(app: AppState) -> APIRouter:
         """How many trials a sweep would have, and its first commands. Nothing is stored."""
         new = _new(app, body)
         await app.check_remote([new.request])
+        await app.containers.admit([new.request], new.environment)
         found = await app.sweeping.check(new)
         return JsonResponse({"size": found.size, "commands": found.commands, "left_out": found.left_out})
 

@@ -18,6 +18,7 @@ from dibs.inputs.checks import check_place, check_request, check_text, environme
 from dibs.model import fields
 from dibs.model.fields import BY_KEY, Kind
 from dibs.model.jobs import NOTHING, After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, with_values
+from dibs.model.mounts import parse_mount
 from dibs.model.places import LOCAL
 from dibs.model.units import check_modules, is_gpu_id, parse_moment, parse_ranges, parse_share
 
@@ -118,6 +119,7 @@ _KINDS = {
     Kind.FILE: Text,
     Kind.VARIABLES: dict[Text, Word],
     Kind.MODULES: Annotated[list[Name], Field(max_length=32)],
+    Kind.MOUNTS: Annotated[list[Text], Field(max_length=64)],
     Kind.CAUSES: Annotated[list[Name], Field(max_length=32)],
     Kind.CHECKPOINT: NewCheckpoint,
     Kind.DEPENDENCIES: Annotated[list[NewDependency], Field(max_length=10_000)],
@@ -446,6 +448,10 @@ def _on_options(value: dict[str, str], key: str) -> tuple[tuple[str, str], ...]:
     return tuple((_text(name, key), _text(told, key)) for name, told in value.items())
 
 
+def _mounts(value: list[str], key: str) -> tuple[str, ...]:
+    return tuple(str(parse_mount(_text(text, key))) for text in value)
+
+
 def _seconds(value: float | None, key: str) -> float | None:
     return None if value is None else float(value)
 
@@ -465,6 +471,7 @@ _READERS: dict[Kind, _Reader] = {  # values of other kinds are used as they were
     Kind.FILE: _folder,
     Kind.VARIABLES: _variables,
     Kind.MODULES: lambda value, key: check_modules(value),
+    Kind.MOUNTS: _mounts,
     Kind.CAUSES: _texts,
     Kind.CHECKPOINT: _checkpoint,
     Kind.DEPENDENCIES: _after,

@@ -89,7 +89,7 @@ _KINDS: dict[Kind, Any] = {  # all others are text
     Kind.CHECKPOINT: CheckpointObject,
     Kind.DEPENDENCIES: list[DependencyObject],
     Kind.ARRAY: ArrayObject,
-    **dict.fromkeys((Kind.GPU_IDS, Kind.NAMES, Kind.MODULES, Kind.CAUSES), list[str]),
+    **dict.fromkeys((Kind.GPU_IDS, Kind.NAMES, Kind.MODULES, Kind.CAUSES, Kind.MOUNTS), list[str]),
 }
 _SECRET = tuple(key for key, field in fields.BY_KEY.items() if field.is_secret)
 _HIDDEN = "***"

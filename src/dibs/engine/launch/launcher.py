@@ -4,12 +4,13 @@ import json
 import os
 import random
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from errno import EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS
 from typing import Any
 
 from dibs.backends.local import LocalBackend, is_free_port, ref_of
 from dibs.backends.protocol import NOT_ATTACHED, AttachedStreams, LocalInputs, Submission
+from dibs.engine.launch.containers import AttemptContainers
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.results import Results
 from dibs.engine.turn.state import Key, OpenAttempt
@@ -160,6 +161,7 @@ class _Prepared:
     stdout: str
     stderr: str
     events: Sequence[Event]  # to be announced with its start
+    files: Mapping[str, str] = field(default_factory=dict)  # written before its start
 
 
 class AttemptLauncher:
@@ -173,6 +175,7 @@ class AttemptLauncher:
         leases: LeaseKeeper,
         cards: Cards,
         results: Results,
+        containers: AttemptContainers,
         settle_soon: Callable[[Key], None],
         reach: Callable[[str], None],
     ) -> None:
@@ -181,6 +184,7 @@ class AttemptLauncher:
         self._leases = leases
         self._cards = cards
         self._results = results
+        self._containers = containers
         self._settle_soon = settle_soon
         self._reach = reach
         self._ports = Ports()
@@ -206,7 +210,11 @@ class AttemptLauncher:
             stdout, stderr = self._results.streams(job, attempt.folder)
             events: list[Event] = []
             spec = self._spec(one, stdout, stderr, running, events)
-            self._prepared[attempt.key] = _Prepared(spec, stdout, stderr, events)
+            prepared = self._prepared[attempt.key] = _Prepared(spec, stdout, stderr, events)
+            if job.request.image:
+                made = self._containers.prepare(one, spec, self._attached.get(job.id, NOT_ATTACHED))
+                spec = made.spec
+                self._prepared[attempt.key] = replace(prepared, spec=spec, files=made.files)
             try:
                 self._backend.prepare(Submission(ref=ref_of(attempt), spec=spec))
             except OSError as error:
@@ -226,6 +234,9 @@ class AttemptLauncher:
         prepared = self._prepared.pop(attempt.key)
         if job.request.checkpoint is not None:
             os.makedirs(self._place.checkpoint_folder(job.id), mode=0o700, exist_ok=True)
+        for path, text in prepared.files.items():
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            replace_file(path, text, sync=False)
         self._results.begin(job, attempt)
         submission = Submission(
             ref=ref_of(attempt),

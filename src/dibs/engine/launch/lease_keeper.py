@@ -53,6 +53,7 @@ class LeaseKeeper:
         self._leases = leases
         self._kept: dict[Key, _Kept] = {}  # our copies, by attempt
         self._watched: dict[Key, Lease] = {}  # leases that only the attempt's processes hold
+        self._held_for: set[Key] = set()  # of those we keep: locked for processes that have no lock
         self._refusals: frozenset[str] = frozenset()  # of the last check, which were announced
         self._taken: dict[Key, _Kept] = {}  # for attempts of the turn at hand, which is not recorded yet
         self._handed_on: dict[Key, Key] = {}  # in the turn at hand: the ended attempt whose lease each gets
@@ -113,6 +114,7 @@ class LeaseKeeper:
         left = tuple(left)
         spare = {key: kept for one in left if (kept := self._kept.pop(key := one.attempt.key, None))}
         for one in left:
+            self._held_for.discard(one.attempt.key)
             self._stop_watching(one.attempt.key)
         for one in begun:
             key = one.attempt.key
@@ -168,9 +170,9 @@ class LeaseKeeper:
 
     def is_held_by(self, attempt: Attempt) -> bool:
         """Whether something of an attempt still has its GPU, though its shim is gone."""
-        if not attempt.claims:
-            return False
         key = attempt.key
+        if not attempt.claims or key in self._held_for:
+            return False  # the lock is ours alone
         try:
             if kept := self._kept.pop(key, None):
                 self._watched[key] = kept.lease  # our own copy must not look like its command's hold
@@ -187,6 +189,20 @@ class LeaseKeeper:
         """The files that something of an attempt without a shim has locked, as the kernel names them."""
         lease = self._watched.get(attempt.key)
         return [] if lease is None else [file_key(os.fstat(file.witness)) for file in lease.files]
+
+    def hold_again(self, one: OpenAttempt) -> None:
+        """Lock the cards of an attempt whose processes live without a lock: a container's may have inherited none.
+
+        Where another program has taken a card meanwhile this is tried again at the next look.
+        """
+        attempt, key = one.attempt, one.attempt.key
+        if key in self._held_for or not attempt.claims or self.is_held_by(attempt):
+            return
+        with suppress(LeaseRefused):
+            taken = self._leases.take(attempt.claims, job=one.job.label, folder=attempt.folder, since=0.0)
+            if isinstance(taken, Lease):
+                self._kept[key] = _Kept(attempt.claims, taken)
+                self._held_for.add(key)
 
     def check(self, open_attempts: Mapping[Key, OpenAttempt]) -> LeaseCheck:
         """Make lease files again that were deleted under open attempts, and find cards that are overbooked."""

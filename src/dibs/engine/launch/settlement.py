@@ -1,10 +1,12 @@
 """Finds out how attempts of this machine ended, from their folders, locks and leases."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dibs.backends.local import Leftovers, LocalBackend, WithoutShim, ref_of
 from dibs.backends.protocol import AttemptRef, Observed, Phase
+from dibs.engine.launch.containers import AttemptContainers
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.results import Results
 from dibs.engine.turn.facts import EndFound, Finding, NeverRan
@@ -40,6 +42,7 @@ class Settlement:
         *,
         backend: LocalBackend,
         leases: LeaseKeeper,
+        containers: AttemptContainers,
         results: Results,
         boot_id: str,
         judge: Judge,
@@ -48,6 +51,7 @@ class Settlement:
     ) -> None:
         self._backend = backend
         self._leases = leases
+        self._containers = containers
         self._results = results
         self._boot_id = boot_id
         self._judge = judge
@@ -119,7 +123,8 @@ class Settlement:
         for one in attempts:
             attempt, ref = one.attempt, ref_of(one.attempt)
             is_held = seen[ref].may_linger and self._leases.is_held_by(attempt)
-            if is_held or (seen[ref].phase is Phase.LOST and not seen[ref].never_started):
+            may_live = seen[ref].phase is Phase.LOST and not seen[ref].never_started
+            if is_held or may_live or self._may_have_container(one, seen[ref]):
                 without_shim.append(
                     WithoutShim(
                         ref=ref,
@@ -142,22 +147,25 @@ class Settlement:
         events: list[Event],
     ) -> None:
         attempt, key = one.attempt, one.attempt.key
+        if key in self._left and not left.is_alive:  # nothing of it lives any more: why it ended is still known
+            left = replace(left, ended_by=left.ended_by or self._left[key].ended_by)
         if seen.phase is Phase.QUEUED:  # its folder cannot be read now
             events.append(Trouble(f"cannot look at job {one.job.label}: {seen.reason}"))
             self._look_again_at(key, now + _AFTER_TROUBLE)
             return
+        is_left = self._may_have_container(one, seen) and self._container_is_left(one, left, events)
         verdict = settle(
             is_locked=seen.phase is Phase.RUNNING,
             has_record=seen.record is not None,
             has_started=not seen.never_started or key in self._lived,
-            is_alive=left.is_alive,
+            is_alive=left.is_alive or is_left,
             same_boot=attempt.boot_id == self._boot_id,
         )
         if verdict is Verdict.RUNNING:
             self._adopt(one, now, events)
         elif verdict is Verdict.KEPT:
             self._lived.add(key)
-            if key not in self._left:
+            if key not in self._left and left.is_alive:
                 events.append(Trouble(_gone(one.job, left)))
             self._left[key] = left
             self._look_again_at(key, now + _LOOK_AT_KEPT)
@@ -165,6 +173,20 @@ class Settlement:
             self._findings[key] = NeverRan(key)
         else:
             self._ask_judge(one, _outcome(seen, left, now - attempt.opened_at), open_attempts, now)
+
+    def _may_have_container(self, one: OpenAttempt, seen: Observed) -> bool:
+        """Whether an attempt without a shim ran in a container, which its shim may not have removed."""
+        return bool(one.job.request.image) and seen.may_linger and not seen.never_started
+
+    def _container_is_left(self, one: OpenAttempt, left: Leftovers, events: list[Event]) -> bool:
+        """Whether a container may live. Its processes may have no lock of ours: the cards are locked for them."""
+        same_boot = one.attempt.boot_id == self._boot_id
+        is_left = left.is_alive or self._containers.is_left(one.attempt, same_boot=same_boot)
+        if is_left:
+            self._leases.hold_again(one)
+        elif why_not := self._containers.why_not_removed(one.attempt):
+            events.append(Trouble(f"the container of job {one.job.label} could not be removed: {why_not}"))
+        return is_left
 
     def _adopt(self, one: OpenAttempt, now: float, events: list[Event]) -> None:
         """It runs under a shim that another engine started, or that has not yet said so: watch it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.metering import CardEnergy, Measured, Meter, Sample, StoredSeries, read_series
 from dibs.model.gpus import CardState, Claim, GpuReading, Reading, declared_key
+from dibs.supervise.folder import marked_processes
 from dibs.supervise.process_usage import ProcessUsage, TreeUsage, shim_of
 from dibs.worker_thread import Submit
 
@@ -55,13 +56,19 @@ class Sampler:
             return
         new = [one for one in there if one.attempt.key not in self._meters]
         shims = [measured.shim for _, measured in self._meters.items()]
+        contained = [one.attempt.folder for one in there if one.job.request.image]
         self._looked_at = now
         self._is_looking = True
-        if not self._submit(lambda: self._look(new, shims), lambda found: self._take_in(reading, now, found)):
+        if not self._submit(
+            lambda: self._look(new, shims, contained), lambda found: self._take_in(reading, now, found)
+        ):
             self._is_looking = False
 
-    def _look(self, new: Sequence[OpenAttempt], shims: Sequence[int]) -> "_Look | None":
-        """In the thread. None where the machine is short of a resource; the next reading tries again."""
+    def _look(self, new: Sequence[OpenAttempt], shims: Sequence[int], contained: Sequence[str]) -> "_Look | None":
+        """In the thread; `contained` are the folders of attempts in containers.
+
+        None where the machine is short of a resource; the next reading tries again.
+        """
         found: dict[Key, int] = {}
         kept: dict[Key, StoredSeries] = {}
         for one in new:
@@ -71,7 +78,13 @@ class Sampler:
             if not one.is_ours and (left := read_series(one.attempt.folder)) is not None:
                 kept[one.attempt.key] = left
         try:
-            return _Look(found, kept, self._census.look({*shims, *found.values()}))
+            elsewhere = {
+                pid: shim
+                for folder in contained
+                if (shim := shim_of(folder)) is not None
+                for pid in marked_processes(folder)
+            }
+            return _Look(found, kept, self._census.look({*shims, *found.values()}, elsewhere))
         except (OSError, MemoryError):
             return None
 

@@ -1,0 +1,1 @@
+"""Commands in containers: what each engine is told, which variables and cards a container gets, images."""

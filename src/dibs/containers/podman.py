@@ -1,0 +1,48 @@
+"""Podman: without a daemon, and usually without root. Its processes are below the shim."""
+
+from collections.abc import Mapping, Sequence
+
+from dibs.containers.cards import amd_devices, are_amd, by_cdi, without_cdi
+from dibs.containers.engines import CardAccess, ContainerRun, HostFacts
+from dibs.containers.options import shared_options
+from dibs.model.gpus import Claim
+
+
+class Podman:
+    name = "podman"
+    has_own_pids = True
+    hands_signals_on = False
+
+    def cards(self, claims: Sequence[Claim], host: HostFacts) -> CardAccess:
+        if are_amd(claims):
+            return amd_devices(claims)
+        return by_cdi(claims, host) or without_cdi(self.name, claims)
+
+    def run(self, run: ContainerRun, host: HostFacts) -> list[str]:
+        words = ["podman", "run", *shared_options(run), *self._user(run, host)]
+        if self.name in host.inits:
+            words.append("--init")
+        # Folders are mounted as they are: on SELinux they would have to be relabelled.
+        words += ["--security-opt", "label=disable"]
+        return [*words, *self.cards(run.claims, host).options, run.image, *run.words]
+
+    def _user(self, run: ContainerRun, host: HostFacts) -> list[str]:
+        found = ["--user", f"{host.uid}:{host.gid}"]
+        if host.uid:
+            return [*found, "--userns=keep-id", *(["--group-add=keep-groups"] if are_amd(run.claims) else [])]
+        return [*found, *(f"--group-add={group}" for group in host.groups if group != host.gid)]
+
+    def files(self, run: ContainerRun, host: HostFacts) -> Mapping[str, str]:
+        return {}
+
+    def remove(self, name: str, folder: str) -> list[str]:
+        return ["podman", "rm", "--force", "--time=0", "--ignore", name]
+
+    def state(self, name: str, folder: str) -> list[str]:
+        return ["podman", "container", "inspect", "--format", "{{.State.StartedAt}}", name]
+
+    def has_image(self, image: str, host: HostFacts) -> list[str]:
+        return ["podman", "image", "exists", image]
+
+    def pull(self, image: str, host: HostFacts) -> list[str]:
+        return ["podman", "pull", image]

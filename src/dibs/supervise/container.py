@@ -1,0 +1,193 @@
+"""The container of an attempt, as its shim sees it: its processes, signals for them, how it ended, its removal.
+
+Podman's processes are below the shim; docker's are below its daemon. All of them carry the attempt's mark in their
+environment, as every process of a job does, and are found by it. Standard library only.
+"""
+
+import contextlib
+import os
+import re
+import select
+import signal
+import time
+from typing import Any
+
+from dibs.supervise.command import (
+    ChildProcesses,
+    children_of,
+    descendants,
+    encoded,
+    parent_of,
+    signal_listeners,
+    signal_tree,
+    status_of,
+)
+from dibs.supervise.folder import is_marked, marked_processes
+from dibs.supervise.logs import Log
+
+_DEADLINE = 30.0  # seconds for one command of the engine
+_TRIES = 5  # to remove a container of which no process is left
+_LONGEST_PAUSE = 2.0  # seconds between them
+_NEVER = "0001-"  # the year in which a container was started that never was
+_OF_THE_ENGINE = (125, 126, 127)  # exit codes of the engine's own failures; a command may have them too
+_NO_PROGRAM = re.compile(rb"(?:\[FATAL tini \(\d+\)\] exec|ERROR \(catatonit:\d+\): failed to exec)[^\n]*\s*\Z")
+_LAST = 2000  # bytes of a log in which the engine says why it failed
+
+
+class Container:
+    """The container in which the command of a spec runs."""
+
+    def __init__(self, spec: dict[str, Any], environment: dict[bytes, bytes]) -> None:
+        self._facts: dict[str, Any] = spec["container"]
+        self._folder = os.path.dirname(spec["env"]["DIBS_METRICS"])
+        # Without the mark: a command of the engine is no process of the container.
+        self._environment = {name: value for name, value in environment.items() if name != b"DIBS_METRICS"}
+
+    def processes(self, client: int) -> "ContainerProcesses":
+        return ContainerProcesses(client, self._folder, self._facts)
+
+    def outcome(self, ended: dict[str, Any], logs: list[Log]) -> dict[str, Any]:
+        """How the command ended, from how the engine's own process did: it has the command's exit code.
+
+        128+n is a signal, as a shell would tell it. The engine's own use of the machine is not the command's.
+        """
+        found = {name: value for name, value in ended.items() if name not in ("cpu", "maxrss")}
+        code = found["code"]
+        if code is None or found["by"]:
+            return found
+        said = _last_of(logs)
+        no_program = _NO_PROGRAM.search(said) is not None
+        if no_program or (code in _OF_THE_ENGINE and not self._was_started()):
+            line = said.strip().rpartition(b"\n")[2].decode("utf-8", "replace")[-300:]
+            message = f"{self._facts['engine']} could not start it: {line or f'exit code {code}'}"
+            return found | {"by": "start", "code": 127 if no_program else code, "message": message}
+        if 128 < code < 128 + 32:
+            return found | {"code": None, "signal": code - 128}
+        return found
+
+    def remove(self) -> str:
+        """End the container and remove it; returns why that could not be done, once no process of it is left.
+
+        While a process is left this goes on: its GPU must not be used by another job.
+        """
+        words = self._facts["remove"]
+        pause, tries = 0.05, 0
+        while words:
+            code, said = _execute(words, self._environment)
+            if code == 0 or b"no such container" in said.lower():
+                break
+            tries += 1
+            if tries >= _TRIES and not inside(self._folder):
+                return said.decode("utf-8", "replace").strip().rpartition("\n")[2][-300:]
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        return ""
+
+    def _was_started(self) -> bool:
+        if not self._facts["state"]:
+            return True
+        code, said = _execute(self._facts["state"], self._environment)
+        return code == 0 and not said.decode("utf-8", "replace").strip().startswith(_NEVER)
+
+
+class ContainerProcesses(ChildProcesses):
+    """The processes of a command in a container, without those of the engine itself.
+
+    Each process of the command gets a signal once. An init program, and runc, hand on what they get, so they get
+    none; the clients of podman and docker hand nothing on. A container that has not started yet has no processes:
+    then the client is signalled.
+    """
+
+    def __init__(self, client: int, folder: str, facts: dict[str, Any]) -> None:
+        super().__init__(client)
+        self._folder = folder
+        self._has_own_pids: bool = facts["has_own_pids"]
+        self._has_init: bool = facts["has_init"]
+        self._hands_signals_on: bool = facts["hands_signals_on"]
+
+    def signal(self, number: int) -> None:
+        there = inside(self._folder) if self._has_own_pids else {}
+        for pid, number_inside in there.items():
+            if number == signal.SIGKILL or not (self._has_init and number_inside == 1):
+                with contextlib.suppress(OSError):  # it has ended
+                    _signal_marked(pid, self._folder, number)
+        if not there:
+            is_spared = self._hands_signals_on and number != signal.SIGKILL and len(descendants(os.getpid())) > 1
+            signal_tree(os.getpid(), number, but=self._command if is_spared else 0)
+
+    def signal_listeners(self, number: int) -> bool:
+        there = inside(self._folder) if self._has_own_pids else {}
+        commands = [pid for pid in there if self._is_command(pid, there)]
+        if self._hands_signals_on:
+            commands = children_of(self._command)
+        if not commands:
+            return super().signal_listeners(number)
+        heard = [signal_listeners(pid, number, parent_of(pid)) for pid in commands]
+        return any(heard)
+
+    def _is_command(self, pid: int, there: dict[int, int]) -> bool:
+        """Whether it is the topmost process, or the one below the init program."""
+        if self._has_init:
+            return there.get(parent_of(pid) or 0) == 1
+        return there[pid] == 1
+
+
+def inside(folder: str) -> dict[int, int]:
+    """The processes of an attempt in a pid namespace of their own, with their numbers there."""
+    found = {}
+    for pid in marked_processes(folder):
+        for line in status_of(pid):
+            if line.startswith(b"NSpid:") and len(numbers := line.split()) > 2:
+                found[pid] = int(numbers[-1])
+    return found
+
+
+def _signal_marked(pid: int, folder: str, number: int) -> None:
+    """Signal exactly the process that was found, not another one that got its pid meanwhile."""
+    handle = os.pidfd_open(pid)
+    try:
+        if is_marked(pid, folder):
+            signal.pidfd_send_signal(handle, number)
+    finally:
+        os.close(handle)
+
+
+def _last_of(logs: list[Log]) -> bytes:
+    """The last lines of stderr; of stdout where both are one file."""
+    if not logs:
+        return b""
+    try:
+        with open(f"/proc/self/fd/{logs[-1].fd}", "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST))
+            return file.read(_LAST)
+    except OSError:
+        return b""
+
+
+def _execute(words: list[str], environment: dict[bytes, bytes]) -> tuple[int, bytes]:
+    """Run a command of the engine to its end: its exit code, -1 where it has none, and what it said."""
+    out, into = os.pipe2(os.O_CLOEXEC)
+    try:
+        streams = [(os.POSIX_SPAWN_DUP2, into, 1), (os.POSIX_SPAWN_DUP2, into, 2)]
+        pid = os.posix_spawnp(words[0], encoded(words), environment, file_actions=streams, setsid=True)
+    except OSError as error:
+        os.close(out)
+        return -1, str(error).encode()
+    finally:
+        os.close(into)
+    said = b""
+    until = time.monotonic() + _DEADLINE
+    poll = select.poll()
+    poll.register(out, select.POLLIN)
+    while poll.poll(max(0.0, until - time.monotonic()) * 1000):
+        data = os.read(out, 65536)
+        if not data:
+            break
+        said = (said + data)[-_LAST:]
+    else:
+        os.kill(pid, signal.SIGKILL)  # our own child: its number is not used again before we have waited for it
+        said += b"\nit did not answer in time"
+    os.close(out)
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return (code if code >= 0 else -1), said
