@@ -28,7 +28,7 @@ MAY_USE = {
     "leases": {"model"},
     "containers": {"model"},
     "supervise": {"policy"},  # the causes that a shim reads out of a log
-    "backends": {"model", "supervise"},
+    "backends": {"model", "supervise", "containers"},
     "store": {"model", "policy"},
     "sweeps": set(),
     "cluster": set(),

@@ -64,10 +64,10 @@ def admitted(
 
     `environ` is that of the job, `cards` are those that it may get. No engine is asked.
     """
-    _check_sense(request)
+    check_sense(request)
     if not request.image:
         return request
-    image = _path_of(request.image, request.workdir)
+    image = image_path(request.image, request.workdir)
     name = request.container_engine or default_engine or _engine_there(image, environ)
     if not shutil.which(name, path=environ.get("PATH", os.defpath)):
         raise BadInput(f"cannot run a container: there is no {name} here", remedy=_INSTALL)
@@ -113,7 +113,8 @@ def _is_silent(answer: EngineAnswer) -> bool:
     return answer.code != 0 and "daemon" in answer.said.lower() and "o such image" not in answer.said
 
 
-def _check_sense(request: Request) -> None:
+def check_sense(request: Request) -> None:
+    """Refuse what makes no sense together, wherever it is to run."""
     if not request.image:
         for word, value in (("--mount", request.mounts), ("--image-pull", request.image_pull)):
             if value:
@@ -128,7 +129,7 @@ def _check_sense(request: Request) -> None:
         )
 
 
-def _path_of(image: str, workdir: str) -> str:
+def image_path(image: str, workdir: str) -> str:
     """An image that is a file or a folder, by its path; a name as it is."""
     path = os.path.join(workdir or os.getcwd(), os.path.expanduser(image))
     looks_like_path = image.startswith(("/", "./", "../", "~")) or image.endswith(".sif")

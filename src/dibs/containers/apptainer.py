@@ -25,13 +25,7 @@ class Apptainer:
         return CardAccess(("--rocm",) if are_amd(claims) else ("--nv",))
 
     def run(self, run: ContainerRun, host: HostFacts) -> list[str]:
-        # It passes its whole environment on: what is not for the container is taken out before.
-        taken_out = [name for name in run.left_out if name not in _NEEDED and not name.startswith(_ITS_OWN)]
-        words = ["env", *(word for name in taken_out for word in ("-u", name))] if taken_out else []
-        words += ["apptainer", "exec", "--pwd", run.workdir, *self.cards(run.claims, host).options]
-        words += [word for name, value in run.fixed.items() for word in ("--env", f"{name}={value}")]
-        words += [word for mount in run.mounts for word in ("--mount", mount_option(mount))]
-        return [*words, image_file(run.image, host), *run.words]
+        return exec_words(run, image_file(run.image, host), self.cards(run.claims, host).options)
 
     def files(self, run: ContainerRun, host: HostFacts) -> Mapping[str, str]:
         return {}
@@ -50,6 +44,16 @@ class Apptainer:
             return []
         source = image if "://" in image else f"docker://{image}"
         return ["apptainer", "pull", "--force", image_file(image, host), source]
+
+
+def exec_words(run: ContainerRun, image: str, cards: Sequence[str]) -> list[str]:
+    """`apptainer exec`. It passes its whole environment on: what is not for the container is taken out before."""
+    taken_out = [name for name in run.left_out if name not in _NEEDED and not name.startswith(_ITS_OWN)]
+    words = ["env", *(word for name in taken_out for word in ("-u", name))] if taken_out else []
+    words += ["apptainer", "exec", "--pwd", run.workdir, *cards]
+    words += [word for name, value in run.fixed.items() for word in ("--env", f"{name}={value}")]
+    words += [word for mount in run.mounts for word in ("--mount", mount_option(mount))]
+    return [*words, image, *run.words]
 
 
 def image_file(image: str, host: HostFacts) -> str:

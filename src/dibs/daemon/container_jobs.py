@@ -42,16 +42,13 @@ class ContainerJobs:
         if not any(one.image or one.mounts or one.image_pull for one in requests):
             return requests, []
         # Jobs of one list usually differ in their commands only.
-        kinds = {_kind(one): one for one in requests if not one.on}
+        kinds = {_kind(one): one for one in requests}
         try:
             ready = await run_in_thread(lambda: self._ready(kinds, environment), _PATIENCE, "containers")
         except TimeoutError:
             raise BadInput("the container engine does not answer", remedy="`dibs doctor` says more") from None
         found, notes = [], []
         for one in requests:
-            if one.on:
-                found.append(one)
-                continue
             admitted, need = ready[_kind(one)]
             new = replace(one, image=admitted.image, container_engine=admitted.container_engine)
             if need is not None and key:
@@ -70,10 +67,15 @@ class ContainerJobs:
         self, kinds: "Mapping[object, Request]", environment: Mapping[str, str]
     ) -> "dict[object, tuple[Request, ImageNeed | None]]":
         """In the thread."""
-        from dibs.containers.admission import admitted, missing_image  # few jobs need it
+        from dibs.containers.admission import admitted, check_sense, image_path, missing_image  # few jobs need it
 
         found: dict[object, tuple[Request, ImageNeed | None]] = {}
         for kind, request in kinds.items():
+            if request.on:  # its image is looked for over there
+                check_sense(request)
+                path = image_path(request.image, request.workdir) if request.image else ""
+                found[kind] = (replace(request, image=path), None)
+                continue
             new = admitted(request, environment, default_engine=self.default_engine, cards=self._cards())
             found[kind] = (new, missing_image(new, environment) if new.image else None)
         return found
@@ -99,4 +101,4 @@ def _kind(request: Request) -> object:
     """What decides whether it can run in a container."""
     asked = (request.image, request.container_engine, request.image_pull, request.mounts, request.workdir)
     calls = folder_of_call(request.command.words)
-    return (*asked, request.env, bool(request.wishes.num_gpus), request.warm, calls)
+    return (*asked, request.on, request.env, bool(request.wishes.num_gpus), request.warm, calls)

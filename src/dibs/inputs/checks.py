@@ -69,6 +69,11 @@ def check_place(request: "Request") -> None:
                 f"cannot tell Slurm about {name[:60]!r}", remedy=f"dibs passes on {', '.join(SLURM_OPTIONS)}"
             )
         parse_option(name, value)
+    if request.container_engine not in ("", "apptainer"):
+        raise BadInput(
+            f"cannot use {request.container_engine} on Slurm",
+            remedy=f"leave out --container-engine: pyxis or apptainer runs the image, {_HERE}",
+        )
     for field in _NOT_ON_SLURM:
         if field.value_in(request) != field.default:
             message, remedy = field.refusal

@@ -24,6 +24,7 @@ from dibs.backends.protocol import (
 )
 from dibs.backends.slurm import acceptance, squeue
 from dibs.backends.slurm.acceptance import has_no_node, is_full, leaves_none, refusal
+from dibs.backends.slurm.containers import contained
 from dibs.backends.slurm.controller import Commands, Controller, SlurmRefused, last_line
 from dibs.backends.slurm.fetched import FetchedFiles
 from dibs.backends.slurm.files import Files, NotReached, SharedFiles, cannot_look, cannot_put
@@ -141,7 +142,7 @@ class SlurmBackend:
                 if self._files.holder(one.ref) is not None:
                     accepted.add(one.ref)
                 else:
-                    fresh.append((one, tuple(self._flags(one.wanted, shards))))
+                    fresh.append((self._in_its_image(one), tuple(self._flags(one.wanted, shards))))
             except BackendRefused as error:
                 refused[one.ref] = error
             except OSError as error:
@@ -168,6 +169,18 @@ class SlurmBackend:
                     for ref in part.refs:
                         self._doubted_since.pop(ref, None)
         return Submitted(accepted=frozenset(accepted), refused=refused, put_off=put_off)
+
+    def _in_its_image(self, one: Submission) -> Submission:
+        """The same, with its command in a container where it names an image."""
+        if "image" not in one.spec:
+            return one
+        if self._settings.ssh:
+            raise BackendRefused(
+                "cannot run a container on this cluster: its nodes do not share the folders of this machine",
+                remedy="leave out --image, or start the container in the command",
+            )
+        spec = contained(one.spec, one.ref.folder, has_pyxis=self._controller.has_pyxis())
+        return replace(one, spec=spec)
 
     def watch(self, ref: AttemptRef, when_done: Callable[[], None]) -> bool:
         return False  # Slurm is polled

@@ -157,6 +157,7 @@ class Controller:
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
         self._config: Config | None = None
+        self._has_pyxis: bool | None = None
 
     def version(self) -> str:
         """Empty where it does not tell."""
@@ -171,6 +172,15 @@ class Controller:
                 largest_array=max(1, _first_number(found.get("MaxArraySize", ""), 1001)),
             )
         return self._config
+
+    def has_pyxis(self) -> bool:
+        """Whether `srun` takes `--container-image`; asked once."""
+        if self._has_pyxis is None:
+            try:
+                self._has_pyxis = b"--container-image" in self._commands.ask("srun", ["--help"])
+            except (SlurmRefused, BackendMissing):
+                self._has_pyxis = False
+        return self._has_pyxis
 
     def began(self) -> float:
         """When it was started, in seconds since the epoch."""

@@ -100,6 +100,13 @@ class Place:
             if "PWD" in env:
                 lasting.setdefault("PWD", env["PWD"])
             more["warm"] = {"modules": request.warm, "env": lasting}
+        if attempt.backend and request.image:  # the other system decides how its nodes run it
+            more["image"] = {
+                "name": request.image,
+                "engine": request.container_engine,
+                "mounts": request.mounts,
+                "has_cards": request.wishes.num_gpus > 0,
+            }
         if port is not None:
             env.setdefault("MASTER_PORT", str(port))
             more["unless_set"] = {"MASTER_ADDR": "127.0.0.1"}

@@ -1,0 +1,55 @@
+"""A command in an image on a node: pyxis where the site has it, otherwise apptainer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dibs.backends.slurm.containers import contained
+
+
+def a_spec(tmp_path: Path, name: str, **image: Any) -> dict[str, Any]:
+    captured = tmp_path / "environment.json"
+    captured.write_text(json.dumps({"PATH": "/home/ann/bin", "PYTHONPATH": "/src", "LANG": "C"}))
+    said = {"name": name, "engine": "", "mounts": ["/data:/data:ro"], "has_cards": True, **image}
+    own = {"DIBS_METRICS": "/shared/1.1/metrics"}
+    words = ["python", "train.py"]
+    return {"words": words, "workdir": "/work", "env": own, "environment": str(captured), "image": said}
+
+
+def test_pyxis_is_used_where_the_site_has_it(tmp_path: Path) -> None:
+    made = contained(a_spec(tmp_path, "ghcr.io/org/torch:2"), "/shared/1.1", has_pyxis=True)
+
+    assert made["words"] == [
+        "srun",
+        "--ntasks=1",
+        "--container-image=ghcr.io#org/torch:2",
+        "--container-mounts=/work:/work,/shared/1.1:/shared/1.1,/data:/data:ro",
+        "--container-workdir=/work",
+        "python",
+        "train.py",
+    ]
+
+
+def test_apptainer_is_used_where_there_is_no_pyxis(tmp_path: Path) -> None:
+    made = contained(a_spec(tmp_path, "org/torch:2"), "/shared/1.1", has_pyxis=False)
+
+    words = made["words"]
+    assert words[:5] == ["env", "-u", "PYTHONPATH", "apptainer", "exec"]
+    assert "--nv" in words
+    assert "type=bind,src=/shared/1.1,dst=/shared/1.1" in words
+    assert words[-3:] == ["docker://org/torch:2", "python", "train.py"]
+
+
+def test_apptainer_is_used_where_it_was_asked_for(tmp_path: Path) -> None:
+    spec = a_spec(tmp_path, "/images/torch.sif", engine="apptainer", has_cards=False)
+
+    words = contained(spec, "/shared/1.1", has_pyxis=True)["words"]
+
+    assert words[-3:] == ["/images/torch.sif", "python", "train.py"]
+    assert "--nv" not in words
+
+
+def test_a_command_without_an_image_stays_as_it_is() -> None:
+    spec = {"words": ["true"]}
+
+    assert contained(spec, "/shared/1.1", has_pyxis=True) == spec
