@@ -988,6 +988,11 @@ export interface components {
             checkpoint?: components["schemas"]["NewCheckpoint"] | null;
             /** Command */
             command?: string;
+            /**
+             * Container Engine
+             * @enum {string}
+             */
+            container_engine?: "" | "podman" | "docker" | "apptainer" | "runc";
             /** Cpus */
             cpus?: number | null;
             /** Env */
@@ -1000,8 +1005,17 @@ export interface components {
             grace_seconds?: number;
             /** Hold */
             hold?: boolean;
+            /** Image */
+            image?: string;
+            /**
+             * Image Pull
+             * @enum {string}
+             */
+            image_pull?: "" | "never" | "missing" | "always";
             /** Mem Bytes */
             mem_bytes?: number | null;
+            /** Mounts */
+            mounts?: string[];
             /** Name */
             name?: string;
             /**
@@ -1326,6 +1340,8 @@ export interface components {
             checkpoint: components["schemas"]["CheckpointObject"] | null;
             /** Command */
             command: string;
+            /** Container Engine */
+            container_engine: string;
             /** Cpus */
             cpus: number | null;
             /** Ended At */
@@ -1348,12 +1364,18 @@ export interface components {
             grace_seconds: number;
             /** Id */
             id: number;
+            /** Image */
+            image: string;
+            /** Image Pull */
+            image_pull: string;
             /** Is Ending */
             is_ending: boolean;
             /** Mem Bytes */
             mem_bytes: number | null;
             /** Message */
             message: string;
+            /** Mounts */
+            mounts: string[];
             /** Name */
             name: string;
             /** Node */
@@ -1571,6 +1593,11 @@ export interface components {
             checkpoint?: components["schemas"]["NewCheckpoint"] | null;
             /** Command */
             command?: string;
+            /**
+             * Container Engine
+             * @enum {string}
+             */
+            container_engine?: "" | "podman" | "docker" | "apptainer" | "runc";
             /** Cpus */
             cpus?: number | null;
             /** Env */
@@ -1583,8 +1610,17 @@ export interface components {
             grace_seconds?: number;
             /** Hold */
             hold?: boolean;
+            /** Image */
+            image?: string;
+            /**
+             * Image Pull
+             * @enum {string}
+             */
+            image_pull?: "" | "never" | "missing" | "always";
             /** Mem Bytes */
             mem_bytes?: number | null;
+            /** Mounts */
+            mounts?: string[];
             /** Name */
             name?: string;
             /**
@@ -2196,6 +2232,8 @@ export interface components {
             } | null;
             /** Command */
             command: string;
+            /** Container Engine */
+            container_engine: string;
             /** Cpus */
             cpus: number | null;
             /** Ended At */
@@ -2220,6 +2258,10 @@ export interface components {
             grace_seconds: number;
             /** Id */
             id: number;
+            /** Image */
+            image: string;
+            /** Image Pull */
+            image_pull: string;
             /** Is Ending */
             is_ending: boolean;
             /** Lessons */
@@ -2228,6 +2270,8 @@ export interface components {
             mem_bytes: number | null;
             /** Message */
             message: string;
+            /** Mounts */
+            mounts: string[];
             /** Name */
             name: string;
             /** Node */

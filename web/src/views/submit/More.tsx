@@ -30,6 +30,20 @@ export function More({ inputs, isOpen }: { inputs: Inputs; isOpen: boolean }) {
           ["failure", "when it fails"],
           ["never", "never"],
         ])}
+        {text("image", "Container image", "The command runs in a container of it.")}
+        {choice("engine", "Container engine", [
+          ["", "as the settings say"],
+          ["podman", "podman"],
+          ["docker", "docker"],
+          ["apptainer", "apptainer"],
+          ["runc", "runc"],
+        ])}
+        {choice("pull", "Pull the image", [
+          ["", "when it is missing"],
+          ["always", "always"],
+          ["never", "never"],
+        ])}
+        {text("mounts", "Mounts", "/data or /data:/mnt:ro, one a line.", { isLong: true })}
         {text("variables", "Variables", "NAME=value, one a line.", { isLong: true })}
       </div>
       <div class="submit-ticks">

@@ -41,6 +41,10 @@ export interface Form {
   retryOn: string;
   grace: string;
   variables: string;
+  image: string;
+  engine: NonNullable<NewJob["container_engine"]>; // empty: as the settings say
+  mounts: string; // one a line
+  pull: NonNullable<NewJob["image_pull"]>;
   restartable: boolean;
   hold: boolean;
   bind: boolean;
@@ -85,6 +89,10 @@ export const EMPTY: Form = {
   retryOn: "",
   grace: "",
   variables: "",
+  image: "",
+  engine: "",
+  mounts: "",
+  pull: "",
   restartable: false,
   hold: false,
   bind: false,
@@ -96,7 +104,7 @@ export const EMPTY: Form = {
 
 export const RARE: Field[] = [
   ...(["only", "prefer", "gpuType", "cpus", "mem", "tags", "after", "begin", "array", "retries", "retryOn"] as const),
-  ...(["grace", "variables", "restartable", "hold", "bind", "notify"] as const),
+  ...(["grace", "variables", "image", "engine", "mounts", "pull", "restartable", "hold", "bind", "notify"] as const),
 ];
 
 const MOST_JOBS = 5000; // in one call
@@ -167,6 +175,10 @@ export function read(form: Form, now: Date): { asked: Asked; problems: Problems 
     hold: form.hold,
     bind: form.bind,
     notify: form.notify,
+    image: at("image", readName, ""),
+    container_engine: form.engine,
+    mounts: at("mounts", readMounts, []),
+    image_pull: form.pull,
     ...(form.on ? { on: form.on } : {}),
     ...options(form),
   };
@@ -214,6 +226,10 @@ export function formOf(job: NewJob): Form {
     hold: job.hold ?? false,
     bind: job.bind ?? false,
     notify: job.notify ?? "",
+    image: job.image ?? "",
+    engine: job.container_engine ?? "",
+    mounts: (job.mounts ?? []).join("\n"),
+    pull: job.image_pull ?? "",
     on: job.on === undefined ? "" : job.on || "local",
     partition: job.on_options?.["partition"] ?? "",
     kept: {
@@ -247,6 +263,17 @@ function readCommands(form: Form): string[] {
 function readName(text: string): string {
   if (text.trim().length > LONGEST_NAME) throw new Unreadable(`It has at most ${LONGEST_NAME} letters.`);
   return text.trim();
+}
+
+/** `/data`, `/data:/mnt` or `/data:/mnt:ro`, one a line. */
+function readMounts(text: string): string[] {
+  const lines = text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter(Boolean);
+  const wrong = lines.find((line) => !/^\/[^:]*(:\/[^:]*)?(:r[ow])?$/.test(line));
+  if (wrong) throw new Unreadable(`Write ${wrong} like /data, /data:/mnt or /data:/mnt:ro.`);
+  return lines;
 }
 
 /** `12G`, `auto`, or `auto:12G`: so much until more is known. */
