@@ -25,7 +25,8 @@ GOLDEN = ROOT / "tests" / "data" / "golden"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 PATIENCE = 180  # seconds for a block
 EXACT = "simulate.md"  # the page whose blocks of text are word for word what the commands above them print
-OF_THE_QUEUE = ("queue.md", "sweeps.md", "daemon.md", "api.md")
+CONTAINERS = "containers.md"  # its blocks have container engines of their own
+OF_THE_QUEUE = ("queue.md", "sweeps.md", "daemon.md", "api.md", CONTAINERS)
 ENDLESS = 1  # seconds after which a block that never ends is ended
 # Every verb: `test_no_verb_is_forgotten` compares this with the program.
 COMMANDS = [
@@ -91,7 +92,15 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Homes"]:
 def bash(request: pytest.FixtureRequest, homes: "Homes", tmp_path: Path) -> "Bash":
     callspec = getattr(request.node, "callspec", None)
     block = callspec.params.get("block") if callspec else None
-    return Bash(tmp_path, homes.of(block.page if block else None))
+    environment = homes.of(block.page if block else None)
+    if block and block.page.name == CONTAINERS:
+        engines = request.getfixturevalue("engines")
+        for engine in ("podman", "docker"):
+            engines.image_for(engine, name="pytorch/pytorch")
+        # No driver: its cards would have to be given to containers.
+        declared = {"DIBS_PROBE": "none", "DIBS_POOL": "0,1"}
+        environment |= {name: value for name, value in engines.environment.items() if name != "PATH"} | declared
+    return Bash(tmp_path, environment)
 
 
 class Homes:

@@ -50,11 +50,14 @@ class PrivateEngines:
         (folder / "storage.conf").write_text(storage)
         self._make_root(folder / "bundle" / "rootfs")
 
-    def image_for(self, engine: str) -> str:
-        """The name or the path of the image for this engine, which is ready to be used."""
+    def image_for(self, engine: str, name: str = IMAGE) -> str:
+        """The name or the path of the image for this engine, which is ready to be used; also by another name."""
         if engine not in self._ready:
             getattr(self, f"_prepare_{engine}")()
             self._ready.add(engine)
+        if name != IMAGE:
+            self.ask(engine, "tag", IMAGE, name)
+            return name
         paths = {"runc": str(self.folder / "bundle"), "apptainer": str(self.folder / "image.sif")}
         return paths.get(engine, IMAGE)
 
@@ -89,6 +92,9 @@ class PrivateEngines:
         shutil.copy(busybox, root / "bin" / "busybox")
         for name in _APPLETS:
             (root / "bin" / name).symlink_to("busybox")
+        python = root / "bin" / "python"  # of the examples in the documentation
+        python.write_text('#!/bin/sh\necho "python $*"\n')
+        python.chmod(0o755)
         subprocess.run(["tar", "-C", root, "-cf", self.folder / "image.tar", "."], check=True)
 
     def _prepare_podman(self) -> None:
