@@ -41,6 +41,7 @@ class PrivateEngines:
             "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
             "DOCKER_HOST": f"unix://{folder}/docker.sock",
             "XDG_CACHE_HOME": str(folder / "cache"),
+            "STAND_IN_IMAGE": str(folder / "image.sif"),
         }
         self._dockerd: subprocess.Popen[bytes] | None = None
         self._ready: set[str] = set()

@@ -192,3 +192,17 @@ def test_a_line_that_slurm_cannot_be_told_is_refused_with_its_place(script):
 
     with pytest.raises(BadInput, match=r"line 2: cannot give Slurm '' as partition"):
         read_script(path, replace(DEFAULTS, on="slurm"), queued_at=datetime(2026, 11, 15))
+
+
+def test_the_container_of_a_script_is_its_image(script):
+    path = script(
+        "#SBATCH --container-image=docker://ghcr.io#org/torch:2",
+        "#SBATCH --container-mounts=/data:/data:ro+x,/tmp",
+        "#SBATCH --container-workdir=/data",
+    )
+
+    read = read_script(path, DEFAULTS)
+
+    assert (read.request.image, read.request.workdir) == ("ghcr.io/org/torch:2", "/data")
+    assert read.request.mounts == ("/data:/data:ro", "/tmp:/tmp")
+    assert read.warnings == ()

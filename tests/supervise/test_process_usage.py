@@ -149,3 +149,20 @@ def test_a_shim_that_left_nothing_is_not_there(shims):
 
 def test_a_folder_without_a_shim_has_none(tmp_path):
     assert shim_of(str(tmp_path)) is None
+
+
+def test_a_process_that_is_below_another_daemon_counts_where_it_belongs(shims: Shims) -> None:
+    shim = shims("true")
+    elsewhere = subprocess.Popen(["sleep", "60"])
+    try:
+        usage = ProcessUsage()
+        before = usage.look([shim])
+        seen = usage.look([shim], {elsewhere.pid: shim})
+    finally:
+        elsewhere.kill()
+        elsewhere.wait()
+
+    assert before.owners[elsewhere.pid] == 0
+    assert seen.owners[elsewhere.pid] == shim
+    assert elsewhere.pid in seen.trees[shim].pids
+    assert seen.trees[shim].memory > 0

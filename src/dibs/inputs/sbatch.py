@@ -7,6 +7,7 @@ that runs there; for these the command line takes precedence, as in Slurm.
 """
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ _OF_SLURM = {
     "-L": "licenses",
 }
 _KINDS = {"--after": After.OK, "--after-any": After.ANY, "--after-fail": After.FAIL}
+_WITHIN = re.compile(r"(?<=\S)#")
 _UNLIMITED = ("0", "infinite", "unlimited")
 
 
@@ -118,7 +120,8 @@ def _header(stream: BinaryIO, path: str) -> Iterator[tuple[int, str, str]]:
         if marker != "#SBATCH":
             continue
         try:
-            words = shlex.split(options, comments=True)
+            # A comment begins a word. Within one `#` is a letter, as in pyxis' `registry#image`.
+            words = [one.replace("\0", "#") for one in shlex.split(_WITHIN.sub("\0", options), comments=True)]
         except ValueError as error:
             raise BadInput(f"{path} line {number}: a quote is not closed", remedy="close it") from error
         for option, value in _options(words):
