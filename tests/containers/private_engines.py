@@ -17,6 +17,11 @@ _PATH = os.pathsep.join((os.environ["PATH"], "/usr/sbin", "/sbin"))
 _NEEDED = ("podman", "docker", "dockerd", "runc", "busybox", "unshare")
 _APPLETS = ("cat", "echo", "env", "false", "grep", "head", "id", "kill", "ls", "pwd", "sed", "seq", "sh", "sleep")
 _APPLETS += ("test", "touch", "true", "wc")
+# Stands in for NVIDIA's: notes which cards docker was told to give to a container.
+_HOOK = """#!/bin/sh
+bundle=$(sed 's/.*"bundle":"\\([^"]*\\)".*/\\1/')
+grep -o 'NVIDIA_VISIBLE_DEVICES=[^"]*' "$bundle/config.json" >> "$(dirname "$0")/given"
+"""
 _CONTAINERS_CONF = """
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
@@ -50,6 +55,10 @@ class PrivateEngines:
         storage = f'[storage]\ndriver = "vfs"\nrunroot = "{folder}/podman-run"\ngraphroot = "{folder}/podman"\n'
         (folder / "storage.conf").write_text(storage)
         self._make_root(folder / "bundle" / "rootfs")
+        (folder / "nvidia").mkdir()
+        hook = folder / "nvidia" / "nvidia-container-runtime-hook"
+        hook.write_text(_HOOK)
+        hook.chmod(0o755)
 
     def image_for(self, engine: str, name: str = IMAGE) -> str:
         """The name or the path of the image for this engine, which is ready to be used; also by another name."""
@@ -68,6 +77,15 @@ class PrivateEngines:
             words, env=self.environment | {"HOME": "/root"}, capture_output=True, text=True, check=False
         )
         return done.stdout
+
+    @property
+    def path_of_nvidias_hook(self) -> str:
+        return str(self.folder / "nvidia")
+
+    def cards_given(self) -> list[str]:
+        """What the hook was told, container after container."""
+        given = self.folder / "nvidia" / "given"
+        return given.read_text().splitlines() if given.exists() else []
 
     def names(self, engine: str) -> list[str]:
         """The containers of jobs that this engine knows, ended ones too."""
@@ -107,7 +125,7 @@ class PrivateEngines:
         with (self.folder / "dockerd.log").open("wb") as log:
             self._dockerd = subprocess.Popen(
                 ["dockerd", *options, *places, "--host", self.environment["DOCKER_HOST"]],
-                env={"PATH": _PATH, "HOME": "/root"},
+                env={"PATH": f"{self.path_of_nvidias_hook}:{_PATH}", "HOME": "/root"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

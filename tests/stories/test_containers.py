@@ -153,3 +153,19 @@ def test_the_use_of_a_container_is_measured_by_its_processes(engines: PrivateEng
     # Docker's client, which is below the shim, uses no processor.
     assert job["usage"]["mean_cpus"] > 0.2
     assert job["usage"]["peak_mem_bytes"] > 0
+
+
+def test_docker_is_told_which_cards_a_container_gets(engines: PrivateEngines, tmp_path: Path) -> None:
+    world = make_world(tmp_path, is_utf8=True)
+    image = engines.image_for("docker")
+    cards = [{"index": index, "uuid": f"GPU-{index}", "name": "A card", "memory_total": 1} for index in range(3)]
+    (tmp_path / "cards.json").write_text(json.dumps(cards))
+    path = f"{engines.path_of_nvidias_hook}:{engines.environment['PATH']}"
+    world.environ |= engines.environment | {"DIBS_PROBE": f"fake:{tmp_path}/cards.json", "PATH": path}
+    words = ("--image", image, "--container-engine", "docker", "--", "sh", "-c")
+
+    two = world.dibs("run", "--gpus", "1,2", "-n", "2", *words, "echo $CUDA_VISIBLE_DEVICES of $DIBS_GPUS")
+    none = world.dibs("run", "--gpus", "1", "-n", "0", *words, "echo none [$CUDA_VISIBLE_DEVICES]")
+
+    assert (two.stdout, none.stdout) == ("0,1 of 1,2\n", "none []\n"), (two, none)
+    assert engines.cards_given() == ["NVIDIA_VISIBLE_DEVICES=GPU-1,GPU-2"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from backends.private_slurm import PrivateSlurm
+from containers.private_engines import PrivateEngines
 from stories.on_slurm import HOLD, PATIENCE, Afar, afar
 from stories.outside import World, processes_of, wait_until
 
@@ -459,3 +460,16 @@ def test_a_daemon_that_ends_with_its_jobs_ends_those_there_too(there: Afar) -> N
     there.let_go()
     there.world.dibs("wait", "4", timeout=PATIENCE)
     there.assert_nothing_is_left()
+
+
+def test_an_image_is_run_by_apptainer_where_the_site_has_no_pyxis(there: Afar, engines: PrivateEngines) -> None:
+    image = engines.image_for("apptainer")
+    there.daemon()
+    line = 'head -n 1 /etc/passwd; echo "$STAND_IN_CARDS $SEED"; echo loss=1 > "$DIBS_METRICS"; exit 3'
+
+    job = there.add("--image", image, "--env", "SEED=7", "--", line, env=engines.environment)
+    [over] = there.wait_for(job)
+
+    assert over["exit_code"] == 3, Path(over["stderr"]).read_text()
+    assert Path(over["stdout"]).read_text() == "root:x:0:0::/:/bin/sh\n--nv 7\n"
+    assert (Path(over["folder"]) / "metrics").read_text() == "loss=1\n"

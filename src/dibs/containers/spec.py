@@ -58,7 +58,7 @@ def contained(
     run = ContainerRun(
         name=name,
         image=request.image,
-        words=_for_any_shell(words),
+        words=for_any_shell(words),
         folder=folder,
         workdir=spec["workdir"],
         environment={key: value for key, value in captured.items() if is_for_containers(key)}
@@ -96,9 +96,9 @@ def _mounts(request: Request, spec: Mapping[str, Any], folder: str) -> tuple[Mou
     return tuple((found | named).values())
 
 
-def _for_any_shell(words: Sequence[str]) -> Sequence[str]:
+def for_any_shell(words: Sequence[str]) -> Sequence[str]:
     """A line for bash, which goes to `sh` where the image has no bash."""
-    if len(words) != 3 or words[:2] != ("bash", "-c"):
+    if len(words) != 3 or list(words[:2]) != ["bash", "-c"]:
         return words
     return ("sh", "-c", 'command -v bash >/dev/null 2>&1 && exec bash -c "$0"; exec sh -c "$0"', words[2])
 

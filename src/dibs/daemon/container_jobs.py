@@ -46,7 +46,9 @@ class ContainerJobs:
         try:
             ready = await run_in_thread(lambda: self._ready(kinds, environment), _PATIENCE, "containers")
         except TimeoutError:
-            raise BadInput("the container engine does not answer", remedy="`dibs doctor` says more") from None
+            raise BadInput(
+                "the container engine does not answer", remedy="`podman info` or `docker info` tells more"
+            ) from None
         found, notes = [], []
         for one in requests:
             admitted, need = ready[_kind(one)]

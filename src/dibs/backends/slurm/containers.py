@@ -9,6 +9,7 @@ from typing import Any
 
 from dibs.containers.apptainer import exec_words
 from dibs.containers.engines import ContainerRun
+from dibs.containers.spec import for_any_shell
 from dibs.containers.variables import is_for_containers, left_out
 from dibs.model.mounts import Mount, parse_mount
 
@@ -19,6 +20,7 @@ def contained(spec: Mapping[str, Any], folder: str, *, has_pyxis: bool) -> dict[
     if not image:
         return dict(spec)
     mounts = _mounts(spec, folder)
+    spec = {**spec, "words": for_any_shell(spec["words"])}
     if has_pyxis and not image["engine"]:
         words = _pyxis_words(spec, image, mounts)
     else:
