@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from dibs.containers.admission import ENGINES
-from dibs.containers.engines import HostFacts
+from dibs.containers.engines import ContainerHost
+from dibs.containers.registry import ENGINES
 from dibs.containers.spec import contained, container_name
 from dibs.errors import BadInput
 from dibs.model.gpus import Claim, gpu_environment
 from dibs.model.jobs import Command, Request
 
 FOLDER = "/state/attempts/0/17.1"
-HOST = HostFacts(uid=1000, gid=100, groups=(100, 44), cache="/cache", inits=frozenset({"podman", "docker"}))
+HOST = ContainerHost(uid=1000, gid=100, groups=(100, 44), cache="/cache", inits=frozenset({"podman", "docker"}))
 CAPTURED = {"PATH": "/home/ann/venv/bin", "PYTHONPATH": "/src", "HOME": "/home/ann", "WANDB_KEY": "s3cret"}
 
 
@@ -23,12 +23,12 @@ def a_claim(index: int, key: str = "") -> Claim:
 
 
 def told(
-    engine: str, host: HostFacts = HOST, *, claims: tuple[Claim, ...] = (), env: Any = None, **fields: Any
+    engine: str, host: ContainerHost = HOST, *, claims: tuple[Claim, ...] = (), env: Any = None, **fields: Any
 ) -> tuple[list[str], dict[str, Any]]:
     """The words of the engine, and the spec that they are in."""
     request = Request(command=Command.exact(["python", "train.py"]), image="an/image", env=env or (), **fields)
     own = {**gpu_environment(claims), "DIBS_METRICS": f"{FOLDER}/metrics", **dict(request.env)}
-    spec = {"workdir": "/work", "env": own, "words": request.command.words}
+    spec = {"workdir": "/work", "env": own, "words": request.command.words, "umask": 0o027}
     made, _ = contained(
         spec,
         request,
@@ -77,10 +77,10 @@ def test_home_is_the_users_own_where_the_container_sees_it() -> None:
     [
         ("podman", HOST, ["--user", "1000:100", "--userns=keep-id"]),
         ("docker", HOST, ["--user", "1000:100", "--group-add=44"]),
-        ("docker", HostFacts(uid=1000, gid=100, docker_is_rootless=True), []),
+        ("docker", ContainerHost(uid=1000, gid=100, docker_is_rootless=True), []),
     ],
 )
-def test_the_user_inside_is_the_user_outside(engine: str, host: HostFacts, user: list[str]) -> None:
+def test_the_user_inside_is_the_user_outside(engine: str, host: ContainerHost, user: list[str]) -> None:
     words, _ = told(engine, host)
 
     found = [word for word in words if word.startswith(("--user", "--group-add"))]
@@ -106,7 +106,7 @@ def test_the_user_inside_is_the_user_outside(engine: str, host: HostFacts, user:
 def test_the_variables_count_the_cards_as_the_program_sees_them(
     engine: str, host: dict[str, Any], options: str, inside: str
 ) -> None:
-    words, spec = told(engine, HostFacts(**host), claims=(a_claim(2), a_claim(5)))
+    words, spec = told(engine, ContainerHost(**host), claims=(a_claim(2), a_claim(5)))
 
     assert options in " ".join(words)
     assert spec["env"]["CUDA_VISIBLE_DEVICES"] == inside
@@ -131,7 +131,9 @@ def test_cards_that_the_engine_cannot_give_are_refused_with_what_to_do(engine: s
 
 
 def test_docker_without_root_needs_the_right_to_the_device() -> None:
-    host = HostFacts(uid=1000, docker_is_rootless=True, nvidia_hook="/hook", closed_devices=("/dev/nvidiactl",))
+    host = ContainerHost(
+        uid=1000, docker_is_rootless=True, nvidia_hook="/hook", closed_devices=("/dev/nvidiactl",)
+    )
 
     with pytest.raises(BadInput, match="you may not open /dev/nvidiactl"):
         told("docker", host, claims=(a_claim(0),))
@@ -139,7 +141,7 @@ def test_docker_without_root_needs_the_right_to_the_device() -> None:
 
 @pytest.mark.parametrize("engine", ["podman", "docker", "apptainer"])
 def test_without_a_card_none_is_given(engine: str) -> None:
-    words, _ = told(engine, HostFacts(nvidia_hook="/hook", cdi_devices=frozenset({"GPU-0"})))
+    words, _ = told(engine, ContainerHost(nvidia_hook="/hook", cdi_devices=frozenset({"GPU-0"})))
 
     assert not {"--device", "--gpus", "--nv", "--rocm"} & set(words)
 
@@ -154,10 +156,10 @@ def test_what_was_only_declared_is_no_card_to_give() -> None:
 def test_the_bundle_of_runc_has_the_command_and_the_hook_of_the_cards() -> None:
     request = Request(command=Command.exact(["python"]), image="/images/torch")
     made, files = contained(
-        {"workdir": "/work", "env": {}, "words": ["python"]},
+        {"workdir": "/work", "env": {}, "words": ["python"], "umask": 0o022},
         request,
         ENGINES["runc"],
-        HostFacts(nvidia_hook="/hook"),
+        ContainerHost(nvidia_hook="/hook"),
         name="dibs-q-17.1",
         folder=FOLDER,
         words=["python"],

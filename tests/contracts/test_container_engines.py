@@ -5,6 +5,7 @@ The jobs go through a daemon, as a user's would: one for all tests of an engine.
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,64 +67,49 @@ def test_nothing_is_changed_but_the_root(site: Site) -> None:
     site.world.write("seen", "from outside")
     script = """
         pwd; cat seen; id -u; id -g; echo "$TOKEN,$MINE,$LD_LIBRARY_PATH,$CUDA_VISIBLE_DEVICES"; cat /etc/passwd
+        umask
         echo loss=0.5 > $DIBS_METRICS; echo made > made; test -w /dev/shm && echo shm; test ! -e /etc/apt
     """
 
-    job = site.ended("--env", "MINE=1", "--only", "1", "--", "sh", "-c", script)
+    with umask(0o027):
+        job = site.ended("--env", "MINE=1", "--only", "1", "--", "sh", "-c", script)
 
     lines = site.output(job).splitlines()
     user = [str(os.geteuid()), str(os.getegid())]
     assert lines[:4] == [str(site.world.folder), "from outside" + user[0], user[1], "a b $c,1,,1"]
-    assert lines[4:] == ["root:x:0:0::/:/bin/sh", "shm"]
+    assert lines[4:] == ["root:x:0:0::/:/bin/sh", "0022" if site.engine == "docker" else "0027", "shm"]
     assert (job["state"], job["exit_code"]) == ("succeeded", 0)
     assert site.world.read("made") == "made\n"
     assert (Path(job["stdout"]).parent / "metrics").read_text() == "loss=0.5\n"
 
 
-def test_a_job_without_a_gpu_is_given_none(site: Site) -> None:
-    job = site.ended("-n", "0", "--", "sh", "-c", 'echo "[$CUDA_VISIBLE_DEVICES]"; ls /dev')
-
-    assert site.output(job).splitlines()[0] == "[]"
-    assert "nvidia" not in site.output(job) and "kfd" not in site.output(job)
-
-
-@pytest.mark.parametrize(
-    ("command", "code", "number", "cause"),
-    [("exit 125", 125, None, "exit code"), ("kill -11 $$; sleep 9", None, 11, "signal")],
-)
-def test_how_the_command_ended_is_kept(
-    site: Site, command: str, code: int | None, number: int | None, cause: str
-) -> None:
-    job = site.ended("--", "sh", "-c", command)
-
-    assert (job["exit_code"], job["signal"], job["cause"]) == (code, number, cause)
-
-
-def test_a_line_for_bash_runs_where_the_image_has_only_sh(site: Site) -> None:
-    job = site.ended("--", "echo one | cat; exit 3")
-
-    assert (site.output(job), job["exit_code"]) == ("one\n", 3)
-
-
-def test_a_program_that_is_not_in_the_image_is_a_start_error(site: Site) -> None:
-    job = site.ended("--", "no-such-program")
-
-    assert job["state"] == "failed"
-    if site.engine in ("podman", "docker"):  # the others exit as a command may
-        assert (job["cause"], job["exit_code"]) == ("start error", 127)
-        assert f"{site.engine} could not start it" in job["message"]
-
-
-def test_folders_are_mounted_where_they_are_named(site: Site) -> None:
+def test_how_commands_end_and_what_they_are_given(site: Site) -> None:
     data = site.world.folder.parent / "data, more"
-    data.mkdir(exist_ok=True)
+    data.mkdir()
     (data / "x").write_text("content\n")
+    numbers = [  # all at once: most of the time of a container is its start
+        site.add("--", "sh", "-c", "exit 125"),
+        site.add("--", "sh", "-c", "kill -11 $$; sleep 9"),
+        site.add("--", "echo one | cat; exit 3"),
+        site.add("--", "no-such-program"),
+        site.add("--mount", f"{data}:/mnt/data:ro", "--", "sh", "-c", "cat /mnt/data/x; touch /mnt/data/y"),
+        site.add("-n", "0", "--", "sh", "-c", 'echo "[$CUDA_VISIBLE_DEVICES]"; ls /dev'),
+    ]
 
-    job = site.ended("--mount", f"{data}:/mnt/data:ro", "--", "sh", "-c", "cat /mnt/data/x; touch /mnt/data/y")
+    own_code, killed, line, missing, mounted, without = site.world.wait_for(*numbers)
 
-    assert site.output(job) == "content\n"
-    assert job["exit_code"] == 1
+    assert (own_code["exit_code"], own_code["cause"]) == (125, "exit code")  # not taken for the engine's
+    assert (killed["exit_code"], killed["signal"], killed["cause"]) == (None, 11, "signal")
+    assert (site.output(line), line["exit_code"]) == ("one\n", 3)  # the image has only sh
+    assert missing["state"] == "failed"
+    if site.engine in ("podman", "docker"):  # the others exit as a command may
+        assert (missing["cause"], missing["exit_code"]) == ("start error", 127)
+        assert f"{site.engine} could not start it" in missing["message"]
+    assert (site.output(mounted), mounted["exit_code"]) == ("content\n", 1)
     assert not (data / "y").exists()
+    assert site.output(without).splitlines()[0] == "[]"
+    assert "nvidia" not in site.output(without) and "kfd" not in site.output(without)
+    _nothing_is_left(site, *numbers)
 
 
 def test_a_stop_reaches_every_process_once_and_nothing_is_left(site: Site) -> None:
@@ -137,29 +123,26 @@ def test_a_stop_reaches_every_process_once_and_nothing_is_left(site: Site) -> No
 
     assert job["state"] == "cancelled"
     assert sorted(site.output(job).split()) == ["child", "parent", "ready"]
-    _nothing_is_left(site, job)
+    _nothing_is_left(site, number)
 
 
-def test_what_ignores_the_time_limit_is_killed(site: Site) -> None:
-    job = site.ended("-t", "1s", "--grace", "0.2s", "--", "sh", "-c", "trap '' TERM; sleep 600 & sleep 600")
-
-    assert job["state"] == "timed_out"
-    _nothing_is_left(site, job)
-
-
-def test_the_signal_before_the_limit_reaches_the_program_behind_a_shell(site: Site) -> None:
+def test_the_limit_ends_what_ignores_it_and_the_signal_before_it_reaches_the_program(
+    site: Site,
+) -> None:
     inner = "trap 'echo saved; exit 0' USR1; while :; do sleep 0.05; done"
-    script = f'sh -c "{inner}"; exit $?'
-    options = ("-t", "3s", "--checkpoint-signal", "USR1@2", "--retries", "0")
+    limits = ("-t", "3s", "--checkpoint-signal", "USR1@2", "--retries", "0")
+    stubborn = site.add("-t", "1s", "--grace", "0.2s", "--", "sh", "-c", "trap '' TERM; sleep 600 & sleep 600")
+    saving = site.add(*limits, "--", "sh", "-c", f'sh -c "{inner}"; exit $?')
 
-    number = site.add(*options, "--", "sh", "-c", script)
-    job = site.wait_for_output(number, "saved")
+    (over,) = site.world.wait_for(stubborn)
+    wait_until(lambda: site.world.client().job(saving)["attempts"] > 1)  # it is queued again
+    for _ in range(2):
+        site.world.dibs("kill", str(saving))
+    (saved,) = site.world.wait_for(saving)
 
-    wait_until(lambda: site.world.client().job(number)["attempts"] > 1)  # it is queued again
-    site.world.dibs("kill", str(number))
-    site.world.dibs("kill", str(number))
-    (job,) = site.world.wait_for(number)
-    _nothing_is_left(site, job)
+    assert over["state"] == "timed_out"
+    assert Path(saved["attempts_list"][0]["folder"], "stdout").read_text() == "saved\n"
+    _nothing_is_left(site, stubborn, saving)
 
 
 def test_input_and_exit_code_of_a_run_in_the_foreground(site: Site) -> None:
@@ -179,7 +162,17 @@ def test_an_image_that_is_not_there_and_may_not_be_pulled_is_refused(site: Site)
     assert "not here" in refused.stderr or "no image" in refused.stderr or "cannot ask" in refused.stderr
 
 
-def _nothing_is_left(site: Site, job: dict[str, Any]) -> None:
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _nothing_is_left(site: Site, *numbers: int) -> None:
+    jobs = [site.world.client().job(number) for number in numbers]
     assert site.engines.names(site.engine) == []
-    assert marked_processes(job["folder"]) == []
-    assert str(job["id"]) not in [holder.job for holder in site.world.holders()]
+    assert [marked_processes(job["folder"]) for job in jobs] == [[] for _ in jobs]
+    assert {holder.job for holder in site.world.holders()}.isdisjoint(map(str, numbers))

@@ -5,22 +5,16 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dibs.containers.apptainer import Apptainer
 from dibs.containers.commands import EngineAnswer, ask_engine
-from dibs.containers.docker import Docker
-from dibs.containers.engines import ContainerEngine, HostFacts
+from dibs.containers.engines import ContainerHost
 from dibs.containers.host import read_host
-from dibs.containers.podman import Podman
-from dibs.containers.runc import Runc
+from dibs.containers.registry import ENGINES
 from dibs.containers.spec import check_mountable
 from dibs.errors import BadInput
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Command, Request, Wishes, folder_of_call
 from dibs.model.mounts import parse_mount
 
-ENGINES: Mapping[str, ContainerEngine] = {
-    engine.name: engine for engine in (Podman(), Docker(), Apptainer(), Runc())
-}
 _BY_NAME = ("podman", "docker", "apptainer")  # in this order, where an image is a name and no engine was chosen
 _INSTALL = "install podman, docker or apptainer, or name the engine with --container-engine"
 
@@ -58,7 +52,7 @@ def admitted(
     *,
     default_engine: str = "",
     cards: Iterable[Claim] = (),
-    host: HostFacts | None = None,
+    host: ContainerHost | None = None,
 ) -> Request:
     """The request with its engine and the path of its image; BadInput for what cannot work here.
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from dibs.containers.cards import are_amd
-from dibs.containers.engines import CardAccess, ContainerRun, HostFacts
+from dibs.containers.engines import CardAccess, ContainerHost, ContainerRun
 from dibs.containers.options import mount_option
 from dibs.model.gpus import Claim
 
@@ -18,16 +18,16 @@ class Apptainer:
     has_own_pids = False
     hands_signals_on = False
 
-    def cards(self, claims: Sequence[Claim], host: HostFacts) -> CardAccess:
+    def cards(self, claims: Sequence[Claim], host: ContainerHost) -> CardAccess:
         """All cards of the machine: the variables hide those that are not the job's, as outside."""
         if not claims:
             return CardAccess()
         return CardAccess(("--rocm",) if are_amd(claims) else ("--nv",))
 
-    def run(self, run: ContainerRun, host: HostFacts) -> list[str]:
+    def run(self, run: ContainerRun, host: ContainerHost) -> list[str]:
         return exec_words(run, image_file(run.image, host), self.cards(run.claims, host).options)
 
-    def files(self, run: ContainerRun, host: HostFacts) -> Mapping[str, str]:
+    def files(self, run: ContainerRun, host: ContainerHost) -> Mapping[str, str]:
         return {}
 
     def remove(self, name: str, folder: str) -> list[str]:
@@ -36,10 +36,10 @@ class Apptainer:
     def state(self, name: str, folder: str) -> list[str]:
         return []
 
-    def has_image(self, image: str, host: HostFacts) -> list[str]:
+    def has_image(self, image: str, host: ContainerHost) -> list[str]:
         return ["test", "-e", image_file(image, host)]
 
-    def pull(self, image: str, host: HostFacts) -> list[str]:
+    def pull(self, image: str, host: ContainerHost) -> list[str]:
         if image.startswith("/"):
             return []
         source = image if "://" in image else f"docker://{image}"
@@ -56,7 +56,7 @@ def exec_words(run: ContainerRun, image: str, cards: Sequence[str]) -> list[str]
     return [*words, image, *run.words]
 
 
-def image_file(image: str, host: HostFacts) -> str:
+def image_file(image: str, host: ContainerHost) -> str:
     """The file of an image: a path as it is; for a name the file that `pull` makes of it."""
     if image.startswith("/"):
         return image

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dibs.containers.engines import CardAccess, HostFacts, cannot_give_cards
+from dibs.containers.engines import CardAccess, ContainerHost, cannot_give_cards
 from dibs.model.gpus import Claim, gpu_environment
 
 AMD_DEVICES = ("/dev/kfd", "/dev/dri")
@@ -25,7 +25,7 @@ def once_each(claims: Sequence[Claim]) -> list[Claim]:
     return list({claim.gpu: claim for claim in claims}.values())
 
 
-def by_cdi(claims: Sequence[Claim], host: HostFacts) -> CardAccess | None:
+def by_cdi(claims: Sequence[Claim], host: ContainerHost) -> CardAccess | None:
     """`--device nvidia.com/gpu=UUID` for each; None where a CDI file does not name them all."""
     options: list[str] = []
     for claim in once_each(claims):
@@ -49,7 +49,7 @@ def without_cdi(engine: str, claims: Sequence[Claim]) -> CardAccess:
     return CardAccess()
 
 
-def check_rights(engine: str, claims: Sequence[Claim], host: HostFacts) -> None:
+def check_rights(engine: str, claims: Sequence[Claim], host: ContainerHost) -> None:
     """Refuse an engine without root where this user may not open the device files: it could not either."""
     if claims and host.closed_devices:
         why = f"it runs without root, and you may not open {host.closed_devices[0]}"

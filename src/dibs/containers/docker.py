@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from dibs.containers.cards import amd_devices, are_amd, are_nvidia, by_cdi, check_rights, once_each
-from dibs.containers.engines import CardAccess, ContainerRun, HostFacts, cannot_give_cards
+from dibs.containers.engines import CardAccess, ContainerHost, ContainerRun, cannot_give_cards
 from dibs.containers.options import shared_options
 from dibs.model.gpus import Claim
 
@@ -15,7 +15,7 @@ class Docker:
     has_own_pids = True
     hands_signals_on = False
 
-    def cards(self, claims: Sequence[Claim], host: HostFacts) -> CardAccess:
+    def cards(self, claims: Sequence[Claim], host: ContainerHost) -> CardAccess:
         if host.docker_is_rootless:
             check_rights("docker", claims, host)
         if not claims:
@@ -32,7 +32,7 @@ class Docker:
             raise cannot_give_cards("docker", "neither CDI nor NVIDIA's runtime hook is set up", _TOOLKIT)
         return CardAccess()
 
-    def run(self, run: ContainerRun, host: HostFacts) -> list[str]:
+    def run(self, run: ContainerRun, host: ContainerHost) -> list[str]:
         words = ["docker", "run", *shared_options(run), *self._user(run, host)]
         if self.name in host.inits:
             words.append("--init")
@@ -40,13 +40,13 @@ class Docker:
             words.append(f"--cpuset-cpus={','.join(map(str, run.cpus))}")
         return [*words, *self.cards(run.claims, host).options, run.image, *run.words]
 
-    def _user(self, run: ContainerRun, host: HostFacts) -> list[str]:
+    def _user(self, run: ContainerRun, host: ContainerHost) -> list[str]:
         if host.docker_is_rootless:
             return []  # root inside is this user outside
         groups = (f"--group-add={group}" for group in host.groups if group != host.gid)
         return ["--user", f"{host.uid}:{host.gid}", *groups]
 
-    def files(self, run: ContainerRun, host: HostFacts) -> Mapping[str, str]:
+    def files(self, run: ContainerRun, host: ContainerHost) -> Mapping[str, str]:
         return {}
 
     def remove(self, name: str, folder: str) -> list[str]:
@@ -55,8 +55,8 @@ class Docker:
     def state(self, name: str, folder: str) -> list[str]:
         return ["docker", "container", "inspect", "--format", "{{.State.StartedAt}}", name]
 
-    def has_image(self, image: str, host: HostFacts) -> list[str]:
+    def has_image(self, image: str, host: ContainerHost) -> list[str]:
         return ["docker", "image", "inspect", "--format", "{{.Id}}", image]
 
-    def pull(self, image: str, host: HostFacts) -> list[str]:
+    def pull(self, image: str, host: ContainerHost) -> list[str]:
         return ["docker", "pull", image]

@@ -14,7 +14,7 @@ from dibs.model.mounts import Mount
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HostFacts:
+class ContainerHost:
     """What this machine has for containers, read from files: no engine is asked."""
 
     uid: int = 0
@@ -45,6 +45,7 @@ class ContainerRun:
     mounts: Sequence[Mount] = ()
     claims: Sequence[Claim] = ()
     cpus: Sequence[int] = ()
+    umask: int = 0o022
     has_input: bool = False
     has_terminal: bool = False
     config: str = ""  # the content of config.json, where the image is a bundle
@@ -72,13 +73,13 @@ class ContainerEngine(Protocol):
     def hands_signals_on(self) -> bool:
         """Whether its own process stays above the command's and gives it the signals that it gets itself."""
 
-    def cards(self, claims: Sequence[Claim], host: HostFacts) -> CardAccess:
+    def cards(self, claims: Sequence[Claim], host: ContainerHost) -> CardAccess:
         """How the container gets these cards. BadInput where the engine cannot give them."""
 
-    def run(self, run: ContainerRun, host: HostFacts) -> list[str]:
+    def run(self, run: ContainerRun, host: ContainerHost) -> list[str]:
         """Run the command in the foreground, with the streams and the exit code of the engine's own process."""
 
-    def files(self, run: ContainerRun, host: HostFacts) -> Mapping[str, str]:
+    def files(self, run: ContainerRun, host: ContainerHost) -> Mapping[str, str]:
         """Files that must be written before, by their paths."""
 
     def remove(self, name: str, folder: str) -> list[str]:
@@ -87,10 +88,10 @@ class ContainerEngine(Protocol):
     def state(self, name: str, folder: str) -> list[str]:
         """Print when it was started: a year 1 if never. Nothing where the engine cannot tell."""
 
-    def has_image(self, image: str, host: HostFacts) -> list[str]:
+    def has_image(self, image: str, host: ContainerHost) -> list[str]:
         """Exit with 0 if the image is here."""
 
-    def pull(self, image: str, host: HostFacts) -> list[str]:
+    def pull(self, image: str, host: ContainerHost) -> list[str]:
         """Fetch the image; nothing where there is nowhere to fetch it from."""
 
 

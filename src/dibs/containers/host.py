@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from glob import glob
 
-from dibs.containers.engines import HostFacts
+from dibs.containers.engines import ContainerHost
 
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 _CDI_KIND = re.compile(r"""["']?kind["']?\s*:\s*["']?nvidia\.com/gpu\b""")
@@ -22,13 +22,13 @@ _PODMAN_INITS = (
 _CARD_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
 
 
-def read_host(environ: Mapping[str, str], *, cdi_folders: Iterable[str] = _CDI_FOLDERS) -> HostFacts:
+def read_host(environ: Mapping[str, str], *, cdi_folders: Iterable[str] = _CDI_FOLDERS) -> ContainerHost:
     """The facts as they are now, for engines that run with these variables."""
     uid = os.geteuid()
     path = environ.get("PATH", os.defpath)
     hook = next(filter(None, (find_program(name, path) for name in _NVIDIA_HOOKS)), "")
     cache = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME', '')}/.cache"
-    return HostFacts(
+    return ContainerHost(
         uid=uid,
         gid=os.getegid(),
         groups=tuple(os.getgroups()),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from dibs.containers.cards import amd_devices, are_amd, by_cdi, without_cdi
-from dibs.containers.engines import CardAccess, ContainerRun, HostFacts
+from dibs.containers.engines import CardAccess, ContainerHost, ContainerRun
 from dibs.containers.options import shared_options
 from dibs.model.gpus import Claim
 
@@ -13,26 +13,27 @@ class Podman:
     has_own_pids = True
     hands_signals_on = False
 
-    def cards(self, claims: Sequence[Claim], host: HostFacts) -> CardAccess:
+    def cards(self, claims: Sequence[Claim], host: ContainerHost) -> CardAccess:
         if are_amd(claims):
             return amd_devices(claims)
         return by_cdi(claims, host) or without_cdi(self.name, claims)
 
-    def run(self, run: ContainerRun, host: HostFacts) -> list[str]:
+    def run(self, run: ContainerRun, host: ContainerHost) -> list[str]:
         words = ["podman", "run", *shared_options(run), *self._user(run, host)]
         if self.name in host.inits:
             words.append("--init")
+        words.append(f"--umask={run.umask:04o}")
         # Folders are mounted as they are: on SELinux they would have to be relabelled.
         words += ["--security-opt", "label=disable"]
         return [*words, *self.cards(run.claims, host).options, run.image, *run.words]
 
-    def _user(self, run: ContainerRun, host: HostFacts) -> list[str]:
+    def _user(self, run: ContainerRun, host: ContainerHost) -> list[str]:
         found = ["--user", f"{host.uid}:{host.gid}"]
         if host.uid:
             return [*found, "--userns=keep-id", *(["--group-add=keep-groups"] if are_amd(run.claims) else [])]
         return [*found, *(f"--group-add={group}" for group in host.groups if group != host.gid)]
 
-    def files(self, run: ContainerRun, host: HostFacts) -> Mapping[str, str]:
+    def files(self, run: ContainerRun, host: ContainerHost) -> Mapping[str, str]:
         return {}
 
     def remove(self, name: str, folder: str) -> list[str]:
@@ -41,8 +42,8 @@ class Podman:
     def state(self, name: str, folder: str) -> list[str]:
         return ["podman", "container", "inspect", "--format", "{{.State.StartedAt}}", name]
 
-    def has_image(self, image: str, host: HostFacts) -> list[str]:
+    def has_image(self, image: str, host: ContainerHost) -> list[str]:
         return ["podman", "image", "exists", image]
 
-    def pull(self, image: str, host: HostFacts) -> list[str]:
+    def pull(self, image: str, host: ContainerHost) -> list[str]:
         return ["podman", "pull", image]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dibs.containers.cards import AMD_DEVICES, are_amd, are_nvidia, once_each
-from dibs.containers.engines import CardAccess, ContainerRun, HostFacts, cannot_give_cards
+from dibs.containers.engines import CardAccess, ContainerHost, ContainerRun, cannot_give_cards
 from dibs.model.gpus import Claim
 
 _SHARED = frozenset({"pid", "network", "ipc", "cgroup"})  # namespaces that a job shares with the machine
@@ -17,17 +17,17 @@ class Runc:
     has_own_pids = False
     hands_signals_on = True
 
-    def cards(self, claims: Sequence[Claim], host: HostFacts) -> CardAccess:
+    def cards(self, claims: Sequence[Claim], host: ContainerHost) -> CardAccess:
         """The cards are in config.json: AMD's device files, or what NVIDIA's hook is told in a variable."""
         if are_nvidia(claims) and not host.nvidia_hook:
             why = "NVIDIA's hook for OCI runtimes is not installed"
             raise cannot_give_cards("runc", why, "install the NVIDIA container toolkit")
         return CardAccess(is_counted_anew=bool(claims) and bool(host.nvidia_hook) and not are_amd(claims))
 
-    def run(self, run: ContainerRun, host: HostFacts) -> list[str]:
+    def run(self, run: ContainerRun, host: ContainerHost) -> list[str]:
         return [*self._runc(run.folder), "run", "--bundle", _bundle(run.folder), run.name]
 
-    def files(self, run: ContainerRun, host: HostFacts) -> Mapping[str, str]:
+    def files(self, run: ContainerRun, host: ContainerHost) -> Mapping[str, str]:
         return {f"{_bundle(run.folder)}/config.json": json.dumps(configured(json.loads(run.config), run, host))}
 
     def remove(self, name: str, folder: str) -> list[str]:
@@ -36,10 +36,10 @@ class Runc:
     def state(self, name: str, folder: str) -> list[str]:
         return []
 
-    def has_image(self, image: str, host: HostFacts) -> list[str]:
+    def has_image(self, image: str, host: ContainerHost) -> list[str]:
         return ["test", "-e", f"{image}/config.json"]
 
-    def pull(self, image: str, host: HostFacts) -> list[str]:
+    def pull(self, image: str, host: ContainerHost) -> list[str]:
         return []
 
     def _runc(self, folder: str) -> list[str]:
@@ -47,13 +47,18 @@ class Runc:
         return ["runc", "--root", f"{folder}/runc"]
 
 
-def configured(config: dict[str, Any], run: ContainerRun, host: HostFacts) -> dict[str, Any]:
+def configured(config: dict[str, Any], run: ContainerRun, host: ContainerHost) -> dict[str, Any]:
     """The bundle's configuration with this command, its folders, its user and its cards."""
     process = config.get("process", {}) | {
         "args": list(run.words),
         "cwd": run.workdir,
         "env": [*_image_variables(config), *_variables(run, host)],
-        "user": {"uid": host.uid, "gid": host.gid, "additionalGids": list(host.groups) if not host.uid else []},
+        "user": {
+            "uid": host.uid,
+            "gid": host.gid,
+            "umask": run.umask,
+            "additionalGids": [] if host.uid else list(host.groups),
+        },
         "terminal": run.has_terminal,
     }
     process.pop("rlimits", None)  # those of the shim
@@ -94,7 +99,7 @@ def _image_variables(config: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _variables(run: ContainerRun, host: HostFacts) -> list[str]:
+def _variables(run: ContainerRun, host: ContainerHost) -> list[str]:
     variables = {**run.environment, "HOME": run.home, **run.fixed}
     if run.claims and host.nvidia_hook and not are_amd(run.claims):
         names = (claim.gpu if are_nvidia([claim]) else str(claim.index) for claim in once_each(run.claims))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dibs.containers.cards import variables_inside
-from dibs.containers.engines import ContainerEngine, ContainerRun, HostFacts
+from dibs.containers.engines import ContainerEngine, ContainerHost, ContainerRun
 from dibs.containers.variables import is_for_containers, left_out
 from dibs.errors import BadInput
 from dibs.model.gpus import Claim
@@ -35,7 +35,7 @@ def contained(
     spec: Mapping[str, Any],
     request: Request,
     engine: ContainerEngine,
-    host: HostFacts,
+    host: ContainerHost,
     *,
     name: str,
     folder: str,
@@ -70,6 +70,7 @@ def contained(
         mounts=mounts,
         claims=claims,
         cpus=spec.get("cpus", ()),
+        umask=spec["umask"],
         has_input=has_input,
         has_terminal=has_terminal,
         config=config,

@@ -86,6 +86,14 @@ class AppState:
         elsewhere = [request for request in requests if request.on]
         return await self.remote.queries.check(elsewhere) if elsewhere else []
 
+    async def admit_containers(
+        self, requests: Sequence[Request], environment: Mapping[str, str], key: str = ""
+    ) -> tuple[Sequence[Request], list[str]]:
+        """The requests with their container engines; sentences about images that are pulled first, with a key."""
+        if not any(one.image or one.mounts or one.image_pull for one in requests):
+            return requests, []
+        return await self.containers.admit(requests, environment, key)
+
     def environment_and_defaults(
         self, body: NewJobs | Check | NewSweepBody | CheckSweep
     ) -> tuple[Mapping[str, str], NewJob]:

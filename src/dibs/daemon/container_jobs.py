@@ -39,8 +39,6 @@ class ContainerJobs:
 
         Without a key nothing is pulled. BadInput for what cannot run here.
         """
-        if not any(one.image or one.mounts or one.image_pull for one in requests):
-            return requests, []
         # Jobs of one list usually differ in their commands only.
         kinds = {_kind(one): one for one in requests}
         try:

@@ -19,7 +19,6 @@ from dibs.inputs.checks import check_text, check_variable_name
 from dibs.inputs.entries import shorten
 from dibs.model.fields import Field, Kind, Verb, fields_of
 from dibs.model.jobs import Cause, Checkpoint, Command, Request, retry_name, retry_names, with_values
-from dibs.model.mounts import parse_mount
 from dibs.model.places import LOCAL, parse_option, parse_place
 from dibs.model.units import AUTO, check_modules, is_gpu_id, parse_duration, parse_share, parse_size, parse_vram
 
@@ -199,6 +198,8 @@ def _mounts(value: object, field: Field) -> tuple[str, ...]:
 
 
 def _mount(text: str) -> str:
+    from dibs.model.mounts import parse_mount  # few jobs need it
+
     source, colon, rest = text.partition(":")
     return str(parse_mount(os.path.abspath(os.path.expanduser(source)) + colon + rest))
 

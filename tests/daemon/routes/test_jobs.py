@@ -533,7 +533,8 @@ def test_whatever_can_be_asked_for_can_be_changed_and_is_there_after_a_rebuild(d
     number = daemon.add("true")
     elsewhere = {"on": "", "on_options": {}}  # this machine: Slurm takes neither GPUs by number nor `warm`
     wishes = {key: value for key, value in request_json(everything()).items() if key != "array"}
-    wanted = wishes | elsewhere | {"num_gpus": 1, "gpu_type": "", "begin_at": "2040-01-01T00:00:00.000Z"}
+    outside = {"image": "", "container_engine": "", "mounts": [], "image_pull": ""}  # no image is here
+    wanted = wishes | elsewhere | outside | {"num_gpus": 1, "gpu_type": "", "begin_at": "2040-01-01T00:00:00.000Z"}
 
     changed = daemon.call("PATCH", f"/v1/jobs/{number}", wanted)
 

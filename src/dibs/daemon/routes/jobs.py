@@ -114,7 +114,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         notes: list[str] = []
         if not is_known:
             notes = await app.check_remote(requests)
-            requests, pulls = await app.containers.admit(requests, environment, body["key"])
+            requests, pulls = await app.admit_containers(requests, environment, body["key"])
             notes += pulls
         added = app.queue.add(
             AddCall(
@@ -139,7 +139,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         requests = requests_of(body["jobs"], defaults, environment, app.settings.default_backend)
         prospects = app.queue.check(requests)
         await app.check_remote(requests)
-        await app.containers.admit(requests, environment)
+        await app.admit_containers(requests, environment)
         return JsonResponse(
             {
                 "prospects": [

@@ -164,7 +164,7 @@ def sweep_routes(app: AppState) -> APIRouter:
         new = _new(app, body)
         if not app.sweeping.is_known(new.key):
             await app.check_remote([new.request])
-            (request,), _ = await app.containers.admit([new.request], new.environment, new.key)
+            (request,), _ = await app.admit_containers([new.request], new.environment, new.key)
             # A trial that follows a failed pull fails by itself, and says why.
             after = tuple(replace(one, kind=After.ANY) for one in request.after)
             new = replace(new, request=replace(request, after=after))
@@ -178,7 +178,7 @@ def sweep_routes(app: AppState) -> APIRouter:
         """How many trials a sweep would have, and its first commands. Nothing is stored."""
         new = _new(app, body)
         await app.check_remote([new.request])
-        await app.containers.admit([new.request], new.environment)
+        await app.admit_containers([new.request], new.environment)
         found = await app.sweeping.check(new)
         return JsonResponse({"size": found.size, "commands": found.commands, "left_out": found.left_out})
 

@@ -52,8 +52,8 @@ class AttemptContainers:
 
     def prepare(self, one: OpenAttempt, spec: dict[str, Any], attached: AttachedStreams) -> PreparedContainer:
         """The spec with the words of the job's engine. What cannot be is a start error of the attempt."""
-        from dibs.containers.admission import ENGINES  # few jobs need it
-        from dibs.containers.host import read_host
+        from dibs.containers.host import read_host  # few jobs need it
+        from dibs.containers.registry import ENGINES
         from dibs.containers.spec import contained, container_name
 
         request, attempt = one.job.request, one.attempt
