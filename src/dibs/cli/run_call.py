@@ -20,7 +20,6 @@ from dibs.cli.requests import (
 from dibs.cli.run_report import JsonReport, RunReport
 from dibs.errors import BadInput, NoGpu
 from dibs.foreground.feed import JobList
-from dibs.foreground.images import RunImages
 from dibs.foreground.results import InAttemptFolders, JobFolders
 from dibs.foreground.run_types import RunOptions
 from dibs.foreground.runner import Runner
@@ -216,6 +215,8 @@ class RunCall:
         # Lines of a list may name images that the options do not.
         if not lists and not (single and (single.image or single.mounts or single.image_pull)):
             return lists, single
+        from dibs.foreground.images import RunImages  # a single command without an image does not pay for it
+
         images = RunImages(
             self._environ, pool, say, default_engine=engine.removeprefix("auto"), workdir=os.getcwd()
         )

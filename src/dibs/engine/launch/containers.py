@@ -7,14 +7,12 @@ mark in their environment, and the container by its name, which is the attempt's
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.backends.protocol import AttachedStreams
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.errors import DibsError
 from dibs.model.jobs import Attempt
-from dibs.supervise.command import encoded, plain_words
 from dibs.supervise.folder import read_spec
 
 if TYPE_CHECKING:
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
 _TRIES = 5  # to remove a container of which no process is left
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedContainer:
+class PreparedContainer(NamedTuple):
     """What the shim of an attempt in a container is told, and files that must be written before."""
 
     spec: dict[str, Any]
@@ -55,6 +52,7 @@ class AttemptContainers:
         from dibs.containers.host import read_host  # few jobs need it
         from dibs.containers.registry import ENGINES
         from dibs.containers.spec import contained, container_name
+        from dibs.supervise.command import encoded, plain_words
 
         request, attempt = one.job.request, one.attempt
         try:
@@ -124,8 +122,7 @@ class AttemptContainers:
         if not words:
             return ""
         try:
-            with open(spec["environment"], "rb") as file:
-                captured = json.loads(file.read())
+            captured = _read(spec["environment"])
         except (OSError, ValueError):
             captured = dict(os.environ)
         # Without the attempt's own variables: a process with its mark would be taken for one of the container.
@@ -137,6 +134,12 @@ class AttemptContainers:
         if key not in self._environments:
             if len(self._environments) > 8:
                 self._environments.clear()
-            with open(self._place.environment_path(key), "rb") as file:
-                self._environments[key] = json.loads(file.read())
+            self._environments[key] = _read(self._place.environment_path(key))
         return self._environments[key]
+
+
+def _read(path: str) -> dict[str, str]:
+    """A captured environment."""
+    with open(path, "rb") as file:
+        found: dict[str, str] = json.loads(file.read())
+        return found

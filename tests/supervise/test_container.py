@@ -1,0 +1,68 @@
+"""How the end of an engine's client is read, without an engine: the client is a line for bash."""
+
+from typing import Any
+
+import pytest
+
+from supervise.hands import Hands
+
+
+def a_container(**facts: Any) -> dict[str, Any]:
+    """What a spec says about a container: of an engine whose processes are below the shim."""
+    return {
+        "engine": "podman",
+        "name": "dibs-q-1.1",
+        "remove": ["true"],
+        "state": ["echo", "2026-11-18 01:00:00 +0000 UTC"],
+        "has_own_pids": False,
+        "has_init": True,
+        "hands_signals_on": False,
+        **facts,
+    }
+
+
+def run(hands: Hands, line: str, **facts: Any) -> dict[str, Any]:
+    return hands.run(line, container=a_container(**facts), env={"DIBS_METRICS": f"{hands.root}/1.1/metrics"})
+
+
+@pytest.mark.parametrize(
+    ("line", "facts", "end"),
+    [
+        ("exit 125", {}, (125, None, "")),  # the container was started: the code is its command's
+        ("exit 125", {"state": ["echo", "0001-01-01T00:00:00Z"]}, (125, None, "start")),
+        ("exit 127", {"state": ["false"]}, (127, None, "start")),
+        ("exit 3", {"state": ["false"]}, (3, None, "")),
+        ("exit 137", {}, (None, 9, "")),
+        ("echo '[FATAL tini (7)] exec x failed: No such file' >&2; exit 127", {}, (127, None, "start")),
+        ("echo 'ERROR (catatonit:6): failed to exec pid1: No such file' >&2; exit 1", {}, (127, None, "start")),
+        ("echo 'ERROR (catatonit:6): failed to exec pid1' >&2; echo more >&2; exit 1", {}, (1, None, "")),
+    ],
+)
+def test_the_end_of_the_client_is_that_of_the_command_or_of_the_engine(
+    hands: Hands, line: str, facts: dict[str, Any], end: tuple[int | None, int | None, str]
+) -> None:
+    record = run(hands, line, **facts)
+
+    assert (record["code"], record["signal"], record["by"]) == end
+    assert "maxrss" not in record  # the client's is not the command's
+    assert record["message"].startswith("podman could not start it") == (end[2] == "start")
+
+
+def test_a_container_that_cannot_be_removed_is_named_in_the_log(hands: Hands) -> None:
+    attempt = hands.start(
+        "true",
+        container=a_container(remove=["sh", "-c", "echo it is stuck; exit 1"]),
+        env={"DIBS_METRICS": f"{hands.root}/1.1/metrics"},
+    )
+
+    assert hands.record(attempt)["code"] == 0
+    assert "its container could not be removed: it is stuck" in hands.log(attempt, "stderr")
+
+
+def test_what_was_refused_when_it_was_prepared_is_a_start_error(hands: Hands) -> None:
+    record = hands.run("true", refusal="podman cannot give a container its GPUs: CDI is not set up")
+
+    assert (record["by"], record["message"]) == (
+        "start",
+        "cannot start bash: podman cannot give a container its GPUs: CDI is not set up",
+    )
