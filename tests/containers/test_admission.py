@@ -44,9 +44,9 @@ def test_the_kind_of_an_image_chooses_the_engine(tmp_path: Path) -> None:
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "config.json").write_text("{}")
 
-    bundle = admitted(a_request(image="bundle", workdir=str(tmp_path)), environ)
-    file = admitted(a_request(image="torch.sif", workdir=str(tmp_path)), environ)
-    address = admitted(a_request(image="docker://torch"), environ)
+    bundle = admitted(a_request(image="bundle", workdir=str(tmp_path)), environ, default_engine="podman")
+    file = admitted(a_request(image="torch.sif", workdir=str(tmp_path)), environ, default_engine="podman")
+    address = admitted(a_request(image="docker://torch"), environ, default_engine="podman")
 
     assert (bundle.container_engine, bundle.image) == ("runc", f"{tmp_path}/bundle")
     assert (file.container_engine, file.image) == ("apptainer", f"{tmp_path}/torch.sif")

@@ -62,7 +62,7 @@ def admitted(
     if not request.image:
         return request
     image = image_path(request.image, request.workdir)
-    name = request.container_engine or default_engine or _engine_there(image, environ)
+    name = request.container_engine or _engine_for(image) or default_engine or _engine_there(environ)
     if not shutil.which(name, path=environ.get("PATH", os.defpath)):
         raise BadInput(f"cannot run a container: there is no {name} here", remedy=_INSTALL)
     _check_folders(request, name, environ)
@@ -131,12 +131,15 @@ def image_path(image: str, workdir: str) -> str:
     return os.path.abspath(path) if looks_like_path or is_bundle else image
 
 
-def _engine_there(image: str, environ: Mapping[str, str]) -> str:
-    """The engine for an image of which none was chosen: by its kind, then what is installed."""
+def _engine_for(image: str) -> str:
+    """The only engine for an image that is a bundle, a file or an address; empty for a name."""
     if image.startswith("/"):
         return "runc" if os.path.exists(f"{image}/config.json") else "apptainer"
-    if "://" in image:
-        return "apptainer"
+    return "apptainer" if "://" in image else ""
+
+
+def _engine_there(environ: Mapping[str, str]) -> str:
+    """The first engine that is installed."""
     path = environ.get("PATH", os.defpath)
     for name in _BY_NAME:
         if shutil.which(name, path=path):
