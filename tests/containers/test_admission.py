@@ -127,11 +127,19 @@ def test_an_image_that_may_not_be_pulled_is_refused_with_the_command_that_fetche
     assert refused.value.remedy == "`docker pull an/image` fetches it"
 
 
-def test_an_engine_that_does_not_answer_does_not_count_as_one_without_the_image() -> None:
-    said = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
-
-    with pytest.raises(BadInput, match="cannot ask docker"):
-        missing_image(a_request(container_engine="docker"), {}, Answers(1, said))
+@pytest.mark.parametrize(
+    ("engine", "code", "said"),
+    [
+        ("docker", 1, "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?"),
+        ("podman", 125, "Error: cannot set up namespace"),
+        ("podman", -1, "podman did not answer within 30 seconds"),
+    ],
+)
+def test_an_engine_that_cannot_answer_does_not_count_as_one_without_the_image(
+    engine: str, code: int, said: str
+) -> None:
+    with pytest.raises(BadInput, match=f"cannot ask {engine}"):
+        missing_image(a_request(container_engine=engine), {}, Answers(code, said))
 
 
 def test_cards_are_found_in_cdi_files_of_either_kind(tmp_path: Path) -> None:

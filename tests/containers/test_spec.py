@@ -89,6 +89,17 @@ def test_the_user_inside_is_the_user_outside(engine: str, host: ContainerHost, u
 
 
 @pytest.mark.parametrize(
+    ("engine", "host"),
+    [("docker", HOST), ("podman", HOST), ("podman", ContainerHost(uid=1000, has_mqueue=False))],
+)
+def test_the_shared_memory_is_that_of_the_machine(engine: str, host: ContainerHost) -> None:
+    words, _ = told(engine, host)
+
+    assert "--ipc=host" in words or "type=bind,src=/dev/shm,dst=/dev/shm" in after(words, "--mount")
+    assert ("--ipc=host" in words) == host.has_mqueue
+
+
+@pytest.mark.parametrize(
     ("engine", "host", "options", "inside"),
     [
         ("podman", {"cdi_devices": frozenset({"GPU-2", "GPU-5"})}, "--device nvidia.com/gpu=GPU-2", "0,1"),

@@ -83,7 +83,7 @@ def missing_image(request: Request, environ: Mapping[str, str], ask: Ask = ask_e
     if request.image_pull != "always" or not pull:
         answer = ask(engine.has_image(request.image, host), environ)
         is_there = answer.code == 0
-        if answer.code < 0 or _is_silent(answer):
+        if answer.code not in (0, 1) or _is_silent(answer):
             raise BadInput(
                 f"cannot ask {engine.name} for the image {request.image}: {answer.last_line}",
                 remedy=f"`{engine.name} info` tells more",

@@ -33,7 +33,8 @@ class Docker:
         return CardAccess()
 
     def run(self, run: ContainerRun, host: ContainerHost) -> list[str]:
-        words = ["docker", "run", *shared_options(run), *self._user(run, host)]
+        # The shared memory of the machine is large enough for data loaders.
+        words = ["docker", "run", *shared_options(run), "--ipc=host", *self._user(run, host)]
         if self.name in host.inits:
             words.append("--init")
         if run.cpus:  # they are not inherited from the shim

@@ -22,6 +22,7 @@ class ContainerHost:
     groups: tuple[int, ...] = ()
     cache: str = ""  # the folder for images that are files
     inits: frozenset[str] = frozenset()  # the engines that have an init program for `--init`
+    has_mqueue: bool = True  # /dev/mqueue is there
     cdi_devices: frozenset[str] = frozenset()  # the names of NVIDIA's cards in the CDI files
     docker_has_cdi: bool = False
     docker_is_rootless: bool = False

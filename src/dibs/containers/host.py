@@ -34,6 +34,7 @@ def read_host(environ: Mapping[str, str], *, cdi_folders: Iterable[str] = _CDI_F
         groups=tuple(os.getgroups()),
         cache=f"{cache}/dibs/images",
         inits=frozenset(_inits(path)),
+        has_mqueue=os.path.exists("/dev/mqueue"),
         cdi_devices=frozenset(_cdi_devices(cdi_folders)),
         docker_has_cdi=_docker_has_cdi(),
         docker_is_rootless=uid != 0 and _is_own_socket(environ.get("DOCKER_HOST", ""), uid),

@@ -7,13 +7,13 @@ from dibs.model.mounts import Mount
 
 
 def shared_options(run: ContainerRun) -> list[str]:
-    """Name, folder, mounts and variables.
+    """Name, network, folder, mounts and variables.
 
-    The network and the shared memory are those of the machine, as for any job: ports need no mapping, and
-    /dev/shm is large enough for data loaders. The image's entry point is not used: the command is what was asked
-    for. Signals are not handed on by the client: the shim sends them to the processes inside.
+    The network is that of the machine, as for any job: ports need no mapping. The image's entry point is not used:
+    the command is what was asked for. Signals are not handed on by the client: the shim sends them to the
+    processes inside.
     """
-    found = ["--name", run.name, "--network=host", "--ipc=host", "--pull=never", "--log-driver=none"]
+    found = ["--name", run.name, "--network=host", "--pull=never", "--log-driver=none"]
     found += ["--sig-proxy=false", "--entrypoint=", "--workdir", run.workdir]
     found += [word for mount in run.mounts for word in ("--mount", mount_option(mount))]
     # Names only: the values come from the environment of the client, and are not in the list of processes.

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from dibs.containers.cards import amd_devices, are_amd, by_cdi, without_cdi
 from dibs.containers.engines import CardAccess, ContainerHost, ContainerRun
-from dibs.containers.options import shared_options
+from dibs.containers.options import mount_option, shared_options
 from dibs.model.gpus import Claim
+from dibs.model.mounts import Mount
 
 
 class Podman:
@@ -19,13 +20,19 @@ class Podman:
         return by_cdi(claims, host) or without_cdi(self.name, claims)
 
     def run(self, run: ContainerRun, host: ContainerHost) -> list[str]:
-        words = ["podman", "run", *shared_options(run), *self._user(run, host)]
+        words = ["podman", "run", *shared_options(run), *self._shared_memory(host), *self._user(run, host)]
         if self.name in host.inits:
             words.append("--init")
         words.append(f"--umask={run.umask:04o}")
         # Folders are mounted as they are: on SELinux they would have to be relabelled.
         words += ["--security-opt", "label=disable"]
         return [*words, *self.cards(run.claims, host).options, run.image, *run.words]
+
+    def _shared_memory(self, host: ContainerHost) -> list[str]:
+        """That of the machine, which is large enough for data loaders. Without root `--ipc` needs /dev/mqueue."""
+        if host.uid and not host.has_mqueue:
+            return ["--mount", mount_option(Mount("/dev/shm", "/dev/shm"))]
+        return ["--ipc=host"]
 
     def _user(self, run: ContainerRun, host: ContainerHost) -> list[str]:
         found = ["--user", f"{host.uid}:{host.gid}"]
