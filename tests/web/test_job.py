@@ -122,6 +122,23 @@ def test_a_job_is_edited_and_submitted_again(page: Page, site: Site, daemon: Dae
     assert {name: new[name] for name in wishes} == wishes
 
 
+def test_the_bar_of_a_running_job_is_as_full_as_its_time_limit(page: Page, site: Site, daemon: DaemonProcess):
+    limited = daemon.add({"command": "sleep 600", "name": "limited", "time_limit_seconds": 1000})
+    endless = daemon.add({"command": "sleep 600", "name": "endless"})
+    go(page, site, f"job/{limited}")
+    course = page.get_by_role("region", name="course")
+
+    expect(course.locator(".step-left")).to_be_visible()
+    expect(course).to_contain_text(re.compile(r"runs for .* of 16m 40s"))
+    ran, left = (course.locator(name).evaluate("one => one.clientWidth") for name in (".step-run", ".step-left"))
+    assert ran < left / 10
+    go(page, site, f"job/{endless}")
+    expect(course).to_contain_text("runs for")
+    expect(course.locator(".steps")).to_have_count(0)
+
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [limited, endless]})
+
+
 def test_the_course_of_load_and_memory_is_drawn(page: Page, site: Site, daemon: DaemonProcess):
     number = daemon.add({"command": "sleep 600", "name": "measured"})
     go(page, site, f"job/{number}")

@@ -197,6 +197,34 @@ def test_the_keyboard_moves_chooses_searches_and_opens(page: Page, site: Site, e
     expect(page).to_have_url(site.at(f"job/{ended['alpha']}"))
 
 
+def test_keys_belong_to_the_control_or_dialog_that_has_the_focus(
+    page: Page, site: Site, daemon: DaemonProcess, waiting: list[int], states: Callable[[], list[str]]
+):
+    go(page, site, "jobs?state=queued,held&order=oldest")
+    expect(page.locator(".job-row.is-current")).to_contain_text("wait-0")
+    failed = chips(page).get_by_role("button", name="Failed")
+
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if failed.evaluate("one => one === document.activeElement"):
+            break
+    page.keyboard.press("x")
+    expect(page.get_by_role("toolbar")).to_have_count(0)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("state=failed"))
+    chips(page).get_by_role("button", name="Waiting").click()
+    expect(page.locator(".job-row.is-current")).to_contain_text("wait-0")
+    page.keyboard.press("x")  # a filter that was clicked leaves the letters to the table
+    page.get_by_role("toolbar").get_by_role("button", name="Kill").click()
+    kill = page.get_by_role("dialog").get_by_role("button", name="Kill job")
+    page.keyboard.press("j")
+    kill.focus()
+    page.keyboard.press("Enter")
+
+    wait_until(lambda: states() == ["cancelled", "queued", "queued"], show=states)
+    expect(page).to_have_url(re.compile("#/jobs"))
+
+
 def test_two_keys_lead_to_every_view_and_a_question_mark_lists_all_keys(page: Page, site: Site):
     go(page, site, "now")
 

@@ -256,6 +256,12 @@ class Job:
         return self.request.name or str(self.id)
 
     @property
+    def reference(self) -> str:
+        """`17`, or `17_4` for a task of an array: as it is typed to name the job."""
+        array = self.request.array
+        return str(self.id) if array is None else f"{array.array}_{array.task}"
+
+    @property
     def group(self) -> str:
         """The jobs whose failures are counted together: `project NAME`, else `batch N`; empty: this job alone."""
         if self.request.project:

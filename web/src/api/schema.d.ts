@@ -1284,8 +1284,12 @@ export interface components {
         HolderObject: {
             /** Job */
             job: string;
+            /** Job Id */
+            job_id: number | null;
             /** Pid */
             pid: number | null;
+            /** Reference */
+            reference: string;
             /** Share */
             share: string;
             /** Since At */
