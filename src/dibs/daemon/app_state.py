@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.requests import HTTPConnection
 
+from dibs.daemon.card_use import CardUseHistory
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.gpu_history import GpuHistoryBuffer
 from dibs.daemon.job_views import JobViews
@@ -56,6 +57,7 @@ class AppState:
     feed: "EventFeed"
     views: JobViews
     history: GpuHistoryBuffer
+    card_use: CardUseHistory
     counters: "EventCounters"
     listener: WebListener
     settings: Settings

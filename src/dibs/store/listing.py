@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -451,6 +452,7 @@ class Span:
     cause: str | None
     node: str = ""  # the machine, where another system ran it
     node_gpus: str = ""  # its cards there
+    share: Fraction = Fraction(1)  # of each card
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,16 +520,18 @@ class Spans:
 def _span(row: Any) -> Span:
     job, number, name, project, claims, opened_at, ended_at, cause, node, node_gpus = row
     state = State.RUNNING if ended_at is None else _state(cause)
-    return Span(job, number, name, project, _gpus(claims), opened_at, ended_at, state, cause, node, node_gpus)
+    gpus, share = _gpus(claims)
+    return Span(job, number, name, project, gpus, opened_at, ended_at, state, cause, node, node_gpus, share)
 
 
 @lru_cache(1024)
-def _gpus(claims: str) -> tuple[int, ...]:
-    """The places of the cards; the rest of a claim is not decoded for ten thousand bars."""
+def _gpus(claims: str) -> tuple[tuple[int, ...], Fraction]:
+    """The places of the cards and the share of each; the rest of a claim is not decoded for ten thousand bars."""
     try:
-        return tuple(claim[1] for claim in json.loads(claims))
-    except (ValueError, TypeError, IndexError):
-        return ()
+        found = json.loads(claims)
+        return tuple(claim[1] for claim in found), Fraction(found[0][2]) if found else Fraction(1)
+    except (ValueError, TypeError, IndexError, ZeroDivisionError):
+        return (), Fraction(1)
 
 
 @lru_cache(64)

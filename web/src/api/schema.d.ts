@@ -972,6 +972,29 @@ export interface components {
             trouble: string;
         };
         /**
+         * CardUseObject
+         * @description A time in which a card of the pool was not this queue's, or in which it was not watched.
+         */
+        CardUseObject: {
+            /** Gpu */
+            gpu: string;
+            /**
+             * Since At
+             * Format: date-time
+             */
+            since_at: string;
+            /**
+             * Until At
+             * Format: date-time
+             */
+            until_at: string;
+            /**
+             * Use
+             * @enum {string}
+             */
+            use: "others" | "lost" | "unknown";
+        };
+        /**
          * Change
          * @description Changes to a job that has not started: its fields, and its place in the queue.
          */
@@ -1916,6 +1939,8 @@ export interface components {
             node_gpus: string;
             /** Project */
             project: string;
+            /** Share */
+            share: number;
             /**
              * Started At
              * Format: date-time
@@ -2056,6 +2081,8 @@ export interface components {
         Timeline: {
             /** Attempts */
             attempts: components["schemas"]["SpanObject"][];
+            /** Cards */
+            cards: components["schemas"]["CardUseObject"][];
             /** Is Partial */
             is_partial: boolean;
             /** Since At */
