@@ -3,7 +3,7 @@ import type { VirtualItem } from "@tanstack/virtual-core";
 import type { RefObject } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useVirtual } from "../../../state/virtual";
-import type { LogLines } from "./lines";
+import type { Lines } from "./lines";
 import { isWrapped } from "./wrap";
 
 export const HEIGHT = 20; // pixels of a line that is not broken
@@ -25,7 +25,7 @@ export interface Rows {
   onScroll: () => void;
 }
 
-export function useRows(lines: LogLines, scroller: RefObject<HTMLElement | null>, begin: number | null): Rows {
+export function useRows(lines: Lines, scroller: RefObject<HTMLElement | null>, begin: number | null): Rows {
   const total = lines.total.value;
   void lines.version.value;
   const [window, setWindow] = useState({ base: 0, isFollowing: begin === null });
