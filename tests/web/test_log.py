@@ -153,12 +153,10 @@ def test_errors_are_shown_where_a_job_writes_nothing_else(page: Page, site: Site
     expect(page.locator(".log-scroll")).to_contain_text("wrong")
 
 
-TRACEBACK = "Traceback (most recent call last):\\n  File \"train.py\", line 3\\nValueError: the batch is empty\\n"
+TRACEBACK = 'Traceback (most recent call last):\\n  File "train.py", line 3\\nValueError: the batch is empty\\n'
 
 
-def test_a_failed_job_opens_on_both_streams_and_tells_its_exception(
-    page: Page, site: Site, daemon: DaemonProcess
-):
+def test_a_failed_job_opens_on_both_streams_and_tells_its_exception(page: Page, site: Site, daemon: DaemonProcess):
     number = daemon.add({"command": f"seq 300; printf '{TRACEBACK}' >&2; exit 1", "name": "traceback"})
     daemon.wait(number)
 

@@ -1006,6 +1006,8 @@ export interface components {
             before?: number;
             /** Begin At */
             begin_at?: string | null;
+            /** Behind */
+            behind?: number;
             /** Bind */
             bind?: boolean;
             checkpoint?: components["schemas"]["NewCheckpoint"] | null;

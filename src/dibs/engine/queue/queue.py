@@ -398,11 +398,26 @@ class Queue:
         return changed
 
     def edit(
-        self, job: JobId, request: Request | None = None, *, top: bool = False, before: JobId | None = None
+        self,
+        job: JobId,
+        request: Request | None = None,
+        *,
+        top: bool = False,
+        before: JobId | None = None,
+        behind: JobId | None = None,
     ) -> Job:
-        """Change what a job asks for, or its place, before it starts."""
+        """Change what a job asks for, or its place, before it starts. It gets the priority of its new neighbour."""
         (old,) = self._found([job])
-        new = self._edited(old, request, top, before)
+        new = self._edited(old, request)
+        if top:
+            highest = min(self._tables.highest_priority() + 1, _HIGHEST_PRIORITY)
+            new = replace(new, request=replace(new.request, priority=highest))
+        if before is not None:
+            other = self._neighbour(old, before, "before")
+            new = _beside(new, other, self._tables.rank_before(other))
+        if behind is not None:
+            other = self._neighbour(old, behind, "behind")
+            new = _beside(new, other, self._tables.rank_behind(other))
         with self._engine.change() as change:
             change.record(JobEdited(new))
             if new.request.after != old.request.after:
@@ -411,7 +426,7 @@ class Queue:
             change.wait(self._tables.job(job))
         return new
 
-    def _edited(self, old: Job, request: Request | None, top: bool, before: JobId | None) -> Job:
+    def _edited(self, old: Job, request: Request | None) -> Job:
         """The job as it would be; raises where that cannot be."""
         if old.state is State.SUBMITTED:
             raise Conflict(
@@ -434,20 +449,14 @@ class Queue:
             self.check_possible([replace(request, after=follows)])
             (request,) = by_uuid([request], self._engine.cards.pool)
             new = replace(old, request=request, not_before=request.begin)
-        if top:
-            highest = min(self._tables.highest_priority() + 1, _HIGHEST_PRIORITY)
-            new = replace(new, request=replace(new.request, priority=highest))
-        if before is not None:
-            (other,) = self._found([before])
-            if other.state is not State.QUEUED or other.id == old.id:
-                raise Conflict(f"cannot go before job {before}", remedy="it does not wait in the queue")
-            priority = other.request.priority
-            new = replace(
-                new,
-                rank=self._tables.rank_before(other),
-                request=replace(new.request, priority=priority),
-            )
         return new
+
+    def _neighbour(self, job: Job, number: JobId, side: str) -> Job:
+        """The job that this one is to stand beside."""
+        (other,) = self._found([number])
+        if other.state is not State.QUEUED or other.id == job.id:
+            raise Conflict(f"cannot go {side} job {number}", remedy="it does not wait in the queue")
+        return other
 
     def clean(self, before: float, states: Sequence[State] = OVER, project: str | None = None) -> Cleaned:
         """Forget jobs that ended before a moment, at most a thousand in one call; return them."""
@@ -497,6 +506,11 @@ class Queue:
             there = {job.id for job in found}
             raise NoSuchJob(next(job for job in jobs if job not in there))
         return found
+
+
+def _beside(job: Job, other: Job, rank: float) -> Job:
+    """The job at this place of the other's priority."""
+    return replace(job, rank=rank, request=replace(job.request, priority=other.request.priority))
 
 
 def _shaped(requests: Sequence[Request], code: Mapping[str, Any] | None = None) -> Sequence[Request]:
