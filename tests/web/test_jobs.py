@@ -263,6 +263,46 @@ def test_orders_in_which_only_some_jobs_have_a_place_say_so(page: Page, site: Si
     expect(page.get_by_text("Only jobs that have ended")).to_have_count(0)
 
 
+def test_a_tag_is_found_and_a_click_anywhere_in_a_row_opens_its_job(page: Page, site: Site, daemon: DaemonProcess):
+    number = daemon.add({"command": "true", "name": "delta", "tags": ["ablation"], "project": "tagged"})
+    daemon.wait(number)
+    go(page, site, "jobs")
+    page.get_by_label("search").fill("ABLATION")
+    expect(rows(page)).to_have_count(1)
+
+    rows(page).locator(".job-when").click()
+
+    expect(page).to_have_url(site.at(f"job/{number}"))
+    expect(page).to_have_title(re.compile(rf"{number} delta"))
+
+
+def test_jobs_that_succeeded_are_tried_again_only_if_the_user_says_so(
+    page: Page, site: Site, daemon: DaemonProcess, ended: dict[str, int]
+):
+    go(page, site, "jobs")
+    attempts = daemon.job(ended["gamma"])["attempts"]
+    choose(page, ended["beta"], ended["gamma"])
+
+    page.get_by_role("toolbar").get_by_role("button", name="Retry").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("1 of them has succeeded")
+    dialog.get_by_role("button", name="Retry the other").click()
+
+    wait_until(lambda: daemon.job(ended["gamma"])["attempts"] == attempts + 1)
+    assert daemon.job(ended["beta"])["attempts"] == 1
+
+
+def test_a_paused_queue_is_told_in_every_view(page: Page, site: Site, daemon: DaemonProcess):
+    go(page, site, "jobs")
+    expect(page).to_have_title("Jobs · dibs")
+    daemon.post("/v1/pause", {})
+
+    expect(page.get_by_role("status").filter(has_text="The queue is paused")).to_be_visible()
+
+    daemon.post("/v1/unpause", {})
+    expect(page.get_by_text("The queue is paused")).to_have_count(0)
+
+
 def test_the_keyboard_moves_chooses_searches_and_opens(page: Page, site: Site, ended: dict[str, int]):
     go(page, site, "jobs?state=succeeded,failed&order=oldest")
     current = page.locator(".job-row.is-current")

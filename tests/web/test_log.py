@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
@@ -151,6 +151,27 @@ def test_errors_are_shown_where_a_job_writes_nothing_else(page: Page, site: Site
     go(page, site, f"job/{number}")
 
     expect(page.locator(".log-scroll")).to_contain_text("wrong")
+
+
+def test_scrolling_up_while_the_lines_are_counted_stays_there(page: Page, site: Site, long: int):
+    is_counted = False
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        body = response.json()
+        route.fulfill(response=response, json=body if is_counted else {**body, "total": None})
+
+    page.route("**/log/lines?*", answer)
+    go(page, site, f"job/{long}/log")
+    expect(page.get_by_text("step 100000", exact=True)).to_be_in_viewport()
+
+    scroller(page).hover()
+    page.mouse.wheel(0, -1000)
+    expect(page.get_by_text("step 99940", exact=True)).to_be_in_viewport()
+    is_counted = True
+
+    expect(line(page, 99930)).to_be_in_viewport()
+    page.unroute_all(behavior="ignoreErrors")
 
 
 TRACEBACK = 'Traceback (most recent call last):\\n  File "train.py", line 3\\nValueError: the batch is empty\\n'

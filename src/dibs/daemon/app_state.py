@@ -81,6 +81,11 @@ class AppState:
         """Whether a request came with the read-only token: its response must not contain secrets."""
         return request.scope.get(PERMISSION) is Permission.READ
 
+    @staticmethod
+    def is_browser(request: HTTPConnection) -> bool:
+        """Whether a request came through the page's listener, with any token."""
+        return PERMISSION in request.scope
+
     async def check_remote(self, requests: Sequence[Request]) -> list[str]:
         """Raise for what another system would never accept; sentences for what it cannot be asked about now."""
         elsewhere = [request for request in requests if request.on]

@@ -285,7 +285,7 @@ export interface paths {
         };
         /**
          * Environment
-         * @description The environment that was captured with the job.
+         * @description The environment that was captured with the job. A browser gets `***` for those with a secret's name.
          */
         get: operations["environment_v1_jobs__number__environment_get"];
         put?: never;
@@ -2621,7 +2621,7 @@ export interface operations {
                 array?: number | null;
                 /** @description numbers like 1-5,8 */
                 ids?: string;
-                /** @description somewhere in the name, the command or the project, in any case; or the number */
+                /** @description somewhere in the name, the command, the project or a tag, in any case; or the number */
                 text?: string;
             };
             header?: never;
@@ -3050,7 +3050,7 @@ export interface operations {
                 array?: number | null;
                 /** @description numbers like 1-5,8 */
                 ids?: string;
-                /** @description somewhere in the name, the command or the project, in any case; or the number */
+                /** @description somewhere in the name, the command, the project or a tag, in any case; or the number */
                 text?: string;
                 order?: "newest" | "oldest" | "ended" | "turn" | "name" | "seconds" | "priority" | "state";
                 reverse?: boolean;

@@ -4,6 +4,7 @@ import type { WholeJob } from "../api/types";
 import { addKeys } from "../keys";
 import { refine, route, to } from "../router";
 import { useLive } from "../state/useLive";
+import { useTitle } from "../state/useTitle";
 import "../style/job.css";
 import { Attempts } from "./job/Attempts";
 import { CodeState } from "./job/CodeState";
@@ -39,6 +40,7 @@ export default function Job() {
   const newest = job?.attempts_list.at(-1)?.number ?? 0;
   const attempt = Number(route.value.query.get("attempt")) || newest;
   const failure = useFailure(job, attempt);
+  useTitle(job ? [job.id, job.name, `(${job.state})`].filter(Boolean).join(" ") : `job ${id}`);
   const last = failure?.stream ?? "stderr";
 
   useEffect(() => {

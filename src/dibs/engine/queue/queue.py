@@ -406,7 +406,7 @@ class Queue:
         before: JobId | None = None,
         behind: JobId | None = None,
     ) -> Job:
-        """Change what a job asks for, or its place, before it starts. It gets the priority of its new neighbour."""
+        """Change what a job asks for, or its place, before it starts; beside another one, its priority too."""
         (old,) = self._found([job])
         new = self._edited(old, request)
         if top:

@@ -117,7 +117,7 @@ function OneLog({ job, which, streams, isWhole }: OneLogProps) {
         aria-label="lines"
         onScroll={rows.onScroll}
       >
-        {!isCounted.value && rows.isFollowing ? (
+        {!isCounted.value && (rows.isFollowing || rows.isInTail) ? (
           <Tail lines={tail.value} />
         ) : (
           <div class="log-lines mono" style={{ height: `${rows.height}px` }}>

@@ -1,6 +1,6 @@
-import { act, change, type Act } from "../../acts";
+import { act, change, retry, type Act } from "../../acts";
 import { isReadOnly } from "../../state/session";
-import { say } from "../../state/toasts";
+import { say, sayError } from "../../state/toasts";
 import { count } from "../../words";
 import { moveTo, type Target } from "./moving";
 import type { JobPages } from "./pages";
@@ -10,12 +10,12 @@ import { chooseNone, chosen } from "./selection";
 export function Bulk({ pages, isInTurn }: { pages: JobPages; isInTurn: boolean }) {
   const ids = [...chosen.value];
   if (!ids.length || isReadOnly.value) return null;
-  const run = async (action: Act) => {
-    if (await act(action, ids)) {
-      chooseNone();
-      void pages.refresh();
-    }
+  const then = (isDone: boolean) => {
+    if (!isDone) return;
+    chooseNone();
+    void pages.refresh();
   };
+  const run = async (action: Act) => then(await act(action, ids));
   const prioritise = async (event: SubmitEvent) => {
     event.preventDefault();
     const data = new FormData(event.currentTarget as HTMLFormElement);
@@ -28,7 +28,7 @@ export function Bulk({ pages, isInTurn }: { pages: JobPages; isInTurn: boolean }
   return (
     <div class="bulk panel" role="toolbar" aria-label="chosen jobs">
       <span>{count(ids.length, "job")} chosen</span>
-      <button onClick={() => void run("retry")}>Retry</button>
+      <button onClick={() => void retry(ids).then(then, sayError)}>Retry</button>
       <button onClick={() => void run("hold")}>Hold</button>
       <button onClick={() => void run("release")}>Release</button>
       <form onSubmit={(event) => void prioritise(event)}>

@@ -3,7 +3,7 @@ import { get } from "../../api/client";
 import type { Job } from "../../api/types";
 import { StateBadge } from "../../parts/StateBadge";
 import { place, placeInWords } from "../../places";
-import { to } from "../../router";
+import { go, to } from "../../router";
 import { now } from "../../state/clock";
 import { isReadOnly } from "../../state/session";
 import { sayError } from "../../state/toasts";
@@ -49,6 +49,10 @@ export function Row({ place: number, top, height, job, isCurrent, isInTurn, page
       aria-rowindex={number + 2}
       style={style}
       draggable={isDraggable}
+      onClick={(event) => {
+        const isControl = (event.target as Element).closest("a, input") !== null;
+        if (!isControl && !getSelection()?.toString()) go(`job/${job.id}`);
+      }}
       onDragStart={(event) => event.dataTransfer?.setData(KIND, String(job.id))}
       onDragOver={accept}
       onDragLeave={() => setOver(null)}
