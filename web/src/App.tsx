@@ -103,7 +103,7 @@ function Paused() {
   const { paused = false, paused_projects: projects = [] } = status.data.value ?? {};
   if (view.value === "now" || (!paused && !projects.length)) return null; // Now has the switch
   return (
-    <p class="banner" role="status">
+    <p class="banner banner-paused" role="status">
       {paused ? "The queue is paused: nothing new starts." : `Paused: ${projects.join(", ")}.`} <a href={to("now")}>Now</a>
     </p>
   );
