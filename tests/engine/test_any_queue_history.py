@@ -89,11 +89,11 @@ class AnyQueueHistory(AnyHistory):
             assert self.world.store.is_full
 
     @precondition(lambda self: self.world.acknowledged)
-    @rule(data=st.data(), top=st.booleans())
-    def move_a_job(self, data, top):
+    @rule(data=st.data(), place=st.sampled_from(["top", "before", "behind"]))
+    def move_a_job(self, data, place):
         job, other = self._some(data), self._some(data)
         try:
-            self.world.queue.edit(job, top=top, before=None if top else other)
+            self.world.queue.edit(job, **{place: True if place == "top" else other})
         except Conflict:
             pass
         except StoreUnusable:

@@ -433,6 +433,23 @@ def test_a_job_moves_to_the_top_and_before_another(make_queue):
     assert order == [1, 4, 2, 5, 3]
 
 
+def test_a_job_moves_behind_another_and_takes_its_priority(make_queue):
+    world = make_queue(1)
+    world.add(*[a_wish(f"job {n}", priority={1: 2, 3: 1}.get(n, 0)) for n in range(1, 6)])
+
+    world.queue.edit(JobId(2), behind=JobId(4))
+    world.queue.edit(JobId(5), behind=JobId(3))
+    with pytest.raises(Conflict, match="cannot go behind job 1"):
+        world.queue.edit(JobId(2), behind=JobId(1))
+    order = []
+    for _ in range(5):
+        (running,) = world.running()
+        order.append(running)
+        world.end(running)
+
+    assert order == [1, 3, 5, 4, 2]
+
+
 def test_a_job_is_changed_before_it_starts_and_not_after(make_queue):
     world = make_queue(1)
     world.add(a_wish("a"), a_wish("b"))

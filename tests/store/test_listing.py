@@ -39,14 +39,16 @@ def add(store: Store, command: str, **more) -> int:
         ("2", [2]),
         ("shown", []),  # a word of the row, not of the job
         ("workdir", []),
+        ("Ablation", [4]),
+        ("größe", [4]),
         ("nothing like it", []),
     ],
 )
-def test_text_is_looked_for_in_name_command_and_project(store: Store, text: str, expected: list[int]):
+def test_text_is_looked_for_in_name_command_project_and_tags(store: Store, text: str, expected: list[int]):
     add(store, "python train.py")
     add(store, "sleep 1", project="Vision")
     add(store, "python Train.py", name="ResNet")
-    add(store, "echo 50%", workdir="/elsewhere")
+    add(store, "echo 50%", workdir="/elsewhere", tags=("ablation", "Größe"))
     add(store, r'printf a_b\n say "hi"')
     add(store, "echo Über", name="x")
 

@@ -123,6 +123,7 @@ def test_a_page_whose_token_was_taken_away_says_how_to_come_back(
     code = re.search(r"code=(\S+)", daemon.world.dibs("web", "--no-open", "--new-token").stdout)
     assert code is not None
     expect(page.get_by_label("Code")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("This browser was signed out")
     page.get_by_label("Code").fill(code.group(1))
     page.get_by_role("button", name="Open").click()
 

@@ -85,6 +85,40 @@ def test_a_waiting_job_tells_its_reason_is_held_released_and_edited(page: Page, 
     assert daemon.job(number)["num_gpus"] == 1
 
 
+def test_a_change_that_is_refused_is_told_in_the_dialog(
+    page: Page, site: Site, daemon: DaemonProcess, watch: Watch
+):
+    watch.forgive("4[0-9][0-9]")
+    number = daemon.add({"command": "true", "name": "refused", "hold": True})
+    go(page, site, f"job/{number}")
+
+    page.get_by_role("button", name="Edit", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("GPUs 0 for none").fill("99")
+    dialog.get_by_role("button", name="Save").click()
+
+    expect(dialog.get_by_role("alert")).to_contain_text("99 GPUs")
+    expect(dialog.get_by_label("GPUs 0 for none")).to_have_value("99")
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+
+
+def test_secrets_of_the_environment_are_not_shown(page: Page, site: Site, daemon: DaemonProcess):
+    secrets = {"WANDB_API_KEY": "plain1", "HF_TOKEN": "plain2", "DB_PASSWORD": "plain3", "MY_SECRET": "plain4"}
+    number = daemon.add(
+        {"command": "true", "name": "secret", "env": {"OWN_TOKEN": "plain5", "LR": "0.1"}},
+        environment={"PATH": "/usr/bin:/bin", **secrets},
+    )
+    daemon.wait(number)
+
+    go(page, site, f"job/{number}/environment")
+
+    environment = page.get_by_role("region", name="environment")
+    expect(environment).to_contain_text("HF_TOKEN")
+    expect(environment).to_contain_text("***")
+    expect(environment).to_contain_text("0.1")
+    expect(environment).not_to_contain_text("plain")
+
+
 def test_a_failed_job_tells_its_cause_and_is_tried_again(page: Page, site: Site, daemon: DaemonProcess):
     marker = daemon.world.folder.parent / "second-time"
     number = daemon.add({"command": f"test -e {marker} || exit 7", "name": "fragile"})
@@ -120,6 +154,23 @@ def test_a_job_is_edited_and_submitted_again(page: Page, site: Site, daemon: Dae
     expect(page.get_by_label("command", exact=True)).to_have_text("echo after")
     new = daemon.job(number + 1)
     assert {name: new[name] for name in wishes} == wishes
+
+
+def test_the_bar_of_a_running_job_is_as_full_as_its_time_limit(page: Page, site: Site, daemon: DaemonProcess):
+    limited = daemon.add({"command": "sleep 600", "name": "limited", "time_limit_seconds": 1000})
+    endless = daemon.add({"command": "sleep 600", "name": "endless"})
+    go(page, site, f"job/{limited}")
+    course = page.get_by_role("region", name="course")
+
+    expect(course.locator(".step-left")).to_be_visible()
+    expect(course).to_contain_text(re.compile(r"runs for .* of 16m 40s"))
+    ran, left = (course.locator(name).evaluate("one => one.clientWidth") for name in (".step-run", ".step-left"))
+    assert ran < left / 10
+    go(page, site, f"job/{endless}")
+    expect(course).to_contain_text("runs for")
+    expect(course.locator(".steps")).to_have_count(0)
+
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [limited, endless]})
 
 
 def test_the_course_of_load_and_memory_is_drawn(page: Page, site: Site, daemon: DaemonProcess):

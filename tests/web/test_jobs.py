@@ -154,7 +154,9 @@ def test_a_job_is_dragged_to_another_place_in_the_queue(
     go(page, site, "jobs?state=queued&order=turn")
     expect(rows(page)).to_have_count(3)
 
-    rows(page).filter(has_text="wait-2").drag_to(rows(page).filter(has_text="wait-0"))
+    rows(page).filter(has_text="wait-2").drag_to(
+        rows(page).filter(has_text="wait-0"), target_position={"x": 300, "y": 5}
+    )
 
     wait_until(
         lambda: shown(page) == [str(third), str(first), str(second)],
@@ -162,6 +164,55 @@ def test_a_job_is_dragged_to_another_place_in_the_queue(
     )
     turn = [job["id"] for job in daemon.get("/v1/jobs?state=queued&order=turn")["jobs"]]
     assert turn == [third, first, second]
+
+
+def turn(daemon: DaemonProcess) -> list[int]:
+    return [job["id"] for job in daemon.get("/v1/jobs?state=queued&order=turn")["jobs"]]
+
+
+def test_a_job_is_dragged_before_and_behind_the_next_row_and_to_the_end(
+    page: Page, site: Site, daemon: DaemonProcess, waiting: list[int]
+):
+    first, second, third = waiting
+    go(page, site, "jobs?state=queued&order=turn")
+    expect(rows(page)).to_have_count(3)
+    row = rows(page).filter(has_text="wait-0")
+
+    row.drag_to(rows(page).filter(has_text="wait-1"), target_position={"x": 300, "y": 35})
+    wait_until(lambda: turn(daemon) == [second, first, third], show=lambda: turn(daemon))
+    wait_until(lambda: shown(page) == [str(second), str(first), str(third)], show=lambda: shown(page))
+    row.drag_to(rows(page).filter(has_text="wait-2"), target_position={"x": 300, "y": 35})
+    wait_until(lambda: turn(daemon) == [second, third, first], show=lambda: turn(daemon))
+
+
+def test_a_job_is_moved_by_keys_and_buttons_and_a_change_of_its_priority_is_asked_for(
+    page: Page, site: Site, daemon: DaemonProcess, waiting: list[int]
+):
+    first, second, third = waiting
+    daemon.call("PATCH", f"/v1/jobs/{first}", {"priority": 5})
+    go(page, site, "jobs?state=queued&order=turn")
+    expect(rows(page)).to_have_count(3)
+
+    page.keyboard.press("j")
+    page.keyboard.press("J")
+    wait_until(lambda: turn(daemon) == [first, third, second], show=lambda: turn(daemon))
+    wait_until(lambda: shown(page) == [str(first), str(third), str(second)], show=lambda: shown(page))
+    expect(page.locator(".job-row.is-current")).to_contain_text("wait-1")
+    choose(page, second)
+    bar = page.get_by_role("toolbar", name="chosen jobs")
+    bar.get_by_role("button", name="To the top").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("its priority becomes 5 instead of 0")
+    dialog.get_by_role("button", name="Cancel").click()
+    assert turn(daemon) == [first, third, second]
+    bar.get_by_role("button", name="To the top").click()
+    dialog.get_by_role("button", name="Move").click()
+    wait_until(lambda: turn(daemon) == [second, first, third], show=lambda: turn(daemon))
+    assert daemon.job(second)["priority"] == 5
+    wait_until(lambda: shown(page) == [str(second), str(first), str(third)], show=lambda: shown(page))
+    bar.get_by_role("button", name="To the bottom").click()
+    dialog.get_by_role("button", name="Move").click()
+    wait_until(lambda: turn(daemon) == [first, third, second], show=lambda: turn(daemon))
 
 
 def test_a_new_job_appears_without_a_reload(page: Page, site: Site, daemon: DaemonProcess):
@@ -173,6 +224,83 @@ def test_a_new_job_appears_without_a_reload(page: Page, site: Site, daemon: Daem
     expect(rows(page)).to_contain_text("newcomer")
     expect(rows(page)).to_contain_text("succeeded")
     daemon.wait(number)
+
+
+def test_the_cursor_belongs_to_a_job_and_new_jobs_wait_at_the_top(
+    page: Page, site: Site, daemon: DaemonProcess, waiting: list[int]
+):
+    go(page, site, "jobs?text=wait-")
+    page.keyboard.press("j")
+    current = page.locator(".job-row.is-current")
+    expect(current).to_contain_text("wait-1")
+    before = current.bounding_box()
+
+    late = daemon.add(*({"command": "true", "name": f"wait-late-{number}"} for number in range(3)))
+
+    button = page.get_by_role("button", name="3 new jobs")
+    expect(button).to_be_visible()
+    page.keyboard.press("x")
+    expect(page.get_by_role("checkbox", name=f"choose job {waiting[1]}", exact=True)).to_be_checked()
+    expect(current).to_contain_text("wait-1")
+    assert before is not None
+    button.click()
+    expect(rows(page).first).to_contain_text("wait-late-2")
+    expect(current).to_contain_text("wait-1")
+    page.get_by_role("link", name=str(waiting[1]), exact=True).click()
+    expect(page.locator(".job-story")).to_be_visible()
+    page.go_back()
+    expect(current).to_contain_text("wait-1")
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [late, late + 1, late + 2]})
+
+
+def test_orders_in_which_only_some_jobs_have_a_place_say_so(page: Page, site: Site, ended: dict[str, int]):
+    go(page, site, "jobs")
+    page.get_by_label("order").select_option("in their turn")
+    expect(page.get_by_text("Only queued jobs have a turn")).to_be_visible()
+    page.get_by_label("order").select_option("last ended first")
+    expect(page.get_by_text("Only jobs that have ended")).to_be_visible()
+    chips(page).get_by_role("button", name="Failed").click()
+    expect(page.get_by_text("Only jobs that have ended")).to_have_count(0)
+
+
+def test_a_tag_is_found_and_a_click_anywhere_in_a_row_opens_its_job(page: Page, site: Site, daemon: DaemonProcess):
+    number = daemon.add({"command": "true", "name": "delta", "tags": ["ablation"], "project": "tagged"})
+    daemon.wait(number)
+    go(page, site, "jobs")
+    page.get_by_label("search").fill("ABLATION")
+    expect(rows(page)).to_have_count(1)
+
+    rows(page).locator(".job-when").click()
+
+    expect(page).to_have_url(site.at(f"job/{number}"))
+    expect(page).to_have_title(re.compile(rf"{number} delta"))
+
+
+def test_jobs_that_succeeded_are_tried_again_only_if_the_user_says_so(
+    page: Page, site: Site, daemon: DaemonProcess, ended: dict[str, int]
+):
+    go(page, site, "jobs")
+    attempts = daemon.job(ended["gamma"])["attempts"]
+    choose(page, ended["beta"], ended["gamma"])
+
+    page.get_by_role("toolbar").get_by_role("button", name="Retry").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("1 of them has succeeded")
+    dialog.get_by_role("button", name="Retry the other").click()
+
+    wait_until(lambda: daemon.job(ended["gamma"])["attempts"] == attempts + 1)
+    assert daemon.job(ended["beta"])["attempts"] == 1
+
+
+def test_a_paused_queue_is_told_in_every_view(page: Page, site: Site, daemon: DaemonProcess):
+    go(page, site, "jobs")
+    expect(page).to_have_title("Jobs · dibs")
+    daemon.post("/v1/pause", {})
+
+    expect(page.get_by_role("status").filter(has_text="The queue is paused")).to_be_visible()
+
+    daemon.post("/v1/unpause", {})
+    expect(page.get_by_text("The queue is paused")).to_have_count(0)
 
 
 def test_the_keyboard_moves_chooses_searches_and_opens(page: Page, site: Site, ended: dict[str, int]):
@@ -195,6 +323,34 @@ def test_the_keyboard_moves_chooses_searches_and_opens(page: Page, site: Site, e
     page.keyboard.press("Escape")
     page.keyboard.press("Enter")
     expect(page).to_have_url(site.at(f"job/{ended['alpha']}"))
+
+
+def test_keys_belong_to_the_control_or_dialog_that_has_the_focus(
+    page: Page, site: Site, daemon: DaemonProcess, waiting: list[int], states: Callable[[], list[str]]
+):
+    go(page, site, "jobs?state=queued,held&order=oldest")
+    expect(page.locator(".job-row.is-current")).to_contain_text("wait-0")
+    failed = chips(page).get_by_role("button", name="Failed")
+
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if failed.evaluate("one => one === document.activeElement"):
+            break
+    page.keyboard.press("x")
+    expect(page.get_by_role("toolbar")).to_have_count(0)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("state=failed"))
+    chips(page).get_by_role("button", name="Waiting").click()
+    expect(page.locator(".job-row.is-current")).to_contain_text("wait-0")
+    page.keyboard.press("x")  # a filter that was clicked leaves the letters to the table
+    page.get_by_role("toolbar").get_by_role("button", name="Kill").click()
+    kill = page.get_by_role("dialog").get_by_role("button", name="Kill job")
+    page.keyboard.press("j")
+    kill.focus()
+    page.keyboard.press("Enter")
+
+    wait_until(lambda: states() == ["cancelled", "queued", "queued"], show=states)
+    expect(page).to_have_url(re.compile("#/jobs"))
 
 
 def test_two_keys_lead_to_every_view_and_a_question_mark_lists_all_keys(page: Page, site: Site):

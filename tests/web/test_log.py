@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
@@ -151,6 +151,78 @@ def test_errors_are_shown_where_a_job_writes_nothing_else(page: Page, site: Site
     go(page, site, f"job/{number}")
 
     expect(page.locator(".log-scroll")).to_contain_text("wrong")
+
+
+def test_scrolling_up_while_the_lines_are_counted_stays_there(page: Page, site: Site, long: int):
+    is_counted = False
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        body = response.json()
+        route.fulfill(response=response, json=body if is_counted else {**body, "total": None})
+
+    page.route("**/log/lines?*", answer)
+    go(page, site, f"job/{long}/log")
+    expect(page.get_by_text("step 100000", exact=True)).to_be_in_viewport()
+
+    scroller(page).hover()
+    page.mouse.wheel(0, -1000)
+    expect(page.get_by_text("step 99940", exact=True)).to_be_in_viewport()
+    is_counted = True
+
+    expect(line(page, 99930)).to_be_in_viewport()
+    page.unroute_all(behavior="ignoreErrors")
+
+
+TRACEBACK = 'Traceback (most recent call last):\\n  File "train.py", line 3\\nValueError: the batch is empty\\n'
+
+
+def test_a_failed_job_opens_on_both_streams_and_tells_its_exception(page: Page, site: Site, daemon: DaemonProcess):
+    number = daemon.add({"command": f"seq 300; printf '{TRACEBACK}' >&2; exit 1", "name": "traceback"})
+    daemon.wait(number)
+
+    go(page, site, f"job/{number}")
+
+    expect(page.locator(".job-story")).to_contain_text("Failed (exit 1)")
+    expect(page.locator(".job-failure")).to_have_text("ValueError: the batch is empty")
+    last = page.locator(".log-line").filter(has_text="ValueError")
+    expect(last).to_be_in_viewport()
+    expect(last.locator(".log-stream")).to_have_text("err")
+    expect(last.get_by_role("link")).to_have_attribute("href", re.compile("line=3.*stream=stderr"))
+    expect(page.locator(".log")).to_contain_text("stderr stands last")
+    page.get_by_label("search the log").fill("300")
+    expect(page.locator(".log-line.is-current .log-stream")).to_have_text("out")
+    page.get_by_role("group", name="stream").get_by_role("button", name="stderr").click()
+    expect(page.locator(".log-line")).to_have_count(3)
+
+
+def test_an_exception_on_stdout_stands_last(page: Page, site: Site, daemon: DaemonProcess):
+    number = daemon.add({"command": f"seq 100 >&2; printf '{TRACEBACK}'; exit 1", "name": "on stdout"})
+    daemon.wait(number)
+
+    go(page, site, f"job/{number}")
+
+    expect(page.locator(".job-failure")).to_have_text("ValueError: the batch is empty")
+    expect(page.locator(".log-line").filter(has_text="ValueError")).to_be_in_viewport()
+
+
+def test_what_both_streams_write_while_it_is_looked_at_stands_in_that_order(
+    page: Page, site: Site, daemon: DaemonProcess
+):
+    out, err = (daemon.world.folder.parent / name for name in ("out", "err"))
+    out.write_text("first 0\n")
+    err.write_text("warning\n")
+    command = f"tail -n +1 -f {out} & exec tail -n +1 -f {err} >&2"
+    number = daemon.add({"command": command, "name": "both", "grace_seconds": 0.5})
+    go(page, site, f"job/{number}/log")
+    texts = page.locator(".log-text")
+    expect(texts).to_have_text(["first 0", "warning"])
+
+    _append(out, 1, 1)
+
+    expect(texts).to_have_text(["first 0", "warning", "first 1"])
+    expect(page.locator(".log")).to_contain_text("their order is approximate")
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
 
 
 def _append(file: Path, first: int, last: int) -> None:

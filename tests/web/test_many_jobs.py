@@ -57,6 +57,19 @@ def test_jumps_through_the_table_show_the_rows_that_belong_there(page: Page, sit
         expect(page.get_by_role("link", name=wanted, exact=True)).to_be_in_viewport()
 
 
+def test_back_leads_to_the_same_rows(page: Page, site: Site):
+    go(page, site, "jobs")
+    expect(page.locator(".job-rows .job-row a").first).to_have_text(str(JOBS))
+    page.locator(".job-scroll").evaluate("one => { one.scrollTop = one.scrollHeight / 2 }")
+    row = page.get_by_role("link", name=str(JOBS // 2), exact=True)
+
+    row.click()
+    expect(page.locator(".job-story")).to_be_visible()
+    page.go_back()
+
+    expect(row).to_be_in_viewport()
+
+
 def test_a_search_finds_one_among_all(page: Page, site: Site):
     go(page, site, "jobs?order=oldest")
 

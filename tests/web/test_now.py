@@ -97,6 +97,20 @@ def test_jobs_come_run_wait_with_a_reason_and_fail_without_a_reload(page: Page, 
     expect(page).to_have_url(site.at(f"job/{bad}"))
 
 
+def test_each_holder_of_a_card_leads_to_its_own_job(page: Page, site: Site, daemon: DaemonProcess):
+    task = {"command": "sleep 600", "name": "packed", "share": "1/4", "only": ["1"]}
+    first = daemon.add(*({**task, "array": {"task": number}} for number in (1, 2, 3, 4)))
+    go(page, site, "now")
+
+    holders = gpu(page, 1).locator(".holders a")
+
+    expect(holders).to_have_count(4)
+    expect(holders).to_have_text([f"job {first}_{number} (packed)" for number in (1, 2, 3, 4)])
+    for place in range(4):
+        expect(holders.nth(place)).to_have_attribute("href", f"#/job/{first + place}")
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [first + place for place in range(4)]})
+
+
 def test_the_queue_is_paused_and_goes_on(page: Page, site: Site, daemon: DaemonProcess):
     daemon.add("true")  # a queue that was never used has no button
     go(page, site, "now")

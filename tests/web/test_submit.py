@@ -79,10 +79,24 @@ def test_what_the_daemon_refuses_is_said_in_its_words(page: Page, form: Locator,
 
 
 def test_nothing_to_add_is_said(form: Locator):
+    form.get_by_label("Folder").fill("")
     form.get_by_role("button", name="Add", exact=True).click()
 
     expect(form.get_by_label("Commands")).to_be_focused()
-    expect(form.get_by_role("alert")).not_to_be_empty()
+    expect(form.get_by_role("alert")).to_contain_text("Missing: ")
+    expect(form.get_by_role("alert")).not_to_contain_text("cannot be read")
+
+
+def test_a_draft_is_kept_while_the_user_looks_elsewhere(page: Page, form: Locator):
+    form.get_by_label("Commands").fill("python train.py")
+    form.get_by_label("Priority").fill("3")
+
+    page.get_by_role("link", name="Now", exact=True).click()
+    expect(page.get_by_role("heading", name="New jobs")).to_have_count(0)
+    page.get_by_role("link", name="Submit", exact=True).click()
+
+    expect(form.get_by_label("Commands")).to_have_value("python train.py")
+    expect(form.get_by_label("Priority")).to_have_value("3")
 
 
 def test_a_whole_script_is_one_job(page: Page, form: Locator, daemon: DaemonProcess):

@@ -1,14 +1,25 @@
 """Timeline: who had which GPU when."""
 
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
 from web.browsing import Site, go
+
+
+@pytest.fixture(scope="module")
+def cards(cards: Path) -> Path:
+    """The last of them is lost."""
+    world = json.loads(cards.read_text())
+    world["gpus"][3]["state"] = "lost"
+    cards.write_text(json.dumps(world))
+    return cards
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +47,33 @@ def test_every_card_has_a_row_and_the_words_tell_what_is_drawn(page: Page, site:
     page.get_by_role("group", name="rows").get_by_role("button", name="Job").click()
     expect(table).to_contain_text("baseline")
     expect(page).to_have_url(re.compile("by=job"))
+
+
+def test_a_card_is_idle_only_where_it_was_watched_and_free(page: Page, site: Site):
+    go(page, site, "timeline?hours=0.001")
+    page.get_by_text("The same in words").click()
+
+    def row(card: int) -> Locator:
+        return page.get_by_role("table").get_by_role("row", name=f"GPU {card}")
+
+    expect(row(0)).to_contain_text("used by others 100 %")
+    expect(row(3)).to_contain_text("lost 100 %")
+    expect(row(2)).to_contain_text("idle 100 %")
+    page.get_by_role("button", name="6 h").click()
+    expect(row(2)).to_contain_text("unknown 100 %")
+    expect(page.get_by_role("list", name="colours")).to_contain_text("used by others")
+
+
+def test_the_time_of_a_share_of_a_card_is_that_share(page: Page, site: Site, daemon: DaemonProcess):
+    packed = {"command": "sleep 1", "share": "1/8", "only": ["2"], "project": "packed"}
+    first = daemon.add(*[packed] * 8)
+    daemon.wait(*range(first, first + 8))
+    go(page, site, "timeline?hours=1&by=project")
+    page.get_by_text("The same in words").click()
+
+    text = page.get_by_role("table").get_by_role("row", name="packed").locator("td").nth(-2).inner_text()
+
+    assert 0.9 < float(text.removesuffix("s")) < 4, text
 
 
 def test_zooming_and_moving_are_in_the_address(page: Page, site: Site, busy: dict[str, int]):

@@ -1,6 +1,8 @@
 import { lazy, Suspense } from "preact/compat";
 import type { ComponentType } from "preact";
+import { get } from "./api/client";
 import { connection } from "./api/stream";
+import type { Status } from "./api/types";
 import { isHelpOpen } from "./keys";
 import { ConfirmDialog } from "./parts/Confirm";
 import { Icon, type IconName } from "./parts/Icon";
@@ -9,6 +11,8 @@ import { Toasts } from "./parts/Toasts";
 import { route, to, view } from "./router";
 import { isReadOnly, isSignedIn, user } from "./state/session";
 import { nextTheme, theme } from "./state/theme";
+import { useTitle } from "./state/useTitle";
+import { useLive } from "./state/useLive";
 import { Now } from "./views/Now";
 import { SignIn } from "./views/SignIn";
 
@@ -31,6 +35,7 @@ const Job = lazy(() => import("./views/Job"));
 const Sweep = lazy(() => import("./views/Sweep"));
 
 export function App() {
+  useTitle(VIEWS.find((one) => isHere(one.name))?.label ?? "");
   if (!isSignedIn.value) return <SignIn />;
   return (
     <div class="app">
@@ -65,6 +70,7 @@ export function App() {
           The connection to dibs is lost. Running jobs go on; this page comes back by itself.
         </p>
       )}
+      <Paused />
       <main>
         <Suspense fallback={<p class="faint">…</p>}>{shown()}</Suspense>
       </main>
@@ -89,6 +95,18 @@ function shown() {
 
 function isHere(name: string): boolean {
   return view.value === name || (name === "jobs" && view.value === "job");
+}
+
+/** Nothing starts: that is to be seen wherever the user waits for a start. */
+function Paused() {
+  const status = useLive((signal) => get<Status>("v1/status", {}, signal), [], { concerns: (event) => event.kind.startsWith("queue") });
+  const { paused = false, paused_projects: projects = [] } = status.data.value ?? {};
+  if (view.value === "now" || (!paused && !projects.length)) return null; // Now has the switch
+  return (
+    <p class="banner banner-paused" role="status">
+      {paused ? "The queue is paused: nothing new starts." : `Paused: ${projects.join(", ")}.`} <a href={to("now")}>Now</a>
+    </p>
+  );
 }
 
 function Connection() {

@@ -12,16 +12,17 @@ export const isHelpOpen = signal(false);
 
 const PAUSE = 1000; // milliseconds between the two keys of a pair
 
-const layers: Key[][] = [
-  [
-    { keys: "g n", does: "go to Now", run: () => go("now") },
-    { keys: "g j", does: "go to Jobs", run: () => go("jobs") },
-    { keys: "g t", does: "go to the Timeline", run: () => go("timeline") },
-    { keys: "g w", does: "go to the Sweeps", run: () => go("sweeps") },
-    { keys: "g s", does: "go to Submit", run: () => go("submit") },
-    { keys: "?", does: "show these keys", run: () => (isHelpOpen.value = !isHelpOpen.value) },
-  ],
+const EVERYWHERE: Key[] = [
+  { keys: "g n", does: "go to Now", run: () => go("now") },
+  { keys: "g j", does: "go to Jobs", run: () => go("jobs") },
+  { keys: "g t", does: "go to the Timeline", run: () => go("timeline") },
+  { keys: "g w", does: "go to the Sweeps", run: () => go("sweeps") },
+  { keys: "g s", does: "go to Submit", run: () => go("submit") },
+  { keys: "?", does: "show these keys", run: () => (isHelpOpen.value = true) },
 ];
+const layers: Key[][] = [EVERYWHERE];
+const FIELD = "input:not([type='checkbox']), textarea, select, [contenteditable]";
+const CONTROL = "a[href], button, summary, input[type='checkbox']";
 
 /** Keys of a view, while it is shown; the returned function takes them away. */
 export function addKeys(keys: Key[]): () => void {
@@ -37,13 +38,15 @@ export function allKeys(): Key[] {
 
 let before = "";
 let beforeAt = 0;
+let isClicked = false; // the focus was set by a click, not by the keyboard
 
 export function listenToKeys(): void {
+  document.addEventListener("pointerdown", () => (isClicked = true));
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-    if (event.key === "Escape") isHelpOpen.value = false;
+    if (event.key === "Tab") isClicked = false;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const known = keysFor(event);
     const pair = event.timeStamp - beforeAt < PAUSE ? `${before} ${event.key}` : "";
-    const known = allKeys();
     const found = known.findLast((one) => one.keys === pair) ?? known.findLast((one) => one.keys === event.key);
     before = event.key;
     beforeAt = event.timeStamp;
@@ -55,6 +58,13 @@ export function listenToKeys(): void {
   });
 }
 
-function isTyping(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+/** Which keys the focus leaves: none of a dialog and of a field, only those of every view of a control.
+ *
+ * A control that was clicked keeps Enter and the like, and leaves the letters: after a click on a filter the user goes
+ * on with `j` and `x`. */
+function keysFor({ key, target }: KeyboardEvent): Key[] {
+  if (!(target instanceof Element)) return allKeys();
+  if (document.querySelector("dialog[open]") || target.closest(FIELD)) return [];
+  const isLetter = key.length === 1 && key !== " ";
+  return target.closest(CONTROL) && !(isClicked && isLetter) ? EVERYWHERE : allKeys();
 }

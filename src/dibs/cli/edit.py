@@ -17,6 +17,7 @@ from dibs.model.fields import Verb
 from dibs.model.jobs import Command, Request
 from dibs.model.units import show_ranges
 
+_PLACES = ("top", "before", "behind")
 _EPILOG = """\b
 Examples:
   dibs edit 17 --top                      before everything else that waits
@@ -54,6 +55,7 @@ class _EditCommand(click.Command):
 )
 @click.option("--top", is_flag=True, help="Start it next: its priority goes above all others.")
 @click.option("--before", type=Reference("queued"), metavar="REF", help="Put it in front of this job.")
+@click.option("--behind", type=Reference("queued"), metavar="REF", help="Put it behind this job.")
 @field_options(Verb.EDIT)
 @click.option("--json", "as_json", is_flag=True, help="Print the job, or of several a list.")
 @click.pass_context
@@ -64,15 +66,18 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
         changes["top"] = True
     if ctx.meta["command"] is not None:
         changes |= _command(ctx.meta["command"])
-    if not changes and not options["before"] and not any(given(options, Verb.EDIT)):
+    places = [name for name in _PLACES if options[name]]
+    if not changes and not places and not any(given(options, Verb.EDIT)):
         raise BadInput(
             "there is nothing to change", remedy="dibs edit 17 --priority 5; `dibs edit --help` has more"
         )
-    if options["top"] and options["before"]:
-        raise BadInput("--top and --before were both given", remedy="one of them says where it stands")
+    if len(places) > 1:
+        given_places = " and ".join(f"--{name}" for name in places)
+        raise BadInput(f"{given_places} were both given", remedy="one of them says where it stands")
     client = connect(os.environ)
-    if options["before"]:
-        changes["before"] = find_job(client, options["before"])
+    for name in ("before", "behind"):
+        if options[name]:
+            changes[name] = find_job(client, options[name])
     if (after := dependencies_of(options, Verb.EDIT, partial(find_jobs, client))) is not None:
         changes["after"] = [{"job": one.job, "kind": str(one.kind)} for one in after]
     jobs = find_jobs(client, references)
@@ -81,8 +86,8 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
     wanted = {job: {**changes, **_merged(client, job, merges, options["array_limit"])} for job in jobs}
     edited: dict[int, Any] = {}
     refused: list[Conflict] = []
-    # Each goes to the very top: the last one first, so that they stand there in the order they were named.
-    for number in reversed(jobs) if options["top"] else jobs:
+    # Each goes to the very top, or right behind that job: the last one first, so that they stand there as named.
+    for number in reversed(jobs) if options["top"] or options["behind"] else jobs:
         try:
             edited[number] = client.edit(number, wanted[number])
         except Conflict as error:  # it has started

@@ -79,7 +79,7 @@ def _app_with_routes(state: AppState) -> FastAPI:
         event_routes(state.store.events, state.feed),
         gpu_routes(state, gpus, state.history),
         node_routes(state.remote, listing),
-        timeline_routes(listing.spans, state.user),
+        timeline_routes(listing.spans, state.engine.cards, state.card_use, state.user),
         metrics_routes(listing, gpus, state.remote, state.counters),
         web_routes(state.listener),
     ):

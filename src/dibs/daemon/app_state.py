@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.requests import HTTPConnection
 
+from dibs.daemon.card_use import CardUseHistory
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.container_jobs import ContainerJobs
 from dibs.daemon.gpu_history import GpuHistoryBuffer
@@ -58,6 +59,7 @@ class AppState:
     feed: "EventFeed"
     views: JobViews
     history: GpuHistoryBuffer
+    card_use: CardUseHistory
     counters: "EventCounters"
     listener: WebListener
     settings: Settings
@@ -80,6 +82,11 @@ class AppState:
     def is_guest(request: HTTPConnection) -> bool:
         """Whether a request came with the read-only token: its response must not contain secrets."""
         return request.scope.get(PERMISSION) is Permission.READ
+
+    @staticmethod
+    def is_browser(request: HTTPConnection) -> bool:
+        """Whether a request came through the page's listener, with any token."""
+        return PERMISSION in request.scope
 
     async def check_remote(self, requests: Sequence[Request]) -> list[str]:
         """Raise for what another system would never accept; sentences for what it cannot be asked about now."""

@@ -20,6 +20,7 @@ from dibs.build.queue import build_queue
 from dibs.daemon.app import make_app, with_limits
 from dibs.daemon.app_state import AppState, EventCounters, EventFeed
 from dibs.daemon.canary import CanaryTests
+from dibs.daemon.card_use import CardUseHistory
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.container_jobs import ContainerJobs
 from dibs.daemon.gpu_history import GpuHistoryBuffer
@@ -29,6 +30,7 @@ from dibs.daemon.list_entry import ListEntry
 from dibs.daemon.memory import reserve, return_memory_when_quiet, trim
 from dibs.daemon.web.listener import WebListener
 from dibs.engine.driver import Driver
+from dibs.engine.watch.survey import survey
 from dibs.errors import DibsError
 from dibs.leases.lockers import user_name
 from dibs.model.events import Event, Trouble
@@ -151,6 +153,14 @@ class Service:
         parts = self._parts
         history = GpuHistoryBuffer()
         parts.engine.readings.subscribe(history.add)
+        started_at = time.time()
+        card_use = CardUseHistory(
+            lambda reading: survey(reading, parts.leases.look(), user=user, rules=parts.engine.cards.rules.busy),
+            lambda: {one.attempt.folder for one in parts.engine.state.open.values()},
+            is_read=lambda: self._driver.watcher is not None,
+            started_at=started_at,
+        )
+        parts.engine.readings.subscribe(card_use.add)
         return make_app(
             AppState(
                 engine=parts.engine,
@@ -170,12 +180,13 @@ class Service:
                 feed=self._feed,
                 views=JobViews(parts.engine.store),
                 history=history,
+                card_use=card_use,
                 counters=self._counters,
                 listener=self._listener,
                 settings=self._settings,
                 environ=self._environ,
                 user=user,
-                started_at=time.time(),
+                started_at=started_at,
                 stop=self._stop,
             )
         )

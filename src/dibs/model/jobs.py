@@ -263,9 +263,14 @@ class Job:
     @property
     def label(self) -> str:
         """`17`, `17 (train)`, `17_4 (train)`: as a sentence has it after `job`. Names are not unique."""
-        name, array = self.request.name, self.request.array
-        number = str(self.id) if array is None else f"{array.array}_{array.task}"
-        return f"{number} ({name})" if name else number
+        name = self.request.name
+        return f"{self.reference} ({name})" if name else self.reference
+
+    @property
+    def reference(self) -> str:
+        """`17`, or `17_4` for a task of an array: as it is typed to name the job."""
+        array = self.request.array
+        return str(self.id) if array is None else f"{array.array}_{array.task}"
 
     @property
     def group(self) -> str:

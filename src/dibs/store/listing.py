@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -58,7 +59,7 @@ class Filter:
     array: int | None = None
     since: float | None = None  # the last thing that happened to it was after this moment
     ranges: tuple[tuple[int, int], ...] = ()  # of numbers, both ends included
-    text: str = ""  # somewhere in its name, its command or its project, in any case; or its number
+    text: str = ""  # somewhere in its name, its command, its project or a tag, in any case; or its number
 
     @property
     def is_tallied(self) -> bool:
@@ -400,13 +401,14 @@ def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:
 
 
 def _text_condition(text: str) -> tuple[str, list[Any]]:
-    """For text in ASCII. The first part is quick and finds too much: the request holds all three, as JSON."""
+    """For text in ASCII. The first part is quick and finds too much: the request holds all four, as JSON."""
     exact = _like(text)
     where = (
         r"request like ? escape '\' and (name like ? escape '\' or project like ? escape '\'"
-        r" or json_extract(request, '$.shown') like ? escape '\')"
+        r" or json_extract(request, '$.shown') like ? escape '\'"
+        r" or exists (select 1 from json_each(request, '$.tags') where value like ? escape '\'))"
     )
-    values: list[Any] = [_like(json.dumps(text)[1:-1]), exact, exact, exact]
+    values: list[Any] = [_like(json.dumps(text)[1:-1]), exact, exact, exact, exact]
     if re.fullmatch(r"[0-9]{1,18}", text):
         return f"(id = ? or {where})", [int(text), *values]
     return where, values
@@ -422,7 +424,8 @@ def _stands_in(text: str, request: str) -> bool:
     except ValueError:
         return False  # reading this job raises an error that names the damaged row
     wanted = text.casefold()
-    return any(wanted in body.get(name, "").casefold() for name in ("name", "project", "shown"))
+    texts = [*(body.get(name, "") for name in ("name", "project", "shown")), *body.get("tags", ())]
+    return any(wanted in text.casefold() for text in texts)
 
 
 def _read_cursor(text: str) -> tuple[float, int]:
@@ -451,6 +454,7 @@ class Span:
     cause: str | None
     node: str = ""  # the machine, where another system ran it
     node_gpus: str = ""  # its cards there
+    share: Fraction = Fraction(1)  # of each card
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,16 +522,18 @@ class Spans:
 def _span(row: Any) -> Span:
     job, number, name, project, claims, opened_at, ended_at, cause, node, node_gpus = row
     state = State.RUNNING if ended_at is None else _state(cause)
-    return Span(job, number, name, project, _gpus(claims), opened_at, ended_at, state, cause, node, node_gpus)
+    gpus, share = _gpus(claims)
+    return Span(job, number, name, project, gpus, opened_at, ended_at, state, cause, node, node_gpus, share)
 
 
 @lru_cache(1024)
-def _gpus(claims: str) -> tuple[int, ...]:
-    """The places of the cards; the rest of a claim is not decoded for ten thousand bars."""
+def _gpus(claims: str) -> tuple[tuple[int, ...], Fraction]:
+    """The places of the cards and the share of each; the rest of a claim is not decoded for ten thousand bars."""
     try:
-        return tuple(claim[1] for claim in json.loads(claims))
-    except (ValueError, TypeError, IndexError):
-        return ()
+        found = json.loads(claims)
+        return tuple(claim[1] for claim in found), Fraction(found[0][2]) if found else Fraction(1)
+    except (ValueError, TypeError, IndexError, ZeroDivisionError):
+        return (), Fraction(1)
 
 
 @lru_cache(64)

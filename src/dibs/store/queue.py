@@ -266,6 +266,16 @@ class QueueTables:
         ).fetchone()
         return (here + (here - 1 if row[0] is None else row[0])) / 2
 
+    def rank_behind(self, job: Job) -> float:
+        """A place between this job and the one behind it in its priority."""
+        here = job.order[1]
+        row = self._db.execute(
+            "select min(coalesce(rank, id)) from jobs where state = 'queued' and priority = ?"
+            " and coalesce(rank, id) > ?",
+            (job.request.priority, here),
+        ).fetchone()
+        return (here + (here + 1 if row[0] is None else row[0])) / 2
+
     def remove(self, jobs: Sequence[JobId]) -> None:
         """Forget ended jobs. Their numbers are never given again."""
         values = [(job,) for job in jobs]

@@ -23,6 +23,7 @@ def test_the_cards_and_who_holds_them_are_shown(daemon: DaemonProcess):
     assert (free["state"], free["holders"], free["slots"]) == ("free", [], 1)
     assert held["state"] == "held"
     assert (held["holders"][0]["job"], held["holders"][0]["share"]) == (str(number), "1")
+    assert held["holders"][0]["job_id"] == number
     daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
@@ -117,8 +118,20 @@ def test_a_bar_knows_its_cards(store: Store):
     ran(store, (10, 11))
 
     assert gathered(store, 0, 20).found == [
-        Span(1, 1, "", "", (3,), 10.0, 11.0, state="succeeded", cause=None)  # type: ignore[arg-type]
+        Span(1, 1, "", "", (3,), 10.0, 11.0, state="succeeded", cause=None, share=Fraction(1, 3))  # type: ignore[arg-type]
     ]
+
+
+def test_the_api_shows_shares_and_the_time_before_the_daemon(daemon: DaemonProcess):
+    packed = daemon.add({"command": "true", "share": "1/8", "only": ["0"]})
+    daemon.wait(packed)
+
+    found = daemon.get("/v1/timeline")
+
+    assert [one["share"] for one in found["attempts"]] == [0.125]
+    assert [(one["gpu"], one["use"]) for one in found["cards"]] == [("0", "unknown"), ("1", "unknown")]
+    assert found["cards"][0]["since_at"] == found["since_at"]
+    assert found["cards"][0]["until_at"] < found["attempts"][0]["started_at"]
 
 
 def test_the_api_shows_what_ran_today(daemon: DaemonProcess):
@@ -136,6 +149,7 @@ def test_the_api_shows_what_ran_today(daemon: DaemonProcess):
         "project": "p",
         "user": over["user"],
         "gpus": [1],
+        "share": 1.0,
         "node": "",
         "node_gpus": "",
         "started_at": over["started_at"],

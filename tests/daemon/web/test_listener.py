@@ -303,6 +303,17 @@ def test_environments_may_hold_passwords_and_are_not_for_readers(open_daemon: Da
     assert owner.call("GET", f"/v1/jobs/{job}/environment").status == 200
 
 
+def test_a_browser_gets_no_secrets_of_a_captured_environment(open_daemon: DaemonProcess):
+    owner = open_page(open_daemon)
+    secrets = {"HF_TOKEN": "a", "aws_secret_access": "b", "API_KEY": "c", "DB_PASSWORD": "d"}
+    job = open_daemon.add({"command": "true", "hold": True}, environment={"PATH": "/bin", **secrets})
+
+    shown = owner.call("GET", f"/v1/jobs/{job}/environment").json["environment"]
+
+    assert shown == {"PATH": "/bin", **dict.fromkeys(secrets, "***")}
+    assert open_daemon.get(f"/v1/jobs/{job}/environment")["environment"] == {"PATH": "/bin", **secrets}
+
+
 def test_no_address_shows_readers_the_values_of_variables(open_daemon: DaemonProcess):
     reader, owner = open_page(open_daemon, read_only=True), open_page(open_daemon)
     secret = {"command": "true", "env": {"API_KEY": "hunter2"}}

@@ -285,7 +285,7 @@ export interface paths {
         };
         /**
          * Environment
-         * @description The environment that was captured with the job.
+         * @description The environment that was captured with the job. A browser gets `***` for those with a secret's name.
          */
         get: operations["environment_v1_jobs__number__environment_get"];
         put?: never;
@@ -972,6 +972,29 @@ export interface components {
             trouble: string;
         };
         /**
+         * CardUseObject
+         * @description A time in which a card of the pool was not this queue's, or in which it was not watched.
+         */
+        CardUseObject: {
+            /** Gpu */
+            gpu: string;
+            /**
+             * Since At
+             * Format: date-time
+             */
+            since_at: string;
+            /**
+             * Until At
+             * Format: date-time
+             */
+            until_at: string;
+            /**
+             * Use
+             * @enum {string}
+             */
+            use: "others" | "lost" | "unknown";
+        };
+        /**
          * Change
          * @description Changes to a job that has not started: its fields, and its place in the queue.
          */
@@ -983,6 +1006,8 @@ export interface components {
             before?: number;
             /** Begin At */
             begin_at?: string | null;
+            /** Behind */
+            behind?: number;
             /** Bind */
             bind?: boolean;
             checkpoint?: components["schemas"]["NewCheckpoint"] | null;
@@ -1298,6 +1323,8 @@ export interface components {
         HolderObject: {
             /** Job */
             job: string;
+            /** Job Id */
+            job_id: number | null;
             /** Pid */
             pid: number | null;
             /** Share */
@@ -1948,6 +1975,8 @@ export interface components {
             node_gpus: string;
             /** Project */
             project: string;
+            /** Share */
+            share: number;
             /**
              * Started At
              * Format: date-time
@@ -2088,6 +2117,8 @@ export interface components {
         Timeline: {
             /** Attempts */
             attempts: components["schemas"]["SpanObject"][];
+            /** Cards */
+            cards: components["schemas"]["CardUseObject"][];
             /** Is Partial */
             is_partial: boolean;
             /** Since At */
@@ -2632,7 +2663,7 @@ export interface operations {
                 array?: number | null;
                 /** @description numbers like 1-5,8 */
                 ids?: string;
-                /** @description somewhere in the name, the command or the project, in any case; or the number */
+                /** @description somewhere in the name, the command, the project or a tag, in any case; or the number */
                 text?: string;
             };
             header?: never;
@@ -3061,7 +3092,7 @@ export interface operations {
                 array?: number | null;
                 /** @description numbers like 1-5,8 */
                 ids?: string;
-                /** @description somewhere in the name, the command or the project, in any case; or the number */
+                /** @description somewhere in the name, the command, the project or a tag, in any case; or the number */
                 text?: string;
                 order?: "newest" | "oldest" | "ended" | "turn" | "name" | "seconds" | "priority" | "state";
                 reverse?: boolean;

@@ -16,7 +16,7 @@ export const token = computed(() => session.value?.token ?? "");
 export const isReadOnly = computed(() => session.value?.read_only ?? true);
 export const user = computed(() => session.value?.user ?? "");
 export const isSignedIn = computed(() => session.value !== null);
-export const refused = signal(""); // why a code was not taken
+export const refused = signal(""); // why a code, or the token, was not taken
 
 /** Take the code out of the address, where `dibs web` has put it, and ask for a session. */
 export async function signInFromAddress(): Promise<void> {
@@ -51,6 +51,7 @@ export async function signIn(code: string): Promise<void> {
 /** The daemon does not take our token any more. */
 export function forgetToken(): void {
   localStorage.removeItem(KEY);
+  if (session.value) refused.value = "This browser was signed out: its token is no longer valid. Type `dibs web` for a new code.";
   session.value = null;
 }
 

@@ -4,10 +4,12 @@ import type { WholeJob } from "../api/types";
 import { addKeys } from "../keys";
 import { refine, route, to } from "../router";
 import { useLive } from "../state/useLive";
+import { useTitle } from "../state/useTitle";
 import "../style/job.css";
 import { Attempts } from "./job/Attempts";
 import { CodeState } from "./job/CodeState";
 import { Environment } from "./job/Environment";
+import { useFailure } from "./job/failure";
 import { Facts } from "./job/Facts";
 import { Head } from "./job/Head";
 import { Log } from "./job/Log";
@@ -35,44 +37,47 @@ export default function Job() {
   });
   const job = found.data.value;
   waits.current = job !== null && isWaiting(job.state);
-  const last = job?.attempts_list.at(-1)?.number ?? 0;
-  const attempt = Number(route.value.query.get("attempt")) || last;
+  const newest = job?.attempts_list.at(-1)?.number ?? 0;
+  const attempt = Number(route.value.query.get("attempt")) || newest;
+  const failure = useFailure(job, attempt);
+  useTitle(job ? [job.id, job.name, `(${job.state})`].filter(Boolean).join(" ") : `job ${id}`);
+  const last = failure?.stream ?? "stderr";
 
   useEffect(() => {
     const move = (step: number) => {
-      const next = Math.min(last, Math.max(1, attempt + step));
-      if (last > 1) refine({ attempt: String(next), line: undefined });
+      const next = Math.min(newest, Math.max(1, attempt + step));
+      if (newest > 1) refine({ attempt: String(next), line: undefined });
     };
     return addKeys([
       { keys: "j", does: "next attempt", run: () => move(1) },
       { keys: "k", does: "previous attempt", run: () => move(-1) },
     ]);
-  }, [attempt, last]);
+  }, [attempt, newest]);
 
   if (!job) return <p class={found.error.value ? "error" : "faint"}>{found.error.value || "…"}</p>;
   const tab = route.value.path[2] ?? "";
   return (
     <div class={tab === "log" ? "job job-with-log" : "job"}>
       {found.error.value && <p class="error">{found.error.value}</p>}
-      <Head job={job} refresh={found.refresh} />
+      <Head job={job} failure={failure?.text ?? ""} refresh={found.refresh} />
       <nav class="tabs" aria-label="parts of the job">
         {TABS.filter(([name]) => name !== "environment" || !isReadOnly.value).map(([name, label]) => (
           <a
             key={name}
-            href={to(`job/${id}${name && `/${name}`}`, { attempt: attempt === last ? undefined : attempt })}
+            href={to(`job/${id}${name && `/${name}`}`, { attempt: attempt === newest ? undefined : attempt })}
             aria-current={tab === name ? "page" : undefined}
           >
             {label}
           </a>
         ))}
       </nav>
-      {tab === "log" && <Log job={job} attempt={attempt} isWhole />}
+      {tab === "log" && <Log job={job} attempt={attempt} last={last} isWhole />}
       {tab === "environment" && <Environment job={job} />}
       {tab === "code" && <CodeState job={job} />}
       {tab === "" && (
         <>
           <Steps job={job} />
-          <Log job={job} attempt={attempt} isWhole={false} />
+          <Log job={job} attempt={attempt} last={last} isWhole={false} />
           <div class="job-columns">
             <Facts job={job} />
             <div class="job-column">

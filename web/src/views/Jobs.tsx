@@ -1,16 +1,20 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { addKeys } from "../keys";
-import { go, refine, route } from "../router";
-import { useVirtual } from "../state/virtual";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { refine, route } from "../router";
 import "../style/jobs.css";
 import { Bulk } from "./jobs/Bulk";
 import { Filters } from "./jobs/Filters";
 import { JobPages } from "./jobs/pages";
-import { Row } from "./jobs/Row";
-import { chooseNone, toggle } from "./jobs/selection";
+import { chooseNone } from "./jobs/selection";
+import { Table } from "./jobs/Table";
 
-const HEIGHT = 40; // pixels of a row; on a narrow screen it has two lines
-const NARROW_HEIGHT = 60;
+/** Orders that only some jobs have a place in, and what is said about the others. */
+const PARTIAL: Record<string, { states: string; note: string }> = {
+  turn: { states: "queued", note: "Only queued jobs have a turn: all others are left out." },
+  ended: {
+    states: "succeeded,failed,timed_out,lost,cancelled",
+    note: "Only jobs that have ended have such a place: all others are left out.",
+  },
+};
 
 /** Every job there is. The server has the list; the page has what can be seen of it. */
 export default function Jobs() {
@@ -26,84 +30,21 @@ export default function Jobs() {
   const pages = useMemo(() => new JobPages(asked), [key]);
   useEffect(() => () => pages.close(), [pages]);
   useEffect(() => chooseNone, [key]);
-
-  const scroller = useRef<HTMLDivElement>(null);
   const search = useRef<HTMLInputElement>(null);
-  const isNarrow = window.matchMedia("(max-width: 640px)").matches;
-  const total = pages.total.value ?? 0;
-  const virtual = useVirtual({
-    count: total,
-    estimateSize: () => (isNarrow ? NARROW_HEIGHT : HEIGHT),
-    scroller,
-  });
-  const items = virtual.getVirtualItems();
-  void pages.version.value; // the rows below are read from the pages, which tell by this that they have changed
-  useEffect(() => {
-    const first = items[0];
-    if (first) pages.show(first.index, items[items.length - 1]!.index);
-  });
-
-  const [cursor, setCursor] = useState(0);
-  const place = useRef(0);
-  place.current = cursor;
-  useEffect(() => {
-    const move = (step: number) => {
-      const next = Math.max(0, Math.min((pages.total.value ?? 1) - 1, place.current + step));
-      setCursor(next);
-      virtual.scrollToIndex(next, { align: "auto" });
-    };
-    return addKeys([
-      { keys: "j", does: "next job", run: () => move(1) },
-      { keys: "k", does: "previous job", run: () => move(-1) },
-      { keys: "Enter", does: "open the job", run: () => open(pages.row(place.current)?.id) },
-      { keys: "x", does: "choose the job", run: () => pick(pages.row(place.current)?.id) },
-      { keys: "/", does: "search", run: () => search.current?.focus() },
-    ]);
-  }, [pages]);
-
-  const canDrag = asked.order === "turn";
   return (
     <div class="jobs">
       <Filters asked={asked} counts={pages.counts.value} search={search} change={refine} />
-      <Bulk refresh={() => pages.refresh()} />
+      <Bulk pages={pages} isInTurn={asked.order === "turn"} />
       {pages.error.value && <p class="error">{pages.error.value}</p>}
-      <div class="job-table" role="table" aria-label="jobs" aria-rowcount={total + 1}>
-        <div class="job-row job-head" role="row">
-          <span role="columnheader" aria-label="chosen" />
-          <span role="columnheader">#</span>
-          <span role="columnheader">name</span>
-          <span role="columnheader">project</span>
-          <span role="columnheader">state</span>
-          <span role="columnheader">GPU</span>
-          <span role="columnheader">took</span>
-          <span role="columnheader">when</span>
-        </div>
-        <div class="job-scroll" ref={scroller} tabIndex={0} role="rowgroup" aria-label="rows">
-          <div class="job-rows" style={{ height: `${virtual.getTotalSize()}px` }}>
-            {items.map((item) => (
-              <Row
-                key={item.key}
-                place={item.index}
-                top={item.start}
-                height={item.size}
-                job={pages.row(item.index)}
-                isCurrent={item.index === cursor}
-                canDrag={canDrag}
-                refresh={() => pages.refresh()}
-              />
-            ))}
-          </div>
-        </div>
-      </div>
+      {leavesOut(asked) && <p class="faint">{PARTIAL[asked.order]!.note}</p>}
+      <Table key={key} name={key} pages={pages} isInTurn={asked.order === "turn"} search={search} />
       {pages.total.value === 0 && <p class="faint">No job matches.</p>}
     </div>
   );
 }
 
-function open(id: number | undefined): void {
-  if (id !== undefined) go(`job/${id}`);
-}
-
-function pick(id: number | undefined): void {
-  if (id !== undefined) toggle(id);
+/** Whether the order has no place for some of the jobs that are asked for. */
+function leavesOut({ state, order }: { state: string; order: string }): boolean {
+  const placed = PARTIAL[order]?.states.split(",");
+  return placed !== undefined && (!state || state.split(",").some((one) => !placed.includes(one)));
 }

@@ -1,6 +1,6 @@
 import { get } from "../api/client";
 import type { Event } from "../api/stream";
-import type { Gpus, Job, JobPage, Status } from "../api/types";
+import type { Gpus, JobPage, Status } from "../api/types";
 import { useLive } from "../state/useLive";
 import "../style/now.css";
 import { First } from "./now/First";
@@ -12,7 +12,6 @@ import { QueueSwitch } from "./now/QueueSwitch";
 const WAITING = "queued,submitted,held";
 const BAD = "failed,timed_out,lost";
 const SHOWN = 8;
-const HOLDERS = 200; // running jobs that are looked for behind the GPUs
 
 const isAboutJobs = (event: Event) => event.kind.startsWith("job") || event.kind.startsWith("queue");
 
@@ -24,9 +23,9 @@ export function Now() {
     concerns: () => false,
     every: 5000,
   });
-  const list = (state: string, order: string, limit = SHOWN) =>
-    useLive((signal) => get<JobPage>("v1/jobs", { state, order, limit }, signal), [], { concerns: isAboutJobs });
-  const running = list("running", "newest", HOLDERS);
+  const list = (state: string, order: string) =>
+    useLive((signal) => get<JobPage>("v1/jobs", { state, order, limit: SHOWN }, signal), [], { concerns: isAboutJobs });
+  const running = list("running", "newest");
   const queued = list("queued", "turn");
   const submitted = list("submitted", "newest"); // they wait elsewhere
   const held = list("held", "newest"); // they have no turn
@@ -38,7 +37,7 @@ export function Now() {
   // Users whose jobs run elsewhere need no GPU here.
   const needsGpus = status.data.value?.default_backend === "local";
   const tiles = (gpus.data.value?.gpus.length || needsGpus) && (
-    <Tiles gpus={gpus.data.value} history={history.data.value} running={running.data.value?.jobs ?? []} refresh={gpus.refresh} />
+    <Tiles gpus={gpus.data.value} history={history.data.value} refresh={gpus.refresh} />
   );
   if (counts && Object.values(counts).every((number) => !number)) {
     return (
@@ -61,7 +60,6 @@ export function Now() {
           title="Running"
           total={many("running")}
           page={running.data.value}
-          most={SHOWN}
           filter="running"
           empty="Nothing runs."
         />
@@ -83,11 +81,10 @@ export function Now() {
 interface TilesProps {
   gpus: Gpus | null;
   history: History | null;
-  running: Job[];
   refresh: () => void;
 }
 
-function Tiles({ gpus, history, running, refresh }: TilesProps) {
+function Tiles({ gpus, history, refresh }: TilesProps) {
   if (!gpus) return null;
   if (!gpus.gpus.length) {
     return (
@@ -99,7 +96,7 @@ function Tiles({ gpus, history, running, refresh }: TilesProps) {
   return (
     <div class="tiles">
       {gpus.gpus.map((gpu) => (
-        <GpuTile key={gpu.key} gpu={gpu} past={history?.gpus.find((one) => one.key === gpu.key)} running={running} refresh={refresh} />
+        <GpuTile key={gpu.key} gpu={gpu} past={history?.gpus.find((one) => one.key === gpu.key)} refresh={refresh} />
       ))}
     </div>
   );

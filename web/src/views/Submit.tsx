@@ -25,12 +25,20 @@ interface Projects {
   projects: { name: string }[];
 }
 
+interface Draft {
+  form: Form;
+  from: number | null; // the job that it is like
+}
+
+let unsent: Draft | null = null; // what was typed before the user went to another view
+
 /** A form for new jobs. What it was filled in with elsewhere ("edit and resubmit") stands in it. */
 export default function Submit() {
-  const [began] = useState(() => ({ draft: draft.value, from: draftFrom.value }));
-  const [form, setForm] = useState<Form>(() =>
-    began.draft ? formOf(began.draft) : { ...EMPTY, workdir: localStorage.getItem(FOLDER) ?? "" },
-  );
+  const [began] = useState<Draft>(() => {
+    if (draft.value) return { form: formOf(draft.value), from: draftFrom.value };
+    return unsent ?? { form: { ...EMPTY, workdir: localStorage.getItem(FOLDER) ?? "" }, from: null };
+  });
+  const [form, setForm] = useState(began.form);
   const [problems, setProblems] = useState<Problems>({});
   const [trouble, setTrouble] = useState("");
   const [prospects, setProspects] = useState<Prospect[] | null>(null);
@@ -46,6 +54,9 @@ export default function Submit() {
     draft.value = null;
     draftFrom.value = null;
   }, []);
+  useEffect(() => {
+    unsent = { form, from: began.from };
+  }, [form]);
   /** The folder of the job that new ones are like, unless the user wrote another one or is about to. */
   const fillInFolder = () => {
     const folder = likeness.job?.workdir;
@@ -69,7 +80,7 @@ export default function Submit() {
     setTrouble("");
     const wrong = Object.keys(found) as Field[];
     if (wrong.length) {
-      setTrouble(wrong.length === 1 ? `One field cannot be read: ${found[wrong[0]!]!}` : `${wrong.length} fields cannot be read.`);
+      setTrouble(troubleWith(form, found));
       window.setTimeout(() => element.current?.querySelector<HTMLElement>("[aria-invalid='true']")?.focus());
       return;
     }
@@ -175,6 +186,18 @@ export default function Submit() {
       <div aria-live="polite">{prospects && <Prospects prospects={prospects} />}</div>
     </form>
   );
+}
+
+/** `Missing: command, folder. One field cannot be read: …` */
+function troubleWith(form: Form, problems: Problems): string {
+  const fields = Object.keys(problems) as Field[];
+  const missing = fields.filter((field) => form[field] === "" || String(form[field]).trim() === "");
+  const unread = fields.filter((field) => !missing.includes(field));
+  const names = missing.map((field) => ({ commands: "the command", workdir: "the folder" })[field as string] ?? field);
+  const parts = [names.length > 0 && `Missing: ${names.join(", ")}.`];
+  if (unread.length === 1) parts.push(`One field cannot be read: ${problems[unread[0]!]!}`);
+  if (unread.length > 1) parts.push(`${unread.length} fields cannot be read.`);
+  return parts.filter(Boolean).join(" ");
 }
 
 function wordsFor({ first, last, is_new: isNew }: Added): string {

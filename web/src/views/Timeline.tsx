@@ -8,19 +8,21 @@ import { now } from "../state/clock";
 import { useLive } from "../state/useLive";
 import "../style/timeline.css";
 import { Chart } from "./timeline/Chart";
-import { colours, type Meaning } from "./timeline/colours";
+import { colours, USES, type Meaning } from "./timeline/colours";
 import { Controls } from "./timeline/Controls";
 import { completeSince, isEnough, rangeFor } from "./timeline/range";
-import { GROUPINGS, rowsOf, type Grouping, type Item } from "./timeline/rows";
+import { GROUPINGS, rowsOf, type CardUses, type Grouping, type Item } from "./timeline/rows";
 import { edges, inAddress, sightFrom } from "./timeline/sight";
 import { Words } from "./timeline/Words";
 
-interface Found {
+interface Found extends CardUses {
   attempts: Item[];
   is_partial: boolean;
 }
 
+const NONE: CardUses = { cards: [], until_at: "" };
 const MOST = 10_000; // bars in one answer
+const EVERY = 20_000; // milliseconds; what others do to a card makes no event
 const PAUSE = 250; // milliseconds after the last gesture
 
 const changesBars = (event: Event) => /^job\.(started|ended|removed)|^jobs\.removed/.test(event.kind);
@@ -36,7 +38,7 @@ export default function Timeline() {
   const found = useLive(
     (abort) => get<Found>("v1/timeline", { since: moment(range.since), until: range.until && moment(range.until), limit: MOST }, abort),
     [range],
-    { concerns: (event) => range.until === null && changesBars(event), atMost: 2000 },
+    { concerns: (event) => range.until === null && changesBars(event), every: EVERY, atMost: 2000 },
   );
   const gpus = useLive((abort) => get<Gpus>("v1/gpus", {}, abort), [], { concerns: (event) => event.kind.startsWith("pool") });
 
@@ -57,7 +59,7 @@ export default function Timeline() {
   });
 
   const cards = (gpus.data.value?.gpus ?? []).filter((gpu) => gpu.slots > 0).map((gpu) => String(gpu.number ?? gpu.index));
-  const rows = useMemo(() => rowsOf(items ?? [], by, cards), [items, by, cards.join()]);
+  const rows = useMemo(() => rowsOf(items ?? [], by, cards, last.current ?? NONE), [items, by, cards.join()]);
   const { of, legend } = useMemo(() => colours(items ?? [], meaning), [items, meaning]);
   const [first, end] = edges(sight.value, now.value);
   const isWhole = complete.current <= first;
@@ -79,10 +81,12 @@ export default function Timeline() {
             {colour.word}
           </li>
         ))}
-        <li>
-          <span class="timeline-key timeline-idle" />
-          idle
-        </li>
+        {Object.values(USES).map((colour) => (
+          <li key={colour.word}>
+            <span class="timeline-key timeline-ground" style={{ background: `var(${colour.variable})` }} />
+            {colour.word}
+          </li>
+        ))}
       </ul>
       <Chart rows={rows} colour={of} sight={sight} isWhole={isWhole && items !== undefined} />
       {isEmpty && <p class="faint">Nothing ran in this time.</p>}

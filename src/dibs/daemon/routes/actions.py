@@ -22,7 +22,7 @@ from dibs.model.jobs import OVER, ArrayTask, JobId, Request, State
 from dibs.store.listing import Filter
 
 _PORTION = 1000  # jobs changed in one go
-_PLACES = ("top", "before")
+_PLACES = ("top", "before", "behind")
 _OF_CONTAINERS = {"image", "container_engine", "mounts", "image_pull"}
 _FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)
 # The states of the jobs that an action applies to, if the filter names no states.
@@ -74,17 +74,14 @@ def action_routes(app: AppState) -> APIRouter:
                 wishes |= await _container_of(app, number, wishes)
         # Read again: another request may have changed the job meanwhile.
         request = _with_wishes(app, number, wishes) if wishes else None
-        before = body.get("before")
-        if before is not None and body.get("top"):
-            raise BadInput("a job can be moved to the top or before another one, not both", remedy="choose one")
+        places = {name: JobId(body[name]) for name in ("before", "behind") if name in body}
+        if len(places) + body.get("top", False) > 1:
+            raise BadInput(
+                "a job can be moved to the top, before another one or behind it, not to two places",
+                remedy="choose one",
+            )
         job = JobId(number)
-        app.queue.edit(
-            job,
-            request,
-            top=body.get("top", False),
-            before=None if before is None else JobId(before),
-            hold=body.get("hold"),
-        )
+        app.queue.edit(job, request, top=body.get("top", False), hold=body.get("hold"), **places)
         app.feed.wake()
         return JsonResponse(app.job(app.store.listing.row(job), hide_secrets=False))  # guests change nothing
 

@@ -1,6 +1,7 @@
 """Routes about the GPUs of this machine, and the JSON that they return."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,7 @@ from dibs.errors import BadInput
 from dibs.leases.files import Holder
 from dibs.leases.leases import Leases
 from dibs.model.gpus import Card, GpuProcess, Reading
+from dibs.model.jobs import Job
 from dibs.model.records import Mark
 from dibs.worker_thread import run_in_thread
 
@@ -36,7 +38,8 @@ class ChangedGpus(TypedDict):
 
 class HolderObject(TypedDict):
     user: str
-    job: str
+    job: str  # its name, or its number
+    job_id: int | None  # null: it is not a running job of this queue
     pid: int | None
     share: str
     since_at: Moment | None
@@ -161,12 +164,14 @@ class GpuTable:
         for key, card in cards.items():
             uses.setdefault(key, unseen(key, card.gpu.number, is_asked=known is not None))
         marks = {mark.subject.removeprefix("gpu "): mark for mark in self.engine.store.listing.marks()}
+        jobs = {one.attempt.folder: one.job for one in self.engine.state.open.values()}
         why_silent = watcher.failure.message if watcher and watcher.failure else "the driver does not answer"
         return [
             _object(
                 use,
                 cards.get(use.key),
                 self._standing(use, marks.get(use.key), why_silent if is_silent else ""),
+                jobs,
             )
             for use in sorted(uses.values(), key=lambda use: use.place)
         ]
@@ -190,7 +195,8 @@ async def _change_pool(app: AppState, is_more: bool, gpus: list[str]) -> list[st
     return sorted(before ^ {card.gpu.key for card in pool.cards})
 
 
-def _object(use: GpuUse, card: Card | None, stands: GpuStanding) -> dict[str, Any]:
+def _object(use: GpuUse, card: Card | None, stands: GpuStanding, jobs: Mapping[str, Job]) -> dict[str, Any]:
+    """`jobs` are those that run, by the folders of their attempts."""
     seen = use.seen
     gpu = seen.gpu if seen else card.gpu if card else None
     return {
@@ -209,7 +215,7 @@ def _object(use: GpuUse, card: Card | None, stands: GpuStanding) -> dict[str, An
         "state": stands.state,
         "why": stands.why,
         "remedy": stands.remedy,
-        "holders": [_holder(holder) for holder in use.holders],
+        "holders": [_holder(holder, jobs.get(holder.folder)) for holder in use.holders],
         "processes": [_process(one, is_foreign=one in use.foreign) for one in (seen.processes if seen else ())],
     }
 
@@ -225,10 +231,11 @@ def _process(process: GpuProcess, *, is_foreign: bool) -> dict[str, Any]:
     }
 
 
-def _holder(holder: Holder) -> dict[str, Any]:
+def _holder(holder: Holder, job: Job | None) -> dict[str, Any]:
     return {
         "user": holder.user,
         "job": holder.job,
+        "job_id": job.id if job else None,
         "pid": pid_of(holder) or None,
         "share": str(holder.share),
         "since_at": moment(holder.since) if holder.since else None,

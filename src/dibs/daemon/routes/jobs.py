@@ -1,6 +1,7 @@
 """Routes that add jobs and show them, with the resources that they used."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -16,6 +17,7 @@ from dibs.daemon.logs.output import read_output
 from dibs.daemon.schemas import responses
 from dibs.daemon.schemas.requests import Check, NewJobs, numbers, ranges, read_moment, read_states, requests_of
 from dibs.daemon.schemas.responses import (
+    HIDDEN,
     attempt_object,
     counts_object,
     lesson_objects,
@@ -38,6 +40,7 @@ from dibs.store.listing import ORDERS, Filter
 
 MOST_WAITED = 10_000  # jobs in one call of `wait`
 _PAGE = 500
+_SECRET = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # in the name of a variable
 
 Number = Annotated[int, Path(ge=1, le=2**53, description="the job's number")]
 AttemptNumber = Annotated[int | None, Query(ge=1, le=2**31, description="the last if left out")]
@@ -61,7 +64,7 @@ class JobQuery(BaseModel):
         Field(
             max_length=200,
             pattern=r"^[^\u0000]*$",
-            description="somewhere in the name, the command or the project, in any case; or the number",
+            description="somewhere in the name, the command, the project or a tag, in any case; or the number",
         ),
     ] = ""
 
@@ -235,10 +238,12 @@ def jobs_routes(app: AppState) -> APIRouter:
     @routes.get(
         "/v1/jobs/{number}/environment", responses={200: {"model": responses.EnvironmentBody}, **errors(404, 503)}
     )
-    async def environment(number: Number) -> Response:
-        """The environment that was captured with the job."""
-        row = listing.row(JobId(number))
-        return JsonResponse({"environment": listing.environment(row.job.environment)})
+    async def environment(number: Number, request: Request) -> Response:
+        """The environment that was captured with the job. A browser gets `***` for those with a secret's name."""
+        found = listing.environment(listing.row(JobId(number)).job.environment)
+        if app.is_browser(request):
+            found = {name: HIDDEN if _SECRET.search(name) else value for name, value in found.items()}
+        return JsonResponse({"environment": found})
 
     @routes.get("/v1/jobs/{number}/why", responses={200: {"model": responses.Why}, **errors(404, 503)})
     async def why(number: Number) -> Response:

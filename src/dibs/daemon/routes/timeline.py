@@ -4,15 +4,18 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
 
+from dibs.daemon.card_use import CardUseHistory
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
 from dibs.daemon.schemas.requests import Moment, StateName, read_moment
 from dibs.daemon.schemas.responses import moment
+from dibs.engine.watch.cards import Cards
 from dibs.errors import BadInput
+from dibs.model.gpus import Pool
 from dibs.model.jobs import OVER, State
 from dibs.store.listing import EndedSpan, Span, Spans
 
@@ -31,6 +34,7 @@ class SpanObject(TypedDict):
     project: str
     user: str
     gpus: list[int]
+    share: float  # of each of them
     node: str  # the machine, where another system ran it
     node_gpus: str  # its cards there: `0,1`
     started_at: Moment
@@ -39,14 +43,24 @@ class SpanObject(TypedDict):
     cause: str | None
 
 
+class CardUseObject(TypedDict):
+    """A time in which a card of the pool was not this queue's, or in which it was not watched."""
+
+    gpu: str  # its number
+    use: Literal["others", "lost", "unknown"]
+    since_at: Moment
+    until_at: Moment
+
+
 class Timeline(TypedDict):
     since_at: Moment | None
     until_at: Moment | None
     attempts: list[SpanObject]
+    cards: list[CardUseObject]
     is_partial: bool  # there were more: the oldest are left out
 
 
-def timeline_routes(spans: Spans, user: str) -> APIRouter:
+def timeline_routes(spans: Spans, cards: Cards, card_use: CardUseHistory, user: str) -> APIRouter:
     routes = APIRouter(route_class=StrictRoute)
 
     @routes.get("/v1/timeline", responses={200: {"model": Timeline}, **errors(503)})
@@ -73,6 +87,7 @@ def timeline_routes(spans: Spans, user: str) -> APIRouter:
                 "since_at": moment(begin),
                 "until_at": moment(end),
                 "attempts": attempts,
+                "cards": _card_uses(card_use, cards.pool, begin, min(end, time.time())),
                 "is_partial": search.is_partial,
             }
         )
@@ -156,6 +171,19 @@ def _end(span: Span) -> float:
     return math.inf if span.ended_at is None else span.ended_at
 
 
+def _card_uses(card_use: CardUseHistory, pool: Pool, since: float, until: float) -> list[dict[str, Any]]:
+    numbers = {card.gpu.key: card.gpu.number for card in pool.cards}
+    return [
+        {
+            "gpu": numbers[span.key],
+            "use": span.use,
+            "since_at": moment(span.since),
+            "until_at": moment(span.until),
+        }
+        for span in card_use.spans(numbers, since, until)
+    ]
+
+
 def _object(span: Span, user: str) -> dict[str, Any]:
     return {
         "job": span.job,
@@ -164,6 +192,7 @@ def _object(span: Span, user: str) -> dict[str, Any]:
         "project": span.project,
         "user": user,
         "gpus": list(span.gpus),
+        "share": float(span.share),
         "node": span.node,
         "node_gpus": span.node_gpus,
         "started_at": moment(span.started_at),

@@ -147,6 +147,7 @@ else:
 
         top: bool
         before: Id
+        behind: Id
 
 
 @with_config(_STRICT)

@@ -92,7 +92,7 @@ _KINDS: dict[Kind, Any] = {  # all others are text
     **dict.fromkeys((Kind.GPU_IDS, Kind.NAMES, Kind.MODULES, Kind.CAUSES, Kind.MOUNTS), list[str]),
 }
 _SECRET = tuple(key for key, field in fields.BY_KEY.items() if field.is_secret)
-_HIDDEN = "***"
+HIDDEN = "***"
 NOT_SHOWN = ("hold", "umask")  # `state` shows the first; the second is needed only when a job starts
 if TYPE_CHECKING:
 
@@ -344,7 +344,7 @@ def wishes_object(request: Request, *, hide_secrets: bool) -> dict[str, Any]:
     """The fields that a job was added with; of secret variables the names alone, if secrets are hidden."""
     wanted = request_json(request)
     if hide_secrets:
-        wanted |= {key: dict.fromkeys(wanted[key], _HIDDEN) for key in _SECRET}
+        wanted |= {key: dict.fromkeys(wanted[key], HIDDEN) for key in _SECRET}
     for key in NOT_SHOWN:
         del wanted[key]
     return {

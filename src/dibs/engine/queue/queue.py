@@ -415,11 +415,24 @@ class Queue:
         *,
         top: bool = False,
         before: JobId | None = None,
+        behind: JobId | None = None,
         hold: bool | None = None,
     ) -> Job:
-        """Change what a job asks for, or its place, before it starts; hold it, or release it with that."""
+        """Change what a job asks for, or its place, before it starts; beside another one, its priority too.
+
+        `hold` holds it, or releases it, with that.
+        """
         (old,) = self._found([job])
-        new = self._edited(old, request, top, before)
+        new = self._edited(old, request)
+        if top:
+            highest = min(self._tables.highest_priority() + 1, _HIGHEST_PRIORITY)
+            new = replace(new, request=replace(new.request, priority=highest))
+        if before is not None:
+            other = self._neighbour(old, before, "before")
+            new = _beside(new, other, self._tables.rank_before(other))
+        if behind is not None:
+            other = self._neighbour(old, behind, "behind")
+            new = _beside(new, other, self._tables.rank_behind(other))
         with self._engine.change() as change:
             change.record(JobEdited(new))
             if new.request.after != old.request.after:
@@ -432,7 +445,7 @@ class Queue:
             change.wait(self._tables.job(job))
         return new
 
-    def _edited(self, old: Job, request: Request | None, top: bool, before: JobId | None) -> Job:
+    def _edited(self, old: Job, request: Request | None) -> Job:
         """The job as it would be; raises where that cannot be."""
         if old.state is State.SUBMITTED:
             raise Conflict(
@@ -454,19 +467,6 @@ class Queue:
             self.check_possible([replace(request, after=follows)])
             (request,) = by_uuid([request], self._engine.cards.pool)
             new = replace(old, request=request, not_before=request.begin)
-        if top:
-            highest = min(self._tables.highest_priority() + 1, _HIGHEST_PRIORITY)
-            new = replace(new, request=replace(new.request, priority=highest))
-        if before is not None:
-            (other,) = self._found([before])
-            if other.state is not State.QUEUED or other.id == old.id:
-                raise Conflict(f"cannot go before job {before}", remedy="it does not wait in the queue")
-            priority = other.request.priority
-            new = replace(
-                new,
-                rank=self._tables.rank_before(other),
-                request=replace(new.request, priority=priority),
-            )
         return new
 
     def _check_key(self, job: Job, once: str) -> None:
@@ -475,6 +475,13 @@ class Queue:
             raise BadInput(f"job {job.id} is a trial, and has the key of its sweep", remedy="leave out --once")
         if once and (other := self._tables.job_once(once)):
             raise BadInput(f"job {other} has the key {once!r} already", remedy="choose another for --once")
+
+    def _neighbour(self, job: Job, number: JobId, side: str) -> Job:
+        """The job that this one is to stand beside."""
+        (other,) = self._found([number])
+        if other.state is not State.QUEUED or other.id == job.id:
+            raise Conflict(f"cannot go {side} job {number}", remedy="it does not wait in the queue")
+        return other
 
     def clean(self, before: float, states: Sequence[State] = OVER, project: str | None = None) -> Cleaned:
         """Forget jobs that ended before a moment, at most a thousand in one call; return them."""
@@ -524,6 +531,11 @@ class Queue:
             there = {job.id for job in found}
             raise NoSuchJob(next(job for job in jobs if job not in there))
         return found
+
+
+def _beside(job: Job, other: Job, rank: float) -> Job:
+    """The job at this place of the other's priority."""
+    return replace(job, rank=rank, request=replace(job.request, priority=other.request.priority))
 
 
 def _shaped(requests: Sequence[Request], code: Mapping[str, Any] | None = None) -> Sequence[Request]:

@@ -288,8 +288,7 @@ class RemoteState:
 
 def key_of(mark: str, job: Job) -> str:
     """What other systems call a job: the queue's mark and the job's number, or the array's with the element."""
-    array = job.request.array
-    return f"{mark}-{job.id}" if array is None else f"{mark}-{array.array}_{array.task}"
+    return f"{mark}-{job.reference}"
 
 
 def wanted_by(request: Request, avoid: tuple[str, ...] = (), *, is_retry: bool = False) -> Resources:

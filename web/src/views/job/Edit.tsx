@@ -1,9 +1,8 @@
 import { useState } from "preact/hooks";
-import { change } from "../../acts";
+import { patch } from "../../acts";
 import type { Job } from "../../api/types";
 import { Dialog } from "../../parts/Dialog";
-import type { NewJob } from "../../state/draft";
-import { say } from "../../state/toasts";
+import { inWords, say } from "../../state/toasts";
 import { Unreadable } from "../submit/units";
 import { changes, FIELDS } from "./fields";
 
@@ -20,25 +19,23 @@ export function Edit({ job, onClose, refresh }: Props) {
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     const data = new FormData(event.currentTarget as HTMLFormElement);
-    let wanted: NewJob;
     try {
-      wanted = changes(before, (name) => String(data.get(name) ?? ""));
+      const wanted = changes(before, (name) => String(data.get(name) ?? ""));
+      if (Object.keys(wanted).length) {
+        await patch(job.id, wanted);
+        say(`Job ${job.id} is changed.`);
+        refresh();
+      }
+      onClose();
     } catch (error) {
-      setWrong(error instanceof Unreadable ? error.message : String(error));
-      return;
+      setWrong(error instanceof Unreadable ? error.message : inWords(error));
     }
-    if (Object.keys(wanted).length) {
-      if (!(await change(job.id, wanted))) return;
-      say(`Job ${job.id} is changed.`);
-      refresh();
-    }
-    onClose();
   };
   return (
     <Dialog title={`Edit job ${job.id}`} onClose={onClose}>
-      <form class="edit" onSubmit={(event) => void submit(event)}>
+      <form class="dialog-form" onSubmit={(event) => void submit(event)}>
         {FIELDS.map((field) => (
-          <label key={field.name} class={field.isLong ? "edit-long" : undefined}>
+          <label key={field.name} class={field.isLong ? "dialog-wide" : undefined}>
             <span>
               {field.label} {field.hint && <span class="faint">{field.hint}</span>}
             </span>
@@ -50,11 +47,11 @@ export function Edit({ job, onClose, refresh }: Props) {
           </label>
         ))}
         {wrong && (
-          <p class="error edit-long" role="alert">
+          <p class="error dialog-wide" role="alert">
             {wrong}
           </p>
         )}
-        <div class="actions edit-long">
+        <div class="actions dialog-wide">
           <button type="button" onClick={onClose}>
             Cancel
           </button>

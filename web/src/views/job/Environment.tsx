@@ -7,6 +7,7 @@ import type { EnvironmentBody } from "./shapes";
 
 type Variables = Record<string, string>;
 
+const SECRET = /KEY|TOKEN|SECRET|PASSWORD/i; // in a name, as in routes/jobs.py
 const SHOWN = 1000; // variables; some environments have very many
 
 /** The variables that a job runs with, all of them or what is different from another job's. */
@@ -37,6 +38,11 @@ function all({ captured, own }: Found): Variables {
   return { ...captured, ...own };
 }
 
+/** The daemon hides the captured ones; those that were set for the job are needed when it is submitted again. */
+function withoutSecrets(variables: Variables): Variables {
+  return Object.fromEntries(Object.entries(variables).map(([name, value]) => [name, SECRET.test(name) ? "***" : value]));
+}
+
 function useEnvironment(id: number | null): { found: Found | null; error: string } {
   const read = async (signal: AbortSignal): Promise<Found | null> => {
     if (id === null) return null;
@@ -44,7 +50,7 @@ function useEnvironment(id: number | null): { found: Found | null; error: string
       get<EnvironmentBody>(`v1/jobs/${id}/environment`, {}, signal),
       get<WholeJob>(`v1/jobs/${id}`, {}, signal),
     ]);
-    return { captured: body.environment, own: job.env };
+    return { captured: body.environment, own: withoutSecrets(job.env) };
   };
   const live = useLive(read, [id], { concerns: (event) => event.job === id && event.kind === "job.edited" });
   return { found: live.data.value, error: live.error.value };

@@ -8,8 +8,14 @@ import { Acts } from "./Acts";
 import { Sentence } from "./Sentence";
 import { story } from "./story";
 
+interface Props {
+  job: WholeJob;
+  failure: string; // what it said last, if it has failed
+  refresh: () => void;
+}
+
 /** Which job it is, how it stands with it, and what can be done about that. */
-export function Head({ job, refresh }: { job: WholeJob; refresh: () => void }) {
+export function Head({ job, failure, refresh }: Props) {
   const sentence = story(job, now.value);
   const isBad = ["failed", "timed_out", "lost"].includes(job.state);
   return (
@@ -31,6 +37,7 @@ export function Head({ job, refresh }: { job: WholeJob; refresh: () => void }) {
           <Sentence text={sentence} />
         </p>
       )}
+      {isBad && failure && <p class="job-failure mono">{failure}</p>}
       <div class="job-command">
         <pre tabIndex={0} aria-label="command">
           {job.command}

@@ -1,35 +1,54 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { get } from "../../api/client";
 import type { WholeJob } from "../../api/types";
 import { addKeys } from "../../keys";
 import { refine, route } from "../../router";
 import { Line } from "./log/Line";
 import { LogBar } from "./log/LogBar";
 import { LogLines, type Which } from "./log/lines";
-import { LogSearch } from "./log/search";
+import { MergedLines } from "./log/merged";
+import { LogSearch, type Found } from "./log/search";
 import { SearchBox } from "./log/SearchBox";
 import { Tail } from "./log/Tail";
 import { useRows } from "./log/useRows";
 import { isWrapped } from "./log/wrap";
-import type { LogPage } from "./shapes";
+import type { Stream } from "./shapes";
 
 interface Props {
   job: WholeJob;
   attempt: number;
+  last: Stream; // the stream that stands behind the other: it tells why the job failed
   isWhole: boolean; // it has the page to itself
 }
 
 /** The output of a job: live, and followed until the user scrolls up. */
-export function Log({ job, attempt, isWhole }: Props) {
+export function Log({ job, attempt, last, isWhole }: Props) {
   if (!attempt) return <p class="panel faint">It has not started: there is no output yet.</p>;
-  const stream = route.value.query.get("stream") === "stderr" && job.stdout !== job.stderr ? "stderr" : "stdout";
-  const which: Which = { job: job.id, attempt, stream };
-  return <OneLog key={`${attempt}-${stream}`} job={job} which={which} isWhole={isWhole} />;
+  const streams = streamsOf(job, last);
+  const which = { job: job.id, attempt };
+  return <OneLog key={`${attempt}-${streams.join()}`} job={job} which={which} streams={streams} isWhole={isWhole} />;
 }
 
-function OneLog({ job, which, isWhole }: { job: WholeJob; which: Which; isWhole: boolean }) {
-  const lines = useMemo(() => new LogLines(which), []);
-  const search = useMemo(() => new LogSearch(which), []);
+/** Both, in the order in which they stand, unless the address names one. A line in it is one of stdout. */
+function streamsOf(job: WholeJob, last: Stream): readonly Stream[] {
+  const query = route.value.query;
+  const asked = query.get("stream");
+  if (job.stdout === job.stderr) return ["stdout"];
+  if (asked === "stderr") return ["stderr"];
+  if (asked === "stdout" || (asked === null && query.has("line"))) return ["stdout"];
+  return last === "stderr" ? ["stdout", "stderr"] : ["stderr", "stdout"];
+}
+
+interface OneLogProps {
+  job: WholeJob;
+  which: Omit<Which, "stream">;
+  streams: readonly Stream[];
+  isWhole: boolean;
+}
+
+function OneLog({ job, which, streams, isWhole }: OneLogProps) {
+  const merged = useMemo(() => (streams.length > 1 ? new MergedLines(which, streams[1]!) : null), []);
+  const lines = useMemo(() => merged ?? new LogLines({ ...which, stream: streams[0]! }), []);
+  const search = useMemo(() => new LogSearch(which, streams), []);
   useEffect(() => () => (lines.close(), search.stop()), []);
   const isRunning = job.attempts_list.find((one) => one.number === which.attempt)?.ended_at === null;
   useEffect(() => lines.grows(isRunning), [isRunning]);
@@ -39,7 +58,7 @@ function OneLog({ job, which, isWhole }: { job: WholeJob; which: Which; isWhole:
   const scroller = useRef<HTMLDivElement>(null);
   const field = useRef<HTMLInputElement>(null);
   const rows = useRows(lines, scroller, linked);
-  const go = (place: number | null) => place !== null && rows.goTo(place);
+  const go = (found: Found | null) => found && rows.goTo(lines.placeOf(found.stream, found.number));
 
   const seen = useRef(linked);
   useEffect(() => {
@@ -66,16 +85,16 @@ function OneLog({ job, which, isWhole }: { job: WholeJob; which: Which; isWhole:
 
   const { total, size, isCounted, tail } = lines;
   const isEmpty = size.value === 0;
-  useEffect(() => {
-    if (isEmpty && job.stdout !== job.stderr && !route.value.query.has("stream")) void lookAtErrors(which);
-  }, [isEmpty]);
-  const current = search.lines.value[search.at.value];
+  const match = search.lines.value[search.at.value];
+  const current = match && lines.placeOf(match.stream, match.number);
+  const where = streams.join(" and ");
   const choose = (query: Record<string, string | undefined>) => refine({ ...query, line: undefined });
   return (
     <section class={isWhole ? "log log-whole" : "log"} aria-label="log">
       <LogBar
         job={job}
         which={which}
+        streams={streams}
         bytes={size.value}
         isFollowing={rows.isFollowing}
         choose={choose}
@@ -85,6 +104,11 @@ function OneLog({ job, which, isWhole }: { job: WholeJob; which: Which; isWhole:
       </LogBar>
       {lines.error.value && <p class="error log-note">{lines.error.value}</p>}
       {!isCounted.value && <p class="faint log-note">It is long: its lines are being counted…</p>}
+      {merged?.isMixed.value && (
+        <p class="faint log-note">
+          {merged.isOrdered.value ? "Two files, in one view: their order is approximate." : `Two files, in one view: ${merged.last} stands last.`}
+        </p>
+      )}
       <div
         ref={scroller}
         class={isWrapped.value ? "log-scroll is-wrapped" : "log-scroll"}
@@ -93,7 +117,7 @@ function OneLog({ job, which, isWhole }: { job: WholeJob; which: Which; isWhole:
         aria-label="lines"
         onScroll={rows.onScroll}
       >
-        {!isCounted.value && rows.isFollowing ? (
+        {!isCounted.value && (rows.isFollowing || rows.isInTail) ? (
           <Tail lines={tail.value} />
         ) : (
           <div class="log-lines mono" style={{ height: `${rows.height}px` }}>
@@ -101,10 +125,10 @@ function OneLog({ job, which, isWhole }: { job: WholeJob; which: Which; isWhole:
               <Line
                 key={rows.base + item.index}
                 which={which}
-                place={rows.base + item.index}
+                line={lines.at(rows.base + item.index)}
                 index={item.index}
                 top={item.start}
-                spans={lines.line(rows.base + item.index)}
+                showsStream={merged?.isMixed.value ?? false}
                 query={search.query.value}
                 isLinked={rows.base + item.index === linked}
                 isCurrent={rows.base + item.index === current}
@@ -113,7 +137,7 @@ function OneLog({ job, which, isWhole }: { job: WholeJob; which: Which; isWhole:
             ))}
           </div>
         )}
-        {isEmpty && <p class="faint log-note">{isRunning ? `Nothing on ${which.stream} yet.` : `It wrote nothing to ${which.stream}.`}</p>}
+        {isEmpty && <p class="faint log-note">{isRunning ? `Nothing on ${where} yet.` : `It wrote nothing to ${where}.`}</p>}
       </div>
       {!rows.isFollowing && total.value > 0 && (
         <button class="log-jump" onClick={rows.goToEnd}>
@@ -122,11 +146,4 @@ function OneLog({ job, which, isWhole }: { job: WholeJob; which: Which; isWhole:
       )}
     </section>
   );
-}
-
-/** Who writes only errors is shown with them. */
-async function lookAtErrors({ job, attempt }: Which): Promise<void> {
-  const query = { attempt, stream: "stderr", first: 0, count: 0 };
-  const errors = await get<LogPage>(`v1/jobs/${job}/log/lines`, query).catch(() => null);
-  if (errors?.size && !route.value.query.has("stream")) refine({ stream: "stderr" });
 }

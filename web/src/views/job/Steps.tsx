@@ -7,27 +7,42 @@ const MOST = 60; // attempts that still can be told apart
 const SHORT = 500; // milliseconds of waiting that are not shown
 
 interface Part {
-  kind: "wait" | "run" | "good" | "bad";
+  kind: "wait" | "run" | "good" | "bad" | "left";
   seconds: number;
   says: string;
 }
 
-/** From the queue to the end as one bar: waiting, running, waiting for the next attempt. */
+/** From the queue to the end: waiting, running, waiting for the next attempt. */
 export function Steps({ job }: { job: WholeJob }) {
   const parts = partsOf(job, now.value);
-  const total = parts.reduce((sum, part) => sum + part.seconds, 0);
-  if (!total) return null;
+  if (!parts.length) return null;
   const says = parts.map((part) => part.says);
   return (
     <section class="panel" aria-label="course">
-      <div class="steps" role="img" aria-label={says.join(", then ")}>
-        {parts.map((part, place) => (
-          <span key={place} class={`step step-${part.kind}`} style={{ flexGrow: part.seconds / total }} title={part.says} />
-        ))}
-      </div>
+      <Bar parts={isOver(job.state) ? parts : againstLimit(job, parts)} says={says.join(", then ")} />
       <p class="faint steps-words">{says.length <= 6 ? says.join(" → ") : `${says[0]} → … → ${says.at(-1)}`}</p>
     </section>
   );
+}
+
+function Bar({ parts, says }: { parts: Part[]; says: string }) {
+  const total = parts.reduce((sum, part) => sum + part.seconds, 0);
+  if (!total) return null;
+  return (
+    <div class="steps" role="img" aria-label={says}>
+      {parts.map((part, place) => (
+        <span key={place} class={`step step-${part.kind}`} style={{ flexGrow: part.seconds / total }} title={part.says} />
+      ))}
+    </div>
+  );
+}
+
+/** The running attempt and what its time limit leaves. Where no end is known there is no bar: it would always be full. */
+function againstLimit(job: WholeJob, parts: Part[]): Part[] {
+  const last = parts.at(-1)!;
+  if (last.kind !== "run" || job.time_limit_seconds === null) return [];
+  const seconds = Math.max(0, job.time_limit_seconds - last.seconds);
+  return [last, { kind: "left", seconds, says: `${duration(seconds)} left` }];
 }
 
 function partsOf(job: WholeJob, at: number): Part[] {
@@ -38,7 +53,7 @@ function partsOf(job: WholeJob, at: number): Part[] {
     const ended = one.ended_at ? Date.parse(one.ended_at) : at;
     if (isSubmitted(one)) break; // it waits there as it did here
     if (began > since + SHORT) parts.push(waited((began - since) / 1000));
-    parts.push(ran(one, Math.max(0, ended - began) / 1000));
+    parts.push(ran(one, Math.max(0, ended - began) / 1000, job.time_limit_seconds));
     since = ended;
   }
   const last = job.attempts_list.at(-1);
@@ -51,8 +66,11 @@ function waited(seconds: number, word = "waited"): Part {
   return { kind: "wait", seconds, says: `${word} ${duration(seconds)}` };
 }
 
-function ran(one: Attempt, seconds: number): Part {
-  if (!one.ended_at) return { kind: "run", seconds, says: `runs for ${duration(seconds)}` };
+function ran(one: Attempt, seconds: number, limit: number | null): Part {
+  if (!one.ended_at) {
+    const of = limit === null ? "" : ` of ${duration(limit)}`;
+    return { kind: "run", seconds, says: `runs for ${duration(seconds)}${of}` };
+  }
   const how = one.cause ? `ran ${duration(seconds)} (${ending(one) || one.cause})` : `ran ${duration(seconds)}`;
   return { kind: one.cause ? "bad" : "good", seconds, says: how };
 }

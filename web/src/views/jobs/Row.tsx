@@ -1,12 +1,15 @@
 import { useState } from "preact/hooks";
-import { change } from "../../acts";
+import { get } from "../../api/client";
 import type { Job } from "../../api/types";
 import { StateBadge } from "../../parts/StateBadge";
 import { place, placeInWords } from "../../places";
-import { to } from "../../router";
+import { go, to } from "../../router";
 import { now } from "../../state/clock";
 import { isReadOnly } from "../../state/session";
+import { sayError } from "../../state/toasts";
 import { ago, clock, duration } from "../../words";
+import { moveBetween, type Side } from "./moving";
+import type { JobPages } from "./pages";
 import { chosen, toggle } from "./selection";
 
 interface Props {
@@ -15,28 +18,30 @@ interface Props {
   height: number;
   job: Job | undefined; // not read yet
   isCurrent: boolean;
-  canDrag: boolean;
-  refresh: () => void;
+  isInTurn: boolean; // it can be moved
+  pages: JobPages;
 }
 
 const KIND = "application/x-dibs-job";
 
-export function Row({ place: number, top, height, job, isCurrent, canDrag, refresh }: Props) {
+export function Row({ place: number, top, height, job, isCurrent, isInTurn, pages }: Props) {
   const style = { transform: `translateY(${top}px)`, height: `${height}px` };
-  const [isOver, setOver] = useState(false);
+  const [over, setOver] = useState<Side | null>(null); // where a job that is dragged would go
   if (!job) return <div class="job-row" role="row" aria-rowindex={number + 2} style={style} />;
-  const isDraggable = canDrag && !isReadOnly.value && job.state === "queued";
+  const isDraggable = isInTurn && !isReadOnly.value && job.state === "queued";
   const drop = async (event: DragEvent) => {
-    setOver(false);
-    const moved = Number(event.dataTransfer?.getData(KIND));
-    if (moved && moved !== job.id && (await change(moved, { before: job.id }))) refresh();
+    const side = sideOf(event);
+    setOver(null);
+    const id = Number(event.dataTransfer?.getData(KIND));
+    const moved = await movedJob(pages, id);
+    if (moved) await moveBetween(pages, moved, side, job, pages.row(side === "before" ? number - 1 : number + 1));
   };
   const accept = (event: DragEvent) => {
     if (!isDraggable || !event.dataTransfer?.types.includes(KIND)) return;
     event.preventDefault();
-    setOver(true);
+    setOver(sideOf(event));
   };
-  const classes = ["job-row", isCurrent && "is-current", isOver && "is-over", chosen.value.has(job.id) && "is-chosen"];
+  const classes = ["job-row", isCurrent && "is-current", over && `is-over-${over}`, chosen.value.has(job.id) && "is-chosen"];
   return (
     <div
       class={classes.filter(Boolean).join(" ")}
@@ -44,9 +49,13 @@ export function Row({ place: number, top, height, job, isCurrent, canDrag, refre
       aria-rowindex={number + 2}
       style={style}
       draggable={isDraggable}
+      onClick={(event) => {
+        const isControl = (event.target as Element).closest("a, input") !== null;
+        if (!isControl && !getSelection()?.toString()) go(`job/${job.id}`);
+      }}
       onDragStart={(event) => event.dataTransfer?.setData(KIND, String(job.id))}
       onDragOver={accept}
-      onDragLeave={() => setOver(false)}
+      onDragLeave={() => setOver(null)}
       onDrop={(event) => void drop(event)}
     >
       <span role="cell">
@@ -75,6 +84,19 @@ export function Row({ place: number, top, height, job, isCurrent, canDrag, refre
       </span>
     </div>
   );
+}
+
+/** The half of the row that the pointer is on. */
+function sideOf(event: DragEvent): Side {
+  const { top, height } = (event.currentTarget as HTMLElement).getBoundingClientRect();
+  return event.clientY < top + height / 2 ? "before" : "behind";
+}
+
+/** The job that is dragged; it may have been scrolled out of sight meanwhile. */
+async function movedJob(pages: JobPages, id: number): Promise<Job | null> {
+  const place = id ? pages.placeOf(id) : null;
+  if (place !== null) return pages.row(place) ?? null;
+  return id ? get<Job>(`v1/jobs/${id}`).catch((error: unknown) => (sayError(error), null)) : null;
 }
 
 function took(job: Job): string {

@@ -1,5 +1,5 @@
 // The jobs of a filter as one long list of which only the pages in sight are read.
-import { signal } from "@preact/signals";
+import { batch, signal } from "@preact/signals";
 import { get } from "../../api/client";
 import { onEvents } from "../../api/stream";
 import type { Job, JobPage } from "../../api/types";
@@ -19,14 +19,16 @@ const AT_MOST = 1000; // milliseconds between two looks at what is in sight
 
 export class JobPages {
   readonly total = signal<number | null>(null);
+  readonly arrived = signal(0); // new jobs that wait above the list: rows do not move under the reader's hand
   readonly counts = signal<JobPage["counts"] | null>(null);
   readonly error = signal("");
   readonly version = signal(0); // counts up when rows have changed
 
-  private readonly pages = new Map<number, Job[]>();
+  private readonly pages = new Map<number, Job[]>(); // as the daemon counts them: with those that wait above
   private readonly asked = new Set<number>();
   private readonly closing = new AbortController();
-  private inSight: [number, number] = [0, 0];
+  private inSight: [number, number] = [0, 0]; // rows
+  private newest: number | null = null; // the first job of the list; null where it is not sorted by number
   private timer = 0;
   private readonly stop: () => void;
 
@@ -34,25 +36,61 @@ export class JobPages {
     this.stop = onEvents((events) => {
       if (events.some((event) => event.kind.startsWith("job") || event.kind === "events.missed")) this.refreshSoon();
     });
-    void this.read(0);
+    void this.refresh();
   }
 
   row(place: number): Job | undefined {
-    return this.pages.get(Math.floor(place / PAGE))?.[place % PAGE];
+    const there = place + this.arrived.value;
+    return this.pages.get(Math.floor(there / PAGE))?.[there % PAGE];
+  }
+
+  /** Where a job stands now; null where it is not among those that were read. */
+  placeOf(id: number): number | null {
+    for (const [page, jobs] of this.pages) {
+      const place = jobs.findIndex((job) => job.id === id);
+      if (place >= 0) return page * PAGE + place - this.arrived.value;
+    }
+    return null;
+  }
+
+  /** The job at a place, also where it is not in sight. */
+  async jobAt(place: number): Promise<Job | undefined> {
+    return this.row(place) ?? (await this.ask(place + this.arrived.value, 1)).jobs[0];
   }
 
   /** Read what can be seen and is not here yet. */
   show(first: number, last: number): void {
-    this.inSight = [Math.floor(first / PAGE), Math.floor(last / PAGE)];
-    for (let page = this.inSight[0]; page <= this.inSight[1]; page++) {
+    this.inSight = [first, last];
+    for (const page of this.pagesInSight(this.arrived.value)) {
       if (!this.pages.has(page) && !this.asked.has(page)) void this.read(page);
     }
   }
 
-  refresh(): void {
-    const [first, last] = this.inSight;
-    for (const page of [...this.pages.keys()]) if (page < first || page > last) this.pages.delete(page);
-    for (let page = first; page <= last; page++) void this.read(page);
+  /** Put the new jobs on top of the list. */
+  showArrived(): void {
+    this.newest = null;
+    this.inSight = [0, 0];
+    void this.refresh();
+  }
+
+  /** Read again all that is in sight, and show it at once: a part of it alone would be rows of another moment. */
+  async refresh(): Promise<void> {
+    try {
+      const top = await this.ask(0, PAGE);
+      const arrived = this.arrivedSince(top);
+      const others = this.pagesInSight(arrived).filter((page) => page !== 0);
+      const found = await Promise.all(others.map((page) => this.ask(page * PAGE, PAGE)));
+      batch(() => {
+        this.pages.clear();
+        this.pages.set(0, top.jobs);
+        others.forEach((page, place) => this.pages.set(page, found[place]!.jobs));
+        this.arrived.value = arrived;
+        this.took(top);
+      });
+      this.newest ??= this.wanted.order === "newest" ? (top.jobs[0]?.id ?? null) : null;
+    } catch (error) {
+      if (!this.closing.signal.aborted) this.error.value = inWords(error);
+    }
   }
 
   close(): void {
@@ -65,21 +103,19 @@ export class JobPages {
     if (this.timer || document.hidden) return;
     this.timer = window.setTimeout(() => {
       this.timer = 0;
-      this.refresh();
+      void this.refresh();
     }, AT_MOST);
   }
 
   private async read(page: number): Promise<void> {
     this.asked.add(page);
     try {
-      const query = { ...this.wanted, offset: page * PAGE, limit: PAGE };
-      const found = await get<JobPage>("v1/jobs", query, this.closing.signal);
-      this.pages.set(page, found.jobs);
-      this.total.value = found.total;
-      this.counts.value = found.counts;
-      this.error.value = "";
+      const found = await this.ask(page * PAGE, PAGE);
+      batch(() => {
+        this.pages.set(page, found.jobs);
+        this.took(found);
+      });
       this.forgetFarPages();
-      this.version.value++;
     } catch (error) {
       if (!this.closing.signal.aborted) this.error.value = inWords(error);
     } finally {
@@ -87,8 +123,32 @@ export class JobPages {
     }
   }
 
+  private ask(offset: number, limit: number): Promise<JobPage> {
+    return get<JobPage>("v1/jobs", { ...this.wanted, offset, limit }, this.closing.signal);
+  }
+
+  private took(found: JobPage): void {
+    this.total.value = (found.total ?? 0) - this.arrived.value;
+    this.counts.value = found.counts;
+    this.error.value = "";
+    this.version.value++;
+  }
+
+  /** How many jobs at the top came after the list was first read. */
+  private arrivedSince({ jobs, total }: JobPage): number {
+    const { newest } = this;
+    if (newest === null) return 0;
+    const place = jobs.findIndex((job) => job.id <= newest);
+    return place >= 0 ? place : Math.max(jobs.length, (total ?? 0) - (this.total.value ?? 0));
+  }
+
+  private pagesInSight(arrived: number): number[] {
+    const [first, last] = this.inSight.map((row) => Math.floor((row + arrived) / PAGE)) as [number, number];
+    return Array.from({ length: last - first + 1 }, (_, place) => first + place);
+  }
+
   private forgetFarPages(): void {
-    const middle = (this.inSight[0] + this.inSight[1]) / 2;
+    const middle = (this.inSight[0] + this.inSight[1]) / 2 / PAGE;
     const far = [...this.pages.keys()].sort((a, b) => Math.abs(b - middle) - Math.abs(a - middle));
     for (const page of far.slice(0, Math.max(0, far.length - KEPT))) this.pages.delete(page);
   }

@@ -34,11 +34,12 @@ export function Drain({ gpu, refresh }: Props) {
       {isAsking && (
         <Dialog title={`Drain GPU ${gpu.number ?? gpu.key}?`} onClose={() => setAsking(false)}>
           <p>Nothing more starts there; what runs goes on to its end.</p>
-          <form onSubmit={drain}>
-            <label>
-              Reason, for those who look at it <input name="why" maxLength={255} autofocus />
+          <form class="dialog-form" onSubmit={drain}>
+            <label class="dialog-wide">
+              <span>Reason, for those who look at it</span>
+              <input name="why" maxLength={255} autofocus />
             </label>
-            <div class="actions">
+            <div class="actions dialog-wide">
               <button type="button" onClick={() => setAsking(false)}>
                 Cancel
               </button>

@@ -1,9 +1,9 @@
-import type { Gpu, Job } from "../../api/types";
+import type { Gpu } from "../../api/types";
 import { Sparkline } from "../../parts/Sparkline";
 import { to } from "../../router";
 import { now } from "../../state/clock";
 import { isReadOnly } from "../../state/session";
-import { duration, jobNumber, size } from "../../words";
+import { duration, size } from "../../words";
 import { Drain } from "./Drain";
 
 export interface Past {
@@ -19,12 +19,11 @@ export interface History {
 interface Props {
   gpu: Gpu;
   past: Past | undefined;
-  running: Job[];
   refresh: () => void;
 }
 
 /** One card: what it is, what it does, who has it. */
-export function GpuTile({ gpu, past, running, refresh }: Props) {
+export function GpuTile({ gpu, past, refresh }: Props) {
   const strangers = gpu.processes.filter((one) => one.is_foreign);
   const name = gpu.index === null ? gpu.key : `GPU ${gpu.number ?? gpu.index}`;
   return (
@@ -52,8 +51,8 @@ export function GpuTile({ gpu, past, running, refresh }: Props) {
       )}
       <ul class="holders">
         {gpu.holders.map((holder) => (
-          <li key={`${holder.job}-${holder.pid}`}>
-            <Holding name={holder.job} job={running.find((job) => isHeldBy(job, holder.job, gpu.number))} /> of {holder.user}
+          <li key={`${holder.job_id ?? holder.job}-${holder.pid}`}>
+            <HolderName holder={holder} /> of {holder.user}
             {holder.since_at && <span class="faint"> for {duration((now.value - Date.parse(holder.since_at)) / 1000)}</span>}
           </li>
         ))}
@@ -69,14 +68,10 @@ export function GpuTile({ gpu, past, running, refresh }: Props) {
   );
 }
 
-/** A holder tells its name; where that is a job of this queue, it is a way there. */
-function Holding({ name, job }: { name: string; job: Job | undefined }) {
-  return job ? <a href={to(`job/${job.id}`)}>job {name}</a> : <>job {name}</>;
-}
-
-/** A lease names its job `17`, `17 (train)` or `17_4 (train)`. */
-function isHeldBy(job: Job, name: string, card: string | null): boolean {
-  return name.split(" ")[0] === jobNumber(job) && job.gpus.map(String).includes(String(card));
+/** A job of this queue is a link to it, by its number: tasks of an array share a name. */
+function HolderName({ holder }: { holder: Gpu["holders"][number] }) {
+  if (holder.job_id === null) return <>job {holder.job}</>;
+  return <a href={to(`job/${holder.job_id}`)}>job {holder.job}</a>;
 }
 
 interface LineProps {

@@ -2,7 +2,8 @@ import type { Signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import { now } from "../../state/clock";
 import { count, duration } from "../../words";
-import { busyTime, gpuTime, type Row } from "./rows";
+import { USES } from "./colours";
+import { busyTime, cardTimes, gpuTime, type Row } from "./rows";
 import { edges, type Sight } from "./sight";
 
 const SHOWN = 50;
@@ -51,6 +52,7 @@ function Busiest({ rows, sight, isWhole }: Props) {
             <tr>
               <th scope="col">row</th>
               <th scope="col">in use</th>
+              <th scope="col">otherwise</th>
               <th scope="col">time</th>
               <th scope="col">GPU time</th>
               <th scope="col">ran</th>
@@ -61,6 +63,7 @@ function Busiest({ rows, sight, isWhole }: Props) {
               <tr key={row.key}>
                 <th scope="row">{row.label}</th>
                 <td>{Math.round((100 * busy) / span)} %</td>
+                <td>{otherwise(row, first, until)}</td>
                 <td>{duration(busy / 1000)}</td>
                 <td>{row.isCard ? "" : duration(gpu / 1000)}</td>
                 <td>{count(new Set(bars.map((bar) => bar.item.job)).size, "job")}</td>
@@ -71,4 +74,15 @@ function Busiest({ rows, sight, isWhole }: Props) {
       </div>
     </>
   );
+}
+
+/** `idle 60 %, used by others 40 %`: what a card was while no job of this queue had it. */
+function otherwise(row: Row, first: number, until: number): string {
+  if (!row.isCard || until <= first) return "";
+  const times = cardTimes(row, first, until);
+  return (["idle", "others", "lost", "unknown"] as const)
+    .map((use) => [USES[use].word, Math.round((100 * times[use]) / (until - first))] as const)
+    .filter(([, percent]) => percent > 0)
+    .map(([word, percent]) => `${word} ${percent} %`)
+    .join(", ");
 }

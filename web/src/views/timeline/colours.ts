@@ -1,5 +1,5 @@
 // What a bar's colour says: how its attempt went, or whose it is. The legend has the words.
-import type { Item } from "./rows";
+import type { CardUse, Item } from "./rows";
 
 export type Meaning = "state" | "project";
 
@@ -15,6 +15,13 @@ const STATES: { colour: Colour; states: string[] }[] = [
   { colour: { word: "cancelled", variable: "--faint" }, states: ["cancelled"] },
 ];
 const OTHER: Colour = { word: "other", variable: "--faint" };
+/** What a card was while no job of this queue had it. */
+export const USES: Record<CardUse["use"] | "idle", Colour> = {
+  idle: { word: "idle", variable: "--sunken" },
+  others: { word: "used by others", variable: "--warn-ground" },
+  lost: { word: "lost", variable: "--bad-ground" },
+  unknown: { word: "unknown", variable: "--panel" },
+};
 const HUES = 8; // --bar-1 to --bar-8 of timeline.css
 
 const BAD = new Set(["failed", "timed_out", "lost"]);

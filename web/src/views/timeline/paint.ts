@@ -1,6 +1,6 @@
 // The picture of the timeline, on a canvas: ten thousand bars are drawn anew in a few milliseconds.
-import { isBad, type Colour } from "./colours";
-import { busyTime, firstAfter, gpuTime, laneBox, type Bar, type Item, type Row } from "./rows";
+import { isBad, USES, type Colour } from "./colours";
+import { cardTimes, firstAfter, gpuTime, laneBox, type Bar, type Item, type Row } from "./rows";
 import { ticks } from "./ticks";
 
 export const AXIS = 28; // pixels above the rows
@@ -47,10 +47,7 @@ export function paint(context: CanvasRenderingContext2D, scene: Scene, palette: 
 
   clip(context, labels, AXIS, width - labels, height - AXIS, () => {
     context.translate(0, AXIS - scene.top);
-    for (const row of inSight) {
-      context.fillStyle = palette.of("--sunken"); // what stays visible of it was idle
-      context.fillRect(labels, row.top + 1, x(scene, scene.now) - labels, row.height - 2);
-    }
+    for (const row of inSight) paintGround(context, scene, palette, row);
     for (const row of inSight) row.lanes.forEach((_, lane) => paintLane(context, scene, palette, row, lane));
   });
   paintAxis(context, scene, palette);
@@ -79,15 +76,30 @@ export function barAt(scene: Scene, left: number, top: number): Bar | null {
   return bar && bar.begin <= Math.min(scene.now, moment) + 3 * pixel ? bar : null;
 }
 
-/** What is written below a row's name: of a GPU how much of the time it was idle, else how much time it had. */
+/** What is written below a row's name: of a GPU what it mostly was beside our jobs, else how much time it had. */
 export function remark(row: Row, { first, last, now, isWhole }: Pick<Scene, "first" | "last" | "now" | "isWhole">): string {
   const until = Math.min(last, now);
   if (!isWhole || until <= first) return "";
-  if (row.isCard) return `idle ${Math.round(100 * (1 - busyTime(row, first, until) / (until - first)))} %`;
+  if (row.isCard) {
+    const times = cardTimes(row, first, until);
+    const use = (["idle", "others", "lost", "unknown"] as const).reduce((most, one) => (times[one] > times[most] ? one : most));
+    return `${use} ${Math.round((100 * times[use]) / (until - first))} %`;
+  }
   const minutes = gpuTime(row, first, until) / 60_000;
   if (minutes < 1) return "";
   const hours = minutes / 60;
   return minutes < 60 ? `${Math.round(minutes)} GPU min` : `${hours < 10 ? hours.toFixed(1) : Math.round(hours)} GPU h`;
+}
+
+/** What stays visible below the bars: of a card idle time, unless it was used by others, lost or not watched. */
+function paintGround(context: CanvasRenderingContext2D, scene: Scene, palette: Palette, row: Row): void {
+  const fill = (begin: number, end: number, variable: string) => {
+    const [left, right] = [Math.max(scene.labels, x(scene, begin)), Math.min(scene.width, x(scene, end))];
+    context.fillStyle = palette.of(variable);
+    if (right > left) context.fillRect(left, row.top + 1, right - left, row.height - 2);
+  };
+  fill(scene.first, scene.now, "--sunken");
+  for (const { use, begin, end } of row.uses) fill(begin, Math.min(end, scene.now), USES[use].variable);
 }
 
 function paintLane(context: CanvasRenderingContext2D, scene: Scene, palette: Palette, row: Row, lane: number): void {

@@ -7,12 +7,26 @@ export interface Item {
   project: string;
   user: string;
   gpus: (number | string)[];
+  share: number; // of each of them
   node: string;
   node_gpus: string;
   started_at: string;
   ended_at: string | null;
   state: string;
   cause: string | null;
+}
+
+/** A time in which a card was not this queue's, or in which it was not watched. */
+export interface CardUse {
+  gpu: string;
+  use: "others" | "lost" | "unknown";
+  since_at: string;
+  until_at: string;
+}
+
+export interface CardUses {
+  cards: CardUse[];
+  until_at: string; // so far they are known
 }
 
 export interface Bar {
@@ -27,8 +41,15 @@ export interface Row {
   isCard: boolean;
   lanes: Bar[][]; // in a lane no two overlap, and the earlier comes first
   bars: Bar[];
+  uses: Stretch[]; // of a card, beside the bars
   top: number; // pixels
   height: number;
+}
+
+export interface Stretch {
+  use: CardUse["use"];
+  begin: number; // milliseconds since the epoch
+  end: number;
 }
 
 export const GROUPINGS = ["gpu", "project", "user", "job"] as const;
@@ -42,7 +63,7 @@ const WITHOUT = "no GPU";
 const NODE = "node ";
 
 /** `gpus`: those that have a row even where nothing ran on them. */
-export function rowsOf(items: readonly Item[], by: Grouping, gpus: readonly string[]): Row[] {
+export function rowsOf(items: readonly Item[], by: Grouping, gpus: readonly string[], uses: CardUses): Row[] {
   const groups = new Map<string, Bar[]>();
   if (by === "gpu") for (const gpu of gpus) groups.set(gpu, []);
   for (const item of items) {
@@ -61,7 +82,8 @@ export function rowsOf(items: readonly Item[], by: Grouping, gpus: readonly stri
       const lanes = packed(bars);
       const least = by === "job" ? 0 : CARD;
       const height = Math.max(least, lanes.length * LANE + 2 * PADDING);
-      const row = { key, label: labelOf(key, by, bars), isCard: by === "gpu" && key !== WITHOUT && !key.startsWith(NODE), lanes, bars, top, height };
+      const isCard = by === "gpu" && key !== WITHOUT && !key.startsWith(NODE);
+      const row = { key, label: labelOf(key, by, bars), isCard, lanes, bars, uses: isCard ? stretches(uses, key) : [], top, height };
       top += height;
       return row;
     });
@@ -88,7 +110,17 @@ export function busyTime(row: Row, first: number, last: number): number {
   return busy;
 }
 
-/** Milliseconds of GPUs: two of them for an hour are two hours. */
+/** Milliseconds by what a card was. What is left after all else was idle. */
+export function cardTimes(row: Row, first: number, last: number): Record<CardUse["use"] | "busy" | "idle", number> {
+  const times = { busy: busyTime(row, first, last), others: 0, lost: 0, unknown: 0 };
+  for (const { use, begin, end } of row.uses) {
+    const [from, to] = [Math.max(begin, first), Math.min(end, last)];
+    if (to > from) times[use] += to - from - busyTime(row, from, to);
+  }
+  return { ...times, idle: Math.max(0, last - first - times.busy - times.others - times.lost - times.unknown) };
+}
+
+/** Milliseconds of GPUs: two of them for an hour are two hours, an eighth of one is an eighth of an hour. */
 export function gpuTime(row: Row, first: number, last: number): number {
   return row.bars.reduce(
     (sum, bar) => sum + Math.max(0, Math.min(bar.end, last) - Math.max(bar.begin, first)) * cards(bar.item),
@@ -109,7 +141,18 @@ export function firstAfter(lane: readonly Bar[], moment: number): number {
 }
 
 function cards(item: Item): number {
-  return item.node ? item.node_gpus.split(",").filter(Boolean).length : item.gpus.length;
+  return item.node ? item.node_gpus.split(",").filter(Boolean).length : item.gpus.length * item.share;
+}
+
+/** What lasted until the answer was made is taken to last until the next one. */
+function stretches({ cards, until_at: last }: CardUses, gpu: string): Stretch[] {
+  return cards
+    .filter((one) => one.gpu === gpu)
+    .map(({ use, since_at: since, until_at: until }) => ({
+      use,
+      begin: Date.parse(since),
+      end: until === last ? Infinity : Date.parse(until),
+    }));
 }
 
 function keysOf(item: Item, by: Grouping): string[] {

@@ -2,13 +2,15 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { WholeJob } from "../../../api/types";
 import { size } from "../../../words";
+import type { Stream } from "../shapes";
 import { download } from "./download";
 import type { Which } from "./lines";
 import { isWrapped } from "./wrap";
 
 interface Props {
   job: WholeJob;
-  which: Which;
+  which: Omit<Which, "stream">;
+  streams: readonly Stream[]; // that are shown
   bytes: number | null;
   isFollowing: boolean;
   choose: (query: Record<string, string | undefined>) => void;
@@ -17,11 +19,12 @@ interface Props {
 }
 
 /** Which log it is, how it is shown, and the way out of it. */
-export function LogBar({ job, which, bytes, isFollowing, choose, follow, children }: Props) {
+export function LogBar({ job, which, streams, bytes, isFollowing, choose, follow, children }: Props) {
   const [isLoading, setLoading] = useState(false);
+  const shown = streams.length > 1 ? "both" : streams[0];
   const save = async () => {
     setLoading(true);
-    await download(which);
+    for (const stream of streams) await download(which, stream);
     setLoading(false);
   };
   return (
@@ -37,13 +40,8 @@ export function LogBar({ job, which, bytes, isFollowing, choose, follow, childre
       )}
       {job.stdout !== job.stderr && (
         <div class="chips" role="group" aria-label="stream">
-          {(["stdout", "stderr"] as const).map((stream) => (
-            <button
-              key={stream}
-              class="chip"
-              aria-pressed={which.stream === stream}
-              onClick={() => choose({ stream })}
-            >
+          {(["both", "stdout", "stderr"] as const).map((stream) => (
+            <button key={stream} class="chip" aria-pressed={shown === stream} onClick={() => choose({ stream })}>
               {stream}
             </button>
           ))}

@@ -1,6 +1,6 @@
 import type { RefObject } from "preact";
 import { useRef } from "preact/hooks";
-import type { LogSearch } from "./search";
+import type { Found, LogSearch } from "./search";
 
 const PAUSE = 300; // milliseconds after the last letter
 const LONGEST = 200; // characters that the daemon looks for
@@ -8,7 +8,7 @@ const LONGEST = 200; // characters that the daemon looks for
 interface Props {
   search: LogSearch;
   field: RefObject<HTMLInputElement | null>;
-  go: (place: number | null) => void;
+  go: (found: Found | null) => void;
 }
 
 export function SearchBox({ search, field, go }: Props) {

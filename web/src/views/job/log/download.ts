@@ -1,11 +1,12 @@
 // The log as a file. The token is in a header, so that a plain link would not do.
 import { address, ask } from "../../../api/client";
 import { sayError } from "../../../state/toasts";
+import type { Stream } from "../shapes";
 import type { Which } from "./lines";
 
 const KEPT = 60_000; // milliseconds until the browser surely has taken it
 
-export async function download({ job, attempt, stream }: Which): Promise<void> {
+export async function download({ job, attempt }: Omit<Which, "stream">, stream: Stream): Promise<void> {
   try {
     const answer = await ask(address(`v1/jobs/${job}/log/raw`, { attempt, stream }));
     const url = URL.createObjectURL(await answer.blob());

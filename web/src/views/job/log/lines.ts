@@ -1,5 +1,5 @@
 // The lines of a log as one long list of which only the pages in sight are read, and whose end grows.
-import { batch, signal } from "@preact/signals";
+import { batch, signal, type ReadonlySignal } from "@preact/signals";
 import { ApiError, get } from "../../../api/client";
 import { onEvents } from "../../../api/stream";
 import { inWords } from "../../../state/toasts";
@@ -19,18 +19,44 @@ export interface Which {
   stream: Stream;
 }
 
+/** A line, and where it stands in its own stream. */
+export interface Place {
+  stream: Stream;
+  number: number; // from 0
+  spans: Span[] | undefined; // undefined where it has not been read
+}
+
+/** A log as it is shown: one stream, or both together (merged.ts). */
+export interface Lines {
+  readonly total: ReadonlySignal<number>; // lines that are known of
+  readonly isCounted: ReadonlySignal<boolean>; // false: a large log of which only the beginning and the end are known so far
+  readonly size: ReadonlySignal<number | null>; // bytes; null before the first answer
+  readonly tail: ReadonlySignal<Span[][]>; // the last lines, while their numbers are unknown
+  readonly error: ReadonlySignal<string>;
+  readonly version: ReadonlySignal<number>; // counts up when lines have changed
+
+  at(place: number): Place;
+  /** Where a line of a stream stands in what is shown. */
+  placeOf(stream: Stream, number: number): number;
+  /** Read what can be seen and is not here yet. */
+  show(first: number, last: number): void;
+  /** Whether more may come: the attempt runs. After its end it is looked at once more. */
+  grows(yes: boolean): void;
+  close(): void;
+}
+
 interface Page {
   lines: string[];
   spans: (Span[] | undefined)[]; // made when they are displayed
 }
 
-export class LogLines {
-  readonly total = signal(0); // lines that are known of
-  readonly isCounted = signal(true); // false: a large log of which only the beginning and the end are known so far
-  readonly size = signal<number | null>(null); // bytes; null before the first answer
-  readonly tail = signal<Span[][]>([]); // the last lines, while their numbers are unknown
+export class LogLines implements Lines {
+  readonly total = signal(0);
+  readonly isCounted = signal(true);
+  readonly size = signal<number | null>(null);
+  readonly tail = signal<Span[][]>([]);
   readonly error = signal("");
-  readonly version = signal(0); // counts up when lines have changed
+  readonly version = signal(0);
 
   private readonly pages = new Map<number, Page>();
   private readonly asked = new Set<number>();
@@ -51,22 +77,19 @@ export class LogLines {
     this.look();
   }
 
-  /** Whether more may come: the attempt runs. After its end it is looked at once more. */
   grows(yes: boolean): void {
     if (this.isGrowing && !yes) this.look();
     this.isGrowing = yes;
   }
 
-  /** A line in pieces; undefined where it has not been read. */
-  line(place: number): Span[] | undefined {
-    const page = this.pages.get(Math.floor(place / PAGE));
-    const line = page?.lines[place % PAGE];
-    if (!page || line === undefined) return undefined;
-    if (!page.spans.length && sizeOf(page.lines) < LARGE) page.spans = spansOf(page.lines);
-    return (page.spans[place % PAGE] ??= spansOf([line])[0]);
+  at(place: number): Place {
+    return { stream: this.which.stream, number: place, spans: this.line(place) };
   }
 
-  /** Read what can be seen and is not here yet. */
+  placeOf(_: Stream, number: number): number {
+    return number;
+  }
+
   show(first: number, last: number): void {
     this.inSight = [Math.floor(first / PAGE), Math.floor(last / PAGE)];
     for (let number = this.inSight[0]; number <= this.inSight[1]; number++) {
@@ -85,6 +108,14 @@ export class LogLines {
     window.clearInterval(this.timer);
     window.clearTimeout(this.again);
     this.stop();
+  }
+
+  private line(place: number): Span[] | undefined {
+    const page = this.pages.get(Math.floor(place / PAGE));
+    const line = page?.lines[place % PAGE];
+    if (!page || line === undefined) return undefined;
+    if (!page.spans.length && sizeOf(page.lines) < LARGE) page.spans = spansOf(page.lines);
+    return (page.spans[place % PAGE] ??= spansOf([line])[0]);
   }
 
   private isWhole(number: number): boolean {

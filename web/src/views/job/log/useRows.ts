@@ -3,7 +3,7 @@ import type { VirtualItem } from "@tanstack/virtual-core";
 import type { RefObject } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useVirtual } from "../../../state/virtual";
-import type { LogLines } from "./lines";
+import type { Lines } from "./lines";
 import { isWrapped } from "./wrap";
 
 export const HEIGHT = 20; // pixels of a line that is not broken
@@ -18,6 +18,7 @@ export interface Rows {
   base: number; // the place of the first row in the log
   height: number; // of all rows, in pixels
   isFollowing: boolean;
+  isInTail: boolean; // the reader has left the end of a log whose lines are not counted yet
   measure: ((row: HTMLElement | null) => void) | undefined;
   goTo: (place: number) => void;
   goToEnd: () => void;
@@ -25,11 +26,11 @@ export interface Rows {
   onScroll: () => void;
 }
 
-export function useRows(lines: LogLines, scroller: RefObject<HTMLElement | null>, begin: number | null): Rows {
+export function useRows(lines: Lines, scroller: RefObject<HTMLElement | null>, begin: number | null): Rows {
   const total = lines.total.value;
   void lines.version.value;
-  const [window, setWindow] = useState({ base: 0, isFollowing: begin === null });
-  const { isFollowing } = window;
+  const [window, setWindow] = useState({ base: 0, isFollowing: begin === null, isInTail: false });
+  const { isFollowing, isInTail } = window;
   const base = Math.min(window.base, Math.max(0, total - 1));
   const first = isFollowing ? Math.max(0, Math.ceil((total - MOST) / STEP) * STEP) : base;
   const count = Math.min(MOST, total - first);
@@ -37,20 +38,26 @@ export function useRows(lines: LogLines, scroller: RefObject<HTMLElement | null>
   const items = virtual.getVirtualItems();
   const wanted = useRef<number | null>(begin); // a line to go to as soon as it is there
   const lastTop = useRef(0);
+  const fromEnd = useRef(0); // lines between the top of what is read in the tail and the end
   const topRow = () => virtual.getVirtualItemForOffset(scroller.current?.scrollTop ?? 0)?.index ?? 0;
 
   const goTo = useCallback(
     (place: number) => {
       wanted.current = place;
-      setWindow({ base: Math.max(0, place - MOST / 2), isFollowing: false });
+      setWindow({ base: Math.max(0, place - MOST / 2), isFollowing: false, isInTail: false });
     },
     [lines],
   );
   const goToEnd = useCallback(() => {
     wanted.current = null;
-    setWindow((now) => ({ ...now, isFollowing: true }));
+    setWindow((now) => ({ ...now, isFollowing: true, isInTail: false }));
   }, [lines]);
-  const setFollowing = (yes: boolean) => (yes ? goToEnd() : setWindow({ base: first, isFollowing: false }));
+  const setFollowing = (yes: boolean) => (yes ? goToEnd() : setWindow({ base: first, isFollowing: false, isInTail: false }));
+
+  const isCounted = lines.isCounted.value;
+  useEffect(() => {
+    if (isInTail && isCounted) goTo(Math.max(0, lines.total.value - fromEnd.current));
+  }, [isInTail, isCounted]);
 
   // Another window or another width of lines: what was measured holds no more, the line at the top stays.
   const before = useRef({ first, isWrapped: isWrapped.value });
@@ -67,7 +74,7 @@ export function useRows(lines: LogLines, scroller: RefObject<HTMLElement | null>
 
   useLayoutEffect(() => {
     const holder = scroller.current;
-    if (!holder || !count) return;
+    if (!holder || (!count && isCounted)) return;
     if (isFollowing) {
       holder.scrollTop = holder.scrollHeight;
       lastTop.current = holder.scrollTop;
@@ -88,12 +95,17 @@ export function useRows(lines: LogLines, scroller: RefObject<HTMLElement | null>
     const isUp = holder.scrollTop < lastTop.current - 1;
     const isAtEnd = holder.scrollHeight - holder.scrollTop - holder.clientHeight < NEAR;
     lastTop.current = holder.scrollTop;
-    if (isFollowing && isUp && !isAtEnd) setWindow({ base: first, isFollowing: false });
+    if (!lines.isCounted.value && (isFollowing || isInTail)) {
+      fromEnd.current = lines.tail.value.length - Math.floor(holder.scrollTop / HEIGHT);
+      if (isFollowing && isUp && !isAtEnd) setWindow({ base: first, isFollowing: false, isInTail: true });
+      return;
+    }
+    if (isFollowing && isUp && !isAtEnd) setWindow({ base: first, isFollowing: false, isInTail: false });
     if (isFollowing || wanted.current !== null) return;
     const top = topRow();
     const move = (base: number) => {
       kept.current = first + top;
-      setWindow({ base, isFollowing: false });
+      setWindow({ base, isFollowing: false, isInTail: false });
     };
     if (isAtEnd && first + count >= total) goToEnd();
     else if (top < EDGE && first > 0) move(Math.max(0, first - MOST / 2));
@@ -104,6 +116,7 @@ export function useRows(lines: LogLines, scroller: RefObject<HTMLElement | null>
     base: first,
     height: virtual.getTotalSize(),
     isFollowing,
+    isInTail,
     measure: isWrapped.value ? virtual.measureElement : undefined,
     goTo,
     goToEnd,
