@@ -37,6 +37,8 @@ demo: installed ## twelve small jobs over this machine's GPUs (or over three dec
 	echo; echo "\$$ dibs run $${gpus:+$$gpus }-f examples/commands.txt"; \
 	dibs run $$gpus -f examples/commands.txt
 
+# Jobs of the tests call `python3`: that of .venv, and not pyenv's, which is a shell script that looks for one.
+test: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 test: system installed-dev node ## install what the tests need, and run them
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
