@@ -143,7 +143,7 @@ export default function Submit() {
         <div class="submit-grid">
           {inputs.text("gpus", "GPUs", "How many each job wants; 0 for none.")}
           {inputs.text("share", "Share of a GPU", "0.5 or 1/3; empty: all of it.")}
-          {inputs.text("vram", "GPU memory", "12G, or auto for what its like needed.")}
+          {inputs.text("vram", "GPU memory", "12G, or auto: what similar jobs needed.")}
           {inputs.text("time", "Time limit", "2h, 1h30m, 90s; empty: none.")}
           {inputs.text("priority", "Priority", "Higher goes first.")}
           {inputs.text("project", "Project", "Projects take turns.", { list: "submit-projects" })}
