@@ -409,6 +409,7 @@ def test_long_commands_make_smaller_parts(queue, typed: Typed):
         (["-f", "none.txt"], "cannot read the job file"),
         (["-f", "."], "cannot read the job file '.': is a directory"),
         (["--once", "", "--", "true"], "cannot read '' as once"),
+        (["--image", "", "--", "true"], "cannot read '' as image"),
         (["--once", "k", "-p", "a", "1", "2", "--", "x {a}"], "--once names one job"),
         (["-p", "a", "1"], "put the command behind --"),
         (["--samples", "3", "--", "true"], "are for -p"),

@@ -1,6 +1,7 @@
-"""A supervisor is killed with kill -9, and its command goes on."""
+"""A supervisor is killed with kill -9, and its command goes on; or it cannot be found where it was."""
 
 import os
+import shutil
 import signal
 from typing import Any
 
@@ -73,3 +74,19 @@ def test_a_kill_reaches_a_supervisor_whose_control_files_were_deleted(world: Wor
     (after,) = world.wait_for(world.add("--", "true"))
 
     assert (ended["state"], ended["signal"], after["state"]) == ("cancelled", signal.SIGTERM, "succeeded")
+
+
+def test_a_supervisor_whose_attempt_lost_its_folder_is_adopted_and_reached(world: World) -> None:
+    daemon = world.run_daemon()
+    job = world.add("--", "sleep 64")
+    _shim_of(world, job)
+    shutil.rmtree(world.client().job(job)["folder"])
+    daemon.kill()
+
+    world.run_daemon()
+    listed = world.client().job(job)
+    world.dibs("kill", str(job))
+    (ended,) = world.wait_for(job)
+
+    assert (listed["state"], listed["orphans"]) == ("running", None)
+    assert (ended["state"], ended["attempts"]) == ("lost", 1)  # its record was in the folder

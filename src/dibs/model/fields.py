@@ -227,7 +227,7 @@ FIELDS = (
          flags=("-C", "--workdir"), aliases=("--chdir",), metavar="DIR"),
     _row("output", Kind.FILE, "Their output goes here; %j is the number, %a the task.", group=_PLACE,
          verbs=_ONE_BY_ONE - _PLUGINS, default="", flags=("-o",), aliases=("--output",), metavar="FILE"),
-    _row("image", Kind.NAME, "Run the jobs in a container of this image.", verbs=_ALL - _PLUGINS, default="",
+    _row("image", Kind.KEY, "Run the jobs in a container of this image.", verbs=_ALL - _PLUGINS, default="",
          group=_CONTAINER, metavar="NAME", takes_none=True, not_in_script="it runs outside of its container",
          label="image", more="[containers](containers.md)"),
     _row("container_engine", Kind.CHOICE, "What runs it (default: the setting container_engine).",

@@ -300,11 +300,16 @@ def _record_of_running(folder: str) -> dict[str, Any] | None:
     """
     parents = {_parent_of(pid) for pid in marked_processes(folder)}
     with contextlib.suppress(OSError):
-        for name in os.listdir(os.path.join(folder, _CONTROL)):
+        for name in os.listdir(_control_of(folder)):
             pid, _, _ = name.partition("-")
             if pid in parents:
                 return {"state": "running", "shim": int(pid), "control": name}
     return None
+
+
+def _control_of(folder: str) -> str:
+    """Where the FIFOs are. By its name alone: the attempt's folder may have been deleted."""
+    return os.path.normpath(os.path.join(folder, _CONTROL))
 
 
 def watch(folder: str) -> int | None:
@@ -314,7 +319,7 @@ def watch(folder: str) -> int | None:
         return None
     name = os.path.basename(str(found.record["control"]))
     try:
-        return os.open(os.path.join(folder, _CONTROL, name), _TO_WRITE)
+        return os.open(f"{_control_of(folder)}/{name}", _TO_WRITE)
     except FileNotFoundError:
         return _deleted_control(found.record.get("shim"), name)
     except OSError:
