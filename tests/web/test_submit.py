@@ -68,6 +68,23 @@ def test_what_cannot_be_read_is_said_at_its_field(page: Page, form: Locator):
     expect(form.get_by_label("Time limit")).to_have_attribute("aria-invalid", "false")
 
 
+def test_an_image_is_asked_for_in_the_form(page: Page, form: Locator, daemon: DaemonProcess, watch: Watch):
+    """Podman is there, the image is not, and it may not be pulled: the daemon was asked for a container."""
+    watch.forgive("4[0-9][0-9]")
+    before = daemon.get("/v1/jobs")["total"]
+    form.get_by_label("Commands").fill("python train.py")
+    form.get_by_label("GPUs", exact=True).fill("0")  # the cards of these tests are no real ones
+    form.get_by_text("More wishes").click()
+    form.get_by_label("Container image").fill("no/such")
+    form.get_by_label("Container engine").select_option("podman")
+    form.get_by_label("Pull the image").select_option("never")
+
+    form.get_by_role("button", name="Add", exact=True).click()
+
+    expect(form.get_by_role("alert")).to_contain_text("no/such is not here, and may not be pulled")
+    assert daemon.get("/v1/jobs")["total"] == before
+
+
 def test_what_the_daemon_refuses_is_said_in_its_words(page: Page, form: Locator, watch: Watch):
     watch.forgive("4[0-9][0-9]")
     form.get_by_label("Commands").fill("true")
