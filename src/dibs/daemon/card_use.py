@@ -22,7 +22,7 @@ Use = Literal["others", "lost", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class UseSpan:
-    """A time in which a card was not ours, or nobody looked."""
+    """A time in which a card was used by others, lost, or not watched."""
 
     key: str  # of the card
     use: Use
