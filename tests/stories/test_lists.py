@@ -148,6 +148,22 @@ def test_jobs_have_the_environment_and_the_folder_of_the_caller(world: World) ->
     assert ended.stdout == f"{world.folder}\né\n"
 
 
+def test_variables_of_the_call_come_before_the_callers_and_after_those_of_a_line(world: World) -> None:
+    line = 'echo "$A,$B,$C"'
+    own = json.dumps({"command": line, "env": {"C": "line"}})
+
+    ended = world.dibs(
+        *["run", "--gpus", "0", "--raw", "--env", "B=x=y", "--env", "C=call"],
+        input=f"{line}\n{own}\n",
+        env={"A": "mine", "B": "mine"},
+    )
+    single = world.dibs("run", "--gpus", "0", "--env", "B=é", "--", line, env={"A": "mine"})
+    wrong = world.dibs("run", "--gpus", "0", "--env", "B", "--", "true")
+
+    assert (ended.stdout, single.stdout) == ("mine,x=y,call\nmine,x=y,line\n", "mine,é,\n"), (ended, single)
+    assert (wrong.status, "cannot read 'B' as a variable" in wrong.stderr) == (2, True)
+
+
 def test_what_jobs_book_of_the_machine_is_counted(world: World) -> None:
     cpus = len(os.sched_getaffinity(0))
     line = f"[cpus={cpus}] {{ mkdir alone && sleep 0.1 && rmdir alone; }}"  # fails where another is in there

@@ -220,7 +220,7 @@ FIELDS = (
          negative="--no-hold"),
     _row("once", Kind.KEY, "No second job is added with this key.", verbs=_ONE_BY_ONE - _PLUGINS, group=_NAMES,
          default="", metavar="KEY", takes_none=True),
-    _row("env", Kind.VARIABLES, "A variable for the jobs; may be given again.", verbs=_QUEUE - _SUBMITIT,
+    _row("env", Kind.VARIABLES, "A variable for the jobs; may be given again.", verbs=_ALL - _SUBMITIT,
          group=_PLACE, default=(), metavar="K=V", takes_none=True, is_secret=True, label="sets",
          more="on top of yours; not in `[...]`"),
     _row("workdir", Kind.FOLDER, "Run the jobs in this folder.", group=_PLACE, verbs=_ALL - _PLUGINS, default="",
