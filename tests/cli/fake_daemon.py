@@ -283,7 +283,10 @@ class FakeDaemon:
     def _act(self, _: Any, body: Any) -> Any:
         ids = body.get("ids", [job["id"] for job in self.jobs.values() if _fits(job, body.get("filter", {}))])
         unchanged = [{"id": number, "why": self.unchanged[number]} for number in ids if number in self.unchanged]
-        return {"changed": [number for number in ids if number not in self.unchanged], "unchanged": unchanged}
+        changed = [number for number in ids if number not in self.unchanged]
+        is_kill = body["action"] == "kill" and body["signal"] is None
+        waiting = [number for number in changed if is_kill and self.jobs[number]["state"] in ("queued", "held")]
+        return {"changed": changed, "cancelled": waiting, "unchanged": unchanged}
 
     def _edit(self, number: int, _: Any, body: Any) -> Any:
         if self.jobs[number]["state"] == "running":

@@ -15,6 +15,7 @@ def some_jobs(daemon):
 
 @pytest.mark.parametrize("action", ["kill", "hold", "release", "retry"])
 def test_many_jobs_are_named_at_once_and_each_is_meant_once(daemon, typed, action):
+    daemon.jobs = {number: a_job(number, "running") for number in range(1, 10)}
     daemon.names = {"train": [7]}
 
     done = typed(action, "1", "3-5", "4", "train", "@")
@@ -39,12 +40,23 @@ def test_what_is_no_signal_is_refused(daemon, typed, word):
 
 def test_what_was_left_as_it_is_is_said(daemon, typed):
     daemon.unchanged = {1: "it is over"}
+    daemon.jobs[2] = a_job(2, "running")
 
     some, none = typed("kill", "1", "2"), typed("kill", "1")
 
     assert (some.status, none.status) == (0, 1)
     assert some.stderr == "ending job 2\ndibs: job 1 was left as it is: it is over\n"
     assert none.stderr == "dibs: job 1 was left as it is: it is over\n"
+
+
+def test_jobs_that_had_not_started_are_cancelled_and_only_the_others_are_ending(daemon, typed):
+    daemon.jobs |= {1: a_job(1, "running"), 2: a_job(2, "submitted"), 3: a_job(3, "held")}
+
+    both, waiting, told = typed("kill", "1-4"), typed("kill", "3"), typed("kill", "1", "3", "--json")
+
+    assert both.stderr == "cancelled 2 jobs: 3-4\nending 2 jobs: 1-2\n"
+    assert waiting.stderr == "cancelled job 3\n"
+    assert json.loads(told.stdout) == {"changed": [1, 3], "cancelled": [3], "unchanged": []}
 
 
 def test_a_thousand_that_were_left_do_not_fill_the_screen(daemon, typed):

@@ -197,13 +197,21 @@ class RemoteWorld(QueueWorld):
 
     cluster: Cluster = field(default_factory=Cluster)
     most: int = 100
+    why_no_image: str = ""
     shared: str = ""  # the folder that the cluster sees; empty: the engine's own
 
     def parts(self) -> dict[str, Any]:
         self.beside: list[Callable[[], None]] = []  # what waits for its turn on the other thread
 
         seen = replace(self.place, root=self.shared or self.place.root)
-        slurm = RemoteSystem(title="Slurm", backend=self.cluster, place=seen, most=self.most, every=3.0)
+        slurm = RemoteSystem(
+            title="Slurm",
+            backend=self.cluster,
+            place=seen,
+            most=self.most,
+            every=3.0,
+            why_no_image=self.why_no_image,
+        )
         remote = RemoteSystems(
             store=self.store,
             results=self.results,

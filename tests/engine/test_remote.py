@@ -435,6 +435,24 @@ def test_an_unknown_backend_is_refused(world: RemoteWorld):
         world.add(a_wish("train", on="ray"))
 
 
+def test_an_image_that_the_nodes_cannot_run_any_more_is_not_tried_again(world: RemoteWorld):
+    (job, other) = world.add(*(a_wish("train", on="slurm", image=image) for image in ("torch", "")))
+    world.advance(1)
+    for number in (job.id, other.id):
+        world.do("kill", number)
+    world.run_out()
+    world.why_no_image = "they do not share our folders"
+    world.crash()
+    world.resume()
+
+    changed = world.do("retry", job.id, other.id)
+
+    assert changed.jobs == [other.id]
+    assert changed.unchanged == [(job.id, "it could never start: they do not share our folders")]
+    with pytest.raises(BadInput, match="a job like this could never start: they do not share our folders"):
+        world.add(a_wish("train", on="slurm", image="torch"))
+
+
 def test_a_store_made_again_still_knows_what_runs_there(
     world: RemoteWorld, rebuilt: Callable[[RemoteWorld], None]
 ):

@@ -192,5 +192,6 @@ def _remote_systems(
         most=settings.backends_slurm_most_jobs,
         every=settings.backends_slurm_every,
         is_wanted=is_set_up(environ, settings),
+        why_no_image=backend.why_no_image,
     )
     return {"slurm": slurm}

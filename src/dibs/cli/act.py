@@ -19,6 +19,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _AT_ONCE = 5_000  # jobs in one call
 _MOST_UNASKED = 20  # jobs that `retry --failed` queues again without asking a person
 _FAILED = "failed,timed_out,lost"
+_ANSWER = ("changed", "cancelled", "unchanged")  # of the daemon, about the jobs that it was told of
 
 _PROJECT = click.option(
     "-P",
@@ -60,7 +61,9 @@ Examples:
     "--signal", type=ParsedOption("signal", _signal), metavar="SIGNAL", help="Send this instead: USR1, 9."
 )
 @_PROJECT
-@_JSON
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print an object: changed, cancelled, and unchanged with why."
+)
 def kill(references: Sequence[str], signal: int | None, project: str | None, as_json: bool) -> int:
     """End jobs: waiting jobs never start, running ones are asked to end and killed after their grace period."""
     chosen = {"state": ["queued", "held", "submitted", "running"], "project": project}
@@ -123,7 +126,7 @@ def retry(
         if not confirm(question, what="queue jobs again", before=[_named(jobs)]):
             say("nothing was changed")
             return 1
-    return _report("retry", "queued again:", *_told_of(client, "retry", jobs), as_json)
+    return _report("retry", "queued again:", _told_of(client, "retry", jobs), as_json)
 
 
 @click.command(
@@ -176,29 +179,27 @@ def _act(
     client = connect(os.environ)
     if chosen is not None:
         answer = client.act(action, chosen=chosen, signal=signal)
-        changed, unchanged = answer["changed"], answer["unchanged"]
     else:
-        changed, unchanged = _told_of(client, action, find_jobs(client, references), signal)
-    return _report(action, done, changed, unchanged, as_json)
+        answer = _told_of(client, action, find_jobs(client, references), signal)
+    return _report(action, done, answer, as_json)
 
 
-def _told_of(
-    client: Client, action: str, jobs: Sequence[int], signal: int | None = None
-) -> tuple[list[int], list[dict[str, Any]]]:
-    """Do it to these jobs: those that it changed, and the others with why not."""
+def _told_of(client: Client, action: str, jobs: Sequence[int], signal: int | None = None) -> dict[str, list[Any]]:
+    """Do it to these jobs, in as many calls as it takes: the answers in one."""
     answers = [client.act(action, chunk, signal=signal) for chunk in in_chunks(jobs, _AT_ONCE)]
-    changed = [number for answer in answers for number in answer["changed"]]
-    return changed, [one for answer in answers for one in answer["unchanged"]]
+    return {key: [one for answer in answers for one in answer[key]] for key in _ANSWER}
 
 
-def _report(
-    action: str, done: str, changed: Sequence[int], unchanged: Sequence[Mapping[str, Any]], as_json: bool
-) -> int:
+def _report(action: str, done: str, answer: Mapping[str, Sequence[Any]], as_json: bool) -> int:
+    changed, cancelled, unchanged = (answer[key] for key in _ANSWER)
     if as_json:
-        show_json({"changed": changed, "unchanged": unchanged})
+        show_json({key: answer[key] for key in _ANSWER if key != "cancelled" or action == "kill"})
     else:
-        if changed:
-            say(f"{done} {_named(changed)}")
+        over = set(cancelled)
+        if cancelled:
+            say(f"cancelled {_named(cancelled)}")
+        if others := [number for number in changed if number not in over]:
+            say(f"{done} {_named(others)}")
         say_first([f"job {one['id']} was left as it is: {one['why']}" for one in unchanged])
         if not changed and not unchanged:
             say(f"dibs: there is no job to {action}")

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.requests import HTTPConnection
@@ -91,6 +91,7 @@ class AppState:
     async def check_remote(self, requests: Sequence[Request]) -> list[str]:
         """Raise for what another system would never accept; sentences for what it cannot be asked about now."""
         elsewhere = [request for request in requests if request.on]
+        self._check_possible(elsewhere)
         return await self.remote.queries.check(elsewhere) if elsewhere else []
 
     async def admit_containers(
@@ -99,7 +100,15 @@ class AppState:
         """The requests with their container engines; sentences about images that are pulled first, with a key."""
         if not any(one.image or one.mounts or one.image_pull for one in requests):
             return requests, []
+        self._check_possible(requests)
         return await self.containers.admit(requests, environment, key)
+
+    def _check_possible(self, requests: Sequence[Request]) -> None:
+        """Raise BadInput for what can never run: before another system is asked, and before an image is pulled.
+
+        Which jobs they follow is checked when they are added: those may be of the same list.
+        """
+        self.queue.check_possible(replace(one, after=()) for one in requests)
 
     def environment_and_defaults(
         self, body: NewJobs | Check | NewSweepBody | CheckSweep

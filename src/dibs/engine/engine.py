@@ -59,6 +59,7 @@ _JUMP = 1.0  # seconds; a larger difference between the clocks means that the wa
 _AFTER_TROUBLE = 2.0  # seconds until a full disk or a failed start is tried again
 _CLOSELY_FOR = 120.0  # seconds after a start in which its memory is read often
 _LIST_IS_VALID = 0.1  # seconds for which the list of cards that others hold stays valid
+_ASK_THE_DOCTOR = "`dibs doctor` says why"
 _MAKE_ROOM = "free some space (`df -h`); nothing was changed"
 
 
@@ -212,8 +213,9 @@ class Engine:
     def why_never(self, request: Request) -> str:
         """Why a job could never run here; empty where it could, and where the pool may grow."""
         if request.on:
-            is_known = self.remote is not None and self.remote.knows(request.on)
-            return "" if is_known else f"dibs knows no backend {request.on!r} here"
+            if self.remote is None or not self.remote.knows(request.on):
+                return f"dibs knows no backend {request.on!r} here"
+            return self.remote.why_no_image(request.on) if request.image else ""
         if self.cards.may_grow:
             return ""
         machine = self.limits.machine
@@ -222,7 +224,8 @@ class Engine:
     def remedy_for(self, request: Request) -> str:
         """What to try with a job that could never run here."""
         if request.on:
-            return "`dibs doctor` says why"
+            is_known = self.remote is not None and self.remote.knows(request.on)
+            return "leave out --image, or start the container in the command" if is_known else _ASK_THE_DOCTOR
         machine, wishes = self.limits.machine, request.wishes
         if exceeds_machine(wishes, machine.cpus, machine.memory):
             return "--cpus and --mem ask for less"

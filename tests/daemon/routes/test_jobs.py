@@ -451,14 +451,14 @@ def test_jobs_are_held_released_killed_and_tried_again(daemon: DaemonProcess):
 
     held = daemon.post("/v1/jobs/act", {"action": "hold", "ids": [number]})
     again = daemon.post("/v1/jobs/act", {"action": "hold", "ids": [number]})
-    assert held == {"changed": [number], "unchanged": []}
+    assert held == {"changed": [number], "cancelled": [], "unchanged": []}
     assert again["changed"] == []
     assert again["unchanged"][0]["id"] == number
     assert daemon.state(number) == "held"
 
     assert daemon.post("/v1/jobs/act", {"action": "release", "filter": {}})["changed"] == [number]
     killed = daemon.post("/v1/jobs/act", {"action": "kill", "filter": {"state": ["queued"]}})
-    assert sorted(killed["changed"]) == [number, number + 1]
+    assert sorted(killed["changed"]) == sorted(killed["cancelled"]) == [number, number + 1]
     assert daemon.state(number) == "cancelled"
     assert daemon.post("/v1/jobs/act", {"action": "retry", "filter": {}})["changed"] == [number, number + 1]
     daemon.post("/v1/unpause", {})

@@ -234,3 +234,43 @@ def test_two_queues_with_one_folder_for_slurm_do_not_take_each_others_jobs_for_t
         world.clean_up()
 
     assert said == [b"one\n", b"two\n"]
+
+
+def test_an_image_is_refused_at_once_where_the_nodes_do_not_share_our_folders(world: World):
+    daemon = DaemonProcess(world)
+    # There is no such Slurm: the answer needs no question.
+    daemon.start(SLURM_CONF="/no/such/slurm.conf", DIBS_SLURM_SSH="ssh", DIBS_SLURM_NODE_ROOT="/there")
+    wanted = {"command": "true", "on": "slurm", "image": "torch"}
+    here = daemon.add(held())
+    spec = {"command": "true {n}", "parameters": [{"name": "n", "values": ["1"]}], "method": "grid"}
+    sweep = {"key": "k", "environment": {}, "spec": spec, "defaults": {"on": "slurm", "image": "torch"}}
+
+    answers = [
+        daemon.try_to_add(wanted),
+        daemon.try_to_add({"command": "true", "image": "no/such", "container_engine": "podman"}, wanted),
+        daemon.call("POST", "/v1/jobs/check", {"environment": {}, "jobs": [wanted]}),
+        daemon.call("POST", "/v1/sweeps", sweep),
+        daemon.call("PATCH", f"/v1/jobs/{here}", {"on": "slurm", "image": "torch"}),
+    ]
+
+    why = "the nodes of this cluster do not share the folders of this machine"
+    assert [answer.status for answer in answers] == [400] * 5, answers
+    assert {answer.json["error"]["message"] for answer in answers} == {f"a job like this could never start: {why}"}
+    assert {answer.json["error"]["remedy"] for answer in answers} == {
+        "leave out --image, or start the container in the command"
+    }
+    assert [(job["id"], job["on"]) for job in daemon.get("/v1/jobs")["jobs"]] == [(here, "")]  # nothing was pulled
+    assert daemon.get("/v1/sweeps")["sweeps"] == []
+    daemon.end()
+
+
+def test_a_job_that_comes_back_from_slurm_must_find_an_engine_for_its_image_here(shared: DaemonProcess):
+    there = shared.add(held(on="slurm", image="/images/torch.sif"))
+
+    answer = shared.call("PATCH", f"/v1/jobs/{there}", {"on": "local"})
+
+    assert (answer.status, answer.json["error"]["message"]) == (
+        400,
+        "cannot run a container: there is no apptainer here",
+    )
+    assert shared.job(there)["on"] == "slurm"

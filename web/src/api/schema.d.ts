@@ -1112,6 +1112,8 @@ export interface components {
         };
         /** ChangedJobs */
         ChangedJobs: {
+            /** Cancelled */
+            cancelled: number[];
             /** Changed */
             changed: number[];
             /** Unchanged */

@@ -83,6 +83,11 @@ class SlurmBackend:
         """Where attempts have their folders, or had them under earlier settings."""
         return tuple(dict.fromkeys((self._settings.root, *self._mark.roots)))
 
+    @property
+    def why_no_image(self) -> str:
+        """Why no command can be run in a container there; empty where one can."""
+        return "the nodes of this cluster do not share the folders of this machine" if self._settings.ssh else ""
+
     def make_ready(self) -> None:
         """Before something is put below the root: raise where that cannot be, or it is another folder by now."""
         self._mark.make()
@@ -174,11 +179,8 @@ class SlurmBackend:
         """The same, with its command in a container where it names an image."""
         if "image" not in one.spec:
             return one
-        if self._settings.ssh:
-            raise BackendRefused(
-                "cannot run a container on this cluster: its nodes do not share the folders of this machine",
-                remedy="leave out --image, or start the container in the command",
-            )
+        if self.why_no_image:  # it was not so when the job was added
+            raise BackendRefused(f"cannot run a container: {self.why_no_image}")
         spec = contained(one.spec, one.ref.folder, has_pyxis=self._controller.has_pyxis())
         return replace(one, spec=spec)
 

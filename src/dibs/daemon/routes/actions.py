@@ -23,7 +23,7 @@ from dibs.store.listing import Filter
 
 _PORTION = 1000  # jobs changed in one go
 _PLACES = ("top", "before", "behind")
-_OF_CONTAINERS = {"image", "container_engine", "mounts", "image_pull"}
+_OF_CONTAINERS = {"image", "container_engine", "mounts", "image_pull", "on"}
 _FAILED = (State.FAILED, State.TIMED_OUT, State.LOST)
 # The states of the jobs that an action applies to, if the filter names no states.
 _STATES = {
@@ -53,11 +53,13 @@ def action_routes(app: AppState) -> APIRouter:
         async for jobs in _matching(app, body):
             some = act(jobs)
             changed.jobs += some.jobs
+            changed.cancelled += some.cancelled
             changed.unchanged += some.unchanged
         app.feed.wake()
         return JsonResponse(
             {
                 "changed": list(changed.jobs),
+                "cancelled": list(changed.cancelled),
                 "unchanged": [{"id": number, "why": sentence} for number, sentence in changed.unchanged],
             }
         )

@@ -272,6 +272,7 @@ class UnchangedObject(TypedDict):
 
 class ChangedJobs(TypedDict):
     changed: list[int]
+    cancelled: list[int]  # those of them that had not started, and are over now
     unchanged: list[UnchangedObject]
 
 

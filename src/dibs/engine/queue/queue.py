@@ -94,6 +94,7 @@ class Changed:
     """Which jobs were changed, and why the others were not."""
 
     jobs: list[JobId] = field(default_factory=list)
+    cancelled: list[JobId] = field(default_factory=list)  # those of them that had not started, and are over now
     unchanged: list[tuple[JobId, str]] = field(default_factory=list)
 
 
@@ -258,8 +259,8 @@ class Queue:
         seen: set[object] = set()
         names = retry_names()
         for request in requests:
-            if (request.wishes, request.on) not in seen:
-                seen.add((request.wishes, request.on))
+            if (kind := (request.wishes, request.on, bool(request.image))) not in seen:
+                seen.add(kind)
                 if problem := self._engine.why_never(request):
                     remedy = self._engine.remedy_for(request)
                     raise BadInput(f"a job like this could never start: {problem}", remedy=remedy)
@@ -349,6 +350,7 @@ class Queue:
                     outcome = Outcome(cause=Cause.STOPPED, message=why or "cancelled before it started")
                     change.record(JobCancelled(job.id, outcome))
                     change.leave(job)
+                    changed.cancelled.append(job.id)
                 changed.jobs.append(job.id)
             if running and signal is None:
                 stopping = [number for number, _ in running]
@@ -396,6 +398,9 @@ class Queue:
                 job = self._tables.job(todo.pop(0).id)
                 if not job.state.is_over:
                     changed.unchanged.append((job.id, f"it is not over ({job.state})"))
+                    continue
+                if problem := self._engine.why_never(job.request):
+                    changed.unchanged.append((job.id, f"it could never start: {problem}"))
                     continue
                 if hindrance := self._hindrance(job.request.after):
                     changed.unchanged.append((job.id, hindrance))

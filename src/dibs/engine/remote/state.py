@@ -33,6 +33,7 @@ class RemoteSystem:
     earlier: tuple[Place, ...] = ()  # under earlier settings; attempts from then are still there
     root_setting: str = ""  # the setting that says where `place` is
     is_wanted: bool = False  # it is set up, so that users want to see it
+    why_no_image: str = ""  # why its machines can run no command in a container; empty: they can
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

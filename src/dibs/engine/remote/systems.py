@@ -80,6 +80,10 @@ class RemoteSystems:
     def knows(self, name: str) -> bool:
         return name in self._states
 
+    def why_no_image(self, name: str) -> str:
+        """Why a system can run no command in a container, as far as that is known without asking it."""
+        return self._states[name].system.why_no_image
+
     @property
     def next_round(self) -> float | None:
         """When the next of them is to be asked."""
