@@ -1,15 +1,21 @@
 """Whether a process belongs to a job: also where the job's folder does not answer."""
 
+import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
 from dibs.engine.watch import own_processes
-from dibs.engine.watch.own_processes import is_of_a_running_job
+from dibs.engine.watch.own_processes import attempt_of, is_of_a_running_job
+from dibs.leases.leases import Lease, Leases
 from dibs.supervise.folder import encode_record
+from leases.claims import a_claim
 from stories.outside import wait_until
 
 
@@ -42,6 +48,53 @@ def test_the_record_of_its_attempt_tells(
         (folder / "record").write_bytes(encode_record({"v": 1, "state": state}))
 
     assert is_of_a_running_job(process_in(folder)) is is_ours
+
+
+def running_attempt(tmp_path: Path) -> Path:
+    folder = tmp_path / "attempts" / "0" / "1.1"
+    folder.mkdir(parents=True)
+    (folder / "record").write_bytes(encode_record({"v": 1, "state": "running"}))
+    return folder
+
+
+def test_a_process_with_an_empty_environment_belongs_to_the_job_whose_claim_it_inherited(tmp_path: Path):
+    folder = running_attempt(tmp_path)
+    leases = Leases(str(tmp_path), uid=os.geteuid(), user="me")
+    lease = leases.take([a_claim()], job="1", folder=str(folder), since=0.0)
+    assert isinstance(lease, Lease)
+
+    with (
+        ended_at_exit("sleep", "600", env={}, pass_fds=lease.fds) as (pid, _),
+        ended_at_exit("sleep", "600", env={}) as (other, _),
+    ):
+        assert (attempt_of(pid), is_of_a_running_job(pid)) == (str(folder), True)
+        assert (attempt_of(other), is_of_a_running_job(other)) == (None, False)
+    lease.close()
+
+
+def test_a_process_that_closed_its_descriptors_too_belongs_to_the_job_of_the_process_above_it(tmp_path: Path):
+    folder = running_attempt(tmp_path)
+    environment = {"PATH": "/usr/bin:/bin", "DIBS_JOB_ID": "1", "DIBS_METRICS": f"{folder}/metrics"}
+
+    with ended_at_exit("sh", "-c", "env -i sleep 600 & echo $!; wait", env=environment) as (above, said):
+        pid = int(said.readline())
+        wait_until(lambda: not Path(f"/proc/{pid}/environ").read_bytes())  # it was forked with that of the shell
+
+        assert attempt_of(above) == attempt_of(pid) == str(folder)
+        os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def ended_at_exit(*words: str, **more: Any) -> Iterator[tuple[int, IO[bytes]]]:
+    """A process that is alive inside of the block, and its output."""
+    one = subprocess.Popen(words, stdout=subprocess.PIPE, **more)
+    assert one.stdout is not None
+    try:
+        yield one.pid, one.stdout
+    finally:
+        one.kill()
+        one.wait()
+        one.stdout.close()
 
 
 def test_a_folder_that_does_not_answer_counts_as_running_after_a_short_wait(

@@ -11,9 +11,9 @@ from dibs.engine.engine import Engine, EngineLimits, pass_point
 from dibs.engine.launch.launcher import Place
 from dibs.engine.launch.results import Results
 from dibs.engine.watch.cards import Cards
-from dibs.engine.watch.own_processes import is_of_a_running_job
+from dibs.engine.watch.own_processes import attempt_of, is_of_a_running_job
 from dibs.engine.watch.sharing_rules import SharingRules
-from dibs.gpus.processes import attempt_folder_of, pid_is_alive
+from dibs.gpus.processes import pid_is_alive
 from dibs.leases.leases import build_leases
 from dibs.model.gpus import Pool
 from dibs.store.recorder import Recorder
@@ -27,7 +27,7 @@ def build_cards(
     """The books on a pool's cards, for the engine whose attempts are in `root`."""
 
     def folder_of(pid: int) -> str | None:
-        folder = attempt_folder_of(pid)
+        folder = attempt_of(pid)
         return folder if folder is not None and folder.startswith(f"{root}/attempts/") else None
 
     return Cards(

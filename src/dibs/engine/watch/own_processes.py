@@ -1,8 +1,10 @@
-"""Whether a process belongs to a dibs job of any engine."""
+"""Whether a process belongs to a dibs job of any engine, and to which attempt."""
 
 import re
 
 from dibs.gpus.processes import attempt_folder_of, dibs_job_of
+from dibs.leases.held_claims import claims_held_by
+from dibs.supervise.command import parent_of
 from dibs.supervise.folder import record_of
 from dibs.worker_thread import PatientReader
 
@@ -11,15 +13,34 @@ _ELSEWHERE = re.compile(r"/q[0-9a-f]{8}/attempts/")  # of attempts on other syst
 _reader = PatientReader()
 
 
+def attempt_of(pid: int) -> str | None:
+    """The folder of the attempt that a process belongs to; None where it belongs to none, or cannot be read.
+
+    Its environment tells. One that was given another environment still has the locks of its claims, unless they
+    were closed; then a process above it tells, at last the shim.
+    """
+    at: int | None = pid
+    while at is not None and at > 1:
+        if folder := attempt_folder_of(at) or _inherited_by(at):
+            return folder
+        at = parent_of(at)
+    return None
+
+
+def _inherited_by(pid: int) -> str:
+    folders = (claim.folder for claim in claims_held_by(pid, inherited_only=True))
+    return next(filter(None, folders), "")
+
+
 def is_of_a_running_job(pid: int) -> bool:
     """False for a process that outlived its job; a process that names a job but no attempt counts as running.
 
-    So does one whose folder does not answer. The environment of other users' processes cannot be read: for these
-    the answer is no.
+    So does one that has a claim without a job, and one whose folder does not answer. The processes of other users
+    cannot be looked into: for these the answer is no.
     """
-    folder = attempt_folder_of(pid)
+    folder = attempt_of(pid)
     if folder is None:
-        return dibs_job_of(pid) is not None
+        return dibs_job_of(pid) is not None or bool(claims_held_by(pid))
     try:
         is_elsewhere = _ELSEWHERE.search(folder) is not None
         record = _reader.read(folder, lambda: record_of(folder)) if is_elsewhere else record_of(folder)

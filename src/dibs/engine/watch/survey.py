@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dibs.engine.watch.own_processes import is_of_a_running_job
-from dibs.gpus.processes import DEFAULT_BUSY_RULES, BusyRules, attempt_folder_of, foreign_processes, pid_is_alive
+from dibs.engine.watch.own_processes import attempt_of, is_of_a_running_job
+from dibs.gpus.processes import DEFAULT_BUSY_RULES, BusyRules, foreign_processes, pid_is_alive
 from dibs.leases.files import WAY_OUT, Holder, in_words, overbooking
 from dibs.leases.leases import LeaseTable
 from dibs.model.gpus import GpuProcess, GpuReading, Reading
@@ -143,7 +143,7 @@ def _without_claim(
     here = {holder.folder for holder in holders}
 
     def is_ours(pid: int) -> bool:
-        is_astray = (folder := attempt_folder_of(pid)) in folders and folder not in here
+        is_astray = (folder := attempt_of(pid)) in folders and folder not in here
         return not is_astray and is_of_a_running_job(pid)
 
     claimers = {holder.user for holder in holders} - {user}
