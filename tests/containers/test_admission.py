@@ -62,6 +62,7 @@ def test_the_kind_of_an_image_chooses_the_engine(tmp_path: Path) -> None:
         ({"workdir": "/tmp", "mounts": ("/tmp:/\udcff",)}, ""),
         ({"image": "", "mounts": ("/data:/data",)}, "--mount is for a job in a container"),
         ({"image": "", "image_pull": "always"}, "--image-pull is for a job in a container"),
+        ({"image": "--help"}, "cannot use '--help' as an image"),
         ({"warm": ("torch",)}, "a warm process runs outside of containers"),
         ({"command": Command.exact(["python", "/x/dibs/api/work.py", "--call", "/f"])}, "cannot call a Python"),
     ],
@@ -125,6 +126,13 @@ def test_an_image_that_may_not_be_pulled_is_refused_with_the_command_that_fetche
         missing_image(a_request(container_engine="docker", image_pull="never"), {}, Answers(1, "No such image"))
 
     assert refused.value.remedy == "`docker pull an/image` fetches it"
+
+
+def test_a_name_that_no_image_can_have_is_refused_before_it_is_pulled() -> None:
+    said = "Error response from daemon: invalid reference format: repository name must be lowercase"
+
+    with pytest.raises(BadInput, match=r"cannot use 'Torch' as an image: .* must be lowercase"):
+        missing_image(a_request(container_engine="docker", image="Torch"), {}, Answers(1, said))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from containers.private_engines import PrivateEngines
-from dibs.supervise.container import inside
+from dibs.supervise.container_usage import numbers_inside
 from dibs.supervise.folder import marked_processes, record_of
 from faults.test_plants import planted
 from stories.outside import Running, World, make_world, wait_until
@@ -48,7 +48,7 @@ class Site:
     @property
     def lives(self) -> bool:
         """Whether the command in the container runs."""
-        return bool(inside(self.folder))
+        return bool(numbers_inside(self.folder))
 
     @property
     def names(self) -> list[str]:

@@ -83,6 +83,11 @@ def missing_image(request: Request, environ: Mapping[str, str], ask: Ask = ask_e
     if request.image_pull != "always" or not pull:
         answer = ask(engine.has_image(request.image, host), environ)
         is_there = answer.code == 0
+        if "invalid reference" in answer.said or "must be lowercase" in answer.said:
+            raise BadInput(
+                f"cannot use {request.image[:60]!r} as an image: {answer.last_line}",
+                remedy="its name is like pytorch/pytorch:latest, without capital letters and blanks",
+            )
         if answer.code not in (0, 1) or _is_silent(answer):
             raise BadInput(
                 f"cannot ask {engine.name} for the image {request.image}: {answer.last_line}",
@@ -96,9 +101,7 @@ def missing_image(request: Request, environ: Mapping[str, str], ask: Ask = ask_e
             remedy=f"`{' '.join(pull)}` fetches it" if pull else "name one that is here",
         )
     if not pull:
-        raise BadInput(
-            f"there is no image {request.image} for {engine.name}", remedy="name the path of one that is here"
-        )
+        raise BadInput(f"there is no image {request.image} for {engine.name}", remedy="name one that is here")
     return ImageNeed(engine.name, request.image, tuple(pull))
 
 
@@ -114,6 +117,11 @@ def check_sense(request: Request) -> None:
             if value:
                 raise BadInput(f"{word} is for a job in a container", remedy="name its image with --image")
         return
+    if request.image.startswith("-"):  # the engine would read it as an option
+        raise BadInput(
+            f"cannot use {request.image[:60]!r} as an image",
+            remedy="name one such as pytorch/pytorch, or the path of a file or a bundle",
+        )
     if request.warm:
         raise BadInput("a warm process runs outside of containers", remedy="leave out --warm, or --image")
     if folder_of_call(request.command.words):

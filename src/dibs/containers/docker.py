@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from dibs.containers.cards import amd_devices, are_amd, are_nvidia, by_cdi, check_rights, once_each
 from dibs.containers.engines import CardAccess, ContainerHost, ContainerRun, cannot_give_cards
-from dibs.containers.options import shared_options
+from dibs.containers.options import STATE_FORMAT, shared_options
 from dibs.model.gpus import Claim
 
 _TOOLKIT = "install the NVIDIA container toolkit"
@@ -54,10 +54,10 @@ class Docker:
         return ["docker", "rm", "--force", name]
 
     def state(self, name: str, folder: str) -> list[str]:
-        return ["docker", "container", "inspect", "--format", "{{.State.StartedAt}}", name]
+        return ["docker", "container", "inspect", "--format", STATE_FORMAT, name]
 
     def has_image(self, image: str, host: ContainerHost) -> list[str]:
         return ["docker", "image", "inspect", "--format", "{{.Id}}", image]
 
     def pull(self, image: str, host: ContainerHost) -> list[str]:
-        return ["docker", "pull", image]
+        return [] if image.startswith("/") else ["docker", "pull", image]

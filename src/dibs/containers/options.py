@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from dibs.containers.engines import ContainerRun
 from dibs.model.mounts import Mount
 
+# What the shim reads: how the command ended, and when it was started, which may contain blanks.
+STATE_FORMAT = "{{.State.Status}} {{.State.ExitCode}} {{.State.StartedAt}}"
+
 
 def shared_options(run: ContainerRun) -> list[str]:
     """Name, network, folder, mounts and variables.

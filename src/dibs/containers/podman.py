@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from dibs.containers.cards import amd_devices, are_amd, by_cdi, without_cdi
 from dibs.containers.engines import CardAccess, ContainerHost, ContainerRun
-from dibs.containers.options import mount_option, shared_options
+from dibs.containers.options import STATE_FORMAT, mount_option, shared_options
 from dibs.model.gpus import Claim
 from dibs.model.mounts import Mount
 
@@ -47,10 +47,10 @@ class Podman:
         return ["podman", "rm", "--force", "--time=0", "--ignore", name]
 
     def state(self, name: str, folder: str) -> list[str]:
-        return ["podman", "container", "inspect", "--format", "{{.State.StartedAt}}", name]
+        return ["podman", "container", "inspect", "--format", STATE_FORMAT, name]
 
     def has_image(self, image: str, host: ContainerHost) -> list[str]:
         return ["podman", "image", "exists", image]
 
     def pull(self, image: str, host: ContainerHost) -> list[str]:
-        return ["podman", "pull", image]
+        return [] if image.startswith("/") else ["podman", "pull", image]

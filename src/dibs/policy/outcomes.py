@@ -63,6 +63,8 @@ def outcome_of(record: Mapping[str, Any]) -> Outcome:
         cause = Cause.STOPPED
     elif code == 0:
         cause = None
+    elif code is None and signal is None and record.get("cause") == Cause.LOST:
+        cause = Cause.LOST  # a container's engine failed, and its shim did not see how the command ended
     elif (seen := record.get("cause")) in _SEEN:
         cause = Cause(seen)
     else:

@@ -20,9 +20,9 @@ from dibs.supervise.command import (
     parent_of,
     signal_listeners,
     signal_tree,
-    status_of,
 )
-from dibs.supervise.folder import is_marked, marked_processes
+from dibs.supervise.container_usage import ContainerUsage, numbers_inside, without_usage
+from dibs.supervise.folder import is_marked
 from dibs.supervise.logs import Log
 
 _DEADLINE = 30.0  # seconds for one command of the engine
@@ -31,6 +31,7 @@ _LONGEST_PAUSE = 2.0  # seconds between them
 _NEVER = "0001-"  # the year in which a container was started that never was
 _OF_THE_ENGINE = (125, 126, 127)  # exit codes of the engine's own failures; a command may have them too
 _NO_PROGRAM = re.compile(rb"(?:\[FATAL tini \(\d+\)\] exec|ERROR \(catatonit:\d+\): failed to exec)[^\n]*\s*\Z")
+_NO_DAEMON = b"annot connect to the Docker daemon"
 _LAST = 2000  # bytes of a log in which the engine says why it failed
 
 
@@ -42,6 +43,8 @@ class Container:
         self._folder = os.path.dirname(spec["env"]["DIBS_METRICS"])
         # Without the mark: a command of the engine is no process of the container.
         self._environment = {name: value for name, value in environment.items() if name != b"DIBS_METRICS"}
+        # Those that share the pids of the machine are below the engine's client, which waits for them.
+        self.usage = ContainerUsage(self._folder) if self._facts["has_own_pids"] else None
 
     def processes(self, client: int) -> "ContainerProcesses":
         return ContainerProcesses(client, self._folder, self._facts)
@@ -49,17 +52,23 @@ class Container:
     def outcome(self, ended: dict[str, Any], logs: list[Log]) -> dict[str, Any]:
         """How the command ended, from how the engine's own process did: it has the command's exit code.
 
-        128+n is a signal, as a shell would tell it. The engine's own use of the machine is not the command's.
+        128+n is a signal, as a shell would tell it. What a client used is not what the command did, unless the
+        command was below it.
         """
-        found = {name: value for name, value in ended.items() if name not in ("cpu", "maxrss")}
+        found = dict(ended) if self.usage is None else without_usage(ended) | self.usage.found
         code = found["code"]
         if code is None or found["by"]:
             return found
         said = _last_of(logs)
         no_program = _NO_PROGRAM.search(said) is not None
-        if no_program or (code in _OF_THE_ENGINE and not self._was_started()):
+        is_its_own = code not in _OF_THE_ENGINE or no_program or self._is_of_the_command(code, said)
+        if no_program or not is_its_own:
             line = said.strip().rpartition(b"\n")[2].decode("utf-8", "replace")[-300:]
-            message = f"{self._facts['engine']} could not start it: {line or f'exit code {code}'}"
+            engine, why = self._facts["engine"], line or f"exit code {code}"
+            if is_its_own is False:
+                message = f"its end was not seen: {engine} failed: {why}"
+                return found | {"code": None, "cause": "lost", "message": message}
+            message = f"{engine} could not start it: {why}"
             return found | {"by": "start", "code": 127 if no_program else code, "message": message}
         if 128 < code < 128 + 32:
             return found | {"code": None, "signal": code - 128}
@@ -77,17 +86,27 @@ class Container:
             if code == 0 or b"no such container" in said.lower():
                 break
             tries += 1
-            if tries >= _TRIES and not inside(self._folder):
+            if tries >= _TRIES and not numbers_inside(self._folder):
                 return said.decode("utf-8", "replace").strip().rpartition("\n")[2][-300:]
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
         return ""
 
-    def _was_started(self) -> bool:
+    def _is_of_the_command(self, code: int, client_said: bytes) -> bool | None:
+        """Whether an exit code of the engine's client is the command's; None where that was never started.
+
+        Where the engine's own process was killed the client fails, while the container may even go on.
+        """
         if not self._facts["state"]:
             return True
-        code, said = _execute(self._facts["state"], self._environment)
-        return code == 0 and not said.decode("utf-8", "replace").strip().startswith(_NEVER)
+        answered, said = _execute(self._facts["state"], self._environment)
+        if answered != 0:
+            is_unborn = b"no such container" in said.lower() or _NO_DAEMON in client_said
+            return None if is_unborn else False
+        status, its_code, started = [*said.decode("utf-8", "replace").split(maxsplit=2), "", "", ""][:3]
+        if started.startswith(_NEVER):
+            return None
+        return status != "running" and not (status == "exited" and its_code != str(code))
 
 
 class ContainerProcesses(ChildProcesses):
@@ -106,7 +125,7 @@ class ContainerProcesses(ChildProcesses):
         self._hands_signals_on: bool = facts["hands_signals_on"]
 
     def signal(self, number: int) -> None:
-        there = inside(self._folder) if self._has_own_pids else {}
+        there = numbers_inside(self._folder) if self._has_own_pids else {}
         for pid, number_inside in there.items():
             if number == signal.SIGKILL or not (self._has_init and number_inside == 1):
                 with contextlib.suppress(OSError):  # it has ended
@@ -116,7 +135,7 @@ class ContainerProcesses(ChildProcesses):
             signal_tree(os.getpid(), number, but=self._command if is_spared else 0)
 
     def signal_listeners(self, number: int) -> bool:
-        there = inside(self._folder) if self._has_own_pids else {}
+        there = numbers_inside(self._folder) if self._has_own_pids else {}
         commands = [pid for pid in there if self._is_command(pid, there)]
         if self._hands_signals_on:
             commands = children_of(self._command)
@@ -130,16 +149,6 @@ class ContainerProcesses(ChildProcesses):
         if self._has_init:
             return there.get(parent_of(pid) or 0) == 1
         return there[pid] == 1
-
-
-def inside(folder: str) -> dict[int, int]:
-    """The processes of an attempt in a pid namespace of their own, with their numbers there."""
-    found = {}
-    for pid in marked_processes(folder):
-        for line in status_of(pid):
-            if line.startswith(b"NSpid:") and len(numbers := line.split()) > 2:
-                found[pid] = int(numbers[-1])
-    return found
 
 
 def _signal_marked(pid: int, folder: str, number: int) -> None:

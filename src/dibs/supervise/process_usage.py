@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dibs.supervise import folder
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+TICKS = os.sysconf("SC_CLK_TCK")  # in a second
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -61,13 +61,13 @@ class ProcessUsage:
         self._begun = {pid: at for pid, at in self._begun.items() if pid in pids}
         stats = self._place(pids - self._owners.keys())
         for pid, shim in (elsewhere or {}).items():
-            if not self._owners.get(pid) and (stat := stats.get(pid) or _read(pid)) is not None:
+            if not self._owners.get(pid) and (stat := stats.get(pid) or read_stat(pid)) is not None:
                 self._owners[pid], self._begun[pid] = shim, stat.begun
         return TreeUsage(self._trees(shims, stats), dict(self._owners))
 
-    def _place(self, new: Iterable[int]) -> "dict[int, _Stat]":
+    def _place(self, new: Iterable[int]) -> "dict[int, ProcessStat]":
         """Find the shims of processes that were not seen before; return what was read."""
-        stats = {pid: stat for pid in new if (stat := _read(pid)) is not None}
+        stats = {pid: stat for pid in new if (stat := read_stat(pid)) is not None}
         for pid in stats:
             way = []  # up to a known process
             at, owner = pid, None
@@ -85,19 +85,19 @@ class ProcessUsage:
                         self._begun[one] = stats[one].begun
         return stats
 
-    def _trees(self, shims: Iterable[int], stats: "Mapping[int, _Stat]") -> dict[int, ProcessTree]:
+    def _trees(self, shims: Iterable[int], stats: "Mapping[int, ProcessStat]") -> dict[int, ProcessTree]:
         below: dict[int, list[int]] = {shim: [] for shim in shims}
         for pid, shim in self._owners.items():
             if shim in below:
                 below[shim].append(pid)
         trees = {}
         for shim, pids in below.items():
-            own = _read(shim)
+            own = read_stat(shim)
             if own is None and not pids:
                 continue
             found, cpu, memory = [], 0, 0
             for pid in pids:
-                stat = stats.get(pid) or _read(pid)
+                stat = stats.get(pid) or read_stat(pid)
                 if stat is None:
                     continue
                 if stat.begun != self._begun.get(pid):
@@ -107,12 +107,14 @@ class ProcessUsage:
                 cpu += stat.used + stat.reaped
                 memory += stat.pages
             reaped = own.reaped if own is not None else 0
-            trees[shim] = ProcessTree(frozenset(found), cpu / _TICKS, reaped / _TICKS, memory * _PAGE)
+            trees[shim] = ProcessTree(frozenset(found), cpu / TICKS, reaped / TICKS, memory * _PAGE)
         return trees
 
 
 @dataclass(frozen=True, slots=True)
-class _Stat:
+class ProcessStat:
+    """What /proc/PID/stat has of a process."""
+
     parent: int
     used: int  # ticks
     reaped: int  # ticks of children that it waited for
@@ -120,7 +122,7 @@ class _Stat:
     pages: int
 
 
-def _read(pid: int) -> _Stat | None:
+def read_stat(pid: int) -> ProcessStat | None:
     """None if it has ended, or is hidden."""
     try:
         handle = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
@@ -129,7 +131,7 @@ def _read(pid: int) -> _Stat | None:
     try:
         # The name in parentheses may contain anything, parentheses too: count from its end.
         words = os.read(handle, 4096).rpartition(b")")[2].split()
-        return _Stat(
+        return ProcessStat(
             parent=int(words[1]),
             used=int(words[11]) + int(words[12]),
             reaped=int(words[13]) + int(words[14]),

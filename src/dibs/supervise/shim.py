@@ -21,7 +21,7 @@ import socket
 import time
 import traceback
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from errno import EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC
 from functools import lru_cache
 from typing import Any
@@ -40,6 +40,7 @@ from dibs.supervise.command import (
     start_error,
 )
 from dibs.supervise.container import Container
+from dibs.supervise.container_usage import ContainerUsage, without_usage
 from dibs.supervise.folder import RECORD_SIZE, encode_record, identity_in, may_be_taken
 from dibs.supervise.logs import BoundedLogs, KernelKills, Log, diagnose, open_log
 
@@ -222,9 +223,13 @@ class Shim:
             if logs and spec.get("log_limit"):
                 bounded = BoundedLogs(logs, spec["log_limit"])
             processes = ChildProcesses(pid) if container is None else container.processes(pid)
-            ended, stopping = _wait(record, spec, handed, self._control, clock, bounded, processes)
+            usage = None if container is None else container.usage
+            watched = [one for one in (bounded, usage) if one is not None]
+            ended, stopping = _wait(record, spec, handed, self._control, clock, watched, processes)
+            if not spec.get("is_measured", True):
+                ended = without_usage(ended)
             record |= ended if container is None else container.outcome(ended, logs)
-            if record["code"] != 0 and not record["by"]:
+            if record["code"] != 0 and not record["by"] and "cause" not in record:
                 record |= self._diagnosis(record, logs, kernel_kills, boottime() - clock, stopping.sent)
         record |= {"state": "ended", "seconds": boottime() - clock}
         written = _write_record(handed.record, record)
@@ -279,7 +284,7 @@ def _wait(
     handed: AttemptDescriptors,
     control: int,
     clock: float,
-    bounded: BoundedLogs | None,
+    watched: "Sequence[BoundedLogs | ContainerUsage]",
     processes: Processes,
 ) -> tuple[dict[str, Any], Stopping]:
     """Wait for the command, obey the control FIFO and the time limit; return how it ended.
@@ -307,8 +312,8 @@ def _wait(
             stopping.save_before_limit(*spec["checkpoint"])
     while True:
         longest = heartbeat if is_recorded else min(heartbeat, _SHORT)
-        if bounded is not None:
-            longest = min(longest, bounded.seconds_left)
+        for one in watched:
+            longest = min(longest, one.seconds_left)
         ready = poll.poll(stopping.timeout(longest) * 1000)
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         if ended:
@@ -329,8 +334,8 @@ def _wait(
                 if not events & select.POLLIN:
                     poll.unregister(fd)  # the command closed its terminal: the hang-up would be reported for ever
         stopping.act()
-        if bounded is not None:
-            bounded.look()
+        for one in watched:
+            one.look()
     if pidfd >= 0:
         os.close(pidfd)
     if handed.terminal and _front_has_ended(handed.terminal[2]):

@@ -22,10 +22,9 @@ def contained(spec: Mapping[str, Any], folder: str, *, has_pyxis: bool) -> dict[
     mounts = _mounts(spec, folder)
     spec = {**spec, "words": for_any_shell(spec["words"])}
     if has_pyxis and not image["engine"]:
-        words = _pyxis_words(spec, image, mounts)
-    else:
-        words = _apptainer_words(spec, image, mounts, folder)
-    return {**spec, "words": words}
+        # Slurm starts the command: what `srun` used says nothing about it.
+        return {**spec, "words": _pyxis_words(spec, image, mounts), "is_measured": False}
+    return {**spec, "words": _apptainer_words(spec, image, mounts, folder)}
 
 
 def _pyxis_words(spec: Mapping[str, Any], image: Mapping[str, Any], mounts: list[Mount]) -> list[str]:
