@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,12 @@ def metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "metrics"
     monkeypatch.setenv("DIBS_METRICS", str(path))
     return path
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process: nothing was warned of yet."""
+    monkeypatch.setattr("dibs.api.report._warned", set())
 
 
 def test_each_call_is_a_line(metrics: Path) -> None:
@@ -55,40 +62,81 @@ def test_numbers_of_other_libraries_are_numbers(metrics: Path) -> None:
     assert metrics.read_text() == "loss=0.5\n"
 
 
+class Broken:
+    """What raises whenever it is looked at."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("two elements")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("freed")
+
+
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "line", "warning"),
     [
-        ({}, "nothing to report"),
-        ({"a b": 1}, "it is not a name"),
-        ({"loss=1\nx": 1}, "it is not a name"),
-        ({"": 1}, "it is not a name"),
-        ({"step": 1}, "it is not a name"),
-        ({"loss": "0.1"}, "it is not a number"),
-        ({"loss": True}, "it is not a number"),
-        ({"loss": None}, "it is not a number"),
-        ({"loss": [1]}, "it is not a number"),
-        ({"loss": 10**5000}, "it is not below 1e308"),
-        (0.3, "it has no name"),
-        ({f"name{i}": 0.123456789 for i in range(400)}, "400 values at once"),
+        ({}, "", "there is no number to report"),
+        (0.3, "", "0.3: it has no name"),
+        ({"": 1}, "", "reported as nothing"),
+        ({"val loss": 1}, "val_loss=1", "'val loss' is reported as val_loss"),
+        ({"loss=1\nx": 1}, "loss_1_x=1", "reported as loss_1_x"),
+        ({1: 0.5}, "1=0.5", ""),
+        ({"loss": 1, "step": 7}, "loss=1 step=7", ""),
+        ({"loss": 1, "step": 7.0}, "loss=1 step=7", ""),
+        ({"loss": 1, "step": 1.5}, "loss=1", "the step 1.5 is left out"),
+        ({"loss": 1, "step": "five"}, "loss=1", "the step 'five' is left out"),
+        ({"loss": 1, "step": float("nan")}, "loss=1", "the step nan is left out"),
+        ({"val": {"loss": 0.5, "top": {"1": 2}}}, "val/loss=0.5 val/top/1=2", ""),
+        ({"loss": 1, "note": "best"}, "loss=1", "note='best' is left out"),
+        ({"loss": 1, "lr": None}, "loss=1", "lr=None is left out"),
+        ({"loss": 1, "x": [1, 2]}, "loss=1", "x=[1, 2] is left out"),
+        ({"loss": 1, "x": Broken()}, "loss=1", "x=a Broken is left out"),
+        ({"loss": 1, "x": 10**5000}, "loss=1", "it is not one number"),
+        ({"done": True}, "done=1", ""),
+        ({"loss": 3 + 4j}, "", "loss=(3+4j) is left out"),
     ],
 )
-@pytest.mark.parametrize("inside", [True, False])
-def test_nonsense_is_refused_inside_and_outside_of_a_job(
-    metrics: Path, monkeypatch: pytest.MonkeyPatch, values: object, words: str, inside: bool
+def test_whatever_is_reported_is_taken_or_left_out_with_one_warning(
+    metrics: Path, capfd: pytest.CaptureFixture[str], values: Any, line: str, warning: str
 ) -> None:
-    if not inside:
-        monkeypatch.delenv("DIBS_METRICS")
+    for _ in range(2):
+        dibs.report(values)
 
-    with pytest.raises(dibs.BadInput, match=words):
-        dibs.report(values)  # type: ignore[arg-type]
+    assert (metrics.read_text() if metrics.exists() else "") == f"{line}\n" * 2 * bool(line)
+    said = capfd.readouterr().err
+    assert said.count(warning) == 1 if warning else said == ""
 
-    assert not metrics.exists()
+
+class OneElement:
+    """What an array with one element can do."""
+
+    def item(self) -> float:
+        return 0.25
 
 
-@pytest.mark.parametrize("step", [True, 1.5, float("inf"), float("nan"), "five", [1]])
-def test_a_step_is_a_whole_number(metrics: Path, step: int) -> None:
-    with pytest.raises(dibs.BadInput, match="as a step"):
+def test_an_array_with_one_element_is_its_number(metrics: Path) -> None:
+    dibs.report(loss=OneElement(), step=OneElement().item() * 8)
+
+    assert metrics.read_text() == "loss=0.25 step=2\n"
+
+
+def test_many_values_are_several_lines_of_the_same_step(metrics: Path) -> None:
+    dibs.report({f"name{i}": 0.123456789 for i in range(400)}, step=3)
+
+    lines = metrics.read_text().splitlines()
+    assert all(line.endswith(" step=3") and len(line) < 4096 for line in lines)
+    assert sum(line.count("name") for line in lines) == 400
+
+
+def test_a_file_that_cannot_be_written_is_told_of_once(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DIBS_METRICS", "/dev/full")
+
+    for step in range(3):
         dibs.report(loss=1, step=step)
+
+    assert capfd.readouterr().err == "dibs.report: metrics are not kept: No space left on device\n"
 
 
 def test_lines_of_many_processes_stay_whole(metrics: Path) -> None:

@@ -150,7 +150,7 @@ class FakeDaemon:
         self.gpus: list[dict[str, Any]] = []
         self.sweeps: dict[int, dict[str, Any]] = {}
         commands = ["python train.py --lr 0.1", "python train.py --lr 0.2"]
-        self.checked: dict[str, Any] = {"size": 12, "commands": commands, "left_out": 0}
+        self.checked: dict[str, Any] = {"size": 12, "commands": commands, "left_out": 0, "reused": []}
         self.importance: dict[str, Any] = {"importance": [], "why": ""}
         self.page: dict[str, str] = {}  # address, code and expires_at
         self.unchanged: dict[int, str] = {}

@@ -122,7 +122,7 @@ def test_every_option_of_the_search_arrives(swept):
     spec = swept(
         *[LINE, *SPACE, "--samples", "9", "--method", "adaptive", "--sampler", "gp", "--seed", "3", "-J", "lr"],
         *["--metric", "acc:max", "--where", "bs < 64", "--where", "lr < 1", "--prune", "hyperband"],
-        *["--prune-after", "4", "--parallel", "8", "--rerun", "--from-log", r"acc=(\S+)", "--shell", "sh"],
+        *["--prune-after", "4", "--parallel", "8", "--reuse", "--from-log", r"acc=(\S+)", "--shell", "sh"],
     )
 
     expected = {
@@ -134,7 +134,7 @@ def test_every_option_of_the_search_arrives(swept):
         "pruner": "hyperband",
         "prune_after": 4,
         "parallel": 8,
-        "rerun": True,
+        "reuse": True,
         "results": {"from": "log", "pattern": r"acc=(\S+)", "path": ""},
         "shell": "sh",
     }
@@ -205,7 +205,7 @@ def test_a_dry_run_of_an_adaptive_search_promises_no_points(daemon, typed):
 
 
 def test_a_dry_run_shows_no_more_commands_than_there_are_trials(daemon, typed):
-    daemon.checked = {"size": 1, "commands": ["one", "two"], "left_out": 0}
+    daemon.checked = {"size": 1, "commands": ["one", "two"], "left_out": 0, "reused": []}
 
     done = typed("sweep", LINE, *FINITE, "--samples", "1", "--seed", "3", "--dry-run")
 
@@ -213,7 +213,7 @@ def test_a_dry_run_shows_no_more_commands_than_there_are_trials(daemon, typed):
 
 
 def test_a_dry_run_that_left_points_out_says_how_many_there_may_be(daemon, typed):
-    daemon.checked = {"size": 100, "commands": ["one"], "left_out": 9}
+    daemon.checked = {"size": 100, "commands": ["one"], "left_out": 9, "reused": []}
 
     done = typed("sweep", LINE, *FINITE, "--where", "bs > 32", "--dry-run")
 

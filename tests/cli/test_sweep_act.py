@@ -103,7 +103,7 @@ def test_what_was_not_run_is_told_with_the_way_to_run_it(daemon, typed):
     said = typed("sweep", "wait").stderr.splitlines()
 
     assert said[0].startswith("sweep 3 has finished: 1 reused; best loss 1")
-    assert "--rerun runs it again" in said[1]
+    assert "the same command of the same program" in said[1]
 
 
 def test_a_held_sweep_says_why(daemon, typed):

@@ -134,7 +134,7 @@ def test_points_that_are_far_apart_are_found(live, few):
 
 @pytest.mark.parametrize("space", [{"name": "x", "low": 0, "high": 1}, {**WHOLE, "high": 30, "scale": "log"}])
 def test_a_random_search_draws_on_after_a_restart_as_if_there_had_been_none(live, space):
-    wanted = {"method": "random", "seed": 3, "rerun": True}
+    wanted = {"method": "random", "seed": 3}
     drawn: list[list[str]] = []
 
     async def first(room: Room) -> None:

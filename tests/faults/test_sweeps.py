@@ -81,7 +81,7 @@ def test_kills_at_any_moment(daemon: DaemonProcess, seed: int):
 
 def test_one_trial_after_another_gives_the_same_points_as_without_any_kill(daemon: DaemonProcess):
     """Parallel trials end in an order of their own; one at a time, only the seed decides."""
-    wanted = {**ADAPTIVE, "parallel": 1, "rerun": True}
+    wanted = {**ADAPTIVE, "parallel": 1}
     daemon.start()
     quiet = begin(daemon, COMMAND, *DENSE, **wanted)
     until(daemon, quiet, "finished")

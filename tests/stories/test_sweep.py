@@ -154,16 +154,24 @@ def test_a_search_that_has_ended_goes_on_with_more_samples(queue: World) -> None
     assert after[:4] == before and len(after) == 7
 
 
-def test_the_same_points_are_not_run_again_unless_asked(queue: World) -> None:
-    words = ("sweep", LINE, "-p", "x", "1", "2", "-p", "y", "1", "-n", "0", "--metric", "loss", "--wait", "-q")
-    for _ in range(2):
-        assert queue.dibs(*words, timeout=PATIENCE).status == 0
+def test_a_result_is_reused_only_on_request_and_of_the_same_program(queue: World) -> None:
+    queue.write("train.sh", 'echo "loss=$((DATA + $1))" >> "$DIBS_METRICS"\n')
+    words = ("sweep", "sh train.sh {x}", "-p", "x", "1", "2", "-n", "0", "--metric", "loss", "--wait")
 
-    insisted = queue.dibs(*words, "--rerun", timeout=PATIENCE)
+    def sweep(*more: str, data: str = "100") -> str:
+        done = queue.dibs(*words, *more, env={"DATA": data}, timeout=PATIENCE)
+        assert done.status == 0, done
+        return done.stderr
 
-    assert counts(queue, 2)["reused"] == 2
-    assert insisted.status == 0 and counts(queue, 3)["complete"] == 2
-    assert len(list(queue.client().jobs())) == 4
+    sweep()
+    sweep()
+    assert "2 of 2 are taken from sweep 2" in sweep("--reuse")
+    assert "taken from" not in sweep("--reuse", data="500")
+    queue.write("train.sh", 'echo "loss=$((DATA - $1))" >> "$DIBS_METRICS"\n')
+    assert "taken from" not in sweep("--reuse")
+
+    assert [counts(queue, number)["reused"] for number in range(1, 6)] == [0, 0, 2, 0, 0]
+    assert len(list(queue.client().jobs())) == 8
 
 
 def test_in_a_snapshot_trials_run_the_code_as_it_was(queue: World) -> None:

@@ -58,7 +58,7 @@ def specs(draw: st.DrawFn) -> Spec:
         prune_after=draw(st.integers(0, 9)),
         prune_factor=draw(st.one_of(st.none(), st.integers(2, 9))),
         parallel=draw(st.one_of(st.none(), st.integers(1, 9))),
-        rerun=draw(st.booleans()),
+        reuse=draw(st.booleans()),
         name=draw(st.sampled_from(["", "first try"])),
     )
 

@@ -33,7 +33,7 @@ def test_a_file_says_all_that_a_sweep_has():
         Choice("code", ("010", "1e-4", "2026-01-01", "yes")),
     )
     assert spec.where == ("layers * lr < 0.5",)
-    assert (spec.method, spec.samples, spec.seed, spec.parallel, spec.rerun) == ("random", 40, 7, 8, True)
+    assert (spec.method, spec.samples, spec.seed, spec.parallel, spec.reuse) == ("random", 40, 7, 8, True)
     assert spec.metrics == (Metric("val_loss", "min"),)
     assert spec.results == ResultSource("log", r"val_loss=(\S+)")
     assert spec.name == "first try"
@@ -129,7 +129,7 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" fo
         ("parameters:\n  lr: {values: [1, 2], scael: log}\n", "the parameter lr has no key scael"),
         (SMALL + "samples: many\n", "samples is not a whole number"),
         (SMALL + "samples: [3]\n", "samples is not a whole number"),
-        (SMALL + "rerun: 3\n", "rerun is not true or false"),
+        (SMALL + "reuse: 3\n", "reuse is not true or false"),
         (SMALL + "where: 3\nmetric: [a]\n", "metric is not a text"),
         (SMALL + "command:\n  a: b\n", "given twice"),
         ("command:\n  a: b\n", "command is not a text"),

@@ -56,7 +56,7 @@ _VERBS = {
 
 # What `dibs sweep --help` shows together.
 _PARTS = {
-    "What is tried": ("_params", "where", "method", "sampler", "shuffle", "seed", "samples", "rerun"),
+    "What is tried": ("_params", "where", "method", "sampler", "shuffle", "seed", "samples", "reuse"),
     "Results": ("metric", "goal", "from_log", "result_file", "prune", "prune_after"),
     "Running it": ("parallel", "dry_run", "wait", "quiet", "as_json"),
 }
@@ -135,7 +135,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "l
 @click.option("--shuffle", is_flag=True, help="Take the points of a grid in random order.")
 @click.option("--seed", type=count(0, 2**31 - 1), metavar="N", help="The same seed tries the same points.")
 @click.option("--samples", type=count(1), metavar="N", help="How many points are tried.")
-@click.option("--rerun", is_flag=True, help="Run points again that an earlier sweep has run.")
+@click.option("--reuse", is_flag=True, help="Take results of earlier sweeps where the program was the same.")
 @click.option(
     "--metric",
     multiple=True,

@@ -219,7 +219,7 @@ def _tell_end(sweep: Mapping[str, Any]) -> None:
     if sweep["why"]:
         say(f"  {one_line(sweep['why'], 500)}")
     if sweep["counts"].get("reused"):
-        say("  what is reused was run before, by the same command in the same folder; --rerun runs it again")
+        say("  what is reused was run before, by the same command of the same program")
     for trial in sweep["best"] if len(sweep["best"]) == 1 else ():
         say(f"  {one_line(trial['command'], 20000)}")
 

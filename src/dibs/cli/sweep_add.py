@@ -17,6 +17,7 @@ from dibs.client.client import connect
 from dibs.client.sweeps import add_sweep, check_sweep
 from dibs.errors import BadInput
 from dibs.inputs.code import describe_code
+from dibs.inputs.program import program_key
 from dibs.inputs.wishes import LISTED, apply_wishes
 from dibs.model.fields import Verb
 from dibs.model.jobs import NOTHING
@@ -51,12 +52,15 @@ class SweepAdder:
             say(f"dibs: one trial at a time, as all write {path}; with result-%j.json each has a file of its own")
         for name in slips(spec):
             say(f"dibs: {name} is 0 or 1, as its range has whole ends; 0.0..1.0 has what lies between, too")
+        spec["program"] = program_key(spec.get("command") or spec["words"], defaults["workdir"], self._environ)
         client = connect(os.environ)
         if options["dry_run"]:
             return self._show_check(spec, check_sweep(client, spec, defaults=defaults))
         code: dict[str, Any] | None = describe_code(defaults["workdir"], self._environ)
+        if options["snapshot"] or spec["reuse"]:
+            found = check_sweep(client, spec, defaults=defaults)
+            self._tell_reused(found)
         if options["snapshot"]:
-            check_sweep(client, spec, defaults=defaults)
             spec, defaults, code = self._in_snapshot(spec, defaults, code)
         key = os.urandom(16).hex()
         added = add_sweep(client, spec, key=key, defaults=defaults, environment=self._environ, code=code)
@@ -111,6 +115,12 @@ class SweepAdder:
         if left:
             show(f"  … and {most}{left:,} more")
         return 0
+
+    def _tell_reused(self, found: Mapping[str, Any]) -> None:
+        """Which results are not computed again, said before the sweep starts."""
+        size = "" if found["size"] is None else f" of {found['size']:,}"
+        for one in () if self._options["quiet"] else found["reused"]:
+            say(f"dibs: {one['trials']:,}{size} are taken from sweep {one['sweep']}, which ran the same program")
 
     def _tell(self, spec: Mapping[str, Any], added: Mapping[str, Any]) -> None:
         """The number on stdout; on a terminal, the command that is most likely wanted next."""
@@ -190,7 +200,7 @@ _SAME = {
     "pruner": "prune",
     "prune_after": "prune_after",
     "parallel": "parallel",
-    "rerun": "rerun",
+    "reuse": "reuse",
     "shuffle": "shuffle",
 }
 

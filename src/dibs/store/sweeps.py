@@ -263,12 +263,12 @@ class SweepTable:
         )
         return {JobId(job): why for job, why in rows}
 
-    def done_before(self, fingerprint: str) -> Trial | None:
-        """One that did the same work and has its values."""
+    def done_before(self, fingerprint: str, of: SweepId | None = None) -> Trial | None:
+        """One that did the same work and has its values: of one sweep, or of any."""
         rows = self._ask(
             f"select {_TRIAL} from trials where fingerprint = ? and state = 'complete'"
-            " order by sweep desc limit 1",
-            (fingerprint,),
+            " and sweep = coalesce(?, sweep) order by sweep desc limit 1",
+            (fingerprint, of),
         )
         return _trial(rows[0]) if rows else None
 

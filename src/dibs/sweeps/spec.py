@@ -64,7 +64,8 @@ class Spec:
     prune_after: int = 1  # how many steps a trial may take before it can be pruned
     prune_factor: int | None = None  # one of so many trials continues; None: Optuna's 4 (halving), 3 (hyperband)
     parallel: int | None = None
-    rerun: bool = False
+    reuse: bool = False  # results of earlier sweeps, where the program was the same
+    program: str = ""  # a key of its files, interpreter and environment (inputs/program.py); empty: not known
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -98,7 +99,8 @@ def spec_object(spec: Spec) -> dict[str, Any]:
         "prune_after": spec.prune_after,
         "prune_factor": spec.prune_factor,
         "parallel": spec.parallel,
-        "rerun": spec.rerun,
+        "reuse": spec.reuse,
+        "program": spec.program,
         "name": spec.name,
     }
 
@@ -152,7 +154,8 @@ def read_spec(given: Mapping[str, Any]) -> Spec:
         prune_after=fields.whole("prune_after", 1),
         prune_factor=fields.whole("prune_factor", None),
         parallel=parallel,
-        rerun=fields.truth("rerun"),
+        reuse=fields.truth("reuse"),
+        program=fields.text("program", ""),
         name=fields.text("name", ""),
     )
     fields.end()
@@ -187,7 +190,7 @@ class CommandTemplate:
     def __init__(self, spec: Spec) -> None:
         """Raise BadInput where the placeholders do not match the parameters."""
         self._line, self._words, self._names = spec.line, spec.words, spec.names
-        self._shell = spec.shell
+        self._shell, self._program = spec.shell, spec.program
         self._source = (spec.results.kind, spec.results.pattern, spec.results.path)
         self._own_flags = {parameter.name for parameter in spec.parameters if _is_flag(parameter)}
         whole = self._template(frozenset(), allow_unused=False)
@@ -211,12 +214,13 @@ class CommandTemplate:
         return self._templates[gone].expand(values)
 
     def fingerprint(self, point: Point, workdir: str, variables: Mapping[str, str] | None = None) -> str:
-        """A hash of the command, its working directory, its result source and its variables.
+        """A hash of the command, its program, its working directory, its result source and its variables.
 
         Two trials of any sweep with the same fingerprint do the same work.
         """
         command = self.expand(point)
-        told: list[object] = [self._shell if isinstance(command, str) else "", command, workdir, *self._source]
+        shell = self._shell if isinstance(command, str) else ""
+        told: list[object] = [shell, command, workdir, self._program, *self._source]
         if variables:
             told.append(sorted(variables.items()))
         return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()

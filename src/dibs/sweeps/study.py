@@ -87,7 +87,7 @@ class SweepStudy:
             point = self._suggestions.draw(self._draft_study.ask())
             if not self._suggestions.allow(point):
                 continue
-            is_known = self._key(point) in self._tried and not self._spec.rerun
+            is_known = self._key(point) in self._tried
             if is_known and repeats < _MOST_REPEATS and draw < _MOST_DRAWS // 2:
                 repeats += 1
                 continue

@@ -36,7 +36,7 @@ def read_sweep_file(
 
 _TEXTS = ("shell", "method", "sampler", "pruner", "name")
 _WHOLES = ("samples", "seed", "prune_after", "prune_factor", "parallel")
-_TRUTHS = ("shuffle", "rerun")
+_TRUTHS = ("shuffle", "reuse")
 
 
 class _SweepFile:

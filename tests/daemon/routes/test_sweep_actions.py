@@ -285,7 +285,7 @@ def test_a_trial_is_open_until_its_job_is_over_for_good_and_the_last_attempt_cou
 def test_a_sweep_that_is_over_can_be_forgotten_and_its_jobs_stay(daemon: DaemonProcess):
     sweep = begin(daemon, sampler="qmc", samples=2, method="adaptive")
     until(daemon, sweep, "finished")
-    other = begin(daemon, rerun=True)
+    other = begin(daemon)
     until(daemon, other, "finished")
     jobs = [trial["job"] for trial in trials(daemon, sweep)]
     study = Path(look(daemon, sweep)["journal"])

@@ -16,7 +16,7 @@ def daemon(shared: DaemonProcess) -> DaemonProcess:
 
 
 def only_trial(daemon: DaemonProcess, command: str, **more):
-    sweep = begin(daemon, command, values("x", 5), rerun=True, **more)
+    sweep = begin(daemon, command, values("x", 5), **more)
     until(daemon, sweep, "finished")
     (trial,) = trials(daemon, sweep)
     return trial

@@ -57,7 +57,7 @@ def test_an_adaptive_sweep_comes_close_and_leaves_a_study_that_optuna_opens(daem
 
 
 def test_the_same_seed_gives_the_same_points_and_more_samples_go_on_from_there(daemon: DaemonProcess):
-    wanted = {"method": "adaptive", "seed": 7, "parallel": 1, "rerun": True, "wishes": {"num_gpus": 0}}
+    wanted = {"method": "adaptive", "seed": 7, "parallel": 1, "wishes": {"num_gpus": 0}}
     long = begin(daemon, BOWL, *DENSE, samples=14, **wanted)
     short = begin(daemon, BOWL, *DENSE, samples=12, **wanted)
     until(daemon, long, "finished")

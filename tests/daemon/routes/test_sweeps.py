@@ -127,12 +127,15 @@ def test_a_parameter_that_is_none_drops_its_flag(daemon: DaemonProcess):
 # -- what was run before ---------------------------------------------------------------------------------
 
 
-def test_a_point_that_was_run_is_not_run_again_without_rerun(daemon: DaemonProcess):
-    first = begin(daemon)
+PROGRAM = {"program": "the same files", "reuse": True}
+
+
+def test_a_point_that_was_run_is_reused_if_that_is_asked_for_and_the_program_is_the_same(daemon: DaemonProcess):
+    first = begin(daemon, program="the same files")
     until(daemon, first, "finished")
     before = daemon.world.ledger.started()
 
-    again = begin(daemon, SQUARE, {**WHOLE, "high": 8})
+    again = begin(daemon, SQUARE, {**WHOLE, "high": 8}, **PROGRAM)
     done = until(daemon, again, "finished")
 
     assert done["counts"] == {"open": 0, "complete": 1, "pruned": 0, "failed": 0, "reused": 8}
@@ -143,8 +146,28 @@ def test_a_point_that_was_run_is_not_run_again_without_rerun(daemon: DaemonProce
     assert new[0]["why"] == "the same as trial 1 of sweep 1"
     assert done["best"][0]["point"] == {"x": "3"}
 
-    insists = begin(daemon, rerun=True)
-    assert until(daemon, insists, "finished")["counts"]["complete"] == 8
+    for unasked in ({}, {"program": "the same files"}, {"program": "edited", "reuse": True}):
+        assert until(daemon, begin(daemon, **unasked), "finished")["counts"]["complete"] == 8
+
+
+def test_a_dry_run_says_how_many_trials_would_be_reused(daemon: DaemonProcess):
+    until(daemon, begin(daemon, program="the same files"), "finished")
+
+    def reused(**more: object) -> object:
+        spec = {"command": SQUARE, "parameters": [{**WHOLE, "high": 8}], "metrics": [{"name": "loss"}], **more}
+        return daemon.post("/v1/sweeps/check", {"spec": spec})["reused"]
+
+    assert reused(**PROGRAM) == [{"sweep": 1, "trials": 8}]
+    assert reused(program="the same files") == reused(program="edited", reuse=True) == []
+
+
+def test_without_a_known_program_nothing_is_reused(daemon: DaemonProcess):
+    body = {"key": "k", "spec": {"command": SQUARE, "parameters": [WHOLE], "reuse": True}}
+
+    refused = daemon.call("POST", "/v1/sweeps", body)
+
+    assert refused.status == 400
+    assert "it is not known which program would run" in refused.json["error"]["message"]
 
 
 def test_a_point_that_comes_twice_in_a_sweep_says_whose_result_it_has(daemon: DaemonProcess):
@@ -159,11 +182,11 @@ def test_a_point_that_comes_twice_in_a_sweep_says_whose_result_it_has(daemon: Da
 
 
 def test_values_of_jobs_that_were_cleaned_away_are_still_there(daemon: DaemonProcess):
-    first = begin(daemon)
+    first = begin(daemon, program="the same files")
     until(daemon, first, "finished")
     daemon.post("/v1/clean", {})
 
-    again = begin(daemon)
+    again = begin(daemon, **PROGRAM)
 
     assert until(daemon, again, "finished")["counts"]["reused"] == 8
     assert look(daemon, first)["best"][0]["values"] == [0.0]
@@ -171,10 +194,12 @@ def test_values_of_jobs_that_were_cleaned_away_are_still_there(daemon: DaemonPro
 
 def test_another_value_of_a_variable_of_the_job_is_another_point(daemon: DaemonProcess):
     command = 'echo "loss=$S" >> "$DIBS_METRICS"; : {x}'
-    until(daemon, begin(daemon, command, values("x", 1), wishes={"env": {"S": "1", "T": "1"}}), "finished")
+    until(
+        daemon, begin(daemon, command, values("x", 1), wishes={"env": {"S": "1", "T": "1"}}, **PROGRAM), "finished"
+    )
 
-    other = begin(daemon, command, values("x", 1), wishes={"env": {"S": "2", "T": "1"}})
-    same = begin(daemon, command, values("x", 1), wishes={"env": {"T": "1", "S": "1"}})
+    other = begin(daemon, command, values("x", 1), wishes={"env": {"S": "2", "T": "1"}}, **PROGRAM)
+    same = begin(daemon, command, values("x", 1), wishes={"env": {"T": "1", "S": "1"}}, **PROGRAM)
 
     assert until(daemon, other, "finished")["counts"]["complete"] == 1
     assert until(daemon, same, "finished")["counts"]["reused"] == 1
@@ -183,10 +208,10 @@ def test_another_value_of_a_variable_of_the_job_is_another_point(daemon: DaemonP
 
 def test_another_folder_or_another_metric_is_another_point(daemon: DaemonProcess, tmp_path: Path):
     command = 'echo "loss={x} speed={x}" >> "$DIBS_METRICS"'
-    until(daemon, begin(daemon, command, wishes={"workdir": str(tmp_path)}), "finished")
+    until(daemon, begin(daemon, command, wishes={"workdir": str(tmp_path)}, **PROGRAM), "finished")
 
-    elsewhere = begin(daemon, command, wishes={"workdir": "/"})
-    otherwise = begin(daemon, command, metrics=[{"name": "speed"}], wishes={"workdir": str(tmp_path)})
+    elsewhere = begin(daemon, command, wishes={"workdir": "/"}, **PROGRAM)
+    otherwise = begin(daemon, command, metrics=[{"name": "speed"}], wishes={"workdir": str(tmp_path)}, **PROGRAM)
 
     for sweep in (elsewhere, otherwise):
         assert until(daemon, sweep, "finished")["counts"]["complete"] == 8
@@ -200,7 +225,7 @@ def test_a_dry_run_tells_the_size_and_the_first_commands(daemon: DaemonProcess):
 
     found = daemon.post("/v1/sweeps/check", body)
 
-    assert found == {"size": 8, "commands": [f"f {x}" for x in range(2, 7)], "left_out": 2}
+    assert found == {"size": 8, "commands": [f"f {x}" for x in range(2, 7)], "left_out": 2, "reused": []}
     assert daemon.get("/v1/sweeps")["sweeps"] == []
 
 

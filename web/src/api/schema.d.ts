@@ -1157,6 +1157,8 @@ export interface components {
             commands: string[];
             /** Left Out */
             left_out: number;
+            /** Reused */
+            reused: components["schemas"]["ReusedTrials"][];
             /** Size */
             size: number | null;
         };
@@ -1931,6 +1933,13 @@ export interface components {
         };
         /** RemovedSweep */
         RemovedSweep: {
+            /** Trials */
+            trials: number;
+        };
+        /** ReusedTrials */
+        ReusedTrials: {
+            /** Sweep */
+            sweep: number;
             /** Trials */
             trials: number;
         };

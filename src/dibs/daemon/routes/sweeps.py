@@ -112,10 +112,16 @@ class AddedSweep(TypedDict):
     size: int | None
 
 
+class ReusedTrials(TypedDict):
+    sweep: int
+    trials: int  # that would be taken from it
+
+
 class CheckedSweep(TypedDict):
     size: int | None
     commands: list[str]  # of the first points
     left_out: int  # points among these that have no command
+    reused: list[ReusedTrials]
 
 
 class TrialPageBody(TypedDict):
@@ -180,7 +186,9 @@ def sweep_routes(app: AppState) -> APIRouter:
         await app.check_remote([new.request])
         await app.admit_containers([new.request], new.environment)
         found = await app.sweeping.check(new)
-        return JsonResponse({"size": found.size, "commands": found.commands, "left_out": found.left_out})
+        reused = [{"sweep": sweep, "trials": trials} for sweep, trials in found.reused.items()]
+        answer = {"size": found.size, "commands": found.commands, "left_out": found.left_out, "reused": reused}
+        return JsonResponse(answer)
 
     @routes.get("/v1/sweeps", responses={200: {"model": SweepList}, **errors(503)})
     async def page(

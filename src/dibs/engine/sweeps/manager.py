@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shutil
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -58,6 +58,7 @@ class DryRun:
     size: int | None
     commands: list[str]  # of the first points
     left_out: int  # points that the conditions exclude, up to the last of these commands
+    reused: Mapping[SweepId, int]  # how many trials would be taken from earlier sweeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,21 @@ class SweepManager:
             if point is not None:
                 commands.append(search.command(point).shown)
             await asyncio.sleep(0)
-        return DryRun(search.size, commands, cursor - len(commands))
+        return DryRun(search.size, commands, cursor - len(commands), await self._reusable(search, new.request))
+
+    async def _reusable(self, search: Search, request: Request) -> Mapping[SweepId, int]:
+        """How many of the first points an earlier sweep has run. What an adaptive search tries is not known."""
+        found: Counter[SweepId] = Counter()
+        if not search.spec.reuse or search.spec.method == "adaptive":
+            return found
+        size = min(_LOOKED_AT, *(one for one in (search.points.size, search.size) if one is not None))
+        cursor = 0
+        while cursor < size:
+            cursor, point = search.points.next(cursor, _AT_ONCE)
+            if point is not None and (before := self._table.done_before(search.fingerprint(point, request))):
+                found[before.sweep] += 1
+            await asyncio.sleep(0)
+        return found
 
     def act(
         self,
@@ -214,6 +229,11 @@ class SweepManager:
     def _checked(self, new: NewSweep) -> Search:
         """The parsed spec; BadInput where this machine cannot run it."""
         search = Search(new.spec)
+        if search.spec.reuse and not search.spec.program:
+            raise BadInput(
+                "cannot reuse results: it is not known which program would run",
+                remedy="leave out reuse; `dibs sweep --reuse` can tell for programs of up to 5,000 files",
+            )
         if problem := adviser_problem(search.spec):
             what, _, remedy = problem.partition("; ")
             raise BadInput(what, remedy=remedy)

@@ -70,7 +70,7 @@ class TrialStarter:
     def _to_look_at(self, places: int) -> int:
         """How many points to fetch: more than places where some may have known results and need no place."""
         work = self._work
-        if work.search.spec.rerun or work.search.spec.method == "adaptive":
+        if work.search.spec.method == "adaptive":
             return places
         made, most = sum(work.table.counts(work.id).values()), work.search.size
         return _AT_ONCE if most is None else min(_AT_ONCE, most - made)
@@ -167,7 +167,7 @@ class TrialStarter:
             fingerprint=work.search.fingerprint(following.point, sweep.request),
             study=following.study,
         )
-        before = None if work.search.spec.rerun else work.table.done_before(trial.fingerprint)
+        before = work.table.done_before(trial.fingerprint, None if work.search.spec.reuse else work.id)
         if before is None:
             return trial
         return replace(
@@ -182,15 +182,12 @@ class TrialStarter:
     def _as_recorded(self, sweep: Sweep, trials: Sequence[Trial], change: Change) -> list[Trial]:
         """The trials with their jobs, inside a change. One trial of each point runs, and others wait for it."""
         work = self._work
-        running: dict[str, JobId | None] = {}
-        if not work.search.spec.rerun:
-            running = {one.fingerprint: one.job or one.reused_from for one in work.table.open(work.id)}
+        running = {one.fingerprint: one.job or one.reused_from for one in work.table.open(work.id)}
         to_run: dict[int, Trial] = {}
         for trial in trials:
             if trial.state is TrialState.OPEN and trial.fingerprint not in running:
                 to_run[trial.number] = trial
-                if not work.search.spec.rerun:
-                    running[trial.fingerprint] = None
+                running[trial.fingerprint] = None
         with_jobs = {one.number: one for one in self._with_jobs(sweep, list(to_run.values()), change)}
         running |= {one.fingerprint: one.job for one in with_jobs.values()}
         done = []
