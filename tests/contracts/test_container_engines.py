@@ -136,7 +136,7 @@ def test_the_limit_ends_what_ignores_it_and_the_signal_before_it_reaches_the_pro
     site: Site,
 ) -> None:
     inner = "trap 'echo saved; exit 0' USR1; while :; do sleep 0.05; done"
-    limits = ("-t", "3s", "--checkpoint-signal", "USR1@2", "--retries", "0")
+    limits = ("-t", "7s", "--checkpoint-signal", "USR1@4", "--retries", "0")  # it is running by then
     stubborn = site.add("-t", "1s", "--grace", "0.2s", "--", "sh", "-c", "trap '' TERM; sleep 600 & sleep 600")
     saving = site.add(*limits, "--", "sh", "-c", f'sh -c "{inner}"; exit $?')
 
