@@ -59,6 +59,13 @@ def test_a_command_imports_only_what_it_needs(
     assert len(own) <= most, sorted(own)
 
 
+def test_a_shim_is_forked_from_a_process_that_has_imported_only_what_it_needs() -> None:
+    loaded = _loaded("import dibs.supervise.zygote")
+
+    # `dataclasses` alone is a sixth of its imports, through `inspect`.
+    assert loaded & (HEAVY - {"ctypes"} | {"dataclasses", "inspect", "subprocess", "click", "dibs.model"}) == set()
+
+
 @pytest.mark.parametrize(
     ("code", "most"), [("import dibs", 60), ("import dibs; dibs.submit", 125), ("import dibs; dibs.report", 70)]
 )

@@ -223,7 +223,7 @@ def test_what_was_told_to_save_its_work_is_left_for_the_daemon_to_queue_again(bo
     ("facts", "missing"),
     [
         (GONE, ["how job 1 ended is not known: its record is gone (attempt 1)"]),
-        (replace(GONE, damage=""), []),
+        (GONE._replace(damage=""), []),
         (BLANK, []),
     ],
     ids=["gone", "started", "blank"],

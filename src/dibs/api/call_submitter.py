@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +10,7 @@ from dibs.api.calls import Call, check_interpreter, import_path, job_of, shown_c
 from dibs.api.job import Job
 from dibs.api.submit import add
 from dibs.api.wishes import read_wishes
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 
 _Arguments = tuple[Sequence[Any], Mapping[str, Any]]

@@ -13,7 +13,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dibs.api.connection import ask
 from dibs.api.errors import RemoteTraceback
 from dibs.api.work import CALL, result_path
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput, DibsError, NoSuchJob
 from dibs.files import replace_file
 from dibs.model.jobs import Command, folder_of_call

@@ -3,7 +3,6 @@
 import os
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dibs.backends.protocol import (
@@ -19,6 +18,7 @@ from dibs.backends.protocol import (
     Submission,
     Submitted,
 )
+from dibs.dataclass import dataclass
 from dibs.model.jobs import Attempt, Request
 from dibs.supervise import folder
 from dibs.supervise.folder import decode_record

@@ -6,10 +6,11 @@ everywhere, and its exit record decides how an attempt ended; the other system o
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from dibs.dataclass import dataclass
 from dibs.errors import DibsError
 from dibs.model.jobs import Cause, Wishes
 

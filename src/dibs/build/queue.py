@@ -3,12 +3,13 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dibs.backends.local import LocalBackend
 from dibs.backends.slurm.files import ROOT_SETTING
 from dibs.build.run import build_cards, build_place, fault_point
 from dibs.build.slurm import build_slurm, is_set_up
+from dibs.dataclass import dataclass
 from dibs.engine.driver import Hooks
 from dibs.engine.engine import Engine, EngineLimits
 from dibs.engine.launch.browse import BrowsableFolders

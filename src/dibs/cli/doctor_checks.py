@@ -5,7 +5,7 @@ import resource
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dibs import paths
 from dibs.backends.slurm.backend import SlurmBackend
@@ -14,6 +14,7 @@ from dibs.cli import systemd
 from dibs.client.client import Client
 from dibs.client.connection import NoAnswer, NotListening
 from dibs.client.starting import lock_is_held
+from dibs.dataclass import dataclass
 from dibs.errors import DibsError
 from dibs.gpus.detect import find_probe
 from dibs.gpus.probe import answer_within

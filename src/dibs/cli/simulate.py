@@ -3,13 +3,13 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from dibs.cli.options import SIZE, count
 from dibs.cli.output import columns, one_line, say, show, show_json, styled, terminal_width
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput, DibsError
 from dibs.model.units import show_duration
 from dibs.simulate.machine import Arrival, Rules, SimulatedMachine

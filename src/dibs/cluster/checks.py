@@ -1,8 +1,10 @@
 """What was seen on hosts, and what keeps them from becoming a cluster. Nothing is changed."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from dibs.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

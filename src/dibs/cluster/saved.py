@@ -8,8 +8,9 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from dibs.dataclass import dataclass
 from dibs.errors import DibsError, FolderInUse
 from dibs.files import replace_file
 from dibs.paths import make_private, state_folder

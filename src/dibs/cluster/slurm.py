@@ -3,11 +3,11 @@
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dibs.cluster.saved import Cluster
 from dibs.cluster.ssh import HostCaller, HostFailed, all_of
+from dibs.dataclass import dataclass
 from dibs.errors import DibsError
 
 UP_WITHIN = 60.0  # seconds

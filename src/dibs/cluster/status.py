@@ -1,13 +1,14 @@
 """`status`: how every host of the cluster stands, and what is wrong in words."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dibs.cluster import slurm
 from dibs.cluster.saved import Cluster
 from dibs.cluster.slurm import NodeState
 from dibs.cluster.ssh import HostCaller, HostUnreachable, each
+from dibs.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,13 @@ import os
 import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dibs.cluster.checks import PORT_PAIRS, HostFacts, Problem, look_from
 from dibs.cluster.configure import host_of
 from dibs.cluster.saved import ClusterNode
 from dibs.cluster.ssh import HostCaller, HostFailed, HostUnreachable, each
+from dibs.dataclass import dataclass
 from dibs.errors import DibsError
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from dibs.cluster import slurm
@@ -12,6 +12,7 @@ from dibs.cluster.install import gather, install, unpack
 from dibs.cluster.saved import Cluster, ClusterNode, remember
 from dibs.cluster.ssh import HostCaller, all_of
 from dibs.cluster.survey import HostSurvey, addresses, survey, who_cannot_reach
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput, DibsError
 from dibs.paths import local_folder
 

@@ -3,13 +3,14 @@
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dibs.containers.commands import EngineAnswer, ask_engine
 from dibs.containers.engines import ContainerHost
 from dibs.containers.host import read_host
 from dibs.containers.registry import ENGINES
 from dibs.containers.spec import check_mountable
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Command, Request, Wishes, folder_of_call

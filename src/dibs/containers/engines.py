@@ -5,9 +5,10 @@ has the attempt's name, so that it is found again after a crash of anything.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.model.gpus import Claim
 from dibs.model.mounts import Mount

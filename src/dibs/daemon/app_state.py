@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import HTTPConnection
@@ -19,6 +19,7 @@ from dibs.daemon.schemas.responses import job_object
 from dibs.daemon.web.guard import PERMISSION
 from dibs.daemon.web.listener import WebListener
 from dibs.daemon.web.tokens import Permission
+from dibs.dataclass import dataclass
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
 from dibs.engine.launch.browse import BrowsableFolders

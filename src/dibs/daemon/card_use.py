@@ -6,9 +6,9 @@ The attempts in the store say when a job had a card. This says whether the rest 
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Literal
 
+from dibs.dataclass import dataclass
 from dibs.engine.watch.survey import GpuUse
 from dibs.model.gpus import Reading
 

@@ -11,10 +11,10 @@ import os
 import re
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from dibs.daemon.logs.output import StoredOutput, measure, remove_output
+from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.browse import BrowsableFolders
 from dibs.engine.launch.launcher import Place

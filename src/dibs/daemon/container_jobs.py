@@ -6,10 +6,11 @@ log, and goes on after a crash of the daemon.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.queue.queue import AddCall, Queue
 from dibs.errors import BadInput

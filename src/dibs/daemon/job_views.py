@@ -6,10 +6,10 @@ import time
 from array import array
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.model.jobs import State
 from dibs.store.listing import Filter, Scanned
 from dibs.store.store import Store

@@ -4,8 +4,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from dibs.dataclass import dataclass
 from dibs.engine.queue.queue import Queue
 from dibs.errors import StoreUnusable
 

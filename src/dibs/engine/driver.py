@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dibs.dataclass import dataclass
 from dibs.model.events import Event
 from dibs.supervise.launcher import AddReader, RemoveReader
 from dibs.worker_thread import WorkerThread

@@ -12,10 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dibs.backends.local import Leftovers, LocalBackend, ref_of
+from dibs.dataclass import dataclass
 from dibs.engine.announcer import Announcer, Topic
 from dibs.engine.launch.containers import AttemptContainers
 from dibs.engine.launch.launcher import AttemptLauncher, Place

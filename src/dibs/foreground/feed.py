@@ -3,8 +3,8 @@
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from dibs.dataclass import dataclass
 from dibs.errors import DibsError
 from dibs.inputs.entries import BadEntry, Entry
 

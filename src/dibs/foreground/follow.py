@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from dibs.dataclass import dataclass
 from dibs.model.jobs import Job, JobId
 from dibs.supervise.folder import open_own_file
 

@@ -4,8 +4,8 @@ import contextlib
 import os
 import shlex
 import time
-from dataclasses import dataclass
 
+from dibs.dataclass import dataclass
 from dibs.files import replace_file
 from dibs.model.jobs import Attempt, Job, Outcome
 from dibs.model.usage import Usage

@@ -4,10 +4,11 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from dibs.dataclass import dataclass
 from dibs.engine.launch.results import Results
 from dibs.errors import DibsError
 from dibs.foreground.feed import JobList

@@ -7,10 +7,10 @@ import os
 import stat
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from errno import ENOSPC
 
 from dibs import paths
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput, FolderInUse
 from dibs.supervise.folder import RECORD, facts
 

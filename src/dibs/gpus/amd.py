@@ -7,11 +7,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import chain
 
+from dibs.dataclass import dataclass
 from dibs.gpus.card_reader import CardLost, CardReader
 from dibs.gpus.probe import require_distinct, utc_now
 from dibs.gpus.processes import ProcessOwners

@@ -3,10 +3,11 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.gpus.card_reader import CardLost, CardQueries
 from dibs.model.gpus import Gpu, Links
 

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput, NoGpu
 from dibs.gpus.probe import Probe, answer_within
 from dibs.model.gpus import Card, Gpu, Pool, declared_key, parse_gpu_list

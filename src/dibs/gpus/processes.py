@@ -5,8 +5,8 @@ import os
 import pwd
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from dibs.dataclass import dataclass
 from dibs.model.gpus import GpuProcess, GpuReading
 
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h

@@ -3,9 +3,10 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from dibs.dataclass import dataclass
 from dibs.gpus.probe import Probe, ProbeFailed
 from dibs.model.gpus import GpuFault, Reading
 

@@ -1,9 +1,9 @@
 """One entry of a job list, a request or an error; and opening a job file."""
 
 import os
-from dataclasses import dataclass
 from typing import BinaryIO, cast
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput, DibsError
 from dibs.model.jobs import Request
 

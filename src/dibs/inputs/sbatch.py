@@ -10,10 +10,11 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import BinaryIO
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_request
 from dibs.inputs.entries import open_input

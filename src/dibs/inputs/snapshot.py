@@ -12,9 +12,9 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import BinaryIO, cast
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.files import replace_file, sync_folder
 from dibs.inputs.code import find_repository, git

@@ -4,10 +4,11 @@ import os
 import shlex
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import BinaryIO
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.inputs.entries import Entry, open_input, refuse
 from dibs.inputs.generator import load_generator

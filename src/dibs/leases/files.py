@@ -12,12 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from errno import EACCES, EISDIR, ELOOP, ENOENT, ENOSPC, ENXIO, EPERM
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput, DibsError
 from dibs.leases.lockers import file_key, lockers, user_name, who_is
 

@@ -5,8 +5,8 @@ import math
 import os
 import re
 import stat
-from dataclasses import dataclass
 
+from dibs.dataclass import dataclass
 from dibs.files import replace_file
 from dibs.leases.files import MODE, MOST_FILES, SAFE, LeaseRefused, cannot_use, cannot_write
 

@@ -8,10 +8,11 @@ import contextlib
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import partial
 
+from dibs.dataclass import dataclass
 from dibs.leases.files import (
     SAFE,
     WAY_OUT,

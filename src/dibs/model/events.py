@@ -1,7 +1,6 @@
 """What happened, announced once. The command line turns these into lines, tables and JSON."""
 
-from dataclasses import dataclass
-
+from dibs.dataclass import dataclass
 from dibs.model.jobs import Attempt, Job, Outcome, Reason
 from dibs.model.usage import Usage
 

@@ -1,12 +1,13 @@
 """GPUs, what a probe saw of them, the pool that a queue or a run may use, and claims on shares of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.model.units import is_gpu_id, show_gpu, show_size
 

@@ -2,11 +2,12 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NewType, TypeVar
 
+from dibs.dataclass import dataclass
 from dibs.model.fields import BESIDE_COMMAND, BY_KEY, Field, Kind
 from dibs.model.units import AUTO, format_moment
 

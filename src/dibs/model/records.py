@@ -1,13 +1,12 @@
 """What is recorded: each thing that happens to jobs, cards and settings, as one value.
 
 The row in the store, the line in the journal and the event for readers are made from it in `store/recorder.py`.
-Records are tuples because they are many: as dataclasses they take a twentieth of the time of `dibs run -- true`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import field
 
+from dibs.dataclass import dataclass
 from dibs.model.jobs import Attempt, Job, JobId, Outcome
 from dibs.model.usage import Lesson, Usage
 
@@ -60,7 +59,8 @@ class Consequences:
     retried: list[JobId] = field(default_factory=list)
 
 
-class JobsAdded(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JobsAdded:
     """What one call added: jobs with consecutive numbers, their requests as text, and the key of the call."""
 
     jobs: Sequence[Job]
@@ -68,39 +68,45 @@ class JobsAdded(NamedTuple):
     key: str
 
 
-class PartStaged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PartStaged:
     """Some jobs of a list have arrived. With the first of them its numbers are reserved."""
 
     part: StagedPart
 
 
-class ListCompleted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ListCompleted:
     """All jobs of a list have arrived: it is acknowledged, and its parts become jobs."""
 
     list: StagedList
 
 
-class PartEntered(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PartEntered:
     """A part of an acknowledged list has become jobs."""
 
     part: StagedPart
     jobs: Sequence[Job]
 
 
-class ListDropped(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ListDropped:
     """The rest of a list did not come: it never was."""
 
     list: StagedList
 
 
-class AttemptOpened(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AttemptOpened:
     """The intent: from now on the attempt may have been started, here or by another system."""
 
     job: Job
     attempt: Attempt
 
 
-class AttemptRunning(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AttemptRunning:
     """Another system has started it, at the attempt's `opened_at`; or more is known of where it runs."""
 
     job: Job
@@ -108,7 +114,8 @@ class AttemptRunning(NamedTuple):
     is_new: bool
 
 
-class AttemptEnded(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
     """How an attempt ended. With `retry_at` its job is queued again, as it stands here."""
 
     job: Job
@@ -118,20 +125,23 @@ class AttemptEnded(NamedTuple):
     usage: Usage | None
 
 
-class AttemptForgotten(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AttemptForgotten:
     """It never ran: the job waits again, and the try does not count."""
 
     attempt: Attempt
     retry_at: float | None
 
 
-class ClaimsLowered(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ClaimsLowered:
     """An open attempt holds less of its cards than before."""
 
     attempt: Attempt
 
 
-class LessonLearned(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LessonLearned:
     """What jobs of a shape were seen to need on cards of a model."""
 
     shape: str
@@ -139,35 +149,41 @@ class LessonLearned(NamedTuple):
     lesson: Lesson
 
 
-class JobsHeld(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JobsHeld:
     jobs: Sequence[JobId]
     why: str
 
 
-class GroupHeld(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GroupHeld:
     """The waiting jobs of a group (`project NAME`, `batch N`) are held, and with them their sweeps."""
 
     group: str
     why: str
 
 
-class JobReleased(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JobReleased:
     job: JobId
 
 
-class JobRetried(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JobRetried:
     """An ended job is queued again; its tries are counted anew."""
 
     job: JobId
 
 
-class JobsStopping(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JobsStopping:
     """The end of running jobs was asked for: no crash and no retry undoes it."""
 
     jobs: Sequence[JobId]
 
 
-class JobCancelled(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JobCancelled:
     """A job that had not started is over, perhaps because another job ended otherwise than it should."""
 
     job: JobId
@@ -175,33 +191,39 @@ class JobCancelled(NamedTuple):
     by: JobId | None = None
 
 
-class JobEdited(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JobEdited:
     """What a waiting job asks for, or its place in the queue, is another one now."""
 
     job: Job
 
 
-class JobsRemoved(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JobsRemoved:
     """Ended jobs are forgotten. Their numbers are never given again."""
 
     jobs: Sequence[JobId]
 
 
-class MarkSet(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MarkSet:
     mark: Mark
 
 
-class MarkCleared(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MarkCleared:
     subject: str
     was_set: bool = True  # False: the card only rested, which is not stored
 
 
-class SettingChanged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SettingChanged:
     name: str
     value: str
 
 
-class CardTested(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CardTested:
     """A quarantined card was tested."""
 
     key: str
@@ -209,7 +231,8 @@ class CardTested(NamedTuple):
     why: str
 
 
-class GpusAstray(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GpusAstray:
     """An attempt uses cards, by number, that it was not given."""
 
     attempt: Attempt
@@ -217,7 +240,8 @@ class GpusAstray(NamedTuple):
     sentence: str
 
 
-class AttemptExcused(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AttemptExcused:
     """The failure of an ended attempt is explained by its card, which was quarantined afterwards."""
 
     job: JobId

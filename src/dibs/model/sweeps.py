@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NewType
 
+from dibs.dataclass import dataclass
 from dibs.model.jobs import JobId, Request
 
 SweepId = NewType("SweepId", int)

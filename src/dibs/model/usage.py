@@ -1,7 +1,8 @@
 """What an attempt used of its cards and of the machine, and what was learned from it for jobs like it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from dibs.dataclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -12,6 +11,7 @@ import optuna
 
 from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.plugins.shipping import collect, ship
 

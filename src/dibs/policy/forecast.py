@@ -3,9 +3,10 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 
+from dibs.dataclass import dataclass
 from dibs.model.jobs import Job, JobId
 from dibs.policy.fitting import host_needs
 from dibs.policy.schedule import kind_of, longest, schedule

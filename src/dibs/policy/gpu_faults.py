@@ -1,8 +1,9 @@
 """Faults of GPUs: which card broke, whose fault a failure is, and when a card is tested again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dibs.dataclass import dataclass
 from dibs.model.gpus import CardState, GpuFault, Reading
 from dibs.model.jobs import Cause, Outcome
 

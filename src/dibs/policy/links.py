@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
+from dibs.dataclass import dataclass
 from dibs.model.gpus import Links
 
 _MOST_SETS = 2_000  # up to so many are all compared; otherwise sets are grown card by card

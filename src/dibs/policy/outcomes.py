@@ -4,10 +4,11 @@ The stop rules hold a group whose jobs fail one after another, and quarantine a 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.model.jobs import NOT_RETRIED, AttemptKey, Cause, Job, Outcome, retry_name
 from dibs.model.units import show_duration
 

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
+from dibs.dataclass import dataclass
 from dibs.model.gpus import Claim, Pool
 from dibs.model.jobs import Reason, Wishes
 from dibs.model.units import show_size

@@ -1,9 +1,10 @@
 """The input and output of the scheduler as plain values: GPUs, waiting jobs, the plan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.model.gpus import Card, Claim, Gpu, Links
 from dibs.model.jobs import Job, JobId, Reason

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from dibs.dataclass import dataclass
 from dibs.model.gpus import Card
 from dibs.model.jobs import Cause, Job, Outcome, State, Wishes
 from dibs.model.sweeps import Sweep, SweepState, Trial, TrialState

@@ -6,9 +6,9 @@ The later wins: `/etc/dibs/config.toml` < `$XDG_CONFIG_HOME/dibs/config.toml` < 
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.settings.table import TABLE, Setting, Settings
 

@@ -1,9 +1,9 @@
 """The table of all settings: how each is called, what it is by default, and what it does."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.settings import values
 
 

@@ -1,8 +1,9 @@
 """A simulated machine, the rules of the policy that are on, and the jobs that arrive."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dibs.dataclass import dataclass
 from dibs.model.gpus import Card, Gpu, Pool, declared_key
 from dibs.model.jobs import Job
 

@@ -3,9 +3,10 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 
+from dibs.dataclass import dataclass
 from dibs.simulate.machine import SimulatedMachine
 from dibs.simulate.simulator import History, SimulatedRun
 

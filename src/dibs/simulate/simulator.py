@@ -10,9 +10,10 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 
+from dibs.dataclass import dataclass
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Job, JobId, Request, Wishes
 from dibs.policy.fitting import booking, most_at_once

@@ -4,11 +4,12 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC
 from fractions import Fraction
 from typing import IO, Any
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.model.fields import BY_KEY
 from dibs.model.jobs import ArrayTask, Command, Dependency, Job, JobId, Request, Wishes, with_values

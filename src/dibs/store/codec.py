@@ -6,12 +6,13 @@ The JSON is plain ASCII, so that bytes which are not UTF-8 survive exactly.
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from fractions import Fraction
 from functools import lru_cache
 from operator import attrgetter, is_
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.errors import StoreUnusable
 from dibs.model.fields import BY_KEY, Field, Kind
 from dibs.model.gpus import Claim

@@ -5,9 +5,9 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from errno import EIO
 
+from dibs.dataclass import dataclass
 from dibs.errors import FolderInUse, StoreUnusable
 from dibs.files import sync_folder
 
@@ -25,7 +25,7 @@ def open_file(path: str) -> sqlite3.Connection:
     """The one connection to a store, ready for use; StoreUnusable or FolderInUse if it cannot be opened."""
     if not os.path.exists(path):
         _create(path)
-    if _check_header(path) <= _QUICKLY_CHECKED:
+    elif _check_header(path) <= _QUICKLY_CHECKED:
         _check_pages(path)
     db = sqlite3.connect(path, timeout=1.0, isolation_level=None, cached_statements=256)
     try:

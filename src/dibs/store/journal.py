@@ -9,10 +9,10 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from errno import ENOSPC
 from typing import IO, Any, NamedTuple
 
+from dibs.dataclass import dataclass
 from dibs.files import replacing_file, sync_folder
 from dibs.store.journal_lines import Line, cleaned, going_on_from, next_number, without_gone
 

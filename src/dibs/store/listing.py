@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput, NoSuchJob
 from dibs.model.jobs import OVER, Cause, JobId, Outcome, State
 from dibs.model.records import Mark

@@ -8,9 +8,10 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
+from dibs.dataclass import dataclass
 from dibs.errors import DibsError, FolderInUse, StoreUnusable
 from dibs.files import sync_folder
 from dibs.model.gpus import GPU_VARIABLES

@@ -4,7 +4,7 @@ Everything here happens inside a turn of the store. What follows from a record b
 end, jobs of a held group) is recorded with it, and told to the caller in `Consequences`.
 """
 
-import secrets
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -116,7 +116,7 @@ class Recorder:
         """What tells this queue's jobs from those of other queues in another system; made once."""
         if known := self._store.queue.setting("mark"):
             return known
-        mark = f"q{secrets.token_hex(4)}"
+        mark = f"q{os.urandom(4).hex()}"
         with self._store.turn():
             self._store.queue.set("mark", mark)
             self.note(journal_lines.setting("mark", mark), sync=True)

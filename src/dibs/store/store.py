@@ -5,9 +5,9 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from dibs.dataclass import dataclass
 from dibs.errors import StoreUnusable
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, State
 from dibs.model.usage import Usage

@@ -3,9 +3,10 @@
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput, NoSuchSweep, StoreUnusable
 from dibs.model.jobs import JobId
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState

@@ -13,8 +13,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dibs.supervise.logs import Log, open_log
 
@@ -33,8 +32,7 @@ _BUILTINS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptDescriptors:
+class AttemptDescriptors(NamedTuple):
     """The descriptors that came with an attempt."""
 
     record: int  # locked

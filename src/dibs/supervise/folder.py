@@ -15,9 +15,9 @@ import os
 import stat
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENOSPC, ENXIO, EPERM
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 RECORD = "record"
 _NAMES = (RECORD, "stdout", "stderr")
@@ -129,14 +129,13 @@ def _body(record: dict[str, Any]) -> bytes:
     return _ENCODER.encode(record).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptFacts:
+class AttemptFacts(NamedTuple):
     """The state of an attempt, from its folder."""
 
     is_locked: bool  # a shim runs it
     record: dict[str, Any] | None  # None where no complete record was written
     has_started: bool  # the command may have run: its record is not blank, or is not there
-    identity: Mapping[str, Any] = field(default_factory=dict)  # of the attempt that the record is of
+    identity: Mapping[str, Any] = MappingProxyType({})  # of the attempt that the record is of
     damage: str = ""  # what is wrong with the record
 
     @property

@@ -12,7 +12,6 @@ import pwd
 import signal
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from dibs.policy.causes import TAIL, cause_in, reports_kill
 
@@ -27,15 +26,15 @@ _FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.
 _NO_MEMORY = "the machine's memory did not suffice, and the kernel killed it"
 
 
-@dataclass(slots=True)
 class Log:
     """A file that a command writes to, and our copy of its descriptor."""
 
-    path: str
-    fd: int  # the file that the command was given, also if it is renamed
-    start: int  # content before it is not the command's
-    size: int = 0  # at the last look
-    cut_to: int = 0  # 0: nothing was cut
+    def __init__(self, path: str, fd: int, start: int) -> None:
+        self.path = path
+        self.fd = fd  # the file that the command was given, also if it is renamed
+        self.start = start  # content before it is not the command's
+        self.size = 0  # at the last look
+        self.cut_to = 0  # 0: nothing was cut
 
 
 def open_log(path: str) -> Log:

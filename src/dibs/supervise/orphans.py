@@ -9,8 +9,8 @@ import contextlib
 import os
 import signal
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
+from dibs.dataclass import dataclass
 from dibs.supervise.command import Stopping, boottime, listens
 from dibs.supervise.folder import mark_of, record_of
 

@@ -7,8 +7,8 @@ machine with thousands of processes.
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
+from dibs.dataclass import dataclass
 from dibs.supervise import folder
 
 TICKS = os.sysconf("SC_CLK_TCK")  # in a second

@@ -10,11 +10,12 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from dibs.dataclass import dataclass
 from dibs.errors import DibsError
 from dibs.sweeps.space import Point
 from dibs.sweeps.spec import Spec, spec_object

@@ -3,9 +3,9 @@
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.sweeps.params import check_names, check_values
 

@@ -10,9 +10,9 @@ import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 
 STEP = "step"

@@ -7,11 +7,11 @@ norm batch layer none    momentum 0.5..0.99 if optimizer=sgd
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from typing import Literal, get_args
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.sweeps.params import NAME, check_name, check_values
 

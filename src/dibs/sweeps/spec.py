@@ -5,9 +5,9 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.sweeps.conditions import Constraints
 from dibs.sweeps.params import check_count, check_names

@@ -12,10 +12,10 @@ A parameter that is `none` is left out with its flag: `--momentum {momentum}`, `
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.sweeps.params import NAME
 

@@ -7,9 +7,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.sweeps.space import Choice, Parameter, Range, Scale, number_text
 from dibs.sweeps.spec import parameter_object

@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from dibs.backends.protocol import Node, Resources
 from dibs.backends.slurm import squeue
 from dibs.backends.slurm.sinfo import NODE_FORMAT, Partition, chosen_partitions, parse_nodes, parse_partitions
 from dibs.backends.slurm.squeue import SqueueRow
+from dibs.dataclass import dataclass
 from dibs.errors import BackendMissing, BackendSilent
 
 # Where clusters put them when they are not on the PATH.

@@ -13,11 +13,11 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dibs.backends.protocol import AttemptRef
 from dibs.backends.slurm.files import write_record
+from dibs.dataclass import dataclass
 from dibs.errors import BackendRefused
 from dibs.files import replace_file
 from dibs.model.jobs import folder_of_call

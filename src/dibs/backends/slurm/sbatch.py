@@ -9,10 +9,10 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dibs.backends.protocol import AttemptRef, Resources, Submission
+from dibs.dataclass import dataclass
 from dibs.errors import BackendRefused
 from dibs.model.places import SLURM_OPTIONS as OPTIONS
 from dibs.supervise.script_job import NO_SOURCE, pack

@@ -1,8 +1,9 @@
 """How this user uses Slurm."""
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+
+from dibs.dataclass import dataclass
 
 _SOURCE = str(Path(__file__).resolve().parents[3])
 

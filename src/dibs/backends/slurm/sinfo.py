@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dibs.backends.protocol import Node, NodeGpus
+from dibs.dataclass import dataclass
 
 _COLUMNS = (
     ("NodeList", 64),

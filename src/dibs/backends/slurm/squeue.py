@@ -5,9 +5,9 @@ Columns of fixed width, cut by position: a value may hold blanks, and a longer o
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from dibs.backends.slurm.sbatch import identity
+from dibs.dataclass import dataclass
 
 # The name comes last: a stranger's may hold anything.
 _COLUMNS = (

@@ -11,13 +11,14 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dibs.backends.slurm.files import NotReached
 from dibs.backends.slurm.mirror import AttemptFiles, Pieces
 from dibs.backends.slurm.sbatch import call
 from dibs.backends.slurm.settings import SlurmSettings
+from dibs.dataclass import dataclass
 from dibs.supervise import node_files
 from dibs.supervise.folder import RECORD_SIZE, decode_record
 from dibs.supervise.node_sync import MAGIC, STREAMS

@@ -14,9 +14,10 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from errno import ENXIO
 
+from dibs.dataclass import dataclass
 from dibs.model.units import show_size
 from dibs.supervise.folder import open_own_file
 

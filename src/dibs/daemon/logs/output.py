@@ -7,10 +7,10 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 from dibs.daemon.logs.lines import Cut, open_output, read_cut
+from dibs.dataclass import dataclass
 from dibs.errors import LogGone, StoreUnusable
 from dibs.model.jobs import JobId, State
 from dibs.worker_thread import run_in_thread

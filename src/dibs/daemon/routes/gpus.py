@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Response
@@ -14,6 +14,7 @@ from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
 from dibs.daemon.schemas import requests
 from dibs.daemon.schemas.requests import Moment
 from dibs.daemon.schemas.responses import moment
+from dibs.dataclass import dataclass
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
 from dibs.engine.watch.health import Health

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
@@ -27,6 +27,7 @@ from dibs.daemon.schemas.responses import (
     reason_object,
     usage_object,
 )
+from dibs.dataclass import dataclass
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
 from dibs.engine.queue.queue import AddCall, PartPlace

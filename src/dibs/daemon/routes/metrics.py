@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from fastapi import APIRouter, Response
@@ -13,6 +12,7 @@ from dibs.daemon.app_state import EventCounters
 from dibs.daemon.http.errors import errors
 from dibs.daemon.routes.gpus import GpuState, GpuTable
 from dibs.daemon.routes.nodes import known_nodes
+from dibs.dataclass import dataclass
 from dibs.engine.remote.systems import RemoteSystems
 from dibs.model.jobs import State
 from dibs.store.listing import Listing

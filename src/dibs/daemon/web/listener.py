@@ -10,7 +10,7 @@ import os
 import socket
 import ssl
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -20,6 +20,7 @@ from dibs.daemon.http.server import SHORTAGES, HttpProtocol, RequestLimits, Serv
 from dibs.daemon.web.guard import SecurityHeaders, TokenGuard, host_check, security_header_lines
 from dibs.daemon.web.page_files import PageFiles
 from dibs.daemon.web.tokens import CODE_LIFE, Permission, TokenStore
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput, Conflict, DibsError, NotAllowed
 from dibs.files import replace_file
 

@@ -4,12 +4,13 @@ import asyncio
 import gzip
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dibs.daemon.http.errors import JsonResponse, error_body
+from dibs.dataclass import dataclass
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page")
 _TYPES = {

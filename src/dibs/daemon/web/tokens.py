@@ -7,9 +7,9 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
+from dibs.dataclass import dataclass
 from dibs.errors import NotAllowed
 from dibs.files import replace_file
 

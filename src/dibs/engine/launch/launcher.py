@@ -4,12 +4,13 @@ import json
 import os
 import random
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from errno import EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS
 from typing import Any
 
 from dibs.backends.local import LocalBackend, is_free_port, ref_of
 from dibs.backends.protocol import NOT_ATTACHED, AttachedStreams, LocalInputs, Submission
+from dibs.dataclass import dataclass
 from dibs.engine.launch.containers import AttemptContainers
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.results import Results

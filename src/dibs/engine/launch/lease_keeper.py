@@ -8,8 +8,8 @@ refuses still holds what the engine's state says.
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
+from dibs.dataclass import dataclass
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.leases.files import LeaseRefused
 from dibs.leases.leases import Busy, Lease, Leases

@@ -3,10 +3,11 @@
 import heapq
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, islice
 
 from dibs.backends.local import Leftovers
+from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.settlement import named
 from dibs.model.jobs import After, Job, JobId, Reason, Request, State

@@ -13,9 +13,10 @@ import subprocess
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.model.events import Ended, Event, Refused
 from dibs.model.jobs import Cause, Job, Outcome
 

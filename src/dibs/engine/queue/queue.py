@@ -5,9 +5,10 @@ Each call is one change: durable when it returns, and where it raises nothing ha
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
+from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.launcher import Place
 from dibs.engine.queue.explain import Explain, JobProspect, WaitExplanation

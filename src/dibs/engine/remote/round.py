@@ -3,9 +3,10 @@
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dibs.backends.protocol import AttemptRef, Backend, Identity, Observed, Phase, Submission, Submitted
+from dibs.dataclass import dataclass
 from dibs.errors import DibsError
 from dibs.files import cannot_write, error_text, replace_file
 

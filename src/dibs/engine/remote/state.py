@@ -3,9 +3,10 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dibs.backends.protocol import AttemptRef, Backend, Identity, Observed, Resources, Submission
+from dibs.dataclass import dataclass
 from dibs.engine.launch.launcher import Place
 from dibs.engine.remote.round import RoundPlan, RoundResult
 from dibs.engine.turn.state import Key, OpenAttempt

@@ -1,8 +1,9 @@
 """The actions on a sweep: stop, hold, release, resume, retry-failed, edit, remove."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dibs.dataclass import dataclass
 from dibs.engine.sweeps.context import Search, SweepContext
 from dibs.engine.sweeps.work import hold_waiting, jobs_in
 from dibs.errors import BadInput, Conflict

@@ -1,9 +1,10 @@
 """What the work on sweeps uses: the records of sweeps and trials, the engine's parts, and a parsed spec."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.results import Results
 from dibs.engine.queue.queue import Queue

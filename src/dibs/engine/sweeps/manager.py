@@ -6,9 +6,10 @@ import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.results import Results
 from dibs.engine.queue.queue import Queue

@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dibs.dataclass import dataclass
 from dibs.engine.sweeps.context import request_of
 from dibs.engine.sweeps.work import LazyAdviser, SweepWork
 from dibs.engine.turn.state import Change

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from dibs.dataclass import dataclass
 from dibs.engine.launch.browse import fill_in
 from dibs.engine.sweeps.context import SweepContext
 from dibs.engine.turn.state import OpenAttempt

@@ -5,8 +5,9 @@ takes the leases, commits the records, and only then replaces its state with `Tu
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dibs.dataclass import dataclass
 from dibs.engine.turn import plan_cache
 from dibs.engine.turn.facts import (
     EndFound,

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 
+from dibs.dataclass import dataclass
 from dibs.engine.turn.state import Key, NextState, OpenAttempt, card_marks, claims_on, paused_by
 from dibs.model.gpus import NOT_COUNTED, Card, Claim, Links, Machine, Pool
 from dibs.model.jobs import Attempt, Job, JobId, Outcome, Request, Wishes

@@ -11,8 +11,9 @@ too little for a decision it raises `NeedsMore`; the engine loads more, and the 
 import bisect
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from dibs.dataclass import dataclass
 from dibs.model.events import Event, Refused, Trouble
 from dibs.model.gpus import Claim
 from dibs.model.jobs import Attempt, AttemptKey, Job, JobId, Reason, Request, State

@@ -1,8 +1,8 @@
 """What is known about the cards: what other programs hold, and what readings show."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
+from dibs.dataclass import dataclass
 from dibs.engine.turn.facts import CardFacts, PoolFacts, SeenProcess, TakenByOthers
 from dibs.engine.watch.sharing_rules import DEFAULT_SHARING_RULES, SharingRules
 from dibs.gpus.processes import foreign_processes

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.queue.pool import clear_mark, set_mark
 from dibs.engine.turn.state import Key, OpenAttempt

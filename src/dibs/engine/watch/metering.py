@@ -7,9 +7,10 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from dibs.dataclass import dataclass
 from dibs.engine.turn.state import Key
 from dibs.files import replace_file
 from dibs.model.jobs import Attempt

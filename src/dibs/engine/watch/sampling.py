@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dibs.dataclass import dataclass
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.metering import CardEnergy, Measured, Meter, Sample, StoredSeries, read_series
 from dibs.model.gpus import CardState, Claim, GpuReading, Reading, declared_key

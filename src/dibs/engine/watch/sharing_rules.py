@@ -1,7 +1,6 @@
 """How an engine shares its GPUs with other programs."""
 
-from dataclasses import dataclass
-
+from dibs.dataclass import dataclass
 from dibs.gpus.processes import DEFAULT_BUSY_RULES, BusyRules
 from dibs.policy.snapshot import EMPTIEST_FIRST, Order, parse_order
 from dibs.settings import Settings

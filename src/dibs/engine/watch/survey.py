@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
+from dibs.dataclass import dataclass
 from dibs.engine.watch.own_processes import attempt_of, is_of_a_running_job
 from dibs.gpus.processes import DEFAULT_BUSY_RULES, BusyRules, foreign_processes, pid_is_alive
 from dibs.leases.files import WAY_OUT, Holder, in_words, overbooking

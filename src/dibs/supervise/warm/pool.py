@@ -10,9 +10,10 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from dibs.dataclass import dataclass
 from dibs.supervise.launcher import AddReader, Launcher, RemoveReader, WhenDone, shim_message
 from dibs.supervise.warm.python_line import SCRIPT, PythonLine, read_line
 
