@@ -13,6 +13,7 @@ from dibs.model.jobs import Request
 from dibs.model.units import AUTO
 
 _LONGEST = 400  # characters; a longer one is its beginning and a checksum
+# The patterns below are compiled when they are used: a run without `--vram auto` does not pay for them.
 
 
 def with_shape(request: Request, folder: str = "/", *, copy: str = "", original: str = "") -> Request:
@@ -46,17 +47,16 @@ def shape_of(words: Sequence[str], folder: str = "/") -> str:
 # -- from a line to its commands ---------------------------------------------------------------------------
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
-_RUNS_A_LINE = re.compile(r"-[a-z]*c")
+_RUNS_A_LINE = r"-[a-z]*c"
 # A quoted or plain piece of a word, an operator between commands, or a redirection with its target.
-_PIECES = re.compile(
+_PIECES = (
     r"""(?P<blank>[ \t]+)|(?P<comment>(?<![^\s;&|])\#[^\n]*)|(?P<joined>\\\n)"""
     r"""|(?P<redirection>[0-9]*(?:&>>?|[<>]{1,3}&?|>\|)[ \t]*[^\s;&|<>()]*)"""
     r"""|(?P<operator>[;&|()\n]+|(?<!\S)[{}!](?!\S))"""
     r"""|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|\\(?P<escaped>.)|(?P<plain>[^\s'"\\;&|<>()]+)"""
-    r"""|(?P<odd>.)""",
-    re.DOTALL,
+    r"""|(?P<odd>.)"""
 )
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_ASSIGNMENT = r"[A-Za-z_][A-Za-z0-9_]*\+?="
 # Preparations of a line: they use no GPU memory.
 _PREPARES = frozenset(
     {"source", ".", "export", "set", "unset", "ulimit", "umask", "module", "conda", "mamba", "echo", "printf"}
@@ -69,7 +69,7 @@ _BEFORE_COMMANDS = frozenset({"do", "then", "else", "if", "elif", "while", "unti
 def _simple_commands(words: Sequence[str]) -> Iterator[list[str]]:
     """The commands of which a job consists, each without the variables that are set for it."""
     for command in _parts_of_line(words[2]) if _is_line(words) else [list(words)]:
-        while command and (command[0] in _BEFORE_COMMANDS or _ASSIGNMENT.match(command[0])):
+        while command and (command[0] in _BEFORE_COMMANDS or re.match(_ASSIGNMENT, command[0])):
             command = command[1:]
         if command:
             yield command
@@ -78,13 +78,13 @@ def _simple_commands(words: Sequence[str]) -> Iterator[list[str]]:
 def _is_line(words: Sequence[str]) -> bool:
     """Whether a shell is to read its third word."""
     is_shell = len(words) > 2 and _name(words[0]) in _SHELLS
-    return is_shell and _RUNS_A_LINE.fullmatch(words[1]) is not None
+    return is_shell and re.fullmatch(_RUNS_A_LINE, words[1]) is not None
 
 
 def _parts_of_line(line: str) -> Iterator[list[str]]:
     command: list[str] = []
     word: str | None = None
-    for piece in _PIECES.finditer(line):
+    for piece in re.finditer(_PIECES, line, re.DOTALL):
         kind = piece.lastgroup
         if kind in ("single", "double", "escaped", "plain", "odd"):
             word = (word or "") + piece[kind]
@@ -137,22 +137,22 @@ _LAUNCHERS = frozenset(
     {"torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch"}
 )
 _LAUNCHER_MODULES = {"accelerate.commands.launch": "accelerate"}
-_PYTHON = re.compile(r"(?:python|pypy|ipython)[0-9.]*")
+_PYTHON = r"(?:python|pypy|ipython)[0-9.]*"
 _PYTHON_TAKES = frozenset({"-X", "-W", "--check-hash-based-pycs"})
 _INTERPRETERS = frozenset({"julia", "Rscript", "R", "node", "perl", "ruby", "lua", "octave", *_SHELLS})
-_SCRIPT = re.compile(r".*\.(?:py|ipynb|sh|jl|R|r|js|lua|pl|rb|m)")
+_SCRIPT = r".*\.(?:py|ipynb|sh|jl|R|r|js|lua|pl|rb|m)"
 
-_NAMED = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=")  # `model=big`, `+trainer.gpus=1`
-_OPTION = re.compile(r"-{1,2}[A-Za-z_]")
-_WITH_NUMBER = re.compile(r"(-[A-Za-z])[0-9.]+")  # `-b64`
-_VERB = re.compile(r"[A-Za-z][A-Za-z_-]*")
+_NAMED = r"[+~]{0,2}[A-Za-z_][\w./@-]*="  # `model=big`, `+trainer.gpus=1`
+_OPTION = r"-{1,2}[A-Za-z_]"
+_WITH_NUMBER = r"(-[A-Za-z])[0-9.]+"  # `-b64`
+_VERB = r"[A-Za-z][A-Za-z_-]*"
 
 
 def _shape_of_one(words: Sequence[str], folder: str) -> str:
     if _is_line(words):
         return shape_of(words, folder)
     program, rest = _name(words[0]), list(words[1:])
-    if _PYTHON.fullmatch(program):
+    if re.fullmatch(_PYTHON, program):
         return _shape_of_python(rest, folder)
     if program in _LAUNCHERS:
         return _shape_of_launched(rest, folder)
@@ -172,7 +172,7 @@ def _unwrapped(words: Sequence[str]) -> Sequence[str]:
             return words
         words = _behind_options(words[name.count(" ") + 1 :], _WRAPPERS[name])
         words = words[name in _ONE_WORD_FIRST :]
-        while words and _ASSIGNMENT.match(words[0]):
+        while words and re.match(_ASSIGNMENT, words[0]):
             words = words[1:]
     return words
 
@@ -208,7 +208,7 @@ def _shape_of_launched(words: list[str], folder: str) -> str:
     for place, word in enumerate(words):
         if word in ("-m", "--module") and place + 1 < len(words):
             return _shape(f"{folder} -m {words[place + 1]}", words[place + 2 :])
-        if _SCRIPT.fullmatch(word):
+        if re.fullmatch(_SCRIPT, word):
             return _shape(_place(word, folder), words[place + 1 :])
     return _shape("launched", words)
 
@@ -217,19 +217,19 @@ def _shape(script: str, arguments: Sequence[str]) -> str:
     """The script, a verb (`main.py train`), the names in order, and how many values have none."""
     arguments = list(arguments)
     verb = ""
-    if arguments and _VERB.fullmatch(arguments[0]):
+    if arguments and re.fullmatch(_VERB, arguments[0]):
         verb = arguments.pop(0)
     names: set[str] = set()
     values = 0
     may_take = False  # the word before is an option that may take this one
     for word in arguments:
-        if _OPTION.match(word):
+        if re.match(_OPTION, word):
             name, equals, _ = word.partition("=")
-            if found := _WITH_NUMBER.fullmatch(name):
+            if found := re.fullmatch(_WITH_NUMBER, name):
                 name = found[1]
             names.add(name.replace("_", "-"))
             may_take = not equals
-        elif _NAMED.match(word):
+        elif re.match(_NAMED, word):
             names.add(word.partition("=")[0] + "=")
             may_take = False
         elif may_take or word == "--":

@@ -46,6 +46,9 @@ class Settings:
     backends_slurm_patience: float = 60.0  # seconds
 
 
+_DEFAULTS = Settings()
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One row of the table: how a setting is called, what it is by default, and what it does."""
@@ -63,7 +66,7 @@ class Setting:
 
     @property
     def value_by_default(self) -> Any:
-        return getattr(Settings(), self.field)
+        return getattr(_DEFAULTS, self.field)
 
 
 TABLE = (
