@@ -94,7 +94,6 @@ SHIM = (
     "logs.py",
     "node_files.py",
     "node_sync.py",
-    "process_usage.py",
     "script_job.py",
     "zygote.py",
     *(f"warm/{name}.py" for name in ("__init__", "start", "job", "python_line", "process")),

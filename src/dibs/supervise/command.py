@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dibs.supervise.logs import Log, open_log
 
+TICKS = os.sysconf("SC_CLK_TCK")  # in a second
 # Signal handling changed by Python, or ignored by the shell that started us, must not reach the command.
 # All signals are named, because the C library asks the kernel about each one that is not.
 _RESET_SIGNALS = [int(number) for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}]
@@ -443,3 +444,35 @@ def status_of(pid: int) -> list[bytes]:
             return file.read().splitlines()
     except OSError:
         return []
+
+
+class ProcessStat(NamedTuple):
+    """What /proc/PID/stat has of a process."""
+
+    parent: int
+    used: int  # ticks
+    reaped: int  # ticks of children that it waited for
+    begun: int  # ticks after the machine's start
+    pages: int
+
+
+def read_stat(pid: int) -> ProcessStat | None:
+    """None if it has ended, or is hidden."""
+    try:
+        handle = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    try:
+        # The name in parentheses may contain anything, parentheses too: count from its end.
+        words = os.read(handle, 4096).rpartition(b")")[2].split()
+        return ProcessStat(
+            parent=int(words[1]),
+            used=int(words[11]) + int(words[12]),
+            reaped=int(words[13]) + int(words[14]),
+            begun=int(words[19]),
+            pages=int(words[21]),
+        )
+    except (ProcessLookupError, ValueError, IndexError):
+        return None
+    finally:
+        os.close(handle)

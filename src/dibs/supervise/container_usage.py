@@ -8,9 +8,8 @@ that it reads, and is removed before the engine's client ends. Standard library 
 import time
 from typing import Any
 
-from dibs.supervise.command import descendants, status_of
+from dibs.supervise.command import TICKS, descendants, read_stat, status_of
 from dibs.supervise.folder import marked_processes
-from dibs.supervise.process_usage import TICKS, read_stat
 
 _FIRST, _LONGEST = 0.1, 2.0  # seconds between two looks
 _OF_ITS_AGE = 10  # a container is looked at after each tenth of its age

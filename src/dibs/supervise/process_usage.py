@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from dibs.dataclass import dataclass
 from dibs.supervise import folder
+from dibs.supervise.command import TICKS, ProcessStat, read_stat
 
-TICKS = os.sysconf("SC_CLK_TCK")  # in a second
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -109,36 +109,3 @@ class ProcessUsage:
             reaped = own.reaped if own is not None else 0
             trees[shim] = ProcessTree(frozenset(found), cpu / TICKS, reaped / TICKS, memory * _PAGE)
         return trees
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessStat:
-    """What /proc/PID/stat has of a process."""
-
-    parent: int
-    used: int  # ticks
-    reaped: int  # ticks of children that it waited for
-    begun: int  # ticks after the machine's start
-    pages: int
-
-
-def read_stat(pid: int) -> ProcessStat | None:
-    """None if it has ended, or is hidden."""
-    try:
-        handle = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return None
-    try:
-        # The name in parentheses may contain anything, parentheses too: count from its end.
-        words = os.read(handle, 4096).rpartition(b")")[2].split()
-        return ProcessStat(
-            parent=int(words[1]),
-            used=int(words[11]) + int(words[12]),
-            reaped=int(words[13]) + int(words[14]),
-            begun=int(words[19]),
-            pages=int(words[21]),
-        )
-    except (ProcessLookupError, ValueError, IndexError):
-        return None
-    finally:
-        os.close(handle)
