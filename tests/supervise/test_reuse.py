@@ -88,3 +88,27 @@ def test_a_folder_whose_files_cannot_be_written_is_not_silent(ended):
     os.chmod(f"{ended}/stderr", 0o444)
 
     assert not folder.is_silent(ended)
+
+
+def test_a_link_in_the_place_of_a_folder_is_not_followed(ended, tmp_path):
+    """Its target may be on a disk that does not answer, and the engine's loop would wait for it."""
+    link, new = str(tmp_path / "3.1"), str(tmp_path / "4.1")
+    os.symlink(ended, link)
+
+    assert not folder.is_silent(link)
+    assert folder.reuse(link, new, SPEC) is None
+    with pytest.raises(NotADirectoryError):
+        folder.prepare(link, SPEC)
+
+    assert folder.facts(ended).record == {"v": 1, "state": "ended", "code": 0, "message": ""}
+    assert not os.path.lexists(new)
+
+
+@pytest.mark.parametrize("name", ["record", "stdout"])
+def test_a_pipe_in_a_files_place_is_not_waited_for(ended, tmp_path, name):
+    os.unlink(f"{ended}/{name}")
+    os.mkfifo(f"{ended}/{name}")
+
+    assert not folder.is_silent(ended)
+    if name == "record":
+        assert folder.reuse(ended, str(tmp_path / "2.1"), SPEC) is None

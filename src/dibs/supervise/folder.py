@@ -33,6 +33,7 @@ _HEAD = 20  # bytes: magic, checksum, length
 _IDENTITY = ("job", "attempt", "opened_at")
 _TO_WRITE = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _WITHOUT_WAITING = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+_A_FOLDER = os.O_RDONLY | os.O_DIRECTORY | _WITHOUT_WAITING
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFDIR: "a folder",
@@ -45,17 +46,17 @@ class NotOurFile(OSError):
     """Something other than a regular file of this user is in its place."""
 
 
-def open_own_file(path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+def open_own_file(path: str, flags: int = os.O_RDONLY, mode: int = 0o600, *, folder: int | None = None) -> int:
     """Open a regular file of ours in a folder that a job can write: a descriptor, or OSError.
 
     A job may have replaced the file. Opening a pipe must not wait for its other end, and a link leads to a file
-    that is not the attempt's. NotOurFile says what is there instead.
+    that is not the attempt's. NotOurFile says what is there instead. A path may begin at an open folder.
     """
     try:
-        fd = os.open(path, flags | _WITHOUT_WAITING, mode)
+        fd = os.open(path, flags | _WITHOUT_WAITING, mode, dir_fd=folder)
     except OSError as error:
         if error.errno in (EISDIR, ELOOP, ENXIO):
-            raise _not_ours(path, os.lstat(path)) from None
+            raise _not_ours(path, os.stat(path, dir_fd=folder, follow_symlinks=False)) from None
         raise
     seen = os.fstat(fd)
     if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.geteuid():
@@ -163,8 +164,12 @@ def prepare(folder: str, spec: dict[str, Any]) -> int:
     """
     try:
         os.mkdir(folder, 0o700)
-    except (FileNotFoundError, FileExistsError):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        os.makedirs(folder, mode=0o700)
+    except FileExistsError:
+        os.close(
+            os.open(folder, _A_FOLDER)
+        )  # another job may have put a link here, to a disk that does not answer
     fd = open_own_file(f"{folder}/{RECORD}", os.O_RDWR | os.O_CREAT)
     try:
         # Locked before it is written: the record of an attempt that runs must not become blank.
@@ -201,13 +206,27 @@ def prepare_unlocked(folder: str, spec: dict[str, Any]) -> bool:
 
 
 def is_silent(folder: str) -> bool:
-    """Whether an attempt that is over left no output."""
+    """Whether an attempt that is over left no output.
+
+    For the engine's loop, without a deadline: nothing that a job leaves can make it wait. A link in the folder's
+    place is not followed, no file in it is opened, and a file system that the job mounted there fails at once,
+    since the process that served it has ended with the job.
+    """
     try:
-        for name in os.listdir(folder):
-            if name not in _NAMES or not _is_plain(os.lstat(f"{folder}/{name}"), may_be_full=name == RECORD):
+        fd = os.open(folder, _A_FOLDER)
+    except OSError:
+        return False
+    try:
+        for name in os.listdir(fd):
+            if name not in _NAMES:
+                return False
+            seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if not _is_plain(seen, may_be_full=name == RECORD):
                 return False
     except OSError:
         return False
+    finally:
+        os.close(fd)
     return True
 
 
@@ -217,9 +236,15 @@ def reuse(old: str, folder: str, spec: dict[str, Any]) -> int | None:
     Creating four inodes for every job costs more than starting it. None if it cannot be reused.
     """
     try:
-        fd = open_own_file(f"{old}/{RECORD}", os.O_RDWR)
+        before = os.open(old, _A_FOLDER | os.O_PATH)
     except OSError:
         return None
+    try:
+        fd = open_own_file(RECORD, os.O_RDWR, folder=before)
+    except OSError:
+        return None
+    finally:
+        os.close(before)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _write_blank(fd, spec, folder)
