@@ -8,6 +8,7 @@ import pytest
 
 from cli.fake_daemon import a_job
 from client.fake import Answer, listening
+from dibs.client import connection
 from dibs.version import __version__
 from stories.outside import wait_until
 
@@ -91,6 +92,42 @@ def test_a_timeout_counts_though_the_daemon_does_not_answer_and_its_own_failure_
     told = json.loads(done.stdout)
     assert (told["jobs"], told["waiting"], told["error"]["code"]) == ([], [1], "no-daemon")
     assert "69 is the exit code of `dibs wait` itself" in done.stderr
+
+
+def test_a_reference_is_looked_up_again_when_the_daemon_is_back(socket, typed, monkeypatch):
+    monkeypatch.setattr(connection, "_LOOK_AFTER", 0.1)
+    is_back = threading.Event()
+    questions = []
+
+    def answer(asked):
+        questions.append(asked.target)
+        if len(questions) > 4:  # each was given up after a look whether any other is answered
+            is_back.set()
+        is_back.wait(10)
+        return Answer({"ids": [1], "jobs": [a_job(1, "failed", exit_code=3)], "waiting": []})
+
+    with listening(socket, answer):
+        done = typed("wait", "@")
+
+    assert (done.status, questions[:3]) == (3, ["/v1/find?ref=%40", "/v1/status", "/v1/find?ref=%40"]), done
+    assert "the daemon is away" in done.stderr
+
+
+def test_a_timeout_counts_for_the_look_up_of_a_reference_too(socket, typed, monkeypatch):
+    monkeypatch.setattr(connection, "_LOOK_AFTER", 0.2)
+    held = threading.Event()
+
+    def answer(asked):
+        held.wait(10)
+        return Answer({"ids": [1]})
+
+    with listening(socket, answer):
+        began = time.monotonic()
+        done = typed("wait", "@", "--timeout", "0.6s")
+        seconds = time.monotonic() - began
+        held.set()
+
+    assert (done.status, 0.6 < seconds < 3.0) == (69, True), (done, seconds)
 
 
 def test_a_job_that_was_cleaned_away_is_not_waited_for_for_ever(daemon, typed):

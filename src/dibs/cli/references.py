@@ -63,20 +63,23 @@ SWEEP = click.argument("reference", type=SweepReference(), default="@", metavar=
 NAMED_SWEEP = click.argument("reference", type=SweepReference(), metavar="SWEEP")
 
 
-def find_jobs(client: Client, references: Sequence[str]) -> list[int]:
-    """The numbers of the jobs that are meant, each once, in the order in which they were named."""
+def find_jobs(client: Client, references: Sequence[str], *, patience: float | None = None) -> list[int]:
+    """The numbers of the jobs that are meant, each once, in the order in which they were named.
+
+    `patience`: seconds for each answer.
+    """
     found: list[int] = []
     unknown: list[str] = []
     for reference in references:
         if is_number(reference):
             if not int(reference):
                 raise NoSuchJob(0)
-            found += _asked(client, unknown)
+            found += _asked(client, unknown, patience)
             unknown = []
             found.append(int(reference))
         else:
             unknown.append(reference)
-    return list(dict.fromkeys(found + _asked(client, unknown)))
+    return list(dict.fromkeys(found + _asked(client, unknown, patience)))
 
 
 def find_job(client: Client, reference: str) -> int:
@@ -163,9 +166,9 @@ def _about(state: str, command: str) -> str:
     return one_line(f"{state} - {command}", 60).replace(":", " ").replace("\t", " ")
 
 
-def _asked(client: Client, references: Sequence[str]) -> list[int]:
+def _asked(client: Client, references: Sequence[str], patience: float | None) -> list[int]:
     return [
         number
         for start in range(0, len(references), _AT_ONCE)
-        for number in client.find(*references[start : start + _AT_ONCE])
+        for number in client.find(*references[start : start + _AT_ONCE], patience=patience)
     ]

@@ -13,6 +13,7 @@ from dibs.cli.options import TIME
 from dibs.cli.output import WAITING, exit_status, job_name, one_line, outcome_text, say, show_json
 from dibs.cli.references import Reference, find_jobs
 from dibs.client.client import PATIENCE, Client, RetryingClient, connect
+from dibs.client.connection import ConnectionBroken, NoAnswer
 from dibs.errors import DibsError, NoSuchJob
 from dibs.model.units import show_ranges
 
@@ -45,12 +46,13 @@ def wait(references: Sequence[str], timeout: float | None, quiet: bool, as_json:
     """Wait until jobs are over, and end with their exit code."""
     ends_at = math.inf if timeout is None else time.monotonic() + timeout
     client = connect(os.environ, patience=min(PATIENCE, ends_at - time.monotonic() + _LATE))
+    daemon = RetryingClient(client, say)
     waiting: list[int] = []
     over: dict[int, Any] = {}
     failure: DibsError | None = None
     try:
-        waiting += find_jobs(client, references)
-        _wait(RetryingClient(client, say), waiting, over, ends_at, quiet or as_json)
+        waiting += _find(client, daemon, references, ends_at)
+        _wait(daemon, waiting, over, ends_at, quiet or as_json)
     except DibsError as error:
         # Of a job that ended with the same number, nothing would tell it apart.
         error.message += f" ({error.exit_status} is the exit code of `dibs wait` itself)"
@@ -67,6 +69,14 @@ def wait(references: Sequence[str], timeout: float | None, quiet: bool, as_json:
             say(f"dibs: {_named(left)} {'is' if len(left) == 1 else 'are'} not over yet")
         return _STILL_RUNNING
     return max((exit_status(job) for job in over.values()), default=0)
+
+
+def _find(client: Client, daemon: RetryingClient, references: Sequence[str], ends_at: float) -> list[int]:
+    """Their numbers. `client` starts a daemon where there is none; one that does not answer is asked again."""
+    try:
+        return find_jobs(client, references)
+    except (NoAnswer, ConnectionBroken):
+        return daemon.ask(partial(_found, references=references, ends_at=ends_at), until=ends_at)
 
 
 def _wait(
@@ -96,10 +106,22 @@ def _wait(
         seconds = _ROUND
 
 
+def _found(client: Client, *, references: Sequence[str], ends_at: float) -> list[int]:
+    return find_jobs(client, references, patience=_patience(_left(ends_at)))
+
+
 def _asked(client: Client, *, jobs: Sequence[int], longest: float, ends_at: float) -> dict[str, Any]:
-    left = max(0.0, ends_at - time.monotonic())
+    left = _left(ends_at)
     seconds = min(longest, left)
-    return client.wait(jobs, seconds=seconds, patience=None if left == math.inf else left - seconds + _LATE)
+    return client.wait(jobs, seconds=seconds, patience=_patience(left - seconds))
+
+
+def _left(ends_at: float) -> float:
+    return max(0.0, ends_at - time.monotonic())
+
+
+def _patience(left: float) -> float | None:
+    return None if left == math.inf else left + _LATE
 
 
 def _named(jobs: Sequence[int]) -> str:

@@ -218,9 +218,10 @@ class Client:
         target = _target("/v1/jobs/wait", {"ids": show_ranges(ids), "timeout_seconds": f"{seconds:g}"})
         return self._json("GET", target, patience=seconds + (patience or self._patience), quiet=seconds)
 
-    def find(self, *references: str) -> list[int]:
+    def find(self, *references: str, patience: float | None = None) -> list[int]:
         """The numbers of the jobs that `17`, `@`, `@~2`, a name, `17_4` or `3-9` mean."""
-        found: list[int] = self._json("GET", _with_query("/v1/find", [("ref", one) for one in references]))["ids"]
+        target = _with_query("/v1/find", [("ref", one) for one in references])
+        found: list[int] = self._json("GET", target, patience=patience)["ids"]
         return found
 
     def act(
