@@ -169,7 +169,7 @@ def prepare(folder: str, spec: dict[str, Any]) -> int:
     except FileExistsError:
         os.close(
             os.open(folder, _A_FOLDER)
-        )  # another job may have put a link here, to a disk that does not answer
+        )  # not a link, perhaps to a disk that does not answer
     fd = open_own_file(f"{folder}/{RECORD}", os.O_RDWR | os.O_CREAT)
     try:
         # Locked before it is written: the record of an attempt that runs must not become blank.
