@@ -1,10 +1,13 @@
 """From readings and trees to what each attempt used."""
 
+import threading
+import time
 from datetime import UTC, datetime
 from fractions import Fraction
 
 import pytest
 
+from dibs.engine.watch import metering
 from dibs.engine.watch.metering import CardEnergy, Meter, Series, StoredSeries
 from dibs.engine.watch.sampling import Attribution, CardHolder, Sample
 from dibs.model.gpus import CardState, Claim, Gpu, GpuProcess, GpuReading, Reading
@@ -354,3 +357,30 @@ def test_attempts_that_ended_are_forgotten_where_a_card_has_no_counter():
         joules.add(float(number), 100.0, None, {(JobId(number), 1): float(number)})
 
     assert len(joules._parts) == 1
+
+
+def test_an_engine_that_leaves_does_not_wait_for_a_folder_that_does_not_answer(tmp_path, monkeypatch):
+    disk_answers = threading.Event()
+    write = metering.write_series
+
+    def silent_write(folder, usage, columns):
+        if folder == "/silent":
+            disk_answers.wait(10)
+        else:
+            write(folder, usage, columns)
+
+    monkeypatch.setattr(metering, "write_series", silent_write)
+    meters = metering.Meters()
+    for number, folder in enumerate(("/silent", str(tmp_path))):
+        meter = Meter(0.0, 0.0)
+        for second in (1.0, 2.0):
+            meter.add(Sample(NO_PROCESS), second)
+        meters.add((JobId(number), 1), metering.Measured(meter, 1, folder, 0.0, lambda work, done: True))
+
+    began = time.monotonic()
+    meters.close_all()
+    seconds = time.monotonic() - began
+    disk_answers.set()
+
+    assert seconds < 8
+    assert metering.read_series(str(tmp_path)) is not None

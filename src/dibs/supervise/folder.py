@@ -167,9 +167,7 @@ def prepare(folder: str, spec: dict[str, Any]) -> int:
     except FileNotFoundError:
         os.makedirs(folder, mode=0o700)
     except FileExistsError:
-        os.close(
-            os.open(folder, _A_FOLDER)
-        )  # not a link, perhaps to a disk that does not answer
+        os.close(os.open(folder, _A_FOLDER))  # not a link, perhaps to a disk that does not answer
     fd = open_own_file(f"{folder}/{RECORD}", os.O_RDWR | os.O_CREAT)
     try:
         # Locked before it is written: the record of an attempt that runs must not become blank.

@@ -17,7 +17,7 @@ from dibs.model.jobs import Attempt
 from dibs.model.usage import Usage
 from dibs.store.codec import decode_usage, encode_usage
 from dibs.supervise.folder import open_own_file
-from dibs.worker_thread import Submit
+from dibs.worker_thread import Submit, wait_in_thread
 
 if TYPE_CHECKING:
     from dibs.supervise.process_usage import ProcessTree  # loaded where cards are read
@@ -31,6 +31,7 @@ _LONGEST_FILE = 1024**2  # bytes; a full series takes a thirtieth of that
 _COLUMNS = ("memory_bytes", "load_percent", "power_watts", "cpus", "mem_bytes")
 _DIGITS = {"load_percent": 1, "power_watts": 1, "cpus": 2}
 _WRITE_EVERY = 10.0  # seconds
+_WRITE_WITHIN = 0.5  # seconds for the last time: a job can replace its folder by one that does not answer
 _FEWEST_SAMPLES = 2  # a shorter series is not kept
 _GROWTH = 0.01  # of an attempt's memory on the cards; a smaller change does not count as growth
 _GROWTH_BYTES = 64 * 1024**2
@@ -430,5 +431,6 @@ class Meters:
         """The engine leaves and the attempts go on: the next engine continues their files."""
         for measured in self._measured.values():
             if measured.is_worth_keeping:
-                measured.writing(self._ticks())()
+                with contextlib.suppress(TimeoutError, MemoryError):
+                    wait_in_thread(measured.writing(self._ticks()), _WRITE_WITHIN, "usage")
         self._measured.clear()

@@ -1,16 +1,12 @@
 """Whether a process belongs to a dibs job of any engine, and to which attempt."""
 
-import re
-
 from dibs.gpus.processes import attempt_folder_of, dibs_job_of
 from dibs.leases.held_claims import claims_held_by
 from dibs.supervise.command import parent_of
 from dibs.supervise.folder import record_of
 from dibs.worker_thread import PatientReader
 
-_ELSEWHERE = re.compile(r"/q[0-9a-f]{8}/attempts/")  # of attempts on other systems
-
-_reader = PatientReader()
+_reader = PatientReader()  # folders of other systems, or what a job put in the place of its own
 
 
 def attempt_of(pid: int) -> str | None:
@@ -42,8 +38,7 @@ def is_of_a_running_job(pid: int) -> bool:
     if folder is None:
         return dibs_job_of(pid) is not None or bool(claims_held_by(pid))
     try:
-        is_elsewhere = _ELSEWHERE.search(folder) is not None
-        record = _reader.read(folder, lambda: record_of(folder)) if is_elsewhere else record_of(folder)
+        record = _reader.read(folder, lambda: record_of(folder))
     except TimeoutError:
         return True
     # None where the folder was used again or removed.
