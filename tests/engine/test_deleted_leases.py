@@ -79,6 +79,7 @@ def test_both_engines_name_an_overlap_and_nothing_more_starts_there_until_it_end
         assert sentence.count("(pid ") == 2
         assert sentence.endswith("; nothing more starts there until one of them has ended")
         assert "waits for a GPU: GPU 0 is overbooked: it is held by job " in why(world, 2)
+        assert why(world, 1).startswith("GPU 0 is overbooked: it is held by job ")
 
     theirs.end(1)
     assert theirs.running() == []

@@ -74,6 +74,8 @@ class Explain:
             return WaitExplanation(self._engine.remote.remark(job))
         if job.state is State.RUNNING and (left := self._engine.left_behind(job)) is not None:
             return WaitExplanation(_orphaned(job, left))
+        if job.state is State.RUNNING and (overbooked := self._overbooked(job)):
+            return WaitExplanation(Reason("overbooked", "; ".join(overbooked)))
         if job.state is not State.QUEUED:
             return WaitExplanation()
         now = self._clock()
@@ -135,6 +137,11 @@ class Explain:
         if request.on:
             return Reason("backend", f"is handed to {request.on}, which decides when it starts")
         return None
+
+    def _overbooked(self, job: Job) -> list[str]:
+        """What is wrong with the GPUs of a job that runs here."""
+        one = self._engine.state.open.get((job.id, job.attempts))
+        return [] if one is None else self._engine.cards.overbooked(one.attempt.claims)
 
     def _in_line(self, job: Job, now: float) -> Reason:
         """Why a job waits that may start as soon as there is room for it."""

@@ -110,8 +110,12 @@ class Cards:
             self._heard()
         for key, page in pages.items():
             page.overbooked = found.get(key, "")
-        numbers = {card.gpu.key: card.gpu.number for card in self.pool.cards}
-        return [f"GPU {numbers.get(key, key)} {found[key]}; {_UNTIL_THEN}" for key in new]
+        return [self._overbooked(key, found[key]) for key in new]
+
+    def overbooked(self, claims: Iterable[Claim]) -> list[str]:
+        """Sentences about those of these cards that programs hold more than once."""
+        pages = {claim.gpu: self._page(claim.gpu) for claim in claims}
+        return [self._overbooked(key, page.overbooked) for key, page in pages.items() if page.overbooked]
 
     def look_again(self) -> None:
         """Forget what others held: the next try shows it."""
@@ -165,6 +169,9 @@ class Cards:
                 self._most.clear()
             most = self._most[wishes] = most_at_once(self.pool.cards, wishes)
         return most
+
+    def _overbooked(self, key: str, sentence: str) -> str:
+        return f"GPU {self.pool.number(key)} {sentence}; {_UNTIL_THEN}"
 
     def _heard(self) -> None:
         self._news += 1
