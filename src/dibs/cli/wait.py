@@ -73,10 +73,12 @@ def wait(references: Sequence[str], timeout: float | None, quiet: bool, as_json:
 
 def _find(client: Client, daemon: RetryingClient, references: Sequence[str], ends_at: float) -> list[int]:
     """Their numbers. `client` starts a daemon where there is none; one that does not answer is asked again."""
+    began = time.monotonic()
     try:
         return find_jobs(client, references)
     except (NoAnswer, ConnectionBroken):
-        return daemon.ask(partial(_found, references=references, ends_at=ends_at), until=ends_at)
+        again = partial(_found, references=references, ends_at=ends_at)
+        return daemon.ask(again, until=ends_at, since=began)
 
 
 def _wait(

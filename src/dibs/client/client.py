@@ -445,9 +445,14 @@ class RetryingClient:
         self._socket = socket_path(environ)
         self._say = say
 
-    def ask(self, question: Callable[[Client], _Found], *, until: float = math.inf) -> _Found:
-        """The answer. NoDaemon a minute after the last sign of life, or after `until` of the monotonic clock."""
-        heard_at = time.monotonic()
+    def ask(
+        self, question: Callable[[Client], _Found], *, until: float = math.inf, since: float | None = None
+    ) -> _Found:
+        """The answer. NoDaemon a minute after the last sign of life, or after `until` of the monotonic clock.
+
+        `since` is when the question was asked for the first time, if that was before.
+        """
+        heard_at = time.monotonic() if since is None else since
         away_since: float | None = None
         has_said = False
         client = self._watching

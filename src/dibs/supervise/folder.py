@@ -15,7 +15,7 @@ import os
 import stat
 import zlib
 from collections.abc import Mapping
-from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENOSPC, ENXIO, EPERM
+from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENOSPC, ENOTDIR, ENXIO, EPERM
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -33,7 +33,6 @@ _HEAD = 20  # bytes: magic, checksum, length
 _IDENTITY = ("job", "attempt", "opened_at")
 _TO_WRITE = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _WITHOUT_WAITING = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
-_A_FOLDER = os.O_RDONLY | os.O_DIRECTORY | _WITHOUT_WAITING
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFDIR: "a folder",
@@ -46,17 +45,17 @@ class NotOurFile(OSError):
     """Something other than a regular file of this user is in its place."""
 
 
-def open_own_file(path: str, flags: int = os.O_RDONLY, mode: int = 0o600, *, folder: int | None = None) -> int:
+def open_own_file(path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
     """Open a regular file of ours in a folder that a job can write: a descriptor, or OSError.
 
     A job may have replaced the file. Opening a pipe must not wait for its other end, and a link leads to a file
-    that is not the attempt's. NotOurFile says what is there instead. A path may begin at an open folder.
+    that is not the attempt's. NotOurFile says what is there instead.
     """
     try:
-        fd = os.open(path, flags | _WITHOUT_WAITING, mode, dir_fd=folder)
+        fd = os.open(path, flags | _WITHOUT_WAITING, mode)
     except OSError as error:
         if error.errno in (EISDIR, ELOOP, ENXIO):
-            raise _not_ours(path, os.stat(path, dir_fd=folder, follow_symlinks=False)) from None
+            raise _not_ours(path, os.lstat(path)) from None
         raise
     seen = os.fstat(fd)
     if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.geteuid():
@@ -167,7 +166,8 @@ def prepare(folder: str, spec: dict[str, Any]) -> int:
     except FileNotFoundError:
         os.makedirs(folder, mode=0o700)
     except FileExistsError:
-        os.close(os.open(folder, _A_FOLDER))  # not a link, perhaps to a disk that does not answer
+        if not _is_folder(folder):
+            raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR), folder) from None
     fd = open_own_file(f"{folder}/{RECORD}", os.O_RDWR | os.O_CREAT)
     try:
         # Locked before it is written: the record of an attempt that runs must not become blank.
@@ -211,20 +211,13 @@ def is_silent(folder: str) -> bool:
     since the process that served it has ended with the job.
     """
     try:
-        fd = os.open(folder, _A_FOLDER)
-    except OSError:
-        return False
-    try:
-        for name in os.listdir(fd):
-            if name not in _NAMES:
-                return False
-            seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if not _is_plain(seen, may_be_full=name == RECORD):
+        if not _is_folder(folder):
+            return False
+        for name in os.listdir(folder):
+            if name not in _NAMES or not _is_plain(os.lstat(f"{folder}/{name}"), may_be_full=name == RECORD):
                 return False
     except OSError:
         return False
-    finally:
-        os.close(fd)
     return True
 
 
@@ -234,15 +227,11 @@ def reuse(old: str, folder: str, spec: dict[str, Any]) -> int | None:
     Creating four inodes for every job costs more than starting it. None if it cannot be reused.
     """
     try:
-        before = os.open(old, _A_FOLDER | os.O_PATH)
+        if not _is_folder(old):
+            return None
+        fd = open_own_file(f"{old}/{RECORD}", os.O_RDWR)
     except OSError:
         return None
-    try:
-        fd = open_own_file(RECORD, os.O_RDWR, folder=before)
-    except OSError:
-        return None
-    finally:
-        os.close(before)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _write_blank(fd, spec, folder)
@@ -384,6 +373,11 @@ def _is_left_by(spec: dict[str, Any], content: bytes) -> bool:
     """Whether this is the blank record of the same attempt, whenever it was to be opened."""
     blank = _decode(_BLANK, content)
     return blank is not None and all(blank.get(name) == spec.get(name) for name in ("job", "attempt"))
+
+
+def _is_folder(path: str) -> bool:
+    """Whether it is a folder itself: a link may lead to a disk that does not answer."""
+    return stat.S_ISDIR(os.lstat(path).st_mode)
 
 
 def _is_plain(seen: os.stat_result, *, may_be_full: bool) -> bool:
