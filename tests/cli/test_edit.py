@@ -71,6 +71,10 @@ def some_jobs(daemon):
             ["--", "python a.py | tee log"],
             {"words": ["bash", "-c", "python a.py | tee log"], "command": "python a.py | tee log"},
         ),
+        (
+            ["--shell", "sh", "--", "python a.py | tee log"],
+            {"words": ["sh", "-c", "python a.py | tee log"], "command": "python a.py | tee log"},
+        ),
     ],
 )
 def test_what_was_named_is_sent_and_nothing_else(daemon, typed, words, sent):
@@ -91,6 +95,23 @@ def test_json_is_the_job(daemon, typed):
     assert json.loads(typed("edit", "3", "--priority", "5", "--json").stdout) == a_job(
         3, priority=5, env={"A": "1", "B": "b"}, array={"id": 3, "task": 7, "most": 2}
     )
+
+
+def test_a_line_is_given_to_another_shell(daemon, typed):
+    daemon.jobs[3] = a_job(3, command="a | b", words=["bash", "-c", "a | b"])
+
+    assert typed("edit", "3", "--shell", "sh").status == 0
+
+    assert daemon.bodies("PATCH") == [{"words": ["sh", "-c", "a | b"], "command": "a | b"}]
+
+
+def test_words_that_no_shell_reads_have_no_other(daemon, typed):
+    daemon.jobs[3] = a_job(3, command="python a.py", words=["python", "a.py"])
+
+    done = typed("edit", "3", "--shell", "sh")
+
+    assert (done.status, daemon.bodies("PATCH")) == (2, [])
+    assert "job 3 is no line for a shell" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import click
 from dibs.cli.field_options import NONE, field_options, write_options
 from dibs.cli.output import say, say_first, show_json
 from dibs.cli.references import Reference, find_job, find_jobs
-from dibs.cli.requests import ALL, changes_of, dependencies_of, given, merges_of, with_command
+from dibs.cli.requests import ALL, changes_of, check_shell, dependencies_of, given, merges_of, with_command
 from dibs.client.client import Client, connect
 from dibs.errors import BadInput, Conflict
 from dibs.model.fields import Verb
@@ -57,6 +57,7 @@ class _EditCommand(click.Command):
 @click.option("--before", type=Reference("queued"), metavar="REF", help="Put it in front of this job.")
 @click.option("--behind", type=Reference("queued"), metavar="REF", help="Put it behind this job.")
 @field_options(Verb.EDIT)
+@click.option("--shell", metavar="SHELL", help="The shell for a job that is a line.")
 @click.option("--json", "as_json", is_flag=True, help="Print the job, or of several a list.")
 @click.pass_context
 def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **options: Any) -> int:
@@ -64,10 +65,14 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
     changes, merges = changes_of(options), merges_of(options)
     if options["top"]:
         changes["top"] = True
+    shell = options["shell"]
+    if shell is not None:
+        check_shell(options, os.environ)
     if ctx.meta["command"] is not None:
-        changes |= _command(ctx.meta["command"])
+        changes |= _command(ctx.meta["command"], shell or "bash")
+        shell = None
     places = [name for name in _PLACES if options[name]]
-    if not changes and not places and not any(given(options, Verb.EDIT)):
+    if not changes and not places and shell is None and not any(given(options, Verb.EDIT)):
         raise BadInput(
             "there is nothing to change", remedy="dibs edit 17 --priority 5; `dibs edit --help` has more"
         )
@@ -83,7 +88,7 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
     jobs = find_jobs(client, references)
     if options["once"] not in (None, NONE) and len(jobs) > 1:
         raise BadInput("--once names one job", remedy="give each job its own call, with a key of its own")
-    wanted = {job: {**changes, **_merged(client, job, merges, options["array_limit"])} for job in jobs}
+    wanted = {job: {**changes, **_merged(client, job, merges, options["array_limit"], shell)} for job in jobs}
     edited: dict[int, Any] = {}
     refused: list[Conflict] = []
     # Each goes to the very top, or right behind that job: the last one first, so that they stand there as named.
@@ -106,10 +111,14 @@ def edit(ctx: click.Context, /, references: Sequence[str], as_json: bool, **opti
 
 
 def _merged(
-    client: Client, job: int, merges: Mapping[str, Mapping[str, str | None]], limit: int | str | None
+    client: Client,
+    job: int,
+    merges: Mapping[str, Mapping[str, str | None]],
+    limit: int | str | None,
+    shell: str | None,
 ) -> dict[str, Any]:
-    """What goes there as a whole, and so with what a job has already: variables, Slurm's options, its array."""
-    if not merges and limit is None:
+    """What goes there as a whole, and so with what a job has already: variables, Slurm's options, array, line."""
+    if not merges and limit is None and shell is None:
         return {}
     known = client.job(job)
     found: dict[str, Any] = {
@@ -124,12 +133,20 @@ def _merged(
         if known["array"] is None:
             raise BadInput(f"job {job} is no task of an array", remedy="dibs edit 30_ --array-limit 4")
         found["array"] = {"task": known["array"]["task"], "most": None if limit == NONE else limit}
+    if shell is not None:
+        line = known["command"]
+        if known["words"][1:] != ["-c", line]:
+            raise BadInput(f"job {job} is no line for a shell", remedy="dibs edit 17 --shell sh -- 'a | b'")
+        found |= _sent(Command.line(line, shell))
     return found
 
 
-def _command(words: Sequence[str]) -> dict[str, Any]:
+def _command(words: Sequence[str], shell: str) -> dict[str, Any]:
     """Words are executed as they are; a single one with blanks in it is a line for the shell, as in `add`."""
     if not words:
         raise BadInput("there is no command behind --", remedy="dibs edit 17 -- python train.py")
-    command = with_command(Request(command=Command((), "")), words, "bash").command
+    return _sent(with_command(Request(command=Command((), "")), words, shell).command)
+
+
+def _sent(command: Command) -> dict[str, Any]:
     return {"words": list(command.words), "command": command.shown}
