@@ -123,6 +123,18 @@ def test_a_run_is_resumed_by_its_printed_name_and_the_last_one_of_this_folder_wi
     assert Counter(world.ledger.ended()) == {"a": 3, "b": 1}
 
 
+def test_the_last_run_of_this_folder_may_have_an_output_folder(world: World) -> None:
+    world.write("older.txt", [world.ledger.job("older", status=1)])
+    world.write("jobs.txt", [world.ledger.job("a", status=1), world.ledger.job("b")])
+    world.dibs("run", "--gpus", "0", "-f", "older.txt")
+    world.dibs("run", "--gpus", "0", "-f", "jobs.txt", "--output-dir", "out")
+
+    resumed = world.dibs("run", "--gpus", "0", "--resume")
+
+    assert resumed.status == 1, resumed
+    assert Counter(world.ledger.ended()) == {"older": 1, "a": 2, "b": 1}
+
+
 def test_a_resumed_list_has_todays_environment(world: World) -> None:
     world.write("jobs.txt", ["echo $COLOUR >> seen; test $COLOUR = green"])
     arguments = ("run", "--gpus", "0", "-f", "jobs.txt", "--output-dir", "out")

@@ -142,9 +142,12 @@ class RunCall:
             self._options["inputs"] = (*self._options["inputs"], "-")
             resume = ""
         if resume == "" and not self._options["output_dir"]:
-            resume = last_run(self._environ)
-            if resume is None:
+            last = last_run(self._environ)
+            if last is None:
                 raise BadInput("cannot resume: no run was begun in this folder", remedy=self._where_runs_are())
+            name, output_dir = last
+            self._options["output_dir"] = output_dir or None
+            resume = "" if output_dir else name
         if resume and self._options["output_dir"]:
             raise BadInput("--resume NAME and --output-dir were both given", remedy="leave out the name")
         if resume and ("/" in resume or resume.startswith(".")):

@@ -16,6 +16,7 @@ from dibs.supervise.folder import RECORD, facts
 
 _KEPT_DAYS = 30
 _INSIDE = ".dibs"
+_OUTPUT_DIR = "output_dir"  # a file beside `workdir`, of a run that is inside this folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +89,54 @@ def open_run(
             )
         _throw_away(root)
         is_old = False
+    if output_dir is not None and not is_old:
+        _remember_output_dir(environ, os.path.abspath(output_dir))
     return Run(name, root, is_old, lock)
 
 
-def last_run(environ: Mapping[str, str]) -> str | None:
-    """The name of the run that was begun last in this folder, without an output folder; None: there is none."""
+def last_run(environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """The name and the output folder, if it has one, of the run that was begun last in this folder."""
     runs = f"{paths.state_folder(environ)}/runs"
-    found: list[tuple[float, str]] = []
+    found: list[tuple[float, str, str]] = []
     with contextlib.suppress(FileNotFoundError):
         here = os.fsencode(os.getcwd())
         for name in os.listdir(runs):
             with contextlib.suppress(OSError), open(f"{runs}/{name}/workdir", "rb") as file:
-                if file.read() == here:
-                    found.append((os.stat(file.fileno()).st_mtime, name))
-    return max(found)[1] if found else None
+                if file.read() != here:
+                    continue
+                output_dir = _read_output_dir(f"{runs}/{name}")
+                if not output_dir or os.path.exists(f"{_inside(output_dir)}/store.db"):
+                    found.append((os.stat(file.fileno()).st_mtime, name, output_dir))
+    return max(found)[1:] if found else None
+
+
+def _remember_output_dir(environ: Mapping[str, str], output_dir: str) -> None:
+    """Where `last_run` finds it. The run does not depend on it."""
+    with contextlib.suppress(OSError, paths.FolderRefused):
+        runs = paths.make_private(f"{paths.make_private(paths.state_folder(environ))}/runs")
+        folder = paths.make_private(f"{runs}/{_digest(output_dir)}")
+        for name, path in ((_OUTPUT_DIR, output_dir), ("workdir", os.getcwd())):
+            with open(f"{folder}/{name}", "wb") as file:
+                file.write(os.fsencode(path))
+
+
+def _read_output_dir(folder: str) -> str:
+    try:
+        with open(f"{folder}/{_OUTPUT_DIR}", "rb") as file:
+            return os.fsdecode(file.read())
+    except FileNotFoundError:
+        return ""
+
+
+def _digest(path: str) -> str:
+    return hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
 
 
 def _inside(output_dir: str) -> str:
     """Inside the output folder, so that they are moved and removed together; elsewhere where locks fail."""
     if not paths.network_file_system(output_dir):
         return f"{os.path.abspath(output_dir)}/{_INSIDE}"
-    name = hashlib.blake2b(os.fsencode(os.path.realpath(output_dir)), digest_size=8).hexdigest()
-    return f"{paths.make_private(paths.local_folder())}/outputs/{name}"
+    return f"{paths.make_private(paths.local_folder())}/outputs/{_digest(os.path.realpath(output_dir))}"
 
 
 def _make_output_dir(output_dir: str) -> None:
