@@ -19,7 +19,7 @@ _WIDEST = 30  # characters of an option, beside which its sentence stands
 _OTHERS = {
     "What to run": ("files", "_params", "shuffle", "seed", "samples", "shell", "snapshot"),
     "GPUs": ("gpus", "gpus_file", "no_wait", "ignore_processes", "min_free"),
-    "Order": ("top", "before"),
+    "Order": ("top", "before", "behind"),
     "Failures": ("fail_fast", "max_failures", "resume", "fresh"),
     "Surroundings and output": ("output_dir",),
 }
