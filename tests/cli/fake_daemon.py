@@ -148,6 +148,7 @@ class FakeDaemon:
         self.reports: dict[int, dict[str, Any]] = {}  # series and advice
         self.names: dict[str, list[int]] = {}  # what references mean
         self.gpus: list[dict[str, Any]] = []
+        self.weekly: dict[str, Any] = {"time_zone": "UTC", "weeks": [], "is_partial": False}
         self.sweeps: dict[int, dict[str, Any]] = {}
         commands = ["python train.py --lr 0.1", "python train.py --lr 0.2"]
         self.checked: dict[str, Any] = {"size": 12, "commands": commands, "left_out": 0, "reused": []}
@@ -300,6 +301,9 @@ class FakeDaemon:
     def _gpus(self, *_: Any) -> Any:
         return {"gpus": self.gpus, "pool": "auto"}
 
+    def _report(self, *_: Any) -> Any:
+        return self.weekly
+
     def _act_on_gpus(self, _: Any, body: Any) -> Any:
         return {"changed": body["gpus"]}
 
@@ -405,6 +409,7 @@ _ROUTES = {
     r"GET /v1/find": "_find",
     r"POST /v1/(?:un)?pause": "_pause",
     r"GET /v1/gpus": "_gpus",
+    r"GET /v1/report": "_report",
     r"POST /v1/gpus/act": "_act_on_gpus",
     r"POST /v1/web": "_enter",
     r"POST /v1/web/(?:close|renew)": "_change_page",

@@ -32,7 +32,7 @@ from dibs.cli.output import (
 from dibs.cli.references import REF, find_job, find_jobs
 from dibs.client.client import Client, connect
 from dibs.model.fields import BY_KEY, Field, Kind
-from dibs.model.units import show_duration, show_size
+from dibs.model.units import show_duration, show_energy, show_size
 
 # They differ between any two shells, and no job cares.
 _OF_THE_SHELL = frozenset(("_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "WINDOWID", "SSH_TTY", "GPG_TTY"))
@@ -339,17 +339,13 @@ def _rows(usage: Mapping[str, Any], series: Mapping[str, Any]) -> Iterator[tuple
     if usage["mean_load_percent"] is not None:
         yield "load", f"{usage['mean_load_percent']:.0f} %", series.get("load_percent", ())
     if usage["energy_watt_hours"] is not None:
-        yield "energy", _energy(usage["energy_watt_hours"]), series.get("power_watts", ())
+        yield "energy", show_energy(usage["energy_watt_hours"]), series.get("power_watts", ())
     host = []
     if usage["mean_cpus"] is not None:
         host.append(f"CPU {100 * usage['mean_cpus']:.0f} %")
     if usage["peak_mem_bytes"] is not None:
         host.append(f"{show_size(usage['peak_mem_bytes'])} of memory")
     yield "host", ", ".join(host), series.get("cpus", ())
-
-
-def _energy(watt_hours: float) -> str:
-    return f"{watt_hours / 1000:.3g} kWh" if watt_hours >= 1000 else f"{watt_hours:.3g} Wh"
 
 
 def _squeezed(numbers: Numbers, width: int) -> list[float | None]:

@@ -36,6 +36,7 @@ _COMMANDS = {
     "edit": ("dibs.cli.edit:edit", "Change a job, or its place, before it starts."),
     "pause": ("dibs.cli.act:pause", "Start no more jobs: at all, of a project, or on a GPU."),
     "unpause": ("dibs.cli.act:unpause", "Undo a pause."),
+    "report": ("dibs.cli.report:report", "Show GPU hours and energy by week, project and user."),
     "lessons": ("dibs.cli.lessons:lessons", "Show how much memory jobs were measured to need, or forget it."),
     "clean": ("dibs.cli.clean:clean", "Forget jobs that are over, and their output."),
     "export": ("dibs.cli.transfer:export_jobs", "Print jobs as JSON lines."),
@@ -59,7 +60,7 @@ _MEANT = {
 # What `dibs --help` shows together. A command that stands in none is shown at the end.
 _USES = {
     "Run": ("run", "add", "sweep"),
-    "Look": ("ls", "log", "why", "info", "wait", "gpus", "web", "lessons", "simulate"),
+    "Look": ("ls", "log", "why", "info", "wait", "gpus", "web", "report", "lessons", "simulate"),
     "Change": ("kill", "retry", "hold", "release", "edit", "pause", "unpause"),
     "Keep": ("clean", "export", "import"),
 }

@@ -99,6 +99,10 @@ class Client:
         """Forget what is known of one shape, or of all; how many lessons that were."""
         return int(self._post("/v1/lessons/forget", {"shape": shape}, repeat=True)["removed"])
 
+    def report(self, *, week: str = "", weeks: int | None = None) -> Answer:
+        """GPU time and energy by week, project and user: of one week, or of so many up to this one."""
+        return self._get("/v1/report", week=week or None, weeks=weeks)
+
     def stop(self, *, jobs: bool = False) -> None:
         """Ask the daemon to end. With `jobs` it ends what runs first."""
         self._post("/v1/stop", {"jobs": jobs}, repeat=False)

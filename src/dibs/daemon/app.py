@@ -12,6 +12,7 @@ from dibs.daemon.http.server import RequestLimits
 from dibs.daemon.routes.actions import action_routes
 from dibs.daemon.routes.events import event_routes
 from dibs.daemon.routes.gpus import GpuTable, gpu_routes
+from dibs.daemon.routes.history import history_routes
 from dibs.daemon.routes.jobs import jobs_routes, usage_routes
 from dibs.daemon.routes.logs import line_routes, log_routes
 from dibs.daemon.routes.metrics import metrics_routes
@@ -77,9 +78,10 @@ def _app_with_routes(state: AppState) -> FastAPI:
         line_routes(listing, state.results),
         usage_routes(state.engine, state.driver),
         event_routes(state.store.events, state.feed),
-        gpu_routes(state, gpus, state.history),
+        gpu_routes(state, gpus, state.last_hour),
         node_routes(state.remote, listing),
-        timeline_routes(listing.spans, state.engine.cards, state.card_use, state.user),
+        timeline_routes(listing.spans, state.engine.cards, state.history, state.user),
+        history_routes(state.history, state.engine.cards, state.report),
         metrics_routes(listing, gpus, state.remote, state.counters),
         web_routes(state.listener),
     ):

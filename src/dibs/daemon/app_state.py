@@ -8,7 +8,6 @@ from typing import Any
 
 from starlette.requests import HTTPConnection
 
-from dibs.daemon.card_use import CardUseHistory
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.container_jobs import ContainerJobs
 from dibs.daemon.gpu_history import GpuHistoryBuffer
@@ -19,6 +18,7 @@ from dibs.daemon.schemas.responses import job_object
 from dibs.daemon.web.guard import PERMISSION
 from dibs.daemon.web.listener import WebListener
 from dibs.daemon.web.tokens import Permission
+from dibs.daemon.weekly_report import WeeklyReport
 from dibs.dataclass import dataclass
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
@@ -26,6 +26,7 @@ from dibs.engine.launch.browse import BrowsableFolders
 from dibs.engine.queue.queue import Queue
 from dibs.engine.remote.systems import RemoteSystems
 from dibs.engine.sweeps.manager import SweepManager
+from dibs.engine.watch.card_history import CardHistory
 from dibs.engine.watch.health import Health
 from dibs.errors import BadInput
 from dibs.leases.leases import Leases
@@ -59,8 +60,9 @@ class AppState:
     containers: ContainerJobs
     feed: "EventFeed"
     views: JobViews
-    history: GpuHistoryBuffer
-    card_use: CardUseHistory
+    last_hour: GpuHistoryBuffer
+    history: CardHistory
+    report: WeeklyReport
     counters: "EventCounters"
     listener: WebListener
     settings: Settings

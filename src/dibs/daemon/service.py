@@ -20,7 +20,6 @@ from dibs.build.queue import build_queue
 from dibs.daemon.app import make_app, with_limits
 from dibs.daemon.app_state import AppState, EventCounters, EventFeed
 from dibs.daemon.canary import CanaryTests
-from dibs.daemon.card_use import CardUseHistory
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.container_jobs import ContainerJobs
 from dibs.daemon.gpu_history import GpuHistoryBuffer
@@ -29,12 +28,15 @@ from dibs.daemon.job_views import JobViews
 from dibs.daemon.list_entry import ListEntry
 from dibs.daemon.memory import reserve, return_memory_when_quiet, trim
 from dibs.daemon.web.listener import WebListener
+from dibs.daemon.weekly_report import WeeklyReport
 from dibs.engine.driver import Driver
-from dibs.engine.watch.survey import survey
+from dibs.engine.watch.card_history import CardHistory
+from dibs.engine.watch.survey import GpuUse, survey, unseen
 from dibs.errors import DibsError
 from dibs.leases.lockers import user_name
 from dibs.model.events import Event, Trouble
-from dibs.model.jobs import OVER
+from dibs.model.gpus import Reading
+from dibs.model.jobs import OVER, JobId
 from dibs.settings import Settings, load_settings
 from dibs.version import __version__
 
@@ -46,6 +48,7 @@ _BUGS_WITHIN = 10.0  # seconds
 _AFTER_BUG = 1.0  # seconds until the next turn
 _CLEAN_EVERY = 3600.0  # seconds
 _LOOK_AT_SOCKET_EVERY = 2.0  # seconds
+_LOOK_AT_UNREAD_EVERY = 30.0  # seconds
 _LARGEST_LOG = 1024**2  # bytes of daemon.log; one older file is kept
 _LOCK_WAIT = 0.5  # seconds; a client that checks for a daemon holds the lock for a moment
 
@@ -108,6 +111,12 @@ class Service:
         self._driver.drive(self._parts.engine)
         self._feed = EventFeed(self._parts.engine.store)
         user = user_name(os.geteuid()) or f"uid {os.geteuid()}"
+        self._history = CardHistory(
+            self._parts.engine.store,
+            lambda reading: self._look_at_pool(reading, user),
+            lambda: {one.attempt.folder for one in self._parts.engine.state.open.values()},
+            time.time(),
+        )
         self._listener = WebListener(queue, user, settings.web)
         self._cleaner = Cleaner(
             engine=self._parts.engine,
@@ -135,6 +144,7 @@ class Service:
                     self._keep_socket(),
                     return_memory_when_quiet(self._parts.engine.store, self._activity),
                     self._test_quarantined_gpus(),
+                    self._watch_unread_cards(),
                 )
             ]
             self._say_ready()
@@ -151,16 +161,10 @@ class Service:
 
     def _make_app(self, user: str) -> FastAPI:
         parts = self._parts
-        history = GpuHistoryBuffer()
-        parts.engine.readings.subscribe(history.add)
-        started_at = time.time()
-        card_use = CardUseHistory(
-            lambda reading: survey(reading, parts.leases.look(), user=user, rules=parts.engine.cards.rules.busy),
-            lambda: {one.attempt.folder for one in parts.engine.state.open.values()},
-            is_read=lambda: self._driver.watcher is not None,
-            started_at=started_at,
-        )
-        parts.engine.readings.subscribe(card_use.add)
+        last_hour = GpuHistoryBuffer()
+        parts.engine.readings.subscribe(last_hour.add)
+        parts.engine.readings.subscribe(self._history.add)
+        meters = parts.engine.meters
         return make_app(
             AppState(
                 engine=parts.engine,
@@ -179,14 +183,20 @@ class Service:
                 ),
                 feed=self._feed,
                 views=JobViews(parts.engine.store),
-                history=history,
-                card_use=card_use,
+                last_hour=last_hour,
+                history=self._history,
+                report=WeeklyReport(
+                    parts.engine.store,
+                    self._history,
+                    user,
+                    lambda span: meters.usage_of((JobId(span.job), span.attempt)),
+                ),
                 counters=self._counters,
                 listener=self._listener,
                 settings=self._settings,
                 environ=self._environ,
                 user=user,
-                started_at=started_at,
+                started_at=time.time(),
                 stop=self._stop,
             )
         )
@@ -275,6 +285,23 @@ class Service:
                     is_told = True
                     log.info("the socket is gone: %s", error)
 
+    async def _watch_unread_cards(self) -> None:
+        """Cards that cannot be read have a history, too: of their holders."""
+        while self._driver.watcher is None:
+            self._history.watch_unread(time.time())
+            await asyncio.sleep(_LOOK_AT_UNREAD_EVERY)
+
+    def _look_at_pool(self, reading: Reading | None, user: str) -> list[GpuUse]:
+        """The cards of the pool with their holders; one that the driver does not show any more is missing."""
+        cards = self._parts.engine.cards
+        found = {
+            one.key: one for one in survey(reading, self._parts.leases.look(), user=user, rules=cards.rules.busy)
+        }
+        return [
+            found.get(card.gpu.key) or unseen(card.gpu.key, card.gpu.number, is_asked=reading is not None)
+            for card in cards.pool.cards
+        ]
+
     async def _reopen_page(self) -> None:
         try:
             await self._listener.reopen(self._app)
@@ -349,6 +376,7 @@ class Service:
 
     def _close(self) -> None:
         self._driver.stop()
+        self._history.write()
         if self._parts.notifier is not None:
             self._parts.notifier.close()
         self._parts.engine.close()

@@ -151,6 +151,12 @@ def show_size(size: int | None) -> str:
     return f"{size}B"
 
 
+def show_energy(watt_hours: float) -> str:
+    """`0.5 Wh`, `12.3 kWh`, `1500 kWh`: three digits, and all before the point."""
+    value, unit = (watt_hours / 1000, "kWh") if watt_hours >= 1000 else (watt_hours, "Wh")
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
 def show_duration(seconds: float | None) -> str:
     """`0.4s`, `12s`, `3m05s`, `2h07m`, `3d04h`."""
     if seconds is None:

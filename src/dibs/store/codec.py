@@ -287,7 +287,7 @@ def attempt_of(row: tuple) -> tuple[Job, Attempt]:  # type: ignore[type-arg]
 def attempt_row_of(row: tuple) -> AttemptRow:  # type: ignore[type-arg]
     ended_at, *ended, usage = row[_OF_ATTEMPT:]
     outcome = None if ended_at is None else _outcome(*ended)
-    return AttemptRow(_attempt(*row[:_OF_ATTEMPT]), ended_at, outcome, _usage(usage))
+    return AttemptRow(_attempt(*row[:_OF_ATTEMPT]), ended_at, outcome, read_usage(usage))
 
 
 def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
@@ -302,14 +302,14 @@ def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
         queued_at=queued_at,
         started_at=started_at,
         ended_at=ended_at,
-        usage=_usage(usage),
+        usage=read_usage(usage),
         gpu_numbers=tuple(claim.number for claim in held),
         node=node or "",
         node_gpus=node_gpus or "",
     )
 
 
-def _usage(text: str | None) -> Usage | None:
+def read_usage(text: str | None) -> Usage | None:
     """A measurement that cannot be read counts as not measured: no job depends on it."""
     try:
         return decode_usage(text or "")

@@ -42,7 +42,10 @@ _KEYS = {
     "state": "state",
 }
 
-_SPAN = "a.job, a.number, jobs.name, jobs.project, a.claims, a.opened_at, a.ended_at, a.cause, a.node, a.node_gpus"
+_SPAN = (
+    "a.job, a.number, jobs.name, jobs.project, a.claims, a.opened_at, a.ended_at, a.cause, a.node, a.node_gpus,"
+    " a.usage"
+)
 _HAS_ENDED = "ended_at is not null"  # said for the index, which knows only these
 # What was only handed to another system has not run.
 _OVERLAPS = "a.opened_at <= ? and coalesce(a.ended_at, ?) >= ? and (a.backend = '' or a.node <> '')"
@@ -455,6 +458,14 @@ class Span:
     node: str = ""  # the machine, where another system ran it
     node_gpus: str = ""  # its cards there
     share: Fraction = Fraction(1)  # of each card
+    usage: str = ""  # what was measured: `codec.read_usage` reads it
+
+    @property
+    def gpu_count(self) -> float:
+        """How much of GPUs it had: two cards are 2, an eighth of one is 0.125."""
+        if self.node:
+            return float(len([one for one in self.node_gpus.split(",") if one]))
+        return float(len(self.gpus) * self.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,10 +531,10 @@ class Spans:
 
 
 def _span(row: Any) -> Span:
-    job, number, name, project, claims, opened_at, ended_at, cause, node, node_gpus = row
+    job, number, name, project, claims, opened_at, ended_at, cause, node, node_gpus, usage = row
     state = State.RUNNING if ended_at is None else _state(cause)
     gpus, share = _gpus(claims)
-    return Span(job, number, name, project, gpus, opened_at, ended_at, state, cause, node, node_gpus, share)
+    return Span(job, number, name, project, gpus, opened_at, ended_at, state, cause, node, node_gpus, share, usage)
 
 
 @lru_cache(1024)

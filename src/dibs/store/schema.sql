@@ -240,3 +240,54 @@ create table events (
   job  integer,
   body text    not null   -- a JSON object
 );
+
+-- What a card of the pool was and used in a stretch of time. A ring for each card and length: the slots are used again.
+create table card_history (
+  gpu         text    not null,  -- the card's key
+  step        integer not null,  -- seconds of the stretch
+  slot        integer not null,
+  at          integer not null,  -- its begin
+  job         real    not null,  -- seconds of the card that jobs held; this and the next four
+  unused      real    not null,  -- held by jobs without load
+  others      real    not null,
+  idle        real    not null,
+  lost        real    not null,
+  load_mean   real,              -- percent; null here and below: not known
+  load_most   real,
+  memory_mean real,              -- bytes
+  memory_most real,
+  power_mean  real,              -- watts
+  power_most  real,
+  primary key (gpu, step, slot)
+) without rowid;
+
+-- A time in which a card was watched.
+create table card_uses (
+  gpu   text not null,
+  since real not null,
+  until real not null,
+  use   text not null,  -- others or lost; empty where it was free or held by jobs of this queue
+  primary key (gpu, since)
+) without rowid;
+
+-- GPU time that a user had of the pool outside of this queue, in one hour.
+create table outside_use (
+  at      integer not null,  -- the hour's begin
+  user    text    not null,
+  seconds real    not null,
+  joules  real    not null,
+  primary key (at, user)
+) without rowid;
+
+-- GPU time of attempts whose jobs were cleaned away, so that the reports of past weeks stay as they were.
+create table cleaned_use (
+  week             text    not null,  -- 2026-W46
+  project          text    not null,
+  seconds          real    not null,
+  remote_seconds   real    not null,
+  watt_hours       real    not null,
+  load_seconds     real    not null,
+  measured_seconds real    not null,
+  attempts         integer not null,
+  primary key (week, project)
+) without rowid;

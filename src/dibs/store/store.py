@@ -28,6 +28,7 @@ from dibs.store.codec import (
     text_value,
 )
 from dibs.store.file import LEFT_UNCHANGED, READ_ERRORS, open_file, unusable
+from dibs.store.history import HistoryTables
 from dibs.store.lessons import LessonTable
 from dibs.store.listing import Ask, Listing
 from dibs.store.lists import ListTables
@@ -61,6 +62,7 @@ class Store:
         self.events = EventLog(self._db, self._ask)
         self.lessons = LessonTable(self._db, self._ask)
         self.sweeps = SweepTable(self._db, self._ask)
+        self.history = HistoryTables(self._db, self._ask)
         self._has_history = bool(self._ask("select 1 from jobs limit 1"))
         self._is_list = False
         self._encoder = RequestEncoder()

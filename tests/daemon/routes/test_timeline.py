@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from daemon.daemon_process import DaemonProcess
-from dibs.daemon.routes import timeline
+from dibs.daemon import attempt_search
 from dibs.daemon.routes.timeline import TimelineSearch
 from dibs.model.jobs import Cause, Outcome
 from dibs.store.listing import Span
@@ -97,7 +97,7 @@ def test_of_too_many_the_oldest_are_left_out(store: Store):
 
 
 def test_many_that_end_at_the_same_moment_are_all_found(store: Store, monkeypatch):
-    monkeypatch.setattr(timeline, "_AT_ONCE", 3)
+    monkeypatch.setattr(attempt_search, "AT_ONCE", 3)
     jobs = [ran(store, (5, 10)) for _ in range(11)]
 
     assert sorted(job for job, _ in bars(gathered(store, 8, 12))) == jobs
@@ -105,7 +105,7 @@ def test_many_that_end_at_the_same_moment_are_all_found(store: Store, monkeypatc
 
 
 def test_what_was_not_looked_at_is_said_to_be_missing(store: Store, monkeypatch):
-    monkeypatch.setattr(timeline, "_MOST_LOOKED_AT", 3)
+    monkeypatch.setattr(attempt_search, "_MOST_LOOKED_AT", 3)
     for _ in range(5):
         ran(store, (0, 50))
 

@@ -3,26 +3,24 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
 
-from dibs.daemon.card_use import CardUseHistory
+from dibs.daemon.attempt_search import AT_ONCE, AttemptSearch
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
 from dibs.daemon.schemas.requests import Moment, StateName, read_moment
 from dibs.daemon.schemas.responses import moment
+from dibs.engine.watch.card_history import CardHistory
 from dibs.engine.watch.cards import Cards
 from dibs.errors import BadInput
 from dibs.model.gpus import Pool
-from dibs.model.jobs import OVER, State
-from dibs.store.listing import EndedSpan, Span, Spans
+from dibs.model.jobs import OVER
+from dibs.store.listing import Span, Spans
 
 MOST = 10_000  # attempts in one response
 _DAY = 86_400.0
-_AT_ONCE = 500  # jobs looked at before other tasks run
-_MOST_LOOKED_AT = 100_000  # jobs that may have run in the period; only their rows say whether they did
 
 
 class SpanObject(TypedDict):
@@ -60,7 +58,7 @@ class Timeline(TypedDict):
     is_partial: bool  # there were more: the oldest are left out
 
 
-def timeline_routes(spans: Spans, cards: Cards, card_use: CardUseHistory, user: str) -> APIRouter:
+def timeline_routes(spans: Spans, cards: Cards, history: CardHistory, user: str) -> APIRouter:
     routes = APIRouter(route_class=StrictRoute)
 
     @routes.get("/v1/timeline", responses={200: {"model": Timeline}, **errors(503)})
@@ -79,15 +77,15 @@ def timeline_routes(spans: Spans, cards: Cards, card_use: CardUseHistory, user: 
         search = TimelineSearch(spans, begin, end, limit)
         await search.run()
         attempts = []
-        for at in range(0, len(search.found), _AT_ONCE):
-            attempts += [_object(span, user) for span in search.found[at : at + _AT_ONCE]]
+        for at in range(0, len(search.found), AT_ONCE):
+            attempts += [_object(span, user) for span in search.found[at : at + AT_ONCE]]
             await asyncio.sleep(0)
         return JsonResponse(
             {
                 "since_at": moment(begin),
                 "until_at": moment(end),
                 "attempts": attempts,
-                "cards": _card_uses(card_use, cards.pool, begin, min(end, time.time())),
+                "cards": _card_uses(history, cards.pool, begin, min(end, time.time())),
                 "is_partial": search.is_partial,
             }
         )
@@ -100,78 +98,42 @@ class TimelineSearch:
 
     def __init__(self, spans: Spans, since: float, until: float, limit: int) -> None:
         self.found: list[Span] = []
-        self.is_partial = False
-        self._spans = spans
+        self._search = AttemptSearch(spans, since, until)
         self._since = since
-        self._until = until
         self._limit = limit
-        self._left_to_look_at = _MOST_LOOKED_AT
+        self._is_cut = False
+
+    @property
+    def is_partial(self) -> bool:
+        return self._is_cut or self._search.is_partial
 
     async def run(self) -> None:
-        found = self._spans.running(self._since, self._until)
-        async for some in self._later():
-            found += some
-        async for some in self._waiting_again():
+        found: list[Span] = []
+        async for some in self._search.not_over_in_time():
             found += some
         since = self._since
         for state in OVER:
             count = 0
-            async for some, ended_at in self._within(state, since):
+            async for some, ended_at in self._search.ended_in_time(state, since):
                 found += some
                 count += len(some)
                 if count > self._limit:
-                    self.is_partial = True
+                    self._is_cut = True
                     since = ended_at  # attempts that ended before would be left out anyway
                     break
         if len(found) > self._limit:
-            self.is_partial = True
+            self._is_cut = True
             found.sort(key=_end, reverse=True)
             del found[self._limit :]
         found.sort(key=lambda span: (span.started_at, span.job))
         self.found = found
-
-    async def _within(self, state: State, since: float) -> AsyncIterator[tuple[list[Span], float]]:
-        """Attempts of jobs that ended in the period, and when the last of these jobs ended."""
-        place = EndedSpan(self._until, 2**62)
-        while jobs := self._spans.ended_before(state, place, since, _AT_ONCE):
-            place = jobs[-1]
-            yield self._of([one.job for one in jobs]), place.at
-            await asyncio.sleep(0)
-
-    async def _later(self) -> AsyncIterator[list[Span]]:
-        """Attempts of jobs that ended after the period: a long one may have begun before."""
-        for state in OVER:
-            place = EndedSpan(self._until, 2**62)
-            while jobs := self._spans.ended_after(state, place, self._look_at()):
-                yield self._of([one.job for one in jobs])
-                place = jobs[-1]
-                await asyncio.sleep(0)
-
-    async def _waiting_again(self) -> AsyncIterator[list[Span]]:
-        """Attempts of jobs that wait to be tried again."""
-        for state in (State.QUEUED, State.HELD, State.SUBMITTED):
-            above = 0
-            while jobs := self._spans.waiting(state, above, self._look_at()):
-                yield self._of(jobs)
-                above = jobs[-1]
-                await asyncio.sleep(0)
-
-    def _look_at(self) -> int:
-        """How many more jobs may be looked at. If none, the result is marked as partial."""
-        portion = min(_AT_ONCE, self._left_to_look_at)
-        self._left_to_look_at -= portion
-        self.is_partial = self.is_partial or not portion
-        return portion
-
-    def _of(self, jobs: list[int]) -> list[Span]:
-        return self._spans.of(jobs, self._since, self._until)
 
 
 def _end(span: Span) -> float:
     return math.inf if span.ended_at is None else span.ended_at
 
 
-def _card_uses(card_use: CardUseHistory, pool: Pool, since: float, until: float) -> list[dict[str, Any]]:
+def _card_uses(history: CardHistory, pool: Pool, since: float, until: float) -> list[dict[str, Any]]:
     numbers = {card.gpu.key: card.gpu.number for card in pool.cards}
     return [
         {
@@ -180,7 +142,7 @@ def _card_uses(card_use: CardUseHistory, pool: Pool, since: float, until: float)
             "since_at": moment(span.since),
             "until_at": moment(span.until),
         }
-        for span in card_use.spans(numbers, since, until)
+        for span in history.uses(numbers, since, until)
     ]
 
 

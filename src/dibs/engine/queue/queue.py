@@ -12,6 +12,7 @@ from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.launcher import Place
 from dibs.engine.queue.explain import Explain, JobProspect, WaitExplanation
+from dibs.engine.queue.gpu_time import keep_gpu_time
 from dibs.engine.queue.pool import PoolActions, clear_mark, set_mark
 from dibs.engine.turn.state import Change
 from dibs.errors import BadInput, Conflict, NoSuchJob
@@ -500,6 +501,7 @@ class Queue:
                     if job.request.on or job.attempts > 1:  # an edit may have brought it back to this machine
                         rows = self._listing.attempts(job.id)
                         away += [row.attempt for row in rows if row.attempt.backend]
+                keep_gpu_time(self._engine.store, numbers, change.now)
                 change.record(JobsRemoved(numbers))
         return Cleaned(jobs=jobs, away=away)
 
