@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_weeks_begin_on_monday_at_midnight_here(berlin):
 def test_the_week_in_which_the_clocks_go_back_is_an_hour_longer(berlin):
     borders = borders_of(Week(2026, 42), Week(2026, 44))
 
-    assert [(after - before) / HOUR for before, after in zip(borders, borders[1:], strict=False)] == [
+    assert [(after - before) / HOUR for before, after in pairwise(borders)] == [
         168,
         169,
         168,

@@ -356,7 +356,7 @@ def test_keys_belong_to_the_control_or_dialog_that_has_the_focus(
 def test_two_keys_lead_to_every_view_and_a_question_mark_lists_all_keys(page: Page, site: Site):
     go(page, site, "now")
 
-    for letter, view in (("j", "jobs"), ("t", "timeline"), ("s", "submit"), ("n", "now")):
+    for letter, view in (("j", "jobs"), ("t", "timeline"), ("h", "history"), ("s", "submit"), ("n", "now")):
         page.keyboard.press("g")
         page.keyboard.press(letter)
         expect(page).to_have_url(site.at(view) if view != "timeline" else re.compile(r"#/timeline"))

@@ -14,7 +14,7 @@ from web.proxy import below
 
 VIEWS = (  # neighbours differ: see `each_view`
     *("now", "job/{0}", "jobs", "job/{0}/log", "timeline?hours=1", "job/{0}/environment", "sweeps"),
-    *("job/{0}/code", "submit", "job/{1}"),
+    *("job/{0}/code", "history", "submit", "job/{1}"),
 )
 LONG = "a-name-that-is-much-longer-than-a-narrow-screen-is-wide-and-has-no-place-to-break-it"
 

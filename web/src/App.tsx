@@ -28,6 +28,7 @@ const VIEWS: View[] = [
   { name: "now", label: "Now", icon: "now", shows: Now },
   { name: "jobs", label: "Jobs", icon: "jobs", shows: lazy(() => import("./views/Jobs")) },
   { name: "timeline", label: "Timeline", icon: "timeline", shows: lazy(() => import("./views/Timeline")) },
+  { name: "history", label: "History", icon: "history", shows: lazy(() => import("./views/History")) },
   { name: "sweeps", label: "Sweeps", icon: "sweep", shows: lazy(() => import("./views/Sweeps")) },
   { name: "submit", label: "Submit", icon: "submit", shows: lazy(() => import("./views/Submit")) },
 ];

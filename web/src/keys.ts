@@ -16,6 +16,7 @@ const EVERYWHERE: Key[] = [
   { keys: "g n", does: "go to Now", run: () => go("now") },
   { keys: "g j", does: "go to Jobs", run: () => go("jobs") },
   { keys: "g t", does: "go to the Timeline", run: () => go("timeline") },
+  { keys: "g h", does: "go to the History", run: () => go("history") },
   { keys: "g w", does: "go to the Sweeps", run: () => go("sweeps") },
   { keys: "g s", does: "go to Submit", run: () => go("submit") },
   { keys: "?", does: "show these keys", run: () => (isHelpOpen.value = true) },

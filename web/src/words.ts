@@ -54,3 +54,9 @@ export function clock(at: string | null | undefined): string {
 export function count(number: number, one: string, many = `${one}s`): string {
   return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 }
+
+/** `0.5 Wh`, `12.3 kWh`, `1516 kWh`: three digits, and all before the point. */
+export function energy(wattHours: number): string {
+  const [value, unit] = wattHours >= 1000 ? [wattHours / 1000, "kWh"] : [wattHours, "Wh"];
+  return `${value >= 100 ? Math.round(value) : Number(value.toPrecision(3))} ${unit}`;
+}

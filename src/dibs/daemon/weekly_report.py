@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import date, datetime
+from itertools import pairwise
 from typing import Any
 
 from dibs.daemon.attempt_search import AttemptSearch
@@ -54,16 +55,14 @@ class WeeklyReport:
         if borders[-1] < now - HOURS * KEPT[HOURS]:
             return times
         for key in self._history.keys:
-            seen = set()
-            for bucket in self._history.buckets(key, HOURS, borders[0] - HOURS, borders[-1]).values():
-                for number, total in enumerate(times):
-                    if part := bucket.part_within(*borders[number : number + 2]):
-                        total.use.add_part(bucket.use, part)
-                        total.joules += bucket.joules * part
-                        seen.add(number)
-            for number in seen:
-                times[number].cards += 1
-            await asyncio.sleep(0)
+            for time, (since, until) in zip(times, pairwise(borders), strict=True):
+                buckets = self._history.buckets(key, HOURS, since - HOURS, until)
+                for bucket in buckets.values():
+                    part = bucket.part_within(since, until)  # the first and the last may lie in it half
+                    time.use.add_part(bucket.use, part)
+                    time.joules += bucket.joules * part
+                time.cards += bool(buckets)
+                await asyncio.sleep(0)
         return times
 
     def _week(

@@ -1,7 +1,7 @@
 """What cards were and used over time, in buckets of fixed length: arithmetic without a clock."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 MINUTES, HOURS = 300, 3600  # seconds of a bucket: for the last day, and for the last weeks
 KEPT: Mapping[int, int] = {MINUTES: 25 * 12, HOURS: 9 * 7 * 24}  # buckets of a card; the next replaces the oldest
@@ -78,8 +78,11 @@ class UseSeconds:
 
     def add_part(self, other: "UseSeconds", part: float = 1.0) -> None:
         """Add so much of another sum."""
-        for one in fields(UseSeconds):
-            setattr(self, one.name, getattr(self, one.name) + part * getattr(other, one.name))
+        self.job += part * other.job
+        self.unused += part * other.unused
+        self.others += part * other.others
+        self.idle += part * other.idle
+        self.lost += part * other.lost
 
 
 @dataclass(slots=True)

@@ -52,9 +52,12 @@ class HistoryTables:
             f"insert or replace into card_history (gpu, slot, {_BUCKET})"
             " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                (text_value(gpu), one.at // one.step % KEPT[one.step], one.step, one.at)
-                + (one.use.job, one.use.unused, one.use.others, one.use.idle, one.use.lost)
-                + (one.load.mean, one.load.most, one.memory.mean, one.memory.most, one.power.mean, one.power.most)
+                (
+                    *(text_value(gpu), one.at // one.step % KEPT[one.step], one.step, one.at),
+                    *(one.use.job, one.use.unused, one.use.others, one.use.idle, one.use.lost),
+                    *(one.load.mean, one.load.most, one.memory.mean, one.memory.most),
+                    *(one.power.mean, one.power.most),
+                )
                 for one in buckets
             ),
         )
@@ -107,7 +110,7 @@ class HistoryTables:
         return [UseRow(*row) for row in rows]
 
     def forget_uses(self, gpu: str, before: float, after: float) -> None:
-        """Forget the spans of a card that begin before a moment, and those after another: the clock was set back."""
+        """Forget the spans of a card that begin before a moment, and those that begin after another."""
         self._db.execute(
             "delete from card_uses where gpu = ? and (since < ? or since > ?)", (text_value(gpu), before, after)
         )
@@ -122,7 +125,8 @@ class HistoryTables:
                 user = _OTHERS
             self._db.execute(
                 "insert into outside_use (at, user, seconds, joules) values (?, ?, ?, ?)"
-                " on conflict do update set seconds = seconds + excluded.seconds, joules = joules + excluded.joules",
+                " on conflict do update set"
+                " seconds = seconds + excluded.seconds, joules = joules + excluded.joules",
                 (one.at, user, one.seconds, one.joules),
             )
 

@@ -168,6 +168,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Past
+         * @description Load, memory, power and use of the pool's cards: of a day in steps of five minutes, or a week in hours.
+         */
+        get: operations["past_v1_history_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs": {
         parameters: {
             query?: never;
@@ -510,6 +530,26 @@ export interface paths {
          * @description Every project that has jobs or is paused.
          */
         get: operations["projects_v1_projects_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Weekly
+         * @description GPU time and energy by week, project and user, and what the GPUs were.
+         */
+        get: operations["weekly_v1_report_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -972,6 +1012,44 @@ export interface components {
             trouble: string;
         };
         /**
+         * CardPast
+         * @description One value for each step; null or 0 if the card was not watched. The seconds of a step add up to its length.
+         */
+        CardPast: {
+            /** Gpu */
+            gpu: string;
+            /** Idle Seconds */
+            idle_seconds: number[];
+            /** Job Seconds */
+            job_seconds: number[];
+            /** Key */
+            key: string;
+            /** Load Percent */
+            load_percent: (number | null)[];
+            /** Load Percent Max */
+            load_percent_max: (number | null)[];
+            /** Lost Seconds */
+            lost_seconds: number[];
+            /** Memory Total Bytes */
+            memory_total_bytes: number | null;
+            /** Memory Used Bytes */
+            memory_used_bytes: (number | null)[];
+            /** Memory Used Bytes Max */
+            memory_used_bytes_max: (number | null)[];
+            /** Name */
+            name: string;
+            /** Others Seconds */
+            others_seconds: number[];
+            /** Power Watts */
+            power_watts: (number | null)[];
+            /** Power Watts Max */
+            power_watts_max: (number | null)[];
+            /** Unknown Seconds */
+            unknown_seconds: number[];
+            /** Unused Seconds */
+            unused_seconds: number[];
+        };
+        /**
          * CardUseObject
          * @description A time in which a card of the pool was not this queue's, or in which it was not watched.
          */
@@ -1112,8 +1190,6 @@ export interface components {
         };
         /** ChangedJobs */
         ChangedJobs: {
-            /** Cancelled */
-            cancelled: number[];
             /** Changed */
             changed: number[];
             /** Unchanged */
@@ -1157,8 +1233,6 @@ export interface components {
             commands: string[];
             /** Left Out */
             left_out: number;
-            /** Reused */
-            reused: components["schemas"]["ReusedTrials"][];
             /** Size */
             size: number | null;
         };
@@ -1575,6 +1649,45 @@ export interface components {
             /** Next */
             next: number | null;
         };
+        /** MachinePast */
+        MachinePast: {
+            /** Gpus */
+            gpus: components["schemas"]["CardPast"][];
+            /**
+             * Since At
+             * Format: date-time
+             */
+            since_at: string;
+            /**
+             * Span
+             * @enum {string}
+             */
+            span: "24h" | "7d";
+            /** Step Seconds */
+            step_seconds: number;
+        };
+        /**
+         * MachineTime
+         * @description What the GPUs of the pool were in a week, in GPU hours.
+         */
+        MachineTime: {
+            /** Energy Watt Hours */
+            energy_watt_hours: number;
+            /** Gpus */
+            gpus: number;
+            /** Idle Gpu Hours */
+            idle_gpu_hours: number;
+            /** Job Gpu Hours */
+            job_gpu_hours: number;
+            /** Lost Gpu Hours */
+            lost_gpu_hours: number;
+            /** Others Gpu Hours */
+            others_gpu_hours: number;
+            /** Unknown Gpu Hours */
+            unknown_gpu_hours: number;
+            /** Unused Gpu Hours */
+            unused_gpu_hours: number;
+        };
         /** MetricObject */
         MetricObject: {
             /**
@@ -1895,6 +2008,24 @@ export interface components {
             /** Why */
             why: string;
         };
+        /**
+         * ProjectTime
+         * @description What the jobs of a project had in a week.
+         */
+        ProjectTime: {
+            /** Attempts */
+            attempts: number;
+            /** Energy Watt Hours */
+            energy_watt_hours: number;
+            /** Gpu Hours */
+            gpu_hours: number;
+            /** Mean Load Percent */
+            mean_load_percent: number | null;
+            /** Project */
+            project: string;
+            /** Remote Gpu Hours */
+            remote_gpu_hours: number;
+        };
         /** Projects */
         Projects: {
             /** Projects */
@@ -1936,12 +2067,14 @@ export interface components {
             /** Trials */
             trials: number;
         };
-        /** ReusedTrials */
-        ReusedTrials: {
-            /** Sweep */
-            sweep: number;
-            /** Trials */
-            trials: number;
+        /** Report */
+        Report: {
+            /** Is Partial */
+            is_partial: boolean;
+            /** Time Zone */
+            time_zone: string;
+            /** Weeks */
+            weeks: components["schemas"]["WeekReport"][];
         };
         /**
          * SeriesObject
@@ -2232,6 +2365,22 @@ export interface components {
             series: components["schemas"]["SeriesObject"] | null;
             usage: components["schemas"]["UsageObject"] | null;
         };
+        /**
+         * UserTime
+         * @description What a user had in a week.
+         */
+        UserTime: {
+            /** Energy Watt Hours */
+            energy_watt_hours: number;
+            /** Gpu Hours */
+            gpu_hours: number;
+            /** Outside Gpu Hours */
+            outside_gpu_hours: number;
+            /** Remote Gpu Hours */
+            remote_gpu_hours: number;
+            /** User */
+            user: string;
+        };
         /** Waited */
         Waited: {
             /** Jobs */
@@ -2248,6 +2397,28 @@ export interface components {
             modules: string[];
             /** Pid */
             pid: number | null;
+        };
+        /** WeekReport */
+        WeekReport: {
+            /** Is Over */
+            is_over: boolean;
+            machine: components["schemas"]["MachineTime"];
+            /** Projects */
+            projects: components["schemas"]["ProjectTime"][];
+            /**
+             * Since At
+             * Format: date-time
+             */
+            since_at: string;
+            /**
+             * Until At
+             * Format: date-time
+             */
+            until_at: string;
+            /** Users */
+            users: components["schemas"]["UserTime"][];
+            /** Week */
+            week: string;
         };
         /**
          * WholeJob
@@ -3031,6 +3202,82 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GpuHistory"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to another user */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the Host header does not name this server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    past_v1_history_get: {
+        parameters: {
+            query?: {
+                span?: "24h" | "7d";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MachinePast"];
                 };
             };
             /** @description cannot understand the request */
@@ -4822,6 +5069,85 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Projects"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to another user */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the Host header does not name this server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    weekly_v1_report_get: {
+        parameters: {
+            query?: {
+                /** @description 2026-W46, 46 for the last week of this number, or `this` */
+                week?: string;
+                /** @description up to this one; 4 if left out */
+                weeks?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Report"];
                 };
             };
             /** @description cannot understand the request */

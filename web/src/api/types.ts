@@ -16,3 +16,6 @@ export type JobPage = Schemas["JobPage"];
 export type Counts = Schemas["JobPage"]["counts"];
 export type Reason = Schemas["ReasonObject"];
 export type State = Job["state"];
+export type MachinePast = Schemas["MachinePast"];
+export type CardPast = Schemas["CardPast"];
+export type Report = Schemas["Report"];

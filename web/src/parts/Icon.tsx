@@ -3,6 +3,7 @@ const PATHS = {
   now: "M2 9h3l2-6 3 10 2-4h2",
   jobs: "M2 4h12M2 8h12M2 12h12",
   timeline: "M2 4h5M5 8h7M9 12h5",
+  history: "M2 2h3v3H2zM7 2h3v3H7zM12 2h2v3h-2zM2 7h3v3H2zM7 7h3v3H7zM2 12h3v2H2zM12 12h2v2h-2z",
   submit: "M8 3v10M3 8h10",
   sun: "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6M8 1v1.5M8 13.5V15M1 8h1.5M13.5 8H15M3 3l1 1M12 12l1 1M3 13l1-1M12 4l1-1",
   moon: "M13 9.5A5.5 5.5 0 0 1 6.5 3 5.5 5.5 0 1 0 13 9.5",

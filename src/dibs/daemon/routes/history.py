@@ -1,5 +1,6 @@
 """Routes to the history of this machine: its cards in the last day or week, and GPU time by week."""
 
+import asyncio
 import time
 from typing import Annotated, Any, Literal
 
@@ -21,7 +22,7 @@ _USES = ("job", "unused", "others", "idle", "lost")
 
 
 class CardPast(TypedDict):
-    """One value for each step; null or 0 if the card was not watched. The seconds of a step add up to its length."""
+    """One value for each step; null if it is not known. The seconds of a step add up to its length."""
 
     gpu: str  # its number
     key: str
@@ -103,11 +104,14 @@ def history_routes(history: CardHistory, cards: Cards, report: WeeklyReport) -> 
 
     @routes.get("/v1/history", responses={200: {"model": MachinePast}, **errors(503)})
     async def past(span: Literal["24h", "7d"] = "24h") -> Response:
-        """Load, memory, power and use of the pool's cards: of a day in steps of five minutes, or a week in hours."""
+        """Load, memory, power and use of the pool's cards: a day in steps of five minutes, or a week in hours."""
         step, count = _SPANS[span]
         now = time.time()
         since = (int(now // step) - count + 1) * step
-        gpus = [_card(history, card, since, step, now) for card in cards.pool.cards]
+        gpus = []
+        for card in cards.pool.cards:
+            gpus.append(_card(history, card, since, step, now))
+            await asyncio.sleep(0)  # other requests need not wait for all cards
         return JsonResponse({"span": span, "since_at": moment(since), "step_seconds": step, "gpus": gpus})
 
     @routes.get("/v1/report", responses={200: {"model": Report}, **errors(503)})

@@ -1,5 +1,5 @@
 // The numbers of a report card, in the words of `dibs info`.
-import { size } from "../../words";
+import { energy, size } from "../../words";
 import type { Used } from "./shapes";
 
 export function card(used: Used): [string, string][] {
@@ -16,9 +16,4 @@ export function card(used: Used): [string, string][] {
   if (used.peak_mem_bytes !== null) host.push(`${size(used.peak_mem_bytes)} of memory`);
   if (host.length) rows.push(["host", host.join(", ")]);
   return rows;
-}
-
-function energy(wattHours: number): string {
-  const [value, unit] = wattHours >= 1000 ? [wattHours / 1000, "kWh"] : [wattHours, "Wh"];
-  return `${Number(value.toPrecision(3))} ${unit}`;
 }

@@ -1,5 +1,6 @@
 // The picture of the timeline, on a canvas: ten thousand bars are drawn anew in a few milliseconds.
 import { isBad, USES, type Colour } from "./colours";
+import type { Palette } from "./palette";
 import { cardTimes, firstAfter, gpuTime, laneBox, type Bar, type Item, type Row } from "./rows";
 import { ticks } from "./ticks";
 
@@ -19,22 +20,6 @@ export interface Scene {
   labels: number; // pixels of the row's names
   isWhole: boolean; // all that ran is known; otherwise it is unknown what was idle
   chosen: Bar | null;
-}
-
-/** The style sheet's colours, as they are now. */
-export class Palette {
-  private readonly style: CSSStyleDeclaration;
-  private readonly known = new Map<string, string>();
-
-  constructor(element: Element) {
-    this.style = getComputedStyle(element);
-  }
-
-  of(variable: string): string {
-    let colour = this.known.get(variable);
-    if (colour === undefined) this.known.set(variable, (colour = this.style.getPropertyValue(variable).trim()));
-    return colour;
-  }
 }
 
 export function paint(context: CanvasRenderingContext2D, scene: Scene, palette: Palette): void {
