@@ -177,7 +177,7 @@ export interface paths {
         };
         /**
          * Past
-         * @description Load, memory, power and use of the pool's cards: of a day in steps of five minutes, or a week in hours.
+         * @description Load, memory, power and use of the pool's cards: a day in steps of five minutes, or a week in hours.
          */
         get: operations["past_v1_history_get"];
         put?: never;
@@ -1013,7 +1013,7 @@ export interface components {
         };
         /**
          * CardPast
-         * @description One value for each step; null or 0 if the card was not watched. The seconds of a step add up to its length.
+         * @description One value for each step; null if it is not known. The seconds of a step add up to its length.
          */
         CardPast: {
             /** Gpu */
@@ -1666,6 +1666,15 @@ export interface components {
             /** Step Seconds */
             step_seconds: number;
         };
+        /** MachineReport */
+        MachineReport: {
+            /** Is Partial */
+            is_partial: boolean;
+            /** Time Zone */
+            time_zone: string;
+            /** Weeks */
+            weeks: components["schemas"]["WeekReport"][];
+        };
         /**
          * MachineTime
          * @description What the GPUs of the pool were in a week, in GPU hours.
@@ -2066,15 +2075,6 @@ export interface components {
         RemovedSweep: {
             /** Trials */
             trials: number;
-        };
-        /** Report */
-        Report: {
-            /** Is Partial */
-            is_partial: boolean;
-            /** Time Zone */
-            time_zone: string;
-            /** Weeks */
-            weeks: components["schemas"]["WeekReport"][];
         };
         /**
          * SeriesObject
@@ -5147,7 +5147,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Report"];
+                    "application/json": components["schemas"]["MachineReport"];
                 };
             };
             /** @description cannot understand the request */

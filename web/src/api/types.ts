@@ -18,4 +18,4 @@ export type Reason = Schemas["ReasonObject"];
 export type State = Job["state"];
 export type MachinePast = Schemas["MachinePast"];
 export type CardPast = Schemas["CardPast"];
-export type Report = Schemas["Report"];
+export type Report = Schemas["MachineReport"];

@@ -93,7 +93,7 @@ class WeekReport(TypedDict):
     machine: MachineTime
 
 
-class Report(TypedDict):
+class MachineReport(TypedDict):
     time_zone: str  # of the machine: its weeks begin on Monday at midnight
     weeks: list[WeekReport]  # the newest first
     is_partial: bool  # there were too many jobs to look at all
@@ -114,7 +114,7 @@ def history_routes(history: CardHistory, cards: Cards, report: WeeklyReport) -> 
             await asyncio.sleep(0)  # other requests need not wait for all cards
         return JsonResponse({"span": span, "since_at": moment(since), "step_seconds": step, "gpus": gpus})
 
-    @routes.get("/v1/report", responses={200: {"model": Report}, **errors(503)})
+    @routes.get("/v1/report", responses={200: {"model": MachineReport}, **errors(503)})
     async def weekly(
         week: Annotated[
             str, Query(max_length=60, description="2026-W46, 46 for the last week of this number, or `this`")
