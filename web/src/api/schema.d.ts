@@ -1190,6 +1190,8 @@ export interface components {
         };
         /** ChangedJobs */
         ChangedJobs: {
+            /** Cancelled */
+            cancelled: number[];
             /** Changed */
             changed: number[];
             /** Unchanged */
@@ -1233,6 +1235,8 @@ export interface components {
             commands: string[];
             /** Left Out */
             left_out: number;
+            /** Reused */
+            reused: components["schemas"]["ReusedTrials"][];
             /** Size */
             size: number | null;
         };
@@ -2073,6 +2077,13 @@ export interface components {
         };
         /** RemovedSweep */
         RemovedSweep: {
+            /** Trials */
+            trials: number;
+        };
+        /** ReusedTrials */
+        ReusedTrials: {
+            /** Sweep */
+            sweep: number;
             /** Trials */
             trials: number;
         };
