@@ -1,7 +1,9 @@
 """What cards were and used over time, in buckets of fixed length: arithmetic without a clock."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from dibs.dataclass import dataclass
 
 MINUTES, HOURS = 300, 3600  # seconds of a bucket: for the last day, and for the last weeks
 KEPT: Mapping[int, int] = {MINUTES: 25 * 12, HOURS: 9 * 7 * 24}  # buckets of a card; the next replaces the oldest

@@ -2,18 +2,18 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
+from typing import NamedTuple
 
+from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 
 THIS_WEEK = "this"
 _WEEK = r"(?:([0-9]{4})-)?[Ww]?([0-9]{1,2})"
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Week:
+class Week(NamedTuple):
     """From Monday to Sunday. The first week of a year has its first Thursday."""
 
     year: int

@@ -5,10 +5,10 @@ The attempts in the store say when a job had a card. This says whether the rest 
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from dibs.dataclass import dataclass
 from dibs.engine.watch.survey import GpuUse
 from dibs.model.card_history import HOLDS_FOR, CardParts
 from dibs.store.history import UseRow
