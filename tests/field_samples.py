@@ -21,6 +21,7 @@ _SAMPLES: dict[Kind, Any] = {
     Kind.FOLDER: "/tmp",
     Kind.FILE: "/tmp/o-%j",
     Kind.MOUNTS: ("/data:/data", "/tmp:/scratch:ro"),
+    Kind.PATTERNS: ("auto", r"loss=(?P<loss>\S+)"),
     Kind.VARIABLES: (("A", "1"), ("B", "\udcff")),
     Kind.MODULES: ("json", "email.mime"),
     Kind.CAUSES: ("lost", "gpu-oom"),

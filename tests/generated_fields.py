@@ -27,6 +27,7 @@ _PYTHON = {
     Kind.FOLDER: '"str | os.PathLike[str]"',
     Kind.FILE: '"str | os.PathLike[str]"',
     Kind.MOUNTS: "str | Sequence[str]",
+    Kind.PATTERNS: "str | Sequence[str]",
     Kind.VARIABLES: "Mapping[str, str | int | float]",
     Kind.MODULES: "str | Sequence[str]",
     Kind.CAUSES: "str | Sequence[str]",

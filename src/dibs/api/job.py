@@ -134,6 +134,21 @@ class Job:
         self.result(timeout)
         return _last_metric(self, name)
 
+    def metrics(self, *names: str, attempt: int | None = None) -> dict[str, dict[str, Any]]:
+        """What it has reported so far, by name, also while it runs: `job.metrics()["loss"]["last"]`.
+
+        Each series has `reported`, `last`, `min`, `max` with their steps, and at most 512 points in the lists
+        `steps`, `at_seconds` and `values`, the lowest and the highest among them.
+        """
+        found = ask(lambda client: client.job_metrics(self.id, attempt=attempt, names=names))
+        return {series.pop("name"): series for series in found["series"]}
+
+    @property
+    def progress(self) -> float | None:
+        """How far it is, from 0 to 1, as it reports itself while it runs; None where it does not."""
+        part = self.refresh().about["progress"]
+        return None if part is None else float(part)
+
     def check(self) -> None:
         """Raise JobFailed unless it has succeeded."""
         if self.about["state"] != State.SUCCEEDED:

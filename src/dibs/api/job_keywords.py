@@ -46,6 +46,7 @@ class JobKeywords(TypedDict, total=False):
     mounts: str | Sequence[str]  # A folder for it, SRC[:DST][:ro]; may be given again.
     image_pull: str  # When the image is pulled (default: missing).
     notify: str  # Notify you at its end, only at a failure, or never.
+    metric_pattern: str | Sequence[str]  # Find metrics in their output: 'loss=(?P<loss>\S+)', or auto.
     on: str  # Run here, or on Slurm (default: the setting default_backend).
     partition: str  # The partition it waits in.
     account: str  # The account that is charged.

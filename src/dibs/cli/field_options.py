@@ -27,7 +27,7 @@ GROUP_OF = {name: group for group, names in _OTHERS.items() for name in names} |
     field.word: field.group for field in FIELDS if field.group
 }
 _AS_TEXT = frozenset({Kind.FOLDER, Kind.FILE, Kind.ARRAY})  # read when the whole call is known
-_REPEATED = frozenset({Kind.NAMES, Kind.VARIABLES, Kind.MOUNTS, Kind.DEPENDENCIES})
+_REPEATED = frozenset({Kind.NAMES, Kind.VARIABLES, Kind.MOUNTS, Kind.PATTERNS, Kind.DEPENDENCIES})
 
 
 def field_options(verb: Verb) -> Callable[[_Function], _Function]:

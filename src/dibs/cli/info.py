@@ -17,6 +17,7 @@ from dibs.cli.output import (
     job_name,
     one_line,
     outcome_text,
+    progress_text,
     short_outcome,
     show,
     show_json,
@@ -83,6 +84,7 @@ def _state(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "state", state
     if job["state"] in WAITING:
         yield "why", waiting_text(job)
+    yield "progress", progress_text(job, with_bar=True)
     yield "message", "" if (told := explanation(job)) in state else told
     yield "cause", job.get("cause") or ""
     yield "command", job["command"]
@@ -158,6 +160,7 @@ _IN_WORDS: dict[Kind, Callable[[Any], str]] = {  # all others are shown as they 
     Kind.MODULES: ", ".join,
     Kind.CAUSES: ", ".join,
     Kind.MOUNTS: ", ".join,
+    Kind.PATTERNS: ", ".join,
     Kind.DEPENDENCIES: lambda after: ", ".join(f"{one['job']} ({one['kind']})" for one in after),
     Kind.VARIABLES: lambda env: " ".join(f"{name}={value}" for name, value in env.items()),
 }

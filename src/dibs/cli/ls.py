@@ -22,6 +22,7 @@ from dibs.cli.output import (
     gpu_place,
     job_number,
     one_line,
+    progress_text,
     say,
     short_outcome,
     show,
@@ -234,7 +235,14 @@ def _print_table(client: Client, query: Mapping[str, Any], options: Mapping[str,
 
 
 def _table(jobs: Sequence[Mapping[str, Any]], reasons: Mapping[int, str], width: int) -> list[str]:
-    heading, *lines = table(_HEADINGS, [_cells(job) for job in jobs], width=width, shrink=_COMMAND, drop=_LEAVE)
+    headings, cells, command, leave = _HEADINGS, [_cells(job) for job in jobs], _COMMAND, _LEAVE
+    if any(job.get("progress") is not None for job in jobs):
+        told = ["progress", *(progress_text(job, with_bar=True) or "-" for job in jobs)]
+        headings, *cells = (
+            (*row[:command], text, *row[command:]) for row, text in zip((headings, *cells), told, strict=True)
+        )
+        command, leave = _COMMAND + 1, (_COMMAND + 1, *_LEAVE[1:], _COMMAND)
+    heading, *lines = table(headings, cells, width=width, shrink=command, drop=leave)
     shown = [styled(heading, "bold")]
     for job, line in zip(jobs, lines, strict=True):
         shown.append(styled(line, COLOURS.get(shown_state(job), "")))

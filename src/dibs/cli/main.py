@@ -24,6 +24,7 @@ _COMMANDS = {
     "sweep": ("dibs.cli.sweep:sweep", "Search for the best values of a command's parameters."),
     "ls": ("dibs.cli.ls:ls", "List jobs: what runs, what waits, what has ended."),
     "log": ("dibs.cli.log:log", "Show what a job wrote, also while it writes."),
+    "metrics": ("dibs.cli.metrics:metrics", "Show the numbers that jobs report."),
     "why": ("dibs.cli.info:why", "Say what a job waits for."),
     "info": ("dibs.cli.info:info", "Show everything about a job."),
     "wait": ("dibs.cli.wait:wait", "Wait until jobs are over, and end with their exit code."),
@@ -60,7 +61,7 @@ _MEANT = {
 # What `dibs --help` shows together. A command that stands in none is shown at the end.
 _USES = {
     "Run": ("run", "add", "sweep"),
-    "Look": ("ls", "log", "why", "info", "wait", "gpus", "web", "report", "lessons", "simulate"),
+    "Look": ("ls", "log", "metrics", "why", "info", "wait", "gpus", "web", "report", "lessons", "simulate"),
     "Change": ("kill", "retry", "hold", "release", "edit", "pause", "unpause"),
     "Keep": ("clean", "export", "import"),
 }

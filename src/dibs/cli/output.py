@@ -329,6 +329,23 @@ def elapsed_seconds(job: Job, now: float | None = None) -> float | None:
     return max(0.0, (time.time() if now is None else now) - since)
 
 
+_BAR = 10  # columns
+
+
+def progress_text(job: Job, *, with_bar: bool = False, now: float | None = None) -> str:
+    """`45 %, 12m left`; empty where it does not report its progress."""
+    part = job.get("progress")
+    if part is None:
+        return ""
+    done = int(part * _BAR)
+    bar = f"{'█' * done}{'░' * (_BAR - done)} " if with_bar else ""
+    ends = _seconds_at(job.get("ends_at"))
+    left = (
+        "" if ends is None else f", {show_duration(max(0.0, ends - (time.time() if now is None else now)))} left"
+    )
+    return f"{bar}{int(part * 100)} %{left}"
+
+
 def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name

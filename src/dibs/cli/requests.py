@@ -225,7 +225,7 @@ def _values(options: Mapping[str, Any], verb: Verb) -> dict[str, Any]:
                 pass
             case Kind.VRAM:
                 values["vram"], values["shape"] = (None, "") if value == NONE else value
-            case Kind.NAMES | Kind.MOUNTS:
+            case Kind.NAMES | Kind.MOUNTS | Kind.PATTERNS:
                 values[field.name] = _names(field, [one for one in value if not is_edit or one != NONE])
             case Kind.FOLDER:
                 values[field.name] = _folder(value)

@@ -20,6 +20,7 @@ _TRIES = 5  # of a call that may be repeated
 _PAUSE = 0.1  # seconds before the second one
 _AWAY_SECONDS = 60.0  # that a daemon may be away, as in a restart
 _AWAY_PAUSE = 0.25  # seconds between two tries
+_MOST_ANSWERS = 1000  # until a file is read that grows as fast
 _Found = TypeVar("_Found")
 
 
@@ -185,6 +186,22 @@ class Client:
     def usage(self, number: int, attempt: int | None = None) -> Answer:
         """What an attempt used, the last if none is named: `{"attempt", "usage", "series", "advice"}`."""
         return self._get(f"/v1/jobs/{number}/usage", attempt=attempt)
+
+    def job_metrics(
+        self, number: int, *, attempt: int | None = None, names: Sequence[str] = (), points: int | None = None
+    ) -> Answer:
+        """What an attempt has reported, the last if none is named: `{"attempt", "series", "notes"}`, all of it.
+
+        The daemon reads a long file in several answers.
+        """
+        pairs: list[tuple[str, object]] = [("name", name) for name in names]
+        pairs += [(key, value) for key, value in (("attempt", attempt), ("points", points)) if value is not None]
+        target = f"/v1/jobs/{number}/metrics"
+        for _ in range(_MOST_ANSWERS):
+            found = self._json("GET", _with_query(target, pairs) if pairs else target)
+            if found["is_complete"]:
+                break
+        return found
 
     def why(self, number: int) -> Answer:
         return self._get(f"/v1/jobs/{number}/why")

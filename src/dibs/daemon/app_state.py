@@ -11,8 +11,10 @@ from starlette.requests import HTTPConnection
 from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.container_jobs import ContainerJobs
 from dibs.daemon.gpu_history import GpuHistoryBuffer
+from dibs.daemon.job_metrics import MetricReaders
 from dibs.daemon.job_views import JobViews
 from dibs.daemon.list_entry import ListEntry
+from dibs.daemon.progress import ProgressBoard
 from dibs.daemon.schemas.requests import Check, CheckSweep, NewJob, NewJobs, NewSweepBody
 from dibs.daemon.schemas.responses import job_object
 from dibs.daemon.web.guard import PERMISSION
@@ -60,6 +62,8 @@ class AppState:
     containers: ContainerJobs
     feed: "EventFeed"
     views: JobViews
+    metrics: MetricReaders
+    progress: ProgressBoard
     last_hour: GpuHistoryBuffer
     history: CardHistory
     report: WeeklyReport
@@ -141,7 +145,7 @@ class AppState:
         usage = self.engine.meters.usage_of((row.job.id, row.job.attempts))
         left = self.engine.left_behind(row.job)
         orphans = None if left is None else [one.pid for one in left.processes]
-        return job_object(row, self.user, usage, orphans, hide_secrets=hide_secrets)
+        return job_object(row, self.user, usage, orphans, self.progress.of(row), hide_secrets=hide_secrets)
 
 
 class EventFeed:

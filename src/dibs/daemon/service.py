@@ -24,9 +24,11 @@ from dibs.daemon.cleaning import Cleaner
 from dibs.daemon.container_jobs import ContainerJobs
 from dibs.daemon.gpu_history import GpuHistoryBuffer
 from dibs.daemon.http.server import SHORTAGES, Server, UnixSocket
+from dibs.daemon.job_metrics import MetricReaders
 from dibs.daemon.job_views import JobViews
 from dibs.daemon.list_entry import ListEntry
 from dibs.daemon.memory import reserve, return_memory_when_quiet, trim
+from dibs.daemon.progress import ProgressBoard
 from dibs.daemon.web.listener import WebListener
 from dibs.daemon.weekly_report import WeeklyReport
 from dibs.engine.driver import Driver
@@ -183,6 +185,8 @@ class Service:
                 ),
                 feed=self._feed,
                 views=JobViews(parts.engine.store),
+                metrics=MetricReaders(parts.results),
+                progress=ProgressBoard(parts.results),
                 last_hour=last_hour,
                 history=self._history,
                 report=WeeklyReport(

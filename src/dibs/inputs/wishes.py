@@ -204,6 +204,14 @@ def _mount(text: str) -> str:
     return str(parse_mount(os.path.abspath(os.path.expanduser(source)) + colon + rest))
 
 
+def _patterns(value: object, field: Field) -> tuple[str, ...]:
+    """One expression or a list of them: a comma is part of an expression."""
+    from dibs.metrics.patterns import check_patterns  # few jobs need it
+
+    texts = value if isinstance(value, list | tuple) else [value]
+    return check_patterns([_not_empty(text, field, _LONGEST_VALUE) for text in texts])
+
+
 def _modules(value: object, field: Field) -> tuple[str, ...]:
     return check_modules([_name(name, field).strip() for name in _parts(value, field)])
 
@@ -297,6 +305,7 @@ _READERS: dict[Kind, _Reader] = {
     Kind.VARIABLES: _variables,
     Kind.MODULES: _modules,
     Kind.MOUNTS: _mounts,
+    Kind.PATTERNS: _patterns,
     Kind.CAUSES: _causes,
     Kind.CHECKPOINT: lambda value, field: parse_checkpoint(_not_empty(value, field, _LONGEST_NAME)),
     Kind.CHOICE: _choice,

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     FILE = "file"
     VARIABLES = "variables"
     MOUNTS = "mounts"  # `SRC:DST` or `SRC:DST:ro`, absolute
+    PATTERNS = "patterns"  # regular expressions
     MODULES = "modules"
     CAUSES = "causes"
     CHECKPOINT = "checkpoint"
@@ -245,6 +246,10 @@ FIELDS = (
     _row("notify", Kind.CHOICE, "Notify you at its end, only at a failure, or never.", verbs=_ONE_BY_ONE,
          group=_PLACE, default="", takes_none=True, choices=("end", "failure", "never"), label="notify",
          more="[notifications](queue.md#notifications)"),
+    _row("metric_patterns", Kind.PATTERNS, "Find metrics in their output: 'loss=(?P<loss>\\S+)', or auto.",
+         group=_PLACE, verbs=_QUEUE - _PLUGINS, default=(), word="metric_pattern", metavar="REGEX",
+         takes_none=True, not_in_script="its metrics are not read from its output", label="metrics in",
+         more="may be given again: [metrics out of a log](metrics.md#out-of-a-log)"),
     _row("on", Kind.PLACE, "Run here, or on Slurm (default: the setting default_backend).",
          verbs=_QUEUE - _PLUGINS, default="", group=ON_SLURM, in_class=True, choices=("local", "slurm"),
          more="[where they run](slurm.md)"),

@@ -187,6 +187,7 @@ class Request:
     container_engine: str = ""  # of these jobs; empty until it is chosen
     mounts: tuple[str, ...] = ()  # what the container sees beside the folder: model/mounts.py
     image_pull: str = ""  # `never`, `missing` or `always`; empty: missing
+    metric_patterns: tuple[str, ...] = ()  # that find metrics in its output
     on: str = ""  # the backend that runs it; empty: this machine
     on_options: tuple[tuple[str, str], ...] = ()  # what only that backend understands: `partition`, `account`, ...
 
@@ -377,6 +378,7 @@ _WRITERS: dict[Kind, Callable[[Any], Any]] = {
     Kind.MODULES: list,
     Kind.CAUSES: list,
     Kind.MOUNTS: list,
+    Kind.PATTERNS: list,
     Kind.VARIABLES: dict,
     Kind.SYSTEM_OPTIONS: dict,
     Kind.MOMENT: format_moment,

@@ -156,7 +156,7 @@ _DECODED: dict[Kind, Callable[[Any], Any]] = {
     Kind.DEPENDENCIES: lambda after: tuple(Dependency(JobId(job), After(kind)) for job, kind in after),
     Kind.ARRAY: lambda array: ArrayTask(*array),
     Kind.CHECKPOINT: lambda checkpoint: Checkpoint(*checkpoint),
-    **dict.fromkeys((Kind.GPU_IDS, Kind.NAMES, Kind.MODULES, Kind.CAUSES, Kind.MOUNTS), tuple),
+    **dict.fromkeys((Kind.GPU_IDS, Kind.NAMES, Kind.MODULES, Kind.CAUSES, Kind.MOUNTS, Kind.PATTERNS), tuple),
     **dict.fromkeys(
         (Kind.VARIABLES, Kind.SYSTEM_OPTIONS), lambda pairs: tuple((name, value) for name, value in pairs)
     ),

@@ -9,9 +9,10 @@ from typing import Any, Literal, TypeVar, get_args
 
 from dibs.dataclass import dataclass
 from dibs.errors import BadInput
+from dibs.metrics.lines import STEP
 from dibs.sweeps.conditions import Constraints
 from dibs.sweeps.params import check_count, check_names
-from dibs.sweeps.results import STEP, LogReader
+from dibs.sweeps.results import LogReader
 from dibs.sweeps.space import Choice, Parameter, Point, Range, Scale
 from dibs.sweeps.template import LineTemplate, WordsTemplate, line_without, words_without
 

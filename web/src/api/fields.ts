@@ -31,6 +31,7 @@ export const ASKED_AGAIN = [
   "mounts",
   "image_pull",
   "notify",
+  "metric_patterns",
   "on",
   "on_options",
 ] as const;

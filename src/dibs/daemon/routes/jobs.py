@@ -178,6 +178,7 @@ def jobs_routes(app: AppState) -> APIRouter:
             first = app.queue.starting_order() if asked.order == "turn" else ()
             found = listing.page(wanted, asked.order, asked.cursor, asked.limit, first)
             some = _Some(found.rows, cursor=found.cursor, total=_counted(wanted, asked.order, counts))
+        await app.progress.look(some.rows)
         return JsonResponse(
             {
                 "jobs": [app.job(row, hide_secrets=app.is_guest(request)) for row in some.rows],
@@ -211,6 +212,7 @@ def jobs_routes(app: AppState) -> APIRouter:
     @routes.get("/v1/jobs/{number}", responses={200: {"model": responses.WholeJob}, **errors(404, 503)})
     async def whole(number: Number, request: Request) -> Response:
         """Everything about one job."""
+        await app.progress.look([listing.row(JobId(number))])
         written = await records.of([one.attempt for one in listing.attempts(JobId(number))])
         row = listing.row(JobId(number))  # no `await` from here on, so that all of it is of one moment
         job = row.job

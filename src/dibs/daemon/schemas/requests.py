@@ -15,6 +15,7 @@ from typing_extensions import TypedDict  # pydantic reads the one in typing from
 
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_place, check_request, check_text, environment_size
+from dibs.metrics.patterns import MOST_PATTERNS, check_patterns
 from dibs.model import fields
 from dibs.model.fields import BY_KEY, Kind
 from dibs.model.jobs import NOTHING, After, ArrayTask, Checkpoint, Command, Dependency, JobId, Request, with_values
@@ -120,6 +121,7 @@ _KINDS = {
     Kind.VARIABLES: dict[Text, Word],
     Kind.MODULES: Annotated[list[Name], Field(max_length=32)],
     Kind.MOUNTS: Annotated[list[Text], Field(max_length=64)],
+    Kind.PATTERNS: Annotated[list[Text], Field(max_length=MOST_PATTERNS)],
     Kind.CAUSES: Annotated[list[Name], Field(max_length=32)],
     Kind.CHECKPOINT: NewCheckpoint,
     Kind.DEPENDENCIES: Annotated[list[NewDependency], Field(max_length=10_000)],
@@ -453,6 +455,10 @@ def _mounts(value: list[str], key: str) -> tuple[str, ...]:
     return tuple(str(parse_mount(_text(text, key))) for text in value)
 
 
+def _patterns(value: list[str], key: str) -> tuple[str, ...]:
+    return check_patterns([_text(text, key) for text in value])
+
+
 def _seconds(value: float | None, key: str) -> float | None:
     return None if value is None else float(value)
 
@@ -473,6 +479,7 @@ _READERS: dict[Kind, _Reader] = {  # values of other kinds are used as they were
     Kind.VARIABLES: _variables,
     Kind.MODULES: lambda value, key: check_modules(value),
     Kind.MOUNTS: _mounts,
+    Kind.PATTERNS: _patterns,
     Kind.CAUSES: _texts,
     Kind.CHECKPOINT: _checkpoint,
     Kind.DEPENDENCIES: _after,

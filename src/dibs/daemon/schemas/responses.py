@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
 
 from dibs.daemon.schemas.requests import Moment, StateName
+from dibs.metrics.progress import JobProgress
 from dibs.model import fields
 from dibs.model.fields import Kind
 from dibs.model.jobs import Outcome, Reason, Request, State, request_json
@@ -89,7 +90,7 @@ _KINDS: dict[Kind, Any] = {  # all others are text
     Kind.CHECKPOINT: CheckpointObject,
     Kind.DEPENDENCIES: list[DependencyObject],
     Kind.ARRAY: ArrayObject,
-    **dict.fromkeys((Kind.GPU_IDS, Kind.NAMES, Kind.MODULES, Kind.CAUSES, Kind.MOUNTS), list[str]),
+    **dict.fromkeys((Kind.GPU_IDS, Kind.NAMES, Kind.MODULES, Kind.CAUSES, Kind.MOUNTS, Kind.PATTERNS), list[str]),
 }
 _SECRET = tuple(key for key, field in fields.BY_KEY.items() if field.is_secret)
 HIDDEN = "***"
@@ -131,6 +132,8 @@ class JobObject(_Asked):
     why_held: str
     folder: str
     usage: UsageObject | None  # of its last attempt
+    progress: float | None  # 0 to 1, as it reports itself while it runs; null: it does not
+    ends_at: Moment | None  # estimated from its progress
     sweep: SweepTrial | None  # null: it is not a trial of a sweep
 
 
@@ -306,9 +309,15 @@ def moment(seconds: float | None) -> str | None:
 
 
 def job_object(
-    row: JobRow, user: str, usage: Usage | None = None, orphans: Sequence[int] | None = None, *, hide_secrets: bool
+    row: JobRow,
+    user: str,
+    usage: Usage | None = None,
+    orphans: Sequence[int] | None = None,
+    progress: JobProgress | None = None,
+    *,
+    hide_secrets: bool,
 ) -> dict[str, Any]:
-    """A job as the API shows it. `usage` and `orphans` are those of the running attempt."""
+    """A job as the API shows it. `usage`, `orphans` and `progress` are those of the running attempt."""
     job = row.job
     return {
         "id": job.id,
@@ -331,6 +340,8 @@ def job_object(
         "why_held": job.why_held,
         "folder": row.folder,
         "usage": usage_object(usage or row.usage),
+        "progress": None if progress is None else round(progress.part, 4),
+        "ends_at": None if progress is None else moment(progress.ends_at),
         "sweep": sweep_of(job.request),
     }
 

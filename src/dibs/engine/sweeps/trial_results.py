@@ -1,12 +1,14 @@
 """Reads the numbers that trials report. The files may be large or on a disk that hangs, so a thread reads them."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from dibs.dataclass import dataclass
 from dibs.engine.launch.browse import fill_in
 from dibs.engine.sweeps.context import SweepContext
 from dibs.engine.turn.state import OpenAttempt
+from dibs.metrics.attempt import METRICS_FILE
+from dibs.metrics.files import GrowingFile
 from dibs.model.jobs import Job, State
 from dibs.model.sweeps import Trial
 from dibs.paths import network_file_system
@@ -15,9 +17,6 @@ from dibs.supervise.folder import open_own_file
 from dibs.sweeps.results import LogReader, MetricsReader, Reader, Report, read_result_file
 from dibs.sweeps.spec import Spec
 
-_METRICS = "metrics"  # in the attempt's folder; the path in DIBS_METRICS
-_PIECE = 256 * 1024  # bytes
-_MOST_READ = 64 * 1024**2  # bytes at once; only the end of longer files is read
 _IS_OLDER = "it is older than the trial, which has not written it"
 _MOST_IN_FILE = 16 * 1024**2  # bytes of a result file
 _TICK = 0.01  # seconds; the largest resolution of the kernel's file times
@@ -129,7 +128,7 @@ class TrialReader:
     def _tail(self, trial: Trial, job: Job, folder: str, attempt: int) -> "_Tail":
         tail = self._tails.get(trial.number)
         if tail is None or tail.attempt != (job.id, attempt):
-            streams = [_Stream(path, reader) for path, reader in self._sources(job, folder)]
+            streams = [_Stream(GrowingFile(path), reader) for path, reader in self._sources(job, folder)]
             tail = self._tails[trial.number] = _Tail((job.id, attempt), streams)
         return tail
 
@@ -138,7 +137,7 @@ class TrialReader:
             # Some programs print their numbers and some log them to stderr; with `-o` both are one file.
             paths = dict.fromkeys(self._context.results.streams(job, folder))
             return [(path, LogReader(self._spec.results.pattern, self._names)) for path in paths]
-        return [(f"{folder}/{_METRICS}", MetricsReader(self._names))]
+        return [(f"{folder}/{METRICS_FILE}", MetricsReader(self._names))]
 
 
 _Identity = tuple[int, int, int]  # of a file: device, inode, modification time
@@ -173,7 +172,7 @@ class _Tail:
     def skim(self) -> None:
         """Read on for the result only: millions of reports would fill the memory."""
         for stream in self.streams:
-            for piece in stream.pieces():
+            for piece in stream.file.pieces():
                 stream.reader.skim(piece)
 
     def result(self, is_whole: bool) -> _Found:
@@ -187,38 +186,14 @@ class _Tail:
 
 @dataclass(slots=True)
 class _Stream:
-    """A growing file."""
+    """A growing file and what reads its lines."""
 
-    path: str
+    file: GrowingFile
     reader: "Reader"
-    offset: int = 0
 
     def read(self) -> "list[Report]":
         """The new reports."""
-        return [report for piece in self.pieces() for report in self.reader.feed(piece)]
-
-    def pieces(self) -> Iterator[bytes]:
-        """The new bytes, piece by piece; nothing where the file does not exist or is not a regular file."""
-        try:
-            handle = open_own_file(self.path)
-        except OSError:
-            return
-        try:
-            size = os.fstat(handle).st_size
-            is_cut = size - self.offset > _MOST_READ
-            if is_cut:
-                self.offset = size - _MOST_READ
-            os.lseek(handle, self.offset, os.SEEK_SET)
-            while self.offset < size and (piece := os.read(handle, min(_PIECE, size - self.offset))):
-                self.offset += len(piece)
-                if is_cut:  # the piece begins inside a line, which is dropped
-                    yield b"\n"
-                    piece, is_cut = piece[piece.find(b"\n") + 1 :], False
-                yield piece
-        except OSError:
-            pass  # the bytes read so far count
-        finally:
-            os.close(handle)
+        return [report for piece in self.file.pieces() for report in self.reader.feed(piece)]
 
 
 def _last_line(path: str) -> str:
