@@ -33,6 +33,7 @@ const VIEWS: View[] = [
   { name: "submit", label: "Submit", icon: "submit", shows: lazy(() => import("./views/Submit")) },
 ];
 const Job = lazy(() => import("./views/Job"));
+const Compare = lazy(() => import("./views/Compare"));
 const Sweep = lazy(() => import("./views/Sweep"));
 
 export function App() {
@@ -84,6 +85,7 @@ export function App() {
 
 function shown() {
   if (view.value === "job") return <Job key={route.value.path[1]} />;
+  if (view.value === "compare") return <Compare />;
   if (view.value === "sweeps" && route.value.path[1]) return <Sweep key={route.value.path[1]} />;
   const Shown = VIEWS.find((one) => one.name === view.value)?.shows;
   if (Shown) return <Shown />;
@@ -95,7 +97,7 @@ function shown() {
 }
 
 function isHere(name: string): boolean {
-  return view.value === name || (name === "jobs" && view.value === "job");
+  return view.value === name || (name === "jobs" && (view.value === "job" || view.value === "compare"));
 }
 
 /** Nothing starts: that is to be seen wherever the user waits for a start. */

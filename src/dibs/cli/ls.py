@@ -47,7 +47,7 @@ _ENDS = 3  # failed jobs whose cause is explained
 _MESSAGE = 80  # columns of what such a job said; PyTorch's message about memory has 400 characters
 _HEADINGS = ("job", "state", "name", "GPU", "time", "command")
 _COMMAND = 5
-_LEAVE = (5, 3, 2, 4)  # on a narrow terminal: the command first, then GPUs, name and time
+_LEAVE: tuple[int, ...] = (5, 3, 2, 4)  # on a narrow terminal: the command first, then GPUs, name and time
 
 # The parts of the table, from top to bottom: what is asked for, and in which order.
 _PARTS = {
@@ -235,12 +235,13 @@ def _print_table(client: Client, query: Mapping[str, Any], options: Mapping[str,
 
 
 def _table(jobs: Sequence[Mapping[str, Any]], reasons: Mapping[int, str], width: int) -> list[str]:
-    headings, cells, command, leave = _HEADINGS, [_cells(job) for job in jobs], _COMMAND, _LEAVE
+    headings: Sequence[str] = _HEADINGS
+    cells: Sequence[Sequence[str]] = [_cells(job) for job in jobs]
+    command, leave = _COMMAND, _LEAVE
     if any(job.get("progress") is not None for job in jobs):
-        told = ["progress", *(progress_text(job, with_bar=True) or "-" for job in jobs)]
-        headings, *cells = (
-            (*row[:command], text, *row[command:]) for row, text in zip((headings, *cells), told, strict=True)
-        )
+        told = [progress_text(job, with_bar=True) or "-" for job in jobs]
+        headings = (*_HEADINGS[:_COMMAND], "progress", *_HEADINGS[_COMMAND:])
+        cells = [(*row[:_COMMAND], text, *row[_COMMAND:]) for row, text in zip(cells, told, strict=True)]
         command, leave = _COMMAND + 1, (_COMMAND + 1, *_LEAVE[1:], _COMMAND)
     heading, *lines = table(headings, cells, width=width, shrink=command, drop=leave)
     shown = [styled(heading, "bold")]

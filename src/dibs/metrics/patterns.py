@@ -149,8 +149,7 @@ def read_common_formats(line: str) -> Mapping[str, str]:
     if epoch and step and step[2]:  # a step inside an epoch: 2.25 is a quarter of the third
         found["step"] = f"{float(epoch[1]) - 1 + min(1.0, float(step[1]) / max(1.0, float(step[2]))):g}"
         found |= {"steps": epoch[2]} if epoch[2] else {}
-    elif epoch or step:
-        place = epoch or step
+    elif place := epoch or step:
         found["step"] = place[1]
         found |= {"steps": place[2]} if place[2] else {}
     elif bar := _TQDM.search(line):

@@ -105,7 +105,7 @@ def _number(fields: Mapping[int, "int | bytes"]) -> float | None:
     if not isinstance(tensor := fields.get(8), bytes):
         return None
     parts = dict(_fields(tensor))
-    if any(number == 2 for number, _ in _fields(parts[2]) if isinstance(parts[2], bytes)) if 2 in parts else False:
+    if isinstance(shape := parts.get(2), bytes) and any(number == 2 for number, _ in _fields(shape)):
         return None  # it has dimensions
     layout = {1: "<f", 2: "<d"}.get(parts.get(1, 0))  # type: ignore[arg-type]
     content = parts.get(4) or parts.get(5 if layout == "<f" else 6)

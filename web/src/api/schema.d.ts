@@ -252,6 +252,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Of Several
+         * @description The metrics of the last attempts of several jobs. Jobs that do not exist are left out.
+         */
+        get: operations["of_several_v1_jobs_metrics_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs/wait": {
         parameters: {
             query?: never;
@@ -388,6 +408,26 @@ export interface paths {
          * @description Lines of a job's output that contain a text, as many as are found in two seconds.
          */
         get: operations["looked_for_v1_jobs__number__log_search_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{number}/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Of One
+         * @description The metrics of one attempt of a job.
+         */
+        get: operations["of_one_v1_jobs__number__metrics_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1117,6 +1157,8 @@ export interface components {
             image_pull?: "" | "never" | "missing" | "always";
             /** Mem Bytes */
             mem_bytes?: number | null;
+            /** Metric Patterns */
+            metric_patterns?: string[];
             /** Mounts */
             mounts?: string[];
             /** Name */
@@ -1430,6 +1472,34 @@ export interface components {
             /** Value */
             value: number;
         };
+        /** JobMetricsList */
+        JobMetricsList: {
+            /** Jobs */
+            jobs: components["schemas"]["JobMetricsObject"][];
+        };
+        /**
+         * JobMetricsObject
+         * @description What one attempt of a job has reported so far.
+         */
+        JobMetricsObject: {
+            /** Attempt */
+            attempt: number | null;
+            /** Is Complete */
+            is_complete: boolean;
+            /** Job */
+            job: number;
+            /** Notes */
+            notes: string[];
+            /** Series */
+            series: components["schemas"]["MetricSeriesObject"][];
+            /** Started At */
+            started_at: string | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+        };
         /**
          * JobObject
          * @description A job.
@@ -1455,6 +1525,8 @@ export interface components {
             cpus: number | null;
             /** Ended At */
             ended_at: string | null;
+            /** Ends At */
+            ends_at: string | null;
             /** Env */
             env: {
                 [key: string]: string;
@@ -1483,6 +1555,8 @@ export interface components {
             mem_bytes: number | null;
             /** Message */
             message: string;
+            /** Metric Patterns */
+            metric_patterns: string[];
             /** Mounts */
             mounts: string[];
             /** Name */
@@ -1513,6 +1587,8 @@ export interface components {
             prefer: string[];
             /** Priority */
             priority: number;
+            /** Progress */
+            progress: number | null;
             /** Project */
             project: string;
             /**
@@ -1711,6 +1787,41 @@ export interface components {
             /** Name */
             name: string;
         };
+        /**
+         * MetricSeriesObject
+         * @description The numbers that were reported under one name. The lists have one entry for each point that is kept.
+         */
+        MetricSeriesObject: {
+            /** At Seconds */
+            at_seconds: number[];
+            /** Last */
+            last: number | null;
+            /** Last Step */
+            last_step: number;
+            /** Max */
+            max: number | null;
+            /** Max Step */
+            max_step: number | null;
+            /** Min */
+            min: number | null;
+            /** Min Step */
+            min_step: number | null;
+            /** Name */
+            name: string;
+            /** Not Finite */
+            not_finite: number;
+            /** Reported */
+            reported: number;
+            /**
+             * Source
+             * @enum {string}
+             */
+            source: "metrics" | "log" | "tensorboard";
+            /** Steps */
+            steps: number[];
+            /** Values */
+            values: number[];
+        };
         /** NewArrayTask */
         NewArrayTask: {
             /** Most */
@@ -1776,6 +1887,8 @@ export interface components {
             image_pull?: "" | "never" | "missing" | "always";
             /** Mem Bytes */
             mem_bytes?: number | null;
+            /** Metric Patterns */
+            metric_patterns?: string[];
             /** Mounts */
             mounts?: string[];
             /** Name */
@@ -2462,6 +2575,8 @@ export interface components {
             cpus: number | null;
             /** Ended At */
             ended_at: string | null;
+            /** Ends At */
+            ends_at: string | null;
             /** Env */
             env: {
                 [key: string]: string;
@@ -2494,6 +2609,8 @@ export interface components {
             mem_bytes: number | null;
             /** Message */
             message: string;
+            /** Metric Patterns */
+            metric_patterns: string[];
             /** Mounts */
             mounts: string[];
             /** Name */
@@ -2524,6 +2641,8 @@ export interface components {
             prefer: string[];
             /** Priority */
             priority: number;
+            /** Progress */
+            progress: number | null;
             /** Project */
             project: string;
             /**
@@ -3774,6 +3893,96 @@ export interface operations {
             };
         };
     };
+    of_several_v1_jobs_metrics_get: {
+        parameters: {
+            query: {
+                /** @description numbers like 1-5,8 */
+                ids: string;
+                /** @description of the series; may be given again; all if left out */
+                name?: string[] | null;
+                /** @description the most of one series */
+                points?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobMetricsList"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to another user */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there is nothing at this address */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the Host header does not name this server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     wait_v1_jobs_wait_get: {
         parameters: {
             query: {
@@ -4511,6 +4720,99 @@ export interface operations {
             };
             /** @description the output was removed to make room */
             410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the Host header does not name this server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    of_one_v1_jobs__number__metrics_get: {
+        parameters: {
+            query?: {
+                /** @description the last if left out */
+                attempt?: number | null;
+                /** @description of the series; may be given again; all if left out */
+                name?: string[] | null;
+                /** @description the most of one series */
+                points?: number;
+            };
+            header?: never;
+            path: {
+                /** @description the job's number */
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobMetricsObject"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to another user */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there is nothing at this address */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

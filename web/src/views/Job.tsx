@@ -13,6 +13,7 @@ import { useFailure } from "./job/failure";
 import { Facts } from "./job/Facts";
 import { Head } from "./job/Head";
 import { Log } from "./job/Log";
+import { Metrics } from "./job/Metrics";
 import { Related } from "./job/Related";
 import { isReadOnly } from "../state/session";
 import { Steps } from "./job/Steps";
@@ -78,6 +79,7 @@ export default function Job() {
         <>
           <Steps job={job} />
           <Log job={job} attempt={attempt} last={last} isWhole={false} />
+          {attempt > 0 && <Metrics job={id} attempt={attempt} isRunning={!isOver(job.state)} />}
           <div class="job-columns">
             <Facts job={job} />
             <div class="job-column">

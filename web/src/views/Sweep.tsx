@@ -11,6 +11,7 @@ import { ImportanceBars } from "./sweep/ImportanceBars";
 import { modelOf, type Model } from "./sweep/model";
 import { Scatter } from "./sweep/Scatter";
 import type { Sweep as SweepObject } from "./sweep/shapes";
+import { TrialCurves } from "./sweep/TrialCurves";
 import { MOST, Trials } from "./sweep/trials";
 
 const AT_MOST = 1000; // milliseconds between two looks at the whole
@@ -44,6 +45,7 @@ export default function Sweep() {
       {trials.list.value !== null && trials.list.value.length > 0 && (
         <>
           <Charts model={model} sweep={id} />
+          <TrialCurves model={model} />
           <Board model={model} />
         </>
       )}

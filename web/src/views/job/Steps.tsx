@@ -1,4 +1,5 @@
 import type { Attempt, WholeJob } from "../../api/types";
+import { progressWords } from "../../parts/RunBar";
 import { now } from "../../state/clock";
 import { duration } from "../../words";
 import { ending, isOver, isSubmitted } from "./story";
@@ -16,10 +17,11 @@ interface Part {
 export function Steps({ job }: { job: WholeJob }) {
   const parts = partsOf(job, now.value);
   if (!parts.length) return null;
-  const says = parts.map((part) => part.says);
+  const progress = progressWords(job, now.value);
+  const says = [...parts.map((part) => part.says), ...(progress ? [progress] : [])];
   return (
     <section class="panel" aria-label="course">
-      <Bar parts={isOver(job.state) ? parts : againstLimit(job, parts)} says={says.join(", then ")} />
+      <Bar parts={isOver(job.state) ? parts : againstEnd(job, parts)} says={says.join(", then ")} />
       <p class="faint steps-words">{says.length <= 6 ? says.join(" → ") : `${says[0]} → … → ${says.at(-1)}`}</p>
     </section>
   );
@@ -37,10 +39,16 @@ function Bar({ parts, says }: { parts: Part[]; says: string }) {
   );
 }
 
-/** The running attempt and what its time limit leaves. Where no end is known there is no bar: it would always be full. */
-function againstLimit(job: WholeJob, parts: Part[]): Part[] {
+/** The running attempt and what is left: by its own progress, or of its time limit. Where no end is known there is no bar: it
+ * would always be full. */
+function againstEnd(job: WholeJob, parts: Part[]): Part[] {
   const last = parts.at(-1)!;
-  if (last.kind !== "run" || job.time_limit_seconds === null) return [];
+  if (last.kind !== "run") return [];
+  if (job.progress !== null) {
+    const done = { ...last, seconds: job.progress };
+    return [done, { kind: "left", seconds: 1 - job.progress, says: progressWords(job, now.value) }];
+  }
+  if (job.time_limit_seconds === null) return [];
   const seconds = Math.max(0, job.time_limit_seconds - last.seconds);
   return [last, { kind: "left", seconds, says: `${duration(seconds)} left` }];
 }

@@ -26,6 +26,7 @@ export function wishes(job: Job): [string, string][] {
     ["begins", job.begin_at !== null && clock(job.begin_at)],
     ["checkpoint", job.checkpoint && `${signalName(job.checkpoint.signal)}, ${duration(job.checkpoint.seconds)} before the limit`],
     ["tags", job.tags.join(", ")],
+    ["metrics in", job.metric_patterns.join(", ")],
     ["notify", job.notify],
     ["once", job.once],
     ["output", job.output],

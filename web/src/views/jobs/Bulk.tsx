@@ -1,4 +1,5 @@
 import { act, change, retry, type Act } from "../../acts";
+import { go } from "../../router";
 import { isReadOnly } from "../../state/session";
 import { say, sayError } from "../../state/toasts";
 import { count } from "../../words";
@@ -38,6 +39,7 @@ export function Bulk({ pages, isInTurn }: { pages: JobPages; isInTurn: boolean }
         <button>Set</button>
       </form>
       {isInTurn && ids.length === 1 && <Moves pages={pages} id={ids[0]!} />}
+      {ids.length > 1 && <button onClick={() => go("compare", { jobs: ids.join() })}>Compare</button>}
       <button class="danger" onClick={() => void run("kill")}>
         Kill
       </button>

@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks";
 import { get } from "../../api/client";
 import type { Job } from "../../api/types";
+import { RunBar } from "../../parts/RunBar";
 import { StateBadge } from "../../parts/StateBadge";
 import { place, placeInWords } from "../../places";
 import { go, to } from "../../router";
@@ -72,6 +73,7 @@ export function Row({ place: number, top, height, job, isCurrent, isInTurn, page
       </span>
       <span role="cell" title={job.message}>
         <StateBadge state={job.state} isEnding={job.is_ending} />
+        <RunBar job={job} />
       </span>
       <span role="cell" class="faint job-gpus" title={placeInWords(job)}>
         {place(job)}

@@ -1,4 +1,5 @@
 import type { Job, JobPage } from "../../api/types";
+import { progressWords, RunBar } from "../../parts/RunBar";
 import { StateBadge } from "../../parts/StateBadge";
 import { placeInWords } from "../../places";
 import { to } from "../../router";
@@ -35,6 +36,7 @@ export function JobLines({ title, total, page, filter, empty, most, showsWhy = f
               <StateBadge state={job.state} isEnding={job.is_ending} />
               <span class="faint job-when">{when(job)}</span>
             </a>
+            <RunBar job={job} />
             {job.cause && <p class="faint job-note">{[ending(job), job.message].filter(Boolean).join(": ")}</p>}
             {showsWhy && <Why job={job} />}
           </li>
@@ -49,7 +51,8 @@ function when(job: Job): string {
   if (job.ended_at) return ago(job.ended_at, now.value);
   if (job.started_at && job.state !== "queued") {
     const where = placeInWords(job);
-    return `${where && `${where} · `}${duration((now.value - Date.parse(job.started_at)) / 1000)}`;
+    const took = duration((now.value - Date.parse(job.started_at)) / 1000);
+    return [where, took, progressWords(job, now.value)].filter(Boolean).join(" · ");
   }
   return `added ${ago(job.queued_at, now.value)}`;
 }

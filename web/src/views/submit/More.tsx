@@ -44,6 +44,7 @@ export function More({ inputs, isOpen }: { inputs: Inputs; isOpen: boolean }) {
           ["never", "never"],
         ])}
         {text("mounts", "Mounts", "/data or /data:/mnt:ro, one a line.", { isLong: true })}
+        {text("patterns", "Metrics in the output", "auto, or an expression a line: loss=(?P<loss>\\S+)", { isLong: true })}
         {text("variables", "Variables", "NAME=value, one a line.", { isLong: true })}
       </div>
       <div class="submit-ticks">

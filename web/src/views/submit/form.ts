@@ -45,6 +45,7 @@ export interface Form {
   engine: NonNullable<NewJob["container_engine"]>; // empty: as the settings say
   mounts: string; // one a line
   pull: NonNullable<NewJob["image_pull"]>;
+  patterns: string; // one a line
   restartable: boolean;
   hold: boolean;
   bind: boolean;
@@ -93,6 +94,7 @@ export const EMPTY: Form = {
   engine: "",
   mounts: "",
   pull: "",
+  patterns: "",
   restartable: false,
   hold: false,
   bind: false,
@@ -104,7 +106,7 @@ export const EMPTY: Form = {
 
 export const RARE: Field[] = [
   ...(["only", "prefer", "gpuType", "cpus", "mem", "tags", "after", "begin", "array", "retries", "retryOn"] as const),
-  ...(["grace", "variables", "image", "engine", "mounts", "pull", "restartable", "hold", "bind", "notify"] as const),
+  ...(["grace", "variables", "image", "engine", "mounts", "pull", "patterns", "restartable", "hold", "bind", "notify"] as const),
 ];
 
 const MOST_JOBS = 5000; // in one call
@@ -179,6 +181,7 @@ export function read(form: Form, now: Date): { asked: Asked; problems: Problems 
     container_engine: form.engine,
     mounts: at("mounts", readMounts, []),
     image_pull: form.pull,
+    metric_patterns: at("patterns", readLines, []),
     ...(form.on ? { on: form.on } : {}),
     ...options(form),
   };
@@ -230,6 +233,7 @@ export function formOf(job: NewJob): Form {
     engine: job.container_engine ?? "",
     mounts: (job.mounts ?? []).join("\n"),
     pull: job.image_pull ?? "",
+    patterns: (job.metric_patterns ?? []).join("\n"),
     on: job.on === undefined ? "" : job.on || "local",
     partition: job.on_options?.["partition"] ?? "",
     kept: {
@@ -267,13 +271,17 @@ function readName(text: string): string {
 
 /** `/data`, `/data:/mnt` or `/data:/mnt:ro`, one a line. */
 function readMounts(text: string): string[] {
-  const lines = text
-    .split("\n")
-    .map((line) => line.trim())
-    .filter(Boolean);
+  const lines = readLines(text);
   const wrong = lines.find((line) => !/^\/[^:]*(:\/[^:]*)?(:r[ow])?$/.test(line));
   if (wrong) throw new Unreadable(`Write ${wrong} like /data, /data:/mnt or /data:/mnt:ro.`);
   return lines;
+}
+
+function readLines(text: string): string[] {
+  return text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter(Boolean);
 }
 
 /** `12G`, `auto`, or `auto:12G`: so much until more is known. */

@@ -1,0 +1,33 @@
+import type { Job } from "../api/types";
+import { now } from "../state/clock";
+import { duration } from "../words";
+
+type Running = Pick<Job, "state" | "progress" | "ends_at" | "started_at" | "time_limit_seconds">;
+
+/** How far a running job is: by its own progress, or against its time limit. Where neither is known there is no bar. */
+export function RunBar({ job }: { job: Running }) {
+  const found = partOf(job, now.value);
+  if (!found) return null;
+  const percent = Math.floor(found.part * 100);
+  return (
+    <div class="run-bar" role="progressbar" aria-label={found.says} aria-valuenow={percent} aria-valuemin={0} aria-valuemax={100} title={found.says}>
+      <span style={{ width: `${found.part * 100}%` }} class={found.isLimit ? "is-limit" : undefined} />
+    </div>
+  );
+}
+
+/** `45 %, 12m left`; empty where the job does not tell. */
+export function progressWords(job: Pick<Job, "progress" | "ends_at">, at: number): string {
+  if (job.progress === null) return "";
+  const left = job.ends_at ? `, ${duration(Math.max(0, (Date.parse(job.ends_at) - at) / 1000))} left` : "";
+  return `${Math.floor(job.progress * 100)} %${left}`;
+}
+
+function partOf(job: Running, at: number): { part: number; says: string; isLimit: boolean } | null {
+  if (job.state !== "running" || !job.started_at) return null;
+  if (job.progress !== null) return { part: job.progress, says: progressWords(job, at), isLimit: false };
+  if (!job.time_limit_seconds) return null;
+  const seconds = Math.max(0, (at - Date.parse(job.started_at)) / 1000);
+  const part = Math.min(1, seconds / job.time_limit_seconds);
+  return { part, says: `${duration(seconds)} of at most ${duration(job.time_limit_seconds)}`, isLimit: true };
+}
