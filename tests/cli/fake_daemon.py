@@ -78,6 +78,8 @@ def a_job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
         "is_ending": False,
         "folder": "" if state in ("queued", "held") else f"/state/attempts/{number}.1",
         "usage": None,
+        "progress": None,
+        "ends_at": None,
         **more,
     }
 
@@ -146,6 +148,8 @@ class FakeDaemon:
         self.logs: dict[tuple[int, str], bytes] = {}  # (job, stream)
         self.reasons: dict[int, str] = {}
         self.reports: dict[int, dict[str, Any]] = {}  # series and advice
+        self.series: dict[int, list[dict[str, Any]]] = {}  # what jobs have reported
+        self.looks = 0
         self.names: dict[str, list[int]] = {}  # what references mean
         self.gpus: list[dict[str, Any]] = []
         self.weekly: dict[str, Any] = {"time_zone": "UTC", "weeks": [], "is_partial": False}
@@ -234,6 +238,13 @@ class FakeDaemon:
         job = self.jobs[number]
         said = {"series": None, "advice": [], **self.reports.get(number, {})}
         return {"job": number, "attempt": job["attempts"] or None, "usage": job["usage"], **said}
+
+    def _metrics(self, number: int, query: dict[str, Any], _: Any) -> Any:
+        """The first answer has read half of it."""
+        self.looks += 1
+        series = self.series.get(number, []) if self.looks % 2 == 0 else []
+        about = {"job": number, "attempt": 1, "state": self.jobs[number]["state"], "started_at": None}
+        return {**about, "is_complete": self.looks % 2 == 0, "series": series, "notes": []}
 
     def _environment(self, *_: Any) -> Any:
         return {"environment": {"HOME": "/home/ann", "WANDB_MODE": "offline"}}
@@ -404,6 +415,7 @@ _ROUTES = {
     r"PATCH /v1/jobs/(\d+)": "_edit",
     r"GET /v1/jobs/(\d+)/environment": "_environment",
     r"GET /v1/jobs/(\d+)/usage": "_usage",
+    r"GET /v1/jobs/(\d+)/metrics": "_metrics",
     r"GET /v1/jobs/(\d+)/why": "_why",
     r"GET /v1/jobs/(\d+)/log": "_log",
     r"GET /v1/find": "_find",

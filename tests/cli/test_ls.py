@@ -73,6 +73,20 @@ def test_a_job_that_was_told_to_end_is_ending_until_it_has_ended(daemon, typed):
     assert "state       ending" in typed("info", "1").stdout
 
 
+def test_the_progress_has_a_column_where_a_job_reports_it(daemon, typed):
+    fill(daemon, a_job(1, "running", progress=0.45, ends_at="2099-11-15T12:00:00.000Z"), a_job(2, "queued"))
+    with_it = typed("ls").stdout.splitlines()
+    fill(daemon, a_job(1, "running"), a_job(2, "running", progress=0.0, ends_at="2020-01-01T00:00:00Z"))
+    late = typed("ls").stdout
+    fill(daemon, a_job(1, "running"), a_job(2, "queued"))
+
+    assert re.search(r"time +progress +command", with_it[0])
+    assert re.search(r"  ████░░░░░░ 45 %, \d+d\d+h left  python train.py", with_it[1])
+    assert re.search(r"  -  +python train.py", with_it[2])
+    assert re.search(r" 0 %  +python", late) and "left" not in late
+    assert "progress" not in typed("ls").stdout
+
+
 def test_a_page_says_how_many_more_there_are_and_how_to_see_them(daemon, typed):
     fill(daemon, *(a_job(number, "succeeded") for number in range(1, 31)), a_job(31), a_job(32, "running"))
 

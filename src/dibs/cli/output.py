@@ -333,17 +333,15 @@ _BAR = 10  # columns
 
 
 def progress_text(job: Job, *, with_bar: bool = False, now: float | None = None) -> str:
-    """`45 %, 12m left`; empty where it does not report its progress."""
+    """`45 %, 12m left`; empty where it does not report its progress. Of one that is late no end is known."""
     part = job.get("progress")
     if part is None:
         return ""
     done = int(part * _BAR)
     bar = f"{'█' * done}{'░' * (_BAR - done)} " if with_bar else ""
     ends = _seconds_at(job.get("ends_at"))
-    left = (
-        "" if ends is None else f", {show_duration(max(0.0, ends - (time.time() if now is None else now)))} left"
-    )
-    return f"{bar}{int(part * 100)} %{left}"
+    left = 0.0 if ends is None else ends - (time.time() if now is None else now)
+    return f"{bar}{int(part * 100)} %{f', {show_duration(left)} left' if left > 0 else ''}"
 
 
 def signal_name(number: int) -> str:

@@ -1,6 +1,7 @@
 // What several jobs differ in, for a legend: their parameters, and what else was asked for.
 import type { Job } from "../api/types";
 
+const PAIR = /^-{0,2}([A-Za-z_][\w.-]*)=(.*)$/s; // `lr=0.1`
 const MOST_WORDS = 6; // differences that are shown of one job
 
 /** A short text for each job, by which it is told from the others. */
@@ -21,10 +22,10 @@ function settingsOf(job: Job): Map<string, string> {
   let place = 0;
   for (let index = 0; index < words.length; index++) {
     const word = words[index]!;
-    const pair = /^-{0,2}([A-Za-z_][\w.-]*)=(.*)$/s.exec(word);
+    const pair = PAIR.exec(word);
     const next = words[index + 1];
     if (pair) found.set(pair[1]!, pair[2]!);
-    else if (/^--?[A-Za-z]/.test(word) && next !== undefined && !/^--?[A-Za-z]/.test(next)) {
+    else if (/^--?[A-Za-z]/.test(word) && next !== undefined && !/^--?[A-Za-z]/.test(next) && !PAIR.test(next)) {
       found.set(word.replace(/^-+/, ""), next);
       index++;
     } else if (/^--?[A-Za-z]/.test(word)) found.set(word, "");

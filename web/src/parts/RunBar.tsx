@@ -16,11 +16,11 @@ export function RunBar({ job }: { job: Running }) {
   );
 }
 
-/** `45 %, 12m left`; empty where the job does not tell. */
+/** `45 %, 12m left`; empty where the job does not tell. A job that is late has stalled: nothing is said of its end. */
 export function progressWords(job: Pick<Job, "progress" | "ends_at">, at: number): string {
   if (job.progress === null) return "";
-  const left = job.ends_at ? `, ${duration(Math.max(0, (Date.parse(job.ends_at) - at) / 1000))} left` : "";
-  return `${Math.floor(job.progress * 100)} %${left}`;
+  const left = job.ends_at ? (Date.parse(job.ends_at) - at) / 1000 : 0;
+  return `${Math.floor(job.progress * 100)} %${left > 0 ? `, ${duration(left)} left` : ""}`;
 }
 
 function partOf(job: Running, at: number): { part: number; says: string; isLimit: boolean } | null {

@@ -23,9 +23,9 @@ export function Now() {
     concerns: () => false,
     every: 5000,
   });
-  const list = (state: string, order: string) =>
-    useLive((signal) => get<JobPage>("v1/jobs", { state, order, limit: SHOWN }, signal), [], { concerns: isAboutJobs });
-  const running = list("running", "newest");
+  const list = (state: string, order: string, every = 0) =>
+    useLive((signal) => get<JobPage>("v1/jobs", { state, order, limit: SHOWN }, signal), [], { concerns: isAboutJobs, every });
+  const running = list("running", "newest", 5000); // their progress changes without an event
   const queued = list("queued", "turn");
   const submitted = list("submitted", "newest"); // they wait elsewhere
   const held = list("held", "newest"); // they have no turn

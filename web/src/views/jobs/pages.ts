@@ -16,6 +16,7 @@ export interface Asked {
 const PAGE = 200;
 const KEPT = 40; // pages in memory
 const AT_MOST = 1000; // milliseconds between two looks at what is in sight
+const PROGRESS_EVERY = 5000; // milliseconds; the progress of a running job changes without an event
 
 export class JobPages {
   readonly total = signal<number | null>(null);
@@ -30,12 +31,16 @@ export class JobPages {
   private inSight: [number, number] = [0, 0]; // rows
   private newest: number | null = null; // the first job of the list; null where it is not sorted by number
   private timer = 0;
+  private readonly progress: number;
   private readonly stop: () => void;
 
   constructor(private readonly wanted: Asked) {
     this.stop = onEvents((events) => {
       if (events.some((event) => event.kind.startsWith("job") || event.kind === "events.missed")) this.refreshSoon();
     });
+    this.progress = window.setInterval(() => {
+      if (this.hasProgressInSight()) this.refreshSoon();
+    }, PROGRESS_EVERY);
     void this.refresh();
   }
 
@@ -96,7 +101,14 @@ export class JobPages {
   close(): void {
     this.closing.abort();
     window.clearTimeout(this.timer);
+    window.clearInterval(this.progress);
     this.stop();
+  }
+
+  private hasProgressInSight(): boolean {
+    const [first, last] = this.inSight;
+    for (let place = first; place <= last; place++) if (this.row(place)?.progress != null) return true;
+    return false;
   }
 
   private refreshSoon(): void {

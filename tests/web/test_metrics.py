@@ -1,0 +1,103 @@
+"""Metrics: the curves of a job, of several jobs over each other, of a sweep's trials; progress as a bar."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from daemon.daemon_process import DaemonProcess
+from web.browsing import NARROW, Site, fits, go, serious, visit
+from web.sweeping import LOSS, begin, finish, values
+
+# A falling loss and a rising accuracy; the factor makes the runs differ.
+TRAINING = """awk -v lr={lr} 'BEGIN {{
+  for (i = 1; i <= 60; i++) printf "loss=%g val/acc=%g step=%d\\n", lr + 1 / i, 1 - lr - 1 / (i + 1), i * 10
+}}' >> "$DIBS_METRICS" """
+
+
+@pytest.fixture(scope="module")
+def runs(daemon: DaemonProcess) -> list[int]:
+    """Three that are over, and one that is at 40 %."""
+    done = [
+        daemon.add({"command": TRAINING.format(lr=lr) + f" # --lr {lr}", "num_gpus": 0, "name": "train"})
+        for lr in (0.1, 0.2, 0.3)
+    ]
+    daemon.wait(*done)
+    command = 'echo "loss=0.5 step=40 steps=100" >> "$DIBS_METRICS"; exec sleep 611'
+    return [*done, daemon.add({"command": command, "name": "long"})]
+
+
+def curve(page: Page, name: str) -> Any:
+    return page.locator(f".curve[aria-label^='{name} by']")
+
+
+def test_a_job_has_its_curves_by_step_or_time_live(page: Page, site: Site, runs: list[int]):
+    go(page, site, f"job/{runs[0]}")
+    metrics = page.get_by_role("region", name="metrics")
+
+    expect(curve(page, "loss")).to_have_attribute("aria-label", "loss by step, now 0.1167")
+    expect(curve(page, "val/acc")).to_be_visible()
+    expect(metrics).to_contain_text("last 0.1167, min 0.1167 at step 600, max 1.1")
+    metrics.get_by_label("horizontal axis").select_option("time")
+    metrics.get_by_label("log scale").check()
+    metrics.get_by_label("smoothing").fill("0.9")
+    expect(curve(page, "loss")).to_have_attribute("aria-label", re.compile(r"loss by time, now 0\.1[2-9]"))
+
+    go(page, site, f"job/{runs[3]}")
+    expect(curve(page, "loss")).to_be_visible()
+    expect(page.get_by_role("region", name="course")).to_contain_text(re.compile(r"40 %, \d+"))
+
+
+def test_a_running_job_has_a_bar_of_its_progress(page: Page, site: Site, daemon: DaemonProcess, runs: list[int]):
+    daemon.add({"command": "exec sleep 612", "name": "limited", "time_limit_seconds": 7200})
+    daemon.add({"command": "exec sleep 613", "name": "endless"})
+    go(page, site, "now")
+    running = page.get_by_role("region", name="Running")
+
+    expect(running.get_by_role("progressbar", name=re.compile("40 %"))).to_have_attribute("aria-valuenow", "40")
+    expect(running.get_by_role("progressbar", name=re.compile("of at most 2h"))).to_have_count(1)
+    expect(running.locator("li").filter(has_text="endless").get_by_role("progressbar")).to_have_count(0)
+
+
+def test_chosen_jobs_are_compared_and_told_apart_by_what_differs(
+    page: Page, site: Site, browser: Browser, runs: list[int], axe: str
+):
+    go(page, site, "jobs")
+    for number in runs[:3]:
+        page.get_by_label(f"choose job {number}").check()
+    page.get_by_role("button", name="Compare").click()
+
+    legend = page.get_by_role("region", name="legend")
+    expect(legend.get_by_role("listitem")).to_have_count(3)
+    expect(legend.get_by_role("listitem").nth(1)).to_contain_text("lr=0.2")
+    expect(curve(page, "loss")).to_have_attribute("aria-label", "loss by step, 3 lines")
+    legend.get_by_label(f"show job {runs[0]}").uncheck()
+    expect(curve(page, "val/acc")).to_have_attribute("aria-label", "val/acc by step, 2 lines")
+    box = curve(page, "loss").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)  # the legend is left, and the lines are drawn anew
+    expect(page.locator(".chart figcaption").first).to_have_text("loss")
+    page.mouse.move(box["x"] + box["width"] - 30, box["y"] + box["height"] - 40, steps=3)
+    expect(page.locator(".chart figcaption").first).to_contain_text(re.compile(r"at step \d+ · \d+ .*lr=0\.2"))
+    with visit(site, browser, viewport=NARROW, bypass_csp=True, color_scheme="dark") as (phone, _):
+        go(phone, site, f"compare?jobs={runs[0]}-{runs[3]}")
+        expect(curve(phone, "loss")).to_have_attribute("aria-label", "loss by step, 4 lines")
+        assert fits(phone)["content"] <= NARROW["width"]
+        assert serious(phone, axe) == []
+        go(phone, site, f"job/{runs[0]}")
+        expect(curve(phone, "loss")).to_be_visible()
+        assert serious(phone, axe) == []
+
+
+def test_a_sweep_has_the_curves_of_its_trials(page: Page, site: Site, daemon: DaemonProcess):
+    number = begin(
+        daemon, TRAINING.replace("{{", "{").replace("}}", "}"), values("lr", "0.1", "0.2"), metrics=LOSS
+    )
+    finish(daemon, number)
+
+    go(page, site, f"sweeps/{number}")
+
+    expect(curve(page, "loss")).to_have_attribute("aria-label", "loss by step, 2 lines")
+    page.get_by_label("metric of the curves").select_option("val/acc")
+    expect(curve(page, "val/acc")).to_be_visible()
+    expect(page.get_by_label("legend of the curves")).to_contain_text("complete")
