@@ -29,9 +29,9 @@ class ProgressBoard:
         self._hanging = 0  # threads; each counts itself out
 
     def of(self, row: JobRow) -> JobProgress | None:
-        """What was known at the last look."""
+        """What was known of a running job at the last look."""
         seen = self._seen.get((row.job.id, row.job.attempts))
-        return None if seen is None or row.job.state is not State.RUNNING else seen.progress
+        return None if seen is None else seen.progress
 
     async def look(self, rows: Iterable[JobRow]) -> None:
         """Read the progress of those that run, the longest unseen first, for a moment."""
