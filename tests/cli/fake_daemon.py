@@ -246,6 +246,10 @@ class FakeDaemon:
         about = {"job": number, "attempt": 1, "state": self.jobs[number]["state"], "started_at": None}
         return {**about, "is_complete": self.looks % 2 == 0, "series": series, "notes": []}
 
+    def _metrics_of_several(self, query: dict[str, Any], _: Any) -> Any:
+        known = [number for number in _numbers(query["ids"]) if number in self.series]
+        return {"jobs": [{"job": one, "is_complete": True, "series": self.series[one]} for one in known]}
+
     def _environment(self, *_: Any) -> Any:
         return {"environment": {"HOME": "/home/ann", "WANDB_MODE": "offline"}}
 
@@ -410,6 +414,7 @@ _ROUTES = {
     r"POST /v1/jobs": "_add",
     r"POST /v1/jobs/check": "_check",
     r"GET /v1/jobs/wait": "_wait",
+    r"GET /v1/jobs/metrics": "_metrics_of_several",
     r"POST /v1/jobs/act": "_act",
     r"GET /v1/jobs/(\d+)": "_job",
     r"PATCH /v1/jobs/(\d+)": "_edit",

@@ -130,6 +130,29 @@ def test_results_are_all_trials_with_why_they_failed(daemon, sweep, typed):
     assert lines[3].endswith("failed: job 102 failed with exit code 1")
 
 
+def test_every_reported_number_is_shown_on_request_and_without_a_metric(daemon, typed):
+    daemon.sweeps[1] = a_sweep(1, trials=(a_trial(0), a_trial(1, "open")))
+    daemon.series = {
+        100: [{"name": "loss", "last": 0.0}, {"name": "val/acc", "last": 0.75}],
+        101: [{"name": "val/acc", "last": None}],
+    }
+
+    lines = typed("sweep", "results", "--reported").stdout.splitlines()
+    first, second = csv.DictReader(io.StringIO(typed("sweep", "results", "--reported", "--csv").stdout))
+    told = json.loads(typed("sweep", "results", "--reported", "--json").stdout)["trials"]
+
+    assert [line.split()[:4] for line in lines] == [
+        ["trial", "loss", "val/acc", "lr"],
+        ["0", "0", "0.75", "0.0"],
+        ["1", "-", "-", "0.1"],
+    ]
+    assert (first["loss"], first["val/acc"], second["val/acc"]) == ("0.0", "0.75", "")
+    assert [trial["reported"] for trial in told] == [{"loss": 0.0, "val/acc": 0.75}, {"val/acc": None}]
+    daemon.sweeps[1] = a_sweep(1, trials=(a_trial(0, values=None),), metrics=[])
+    daemon.sweeps[1]["spec"]["metrics"] = []
+    assert typed("sweep", "results").stdout.split()[:4] == ["trial", "loss", "val/acc", "lr"]
+
+
 def test_csv_survives_every_letter_and_a_name_that_is_taken(daemon, typed):
     nasty = 'a "b", \n=c'
     point = {"state": nasty, "lr": None}

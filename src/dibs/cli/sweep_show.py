@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import click
@@ -22,6 +22,7 @@ from dibs.model.units import show_duration
 _LEADERS = 10  # trials of the leaderboard
 _FAILED = 5  # trials whose cause is told
 _AT_ONCE = 1000  # trials in one answer
+_MOST_IN_ANSWER = 100  # jobs whose metrics one answer has
 _STATES = ("running", "held", "finished", "stopped")
 
 
@@ -117,6 +118,7 @@ def best(reference: str, as_json: bool) -> int:
 Examples:
   dibs sweep results 3
   dibs sweep results --csv > trials.csv
+  dibs sweep results --reported        with every other number that the trials reported
   dibs sweep results --json | jq '.trials[] | select(.state == "failed")'
 
 \b
@@ -131,22 +133,49 @@ seconds, why. A parameter that is none is empty; one called like another column 
     default="number",
     help="By number, or the best first.",
 )
+@click.option("--reported", is_flag=True, help="Also the last of every other number that they reported.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a line of headings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def results(reference: str, sort: str, as_csv: bool, as_json: bool) -> int:
+def results(reference: str, sort: str, reported: bool, as_csv: bool, as_json: bool) -> int:
     """Print all trials of a sweep: values, results and how they ended."""
     if as_csv and as_json:
         raise BadInput("--csv and --json were both given", remedy="choose one")
     client = connect(os.environ)
     sweep = _found(client, reference)
     trials = daemon.trials(client, sweep["id"], order=sort)
+    others: list[str] = []  # names of numbers that are not the sweep's metrics
+    # A sweep that names no metric has nothing else to show.
+    if reported or (not as_json and not as_csv and not sweep["metrics"]):
+        others, trials = _with_reported(client, sweep, trials)
     if as_json:
         _print_json(sweep, trials)
     elif as_csv:
-        _print_csv(sweep["spec"], trials)
+        _print_csv(sweep["spec"], trials, others)
     else:
-        _print_trials(sweep["spec"], trials)
+        _print_trials(sweep["spec"], trials, others)
     return 0
+
+
+def _with_reported(
+    client: Client, sweep: Mapping[str, Any], trials: Iterator[dict[str, Any]]
+) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """The trials with what they `reported`, and the names of the first ones that are not the sweep's metrics."""
+
+    def chunks() -> Iterator[list[dict[str, Any]]]:
+        while chunk := list(islice(trials, _MOST_IN_ANSWER)):
+            found = client.last_metrics([job for job in map(_job_of, chunk) if job is not None])
+            yield [{**trial, "reported": found.get(_job_of(trial) or 0, {})} for trial in chunk]
+
+    rest = chunks()
+    first = next(rest, [])
+    own = {metric["name"] for metric in sweep["metrics"]}
+    names = dict.fromkeys(name for trial in first for name in trial["reported"] if name not in own)
+    return list(names), chain(first, chain.from_iterable(rest))
+
+
+def _job_of(trial: Mapping[str, Any]) -> int | None:
+    job: int | None = trial["job"] or trial["reused_from"]
+    return job
 
 
 def _found(client: Client, reference: str) -> dict[str, Any]:
@@ -248,17 +277,21 @@ def _print_sweeps(sweeps: Sequence[Mapping[str, Any]]) -> None:
             show(styled(one_line(f"  {sweep['why']}", table_width()), "dim"))
 
 
-def _print_trials(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]]) -> None:
+def _print_trials(
+    spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]], others: Sequence[str] = ()
+) -> None:
     is_empty = True
     while chunk := list(islice(trials, _AT_ONCE)):
         is_empty = False
-        show("\n".join(_trials(spec, chunk)))
+        show("\n".join(_trials(spec, chunk, others=others)))
     if is_empty:
         say("dibs: it has no trials yet")
 
 
-def _trials(spec: Mapping[str, Any], trials: Sequence[Mapping[str, Any]], indent: str = "") -> Iterator[str]:
-    headings, rows = trial_table(spec, trials)
+def _trials(
+    spec: Mapping[str, Any], trials: Sequence[Mapping[str, Any]], indent: str = "", others: Sequence[str] = ()
+) -> Iterator[str]:
+    headings, rows = trial_table(spec, trials, others)
     last = len(headings) - 1
     width = table_width() - len(indent)
     # On a narrow terminal the job leaves first, then the time, then values from the right.
@@ -282,18 +315,19 @@ def _print_json(sweep: Mapping[str, Any], trials: Iterator[Mapping[str, Any]]) -
     show("\n]}")
 
 
-def _print_csv(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]]) -> None:
+def _print_csv(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]], others: Sequence[str] = ()) -> None:
     metrics = [metric["name"] for metric in spec.get("metrics", ())]
     names = [parameter["name"] for parameter in spec["parameters"]]
-    taken = {"trial", "job", "state", "seconds", "why", *metrics}
+    taken = {"trial", "job", "state", "seconds", "why", *metrics, *others}
     columns = [f"param.{name}" if name in taken else name for name in names]
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(["trial", "job", "state", *metrics, *columns, "seconds", "why"])
+    writer.writerow(["trial", "job", "state", *metrics, *others, *columns, "seconds", "why"])
     for trial in trials:
         values = [*(trial["values"] or ()), *[None] * len(metrics)][: len(metrics)]
+        values += [trial["reported"].get(name) for name in others]
         point = [trial["point"].get(name) for name in names]
-        job = trial["job"] or trial["reused_from"]
+        job = _job_of(trial)
         seconds = None if trial["seconds"] is None else round(trial["seconds"], 3)
         writer.writerow([trial["number"], job, trial["state"], *values, *point, seconds, trial["why"]])
         if lines.tell() > 1 << 16:
@@ -411,16 +445,20 @@ def importance_bars(importance: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"{one_line(one['name'], 40).ljust(min(width, 40))}  {one['value']:4.0%}  {bar}"
 
 
-def trial_table(spec: Mapping[str, Any], trials: Sequence[Trial]) -> tuple[list[str], list[tuple[str, ...]]]:
+def trial_table(
+    spec: Mapping[str, Any], trials: Sequence[Trial], others: Sequence[str] = ()
+) -> tuple[list[str], list[tuple[str, ...]]]:
     """The headings and rows of some trials: results first, then the values that led to them."""
     metrics = [one_line(metric["name"], 24) for metric in spec.get("metrics", ())]
     names = [parameter["name"] for parameter in spec["parameters"]]
-    headings = ["trial", *metrics, *(one_line(name, 24) for name in names), "time", "job", "state"]
-    return headings, [_row(trial, len(metrics), names) for trial in trials]
+    reported = [one_line(name, 24) for name in others]
+    headings = ["trial", *metrics, *reported, *(one_line(name, 24) for name in names), "time", "job", "state"]
+    return headings, [_row(trial, len(metrics), names, others) for trial in trials]
 
 
-def _row(trial: Trial, metrics: int, names: Sequence[str]) -> tuple[str, ...]:
+def _row(trial: Trial, metrics: int, names: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
     values = [*(trial.get("values") or ()), *[None] * metrics][:metrics]
+    values += [trial.get("reported", {}).get(name) for name in others]
     seconds, job = trial.get("seconds"), trial.get("job") or trial.get("reused_from")
     why = trial.get("why")
     return (
