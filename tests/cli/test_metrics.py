@@ -69,3 +69,15 @@ def test_what_cannot_be_meant_is_said(typed):
     done = typed("metrics", "1", "--json", "--csv")
 
     assert done.status == 2 and "exclude each other" in done.stderr
+
+
+def test_a_pattern_goes_with_the_job_or_is_refused_at_once(typed, daemon):
+    taken = typed("add", "--metric-pattern", "auto", "--metric-pattern", r"a=(?P<a>\d+),", "--", "true")
+    refused = typed("add", "--metric-pattern", "loss=(", "--", "true")
+    nameless = typed("add", "--metric-pattern", r"loss=(\S+)", "--", "true")
+
+    body = daemon.added()[0]
+    assert taken.status == 0 and len(daemon.added()) == 1
+    assert {**body["defaults"], **body["jobs"][0]}["metric_patterns"] == ["auto", r"a=(?P<a>\d+),"]
+    assert refused.status == nameless.status == 2
+    assert "unterminated" in refused.stderr and "no group of it has a name" in nameless.stderr

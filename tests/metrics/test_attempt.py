@@ -152,6 +152,7 @@ def test_scalars_of_event_files_are_read_on(tmp_path):
         event(1, BEGAN + 6, simple("loss", 0.5), tensor("acc", b"\x08\x01" + field(5, struct.pack("<f", 0.25)))),
         event(1, BEGAN + 6, tensor("weights", b"\x08\x01" + field(2, field(2, b"\x08\x02")) + field(4, bytes(8)))),
         event(2, BEGAN + 7, b"\x0a\x03png" + b"x" * 2_000_000),
+        event(3, math.nan, simple("loss", 9.0)),
     )
     metrics = metrics_of(tmp_path / "attempt", workdir=str(tmp_path))
     first = look(metrics)

@@ -65,6 +65,14 @@ def test_a_line_with_nothing_but_a_step_is_that_of_those_after_it():
     assert [point.step for point in table.series["loss"].points()] == [3.0, 5.0, 3.0]
 
 
+def test_a_name_that_no_text_can_hold_is_written_out():
+    table = MetricTable()
+    for value in (1.0, 2.0):
+        table.take({"a\ud800\n": value, "": 3.0}, at=0.0)
+
+    assert {name: series.summary().reported for name, series in table.series.items()} == {r"a\ud800\n": 2}
+
+
 def test_names_beyond_the_limit_are_left_out():
     table = MetricTable()
     for number in range(MOST_SERIES + 7):

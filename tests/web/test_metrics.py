@@ -1,6 +1,7 @@
 """Metrics: the curves of a job, of several jobs over each other, of a sweep's trials; progress as a bar."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,22 +18,24 @@ TRAINING = """awk -v lr={lr} 'BEGIN {{
 
 
 @pytest.fixture(scope="module")
-def runs(daemon: DaemonProcess) -> list[int]:
+def runs(daemon: DaemonProcess, tmp_path_factory: pytest.TempPathFactory) -> list[int]:
     """Three that are over, and one that is at 40 %."""
     done = [
         daemon.add({"command": TRAINING.format(lr=lr) + f" # --lr {lr}", "num_gpus": 0, "name": "train"})
         for lr in (0.1, 0.2, 0.3)
     ]
     daemon.wait(*done)
-    command = 'echo "loss=0.5 step=40 steps=100" >> "$DIBS_METRICS"; exec sleep 611'
-    return [*done, daemon.add({"command": command, "name": "long"})]
+    command = """echo "loss=0.5 step=40 steps=100" >> "$DIBS_METRICS"; trap 'kill $!' TERM
+until [ -e go-on ]; do sleep 0.1; done; echo "loss=0.25 step=80" >> "$DIBS_METRICS"; sleep 611 & wait"""
+    long = {"command": command, "name": "long", "workdir": str(tmp_path_factory.mktemp("long"))}
+    return [*done, daemon.add(long)]
 
 
 def curve(page: Page, name: str) -> Any:
     return page.locator(f".curve[aria-label^='{name} by']")
 
 
-def test_a_job_has_its_curves_by_step_or_time_live(page: Page, site: Site, runs: list[int]):
+def test_a_job_has_its_curves_by_step_or_time_live(page: Page, site: Site, daemon: DaemonProcess, runs: list[int]):
     go(page, site, f"job/{runs[0]}")
     metrics = page.get_by_role("region", name="metrics")
 
@@ -46,7 +49,11 @@ def test_a_job_has_its_curves_by_step_or_time_live(page: Page, site: Site, runs:
 
     go(page, site, f"job/{runs[3]}")
     expect(curve(page, "loss")).to_be_visible()
-    expect(page.get_by_role("region", name="course")).to_contain_text(re.compile(r"40 %, \d+"))
+    expect(page.get_by_role("region", name="course")).to_contain_text("40 %")
+    page.get_by_label("horizontal axis").select_option("step")
+    page.get_by_label("smoothing").fill("0")
+    (Path(daemon.job(runs[3])["workdir"]) / "go-on").touch()
+    expect(curve(page, "loss")).to_have_attribute("aria-label", "loss by step, now 0.25")
 
 
 def test_a_running_job_has_a_bar_of_its_progress(page: Page, site: Site, daemon: DaemonProcess, runs: list[int]):
@@ -55,7 +62,7 @@ def test_a_running_job_has_a_bar_of_its_progress(page: Page, site: Site, daemon:
     go(page, site, "now")
     running = page.get_by_role("region", name="Running")
 
-    expect(running.get_by_role("progressbar", name=re.compile("40 %"))).to_have_attribute("aria-valuenow", "40")
+    expect(running.get_by_role("progressbar", name=re.compile("80 %"))).to_have_attribute("aria-valuenow", "80")
     expect(running.get_by_role("progressbar", name=re.compile("of at most 2h"))).to_have_count(1)
     expect(running.locator("li").filter(has_text="endless").get_by_role("progressbar")).to_have_count(0)
 
@@ -90,14 +97,13 @@ def test_chosen_jobs_are_compared_and_told_apart_by_what_differs(
 
 
 def test_a_sweep_has_the_curves_of_its_trials(page: Page, site: Site, daemon: DaemonProcess):
-    number = begin(
-        daemon, TRAINING.replace("{{", "{").replace("}}", "}"), values("lr", "0.1", "0.2"), metrics=LOSS
-    )
+    command = TRAINING.replace("{{", "{").replace("}}", "}") + "; test {lr} != 0.3"
+    number = begin(daemon, command, values("lr", "0.1", "0.2", "0.3"), metrics=LOSS)
     finish(daemon, number)
 
     go(page, site, f"sweeps/{number}")
 
-    expect(curve(page, "loss")).to_have_attribute("aria-label", "loss by step, 2 lines")
+    expect(curve(page, "loss")).to_have_attribute("aria-label", "loss by step, 3 lines")
     page.get_by_label("metric of the curves").select_option("val/acc")
     expect(curve(page, "val/acc")).to_be_visible()
-    expect(page.get_by_label("legend of the curves")).to_contain_text("complete")
+    expect(page.get_by_label("legend of the curves")).to_contain_text("completefailed ✕")

@@ -18,6 +18,7 @@ from dibs.model.units import show_size
 from dibs.supervise.folder import mark_of
 
 METRICS_FILE = "metrics"  # in the attempt's folder; the path in DIBS_METRICS
+_LONGEST_TAG = 100
 _SEARCH_EVERY = 10.0  # seconds between two searches for event files of an attempt that runs
 
 
@@ -84,7 +85,7 @@ class AttemptMetrics:
         for file in self._events.values():
             table = self._tables.setdefault(file.folder, MetricTable())
             for scalar in file.scalars(deadline):
-                table.add(scalar.tag, float(scalar.step), scalar.at, scalar.value)
+                table.add(scalar.tag[:_LONGEST_TAG], float(scalar.step), scalar.at, scalar.value)
 
     @property
     def is_complete(self) -> bool:

@@ -36,8 +36,9 @@ class GrowingFile:
             begin, begun_at = self._offset, self.at
             is_cut = about.st_size - begin > _MOST_READ
             if is_cut:
-                begin = self._offset = about.st_size - _MOST_READ
-                self.skipped += begin
+                begin = about.st_size - _MOST_READ
+                self.skipped += begin - self._offset
+                self._offset = begin
             os.lseek(handle, begin, os.SEEK_SET)
             self.is_read = True
             while self._offset < about.st_size:

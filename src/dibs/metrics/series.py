@@ -142,7 +142,7 @@ class MetricTable:
         numbers = [
             (name[:_LONGEST_NAME], number)
             for name, given in told.items()
-            if name not in NOT_METRICS and (number := read_number(given)) is not None
+            if name and name not in NOT_METRICS and (number := read_number(given)) is not None
         ]
         if not numbers and step is not None:
             self._step = step
@@ -150,7 +150,7 @@ class MetricTable:
             self.add(name, self._step if step is None else step, at, number)
 
     def add(self, name: str, step: float | None, at: float, value: float) -> None:
-        series = self.series.get(name)
+        series = self.series.get(name) or self.series.get(name := _printable(name))
         if series is None:
             if len(self.series) >= MOST_SERIES:
                 if len(self.left_out) < MOST_SERIES:
@@ -158,6 +158,11 @@ class MetricTable:
                 return
             series = self.series[name] = MetricSeries()
         series.add(step, at, value)
+
+
+def _printable(name: str) -> str:
+    """A name without control characters and lone surrogates, which a JSON object may hold."""
+    return name if name.isprintable() else ascii(name)[1:-1][:_LONGEST_NAME]
 
 
 def read_step(given: object) -> float | None:

@@ -5,6 +5,7 @@ content, a message `Event` of Protocol Buffers, a few fields are needed: https:/
 has event.proto and summary.proto. The content's checksum is not checked: that would take most of the time.
 """
 
+import math
 import os
 import re
 import socket
@@ -92,7 +93,7 @@ def read_event(content: bytes) -> Iterator[Scalar]:
                 continue
             fields = dict(_fields(value))
             found = _number(fields)
-            if found is not None and isinstance(step, int):
+            if found is not None and isinstance(step, int) and math.isfinite(at):
                 yield Scalar(fields[1].decode("utf-8", "replace"), step, at, found)  # type: ignore[union-attr]
     except (ValueError, KeyError, AttributeError, struct.error, TypeError):
         return
