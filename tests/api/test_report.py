@@ -1,6 +1,7 @@
 """What a job reports: one line for each call, whole even where several processes write."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,12 +26,19 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dibs.api.report._warned", set())
 
 
+def told(metrics: Path) -> str:
+    """What was written, without the times."""
+    text, times = re.subn(r" _timestamp=[0-9]{10}\.[0-9]{3}$", "", metrics.read_text(), flags=re.MULTILINE)
+    assert times == text.count("\n")
+    return text
+
+
 def test_each_call_is_a_line(metrics: Path) -> None:
     dibs.report(loss=0.25, step=5)
     dibs.report({"val/acc": 1, "loss": 3e-05}, step=6)
     dibs.report(loss=float("nan"))
 
-    assert metrics.read_text() == "loss=0.25 step=5\nval/acc=1 loss=3e-05 step=6\nloss=nan\n"
+    assert told(metrics) == "loss=0.25 step=5\nval/acc=1 loss=3e-05 step=6\nloss=nan\n"
 
 
 def test_a_sweep_reads_what_was_reported(metrics: Path) -> None:
@@ -59,7 +67,7 @@ class Scalar:
 def test_numbers_of_other_libraries_are_numbers(metrics: Path) -> None:
     dibs.report(loss=Scalar())
 
-    assert metrics.read_text() == "loss=0.5\n"
+    assert told(metrics) == "loss=0.5\n"
 
 
 class Broken:
@@ -102,7 +110,7 @@ def test_whatever_is_reported_is_taken_or_left_out_with_one_warning(
     for _ in range(2):
         dibs.report(values)
 
-    assert (metrics.read_text() if metrics.exists() else "") == f"{line}\n" * 2 * bool(line)
+    assert (told(metrics) if metrics.exists() else "") == f"{line}\n" * 2 * bool(line)
     said = capfd.readouterr().err
     assert said.count(warning) == 1 if warning else said == ""
 
@@ -117,13 +125,13 @@ class OneElement:
 def test_an_array_with_one_element_is_its_number(metrics: Path) -> None:
     dibs.report(loss=OneElement(), step=OneElement().item() * 8)
 
-    assert metrics.read_text() == "loss=0.25 step=2\n"
+    assert told(metrics) == "loss=0.25 step=2\n"
 
 
 def test_many_values_are_several_lines_of_the_same_step(metrics: Path) -> None:
     dibs.report({f"name{i}": 0.123456789 for i in range(400)}, step=3)
 
-    lines = metrics.read_text().splitlines()
+    lines = told(metrics).splitlines()
     assert all(line.endswith(" step=3") and len(line) < 4096 for line in lines)
     assert sum(line.count("name") for line in lines) == 400
 
@@ -148,5 +156,5 @@ def test_lines_of_many_processes_stay_whole(metrics: Path) -> None:
     ]
     assert [writer.wait(60) for writer in writers] == [0] * 4
 
-    lines = metrics.read_text().splitlines()
+    lines = told(metrics).splitlines()
     assert sorted(lines) == sorted(f"{letter * 30}={i} step={i}" for letter in "abcd" for i in range(200))

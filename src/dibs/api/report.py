@@ -6,6 +6,7 @@ It never raises and never ends a training: what is no number is left out, with o
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
@@ -88,7 +89,7 @@ def _write(values: Mapping[str, float | int], step: int | None) -> None:
     path = os.environ.get("DIBS_METRICS")
     if not path:
         return
-    end = b"\n" if step is None else f" step={step}\n".encode()
+    end = f"{'' if step is None else f' step={step}'} _timestamp={time.time():.3f}\n".encode()
     lines = [b""]
     for name, value in values.items():
         word = f"{name}={value!r}".encode()
