@@ -60,6 +60,20 @@ def test_a_pipe_in_the_place_of_its_metrics_is_not_waited_for(here: World) -> No
         wait_in_thread(lambda: job.metric("loss"), 30, "test")
 
 
+def test_what_it_has_reported_by_name(here: World) -> None:
+    lines = r"loss=0.5 acc=1 step=3 steps=4\nL: 7\nloss=0.25 step=4\n"
+    job = dibs.submit(
+        f"""printf '{lines}' > "$DIBS_METRICS"; echo L: 7""", num_gpus=0, metric_pattern=r"L: (?P<printed>\d+)"
+    )
+    job.result(60)
+
+    found = job.metrics()
+
+    assert (found["loss"]["values"], found["loss"]["steps"], found["loss"]["min"]) == ([0.5, 0.25], [3, 4], 0.25)
+    assert found["printed"]["source"] == "log" and found["printed"]["last"] == 7
+    assert list(job.metrics("acc")) == ["acc"] and job.progress is None
+
+
 def test_one_that_is_killed_by_a_signal_or_by_its_limit_says_so(here: World) -> None:
     signalled = dibs.submit("kill -9 $$", num_gpus=0)
     slow = dibs.submit("sleep 60", num_gpus=0, time="1s", grace=1)
