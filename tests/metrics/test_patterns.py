@@ -5,7 +5,7 @@ import time
 import pytest
 
 from dibs.errors import BadInput
-from dibs.metrics.patterns import log_reader, read_common_formats
+from dibs.metrics.patterns import log_reader, read_common_formats, with_names
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,20 @@ from dibs.metrics.patterns import log_reader, read_common_formats
 )
 def test_auto_reads_what_common_programs_print(line, found):
     assert read_common_formats(line) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (r"loss: ([0-9.]+)", r"loss: (?P<loss>[0-9.]+)"),
+        (r"\(loss\) (?:a|b) (\S+)", r"\(loss\) (?:a|b) (?P<loss>\S+)"),
+        (r"(?P<loss>\S+) (\S+)", r"(?P<loss>\S+) (\S+)"),
+        (r"loss [(] \S+", ""),
+    ],
+)
+def test_the_only_group_of_an_expression_gets_the_name_of_the_metric(text, named):
+    assert with_names(text, ["loss"]) == named
+    assert with_names(r"x (\d)", ["val/loss"]) == ""
 
 
 def test_no_line_takes_long():

@@ -124,6 +124,20 @@ def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
+def with_names(text: str, names: Sequence[str]) -> str:
+    """The same expression with names for its groups: its only group may have none. Empty where that cannot be."""
+    missing = [name for name in names if name.isidentifier() and f"(?P<{name}>" not in text]
+    if len(missing) == 1:
+        text = _PLAIN_GROUP.sub(f"(?P<{missing[0]}>", text, count=1)
+    try:
+        return text if LogPattern(text, ()).names else ""
+    except BadInput:
+        return ""
+
+
+_PLAIN_GROUP = re.compile(r"(?<!\\)\((?!\?)")
+
+
 def _named_pattern(text: str) -> LogPattern:
     pattern = LogPattern(text, ())
     if not pattern.names:

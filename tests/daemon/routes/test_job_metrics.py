@@ -63,6 +63,25 @@ def test_a_pattern_finds_metrics_in_both_streams(shared: DaemonProcess) -> None:
     assert found == {"loss": ("log", [0.5, 0.75]), "val_acc": ("log", [0.25])}
 
 
+def test_what_finds_the_results_of_trials_in_their_logs_finds_their_curves(shared: DaemonProcess) -> None:
+    spec = {
+        "command": "for i in 1 2 3; do echo loss: {lr}$i; done",
+        "parameters": [{"name": "lr", "values": ["0.1"]}],
+        "metrics": [{"name": "loss", "goal": "min"}],
+        "results": {"from": "log", "pattern": "loss: ([0-9.]+)"},
+    }
+    environment = {"PATH": "/usr/bin:/bin"}
+    body = {"key": "curves", "environment": environment, "defaults": {"num_gpus": 0}, "spec": spec}
+    number = shared.post("/v1/sweeps", body)["id"]
+
+    def trial() -> Any:
+        return next(iter(shared.get(f"/v1/sweeps/{number}/trials?state=complete")["trials"]), None)
+
+    job = wait_until(trial, show=lambda: shared.get(f"/v1/sweeps/{number}/trials"))["job"]
+
+    assert series(shared.get(f"/v1/jobs/{job}/metrics"))["loss"]["values"] == [0.11, 0.12, 0.13]
+
+
 @pytest.mark.parametrize(
     ("pattern", "words"), [("loss=(", "unterminated"), (r"loss=(\S+)", "name"), (r"(?P<a>(a+)+)b", "hours")]
 )

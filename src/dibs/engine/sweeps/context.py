@@ -8,6 +8,7 @@ from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.results import Results
 from dibs.engine.queue.queue import Queue
+from dibs.metrics.patterns import with_names
 from dibs.model.jobs import Command, Request, Wishes
 from dibs.model.sweeps import Point, Sweep, SweepId, Trial, trial_key
 from dibs.policy.sweeps import Goal, places, places_elsewhere, planned
@@ -147,6 +148,17 @@ def request_of(sweep: Sweep, number: int, command: Command) -> Request:
         command=command,
         name=f"{sweep.label}-{number}",
         env=(*sweep.request.env, *variables.items()),
+        metric_patterns=_patterns(sweep),
         once=trial_key(sweep.id, number),
         hold=False,
     )
+
+
+def _patterns(sweep: Sweep) -> tuple[str, ...]:
+    """Those of its jobs: what finds a trial's results in its log finds its curves, too."""
+    results = sweep.spec.get("results") or {}
+    if results.get("from") != "log":
+        return sweep.request.metric_patterns
+    names = [metric["name"] for metric in sweep.spec.get("metrics", ())]
+    named = with_names(results.get("pattern", ""), names)
+    return tuple(dict.fromkeys([*sweep.request.metric_patterns, *([named] if named else [])]))
