@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from dibs.daemon.job_metrics import sources_of
+from dibs.dataclass import dataclass
 from dibs.engine.launch.browse import BrowsableFolders
 from dibs.metrics.attempt import MetricSources
 from dibs.metrics.progress import JobProgress, read_progress

@@ -6,9 +6,9 @@ Looking again reads only what is new. Everything here blocks on the disk, and is
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from dibs.dataclass import dataclass
 from dibs.metrics.files import GrowingFile
 from dibs.metrics.lines import LineSplitter, line_text, read_line
 from dibs.metrics.patterns import log_reader

@@ -3,8 +3,8 @@
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from dibs.dataclass import dataclass
 from dibs.metrics.attempt import LineFile
 from dibs.metrics.lines import PROGRESS, STEP, STEPS, WRITTEN_AT, line_text, read_number
 from dibs.metrics.series import read_step

@@ -3,9 +3,9 @@
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from dibs.dataclass import dataclass
 from dibs.metrics.lines import NOT_METRICS, STEP, WRITTEN_AT, read_number
 
 MOST_SERIES = 100
