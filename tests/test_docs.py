@@ -31,19 +31,8 @@ ENDLESS = 1  # seconds after which a block that never ends is ended
 # Every verb: `test_no_verb_is_forgotten` compares this with the program.
 COMMANDS = [
     *("", "run", "add", "ls", "log", "why", "info", "wait", "web", "kill", "retry", "hold", "release", "edit"),
-    *(
-        "metrics",
-        "report",
-        "lessons",
-        "pause",
-        "unpause",
-        "clean",
-        "export",
-        "import",
-        "simulate",
-        "doctor",
-        "completion",
-    ),
+    *("metrics", "report", "lessons", "pause", "unpause", "clean", "export", "import", "simulate", "doctor"),
+    "completion",
     *("sweep", "sweep ls", "sweep show", "sweep best", "sweep results", "sweep wait", "sweep stop", "sweep hold"),
     *("sweep release", "sweep resume", "sweep retry-failed", "sweep edit", "sweep rm"),
     *("gpus", "gpus release", "gpus drain", "gpus undrain", "gpus add", "gpus remove"),
