@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from backends.private_sshd import CHEAP_KEYS
 from stories.outside import DIBS, Finished, wait_until
 
 USER, UID = "ann", 42_424
@@ -171,6 +172,7 @@ class Servers:
         self._config.append(f"Host {name}\n  HostName {server.address}\n")
         config = f"{''.join(self._config)}Host *\n  User {USER}\n  IdentityFile {self.folder}/keys/user\n"
         config += f"  IdentitiesOnly yes\n  UserKnownHostsFile {self.folder}/known\n  LogLevel ERROR\n"
+        config += f"  {CHEAP_KEYS}\n"
         (self.folder / "ssh_config").write_text(config)
         wait_until(lambda: self._answers(server), show=lambda: (folder / "log").read_text())
         return server

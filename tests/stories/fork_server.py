@@ -29,11 +29,13 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+from unittest.mock import MagicMock
 
 _BIN = os.path.dirname(sys.executable)
 # The console scripts, and the modules whose `main` they call.
@@ -438,6 +440,16 @@ def _show(words: Sequence[str], environment: Mapping[str, str]) -> None:
             ctypes.memmove(start, content.ljust(end - start, b"\0"), end - start)
 
 
+def _leave(status: int) -> None:
+    """End without the interpreter's cleanup, which visits every module and so copies what the server shares."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(status)
+
+
 def _load(main: str) -> None:
     if main == ADVISER_MAIN:
         for name in (ADVISER_MAIN, "cmaes", "numpy.random", "scipy.stats"):  # the samplers import these when used
@@ -452,6 +464,23 @@ def _load(main: str) -> None:
     for module in pkgutil.walk_packages(package.__path__, "dibs."):
         if not module.name.startswith(_LEFT_OUT):
             importlib.import_module(module.name)
+    _keep_type_adapters()
+    importlib.import_module("dibs.daemon.app").make_app(MagicMock())
+
+
+def _keep_type_adapters() -> None:
+    """Have FastAPI make the validators of equal parameters and bodies once, and not for every app again."""
+    fields: Any = importlib.import_module("fastapi._compat.v2")
+    make = fields.TypeAdapter
+    made: dict[str, tuple[Any, Any]] = {}  # with the type: while it lives, another has another address in its text
+
+    def type_adapter(kind: Any, *, config: Any = None) -> Any:
+        text = f"{kind!r} {config!r}"
+        if text not in made:
+            made[text] = kind, make(kind, config=config)
+        return made[text][1]
+
+    fields.TypeAdapter = type_adapter
 
 
 if __name__ == "__main__":
@@ -469,7 +498,14 @@ if __name__ == "__main__":
         if program.server == DIBS_MAIN:  # a command may start a daemon, and a daemon an adviser
             importlib.import_module("dibs.client.starting").subprocess = forks  # type: ignore[attr-defined]
             fork_advisers()
-        if os.path.isabs(program.main):
-            runpy.run_path(program.main, run_name="__main__")
-        else:
-            importlib.import_module(program.main).main()
+        status: Any = 0
+        try:
+            if os.path.isabs(program.main):
+                runpy.run_path(program.main, run_name="__main__")
+            else:
+                importlib.import_module(program.main).main()
+        except SystemExit as end:
+            if not isinstance(end.code, int | None):
+                raise
+            status = end.code or 0
+        _leave(status)

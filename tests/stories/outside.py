@@ -42,12 +42,16 @@ def wait_until(
     """The first true answer of `condition`; a timeout tells what `show` saw last."""
     until = time.monotonic() + seconds
     pause = 0.002
-    while not (found := condition()):
-        if time.monotonic() > until:
+    while True:
+        asked_at = time.monotonic()
+        if found := condition():
+            return found
+        now = time.monotonic()
+        if now > until:
             raise AssertionError(f"waited {seconds:g} seconds in vain; last seen: {show()!r}")
-        time.sleep(pause)
+        # What takes long to ask, such as a command, must not keep the machine from what is waited for.
+        time.sleep(max(pause, now - asked_at))
         pause = min(pause * 1.5, 0.05)
-    return found
 
 
 @dataclass(frozen=True)
