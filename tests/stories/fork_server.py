@@ -17,6 +17,7 @@ import fcntl
 import gc
 import importlib
 import importlib.util
+import inspect
 import io
 import marshal
 import os
@@ -466,6 +467,9 @@ def _load(main: str) -> None:
             importlib.import_module(module.name)
     _keep_type_adapters()
     importlib.import_module("dibs.daemon.app").make_app(MagicMock())
+    inspect.getsource(
+        _load
+    )  # FastAPI reads the source of a route at its first request: its expressions are compiled
 
 
 def _keep_type_adapters() -> None:
