@@ -513,6 +513,25 @@ def test_a_paused_queue_starts_nothing_and_goes_on(make_queue):
     assert world.running() == [1]
 
 
+def test_jobs_that_wait_for_the_same_have_one_reason_together(make_queue):
+    world = make_queue(1, 1)
+    world.add(a_wish("runs"), a_wish("runs too"))  # 1, 2
+    world.add(a_wish("a"), a_wish("b"), a_wish("c"), a_wish("wide", gpus=2))  # 3 to 6
+    world.add(a_wish("d", after={1: "ok"}), a_wish("e", after={1: "ok"}))  # 7, 8
+    world.add(a_wish("f", hold=True), a_wish("g", hold=True))  # 9, 10
+
+    shared = [(one.reason.code, one.jobs) for one in world.queue.reasons(100)]
+
+    assert shared == [("no-gpu", [3, 4, 5]), ("no-gpu", [6]), ("dependency", [7, 8]), ("held", [10, 9])]
+    assert world.queue.reasons(100)[0].reason.sentence == world.sentence(3)
+    assert [one.jobs for one in world.queue.reasons(1)] == [[3], [10]]
+    world.queue.pause()
+    assert [(one.reason.code, one.jobs) for one in world.queue.reasons(100)][:2] == [
+        ("paused", [3, 4, 5, 6]),
+        ("dependency", [7, 8]),
+    ]
+
+
 def test_a_paused_project_is_passed_by_others(make_queue):
     world = make_queue(1)
     world.queue.pause("mine")

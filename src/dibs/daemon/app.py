@@ -7,6 +7,7 @@ from fastapi import FastAPI, Response
 from starlette.types import ASGIApp
 
 from dibs.daemon.app_state import AppState
+from dibs.daemon.http.compression import JsonCompression
 from dibs.daemon.http.errors import JSON, VersionHeader, described_routes, encode, handle_errors
 from dibs.daemon.http.server import RequestLimits
 from dibs.daemon.routes.actions import action_routes
@@ -37,6 +38,7 @@ def make_app(state: AppState) -> FastAPI:
         return Response(described(), media_type=JSON)
 
     handle_errors(app)
+    app.add_middleware(JsonCompression)
     return app
 
 

@@ -608,6 +608,21 @@ def test_why_a_job_waits_is_one_sentence_everywhere(daemon: DaemonProcess):
     assert daemon.job(number)["reason"] == why["reason"]
 
 
+def test_one_request_tells_the_reasons_of_all_that_wait(daemon: DaemonProcess):
+    daemon.post("/v1/pause", {})
+    first = daemon.add(*["true"] * 3)
+    held = daemon.add({"command": "true", "hold": True})
+
+    told = daemon.get("/v1/reasons")
+    some = daemon.get("/v1/reasons?limit=2")
+
+    paused = daemon.get(f"/v1/jobs/{first}/why")["reason"]
+    assert told["reasons"][0] == {**paused, "jobs": [first, first + 1, first + 2]}
+    assert [one["jobs"] for one in told["reasons"][1:]] == [[held]]
+    assert [one["jobs"] for one in some["reasons"]] == [[first, first + 1], [held]]
+    assert (told["is_partial"], some["is_partial"]) == (False, True)
+
+
 def test_the_order_by_turn_is_that_of_starting_on_every_page(daemon: DaemonProcess):
     first = daemon.add(*["sleep 60"] * 2)  # one for each of its GPUs
     old = daemon.post("/v1/jobs", {"key": "a", "jobs": [{"command": "a", "project": "a"}] * 3})["first"]

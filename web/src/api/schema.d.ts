@@ -578,6 +578,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/reasons": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Reasons
+         * @description Why jobs wait, each reason once with the numbers of its jobs.
+         *
+         *     A job that waits for its turn has the reason of the first of its kind. Of the queued jobs those are
+         *     included that start first, of the submitted and the held ones those that were added last.
+         */
+        get: operations["reasons_v1_reasons_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/report": {
         parameters: {
             query?: never;
@@ -2183,6 +2206,13 @@ export interface components {
             /** Until At */
             until_at: string | null;
         };
+        /** Reasons */
+        Reasons: {
+            /** Is Partial */
+            is_partial: boolean;
+            /** Reasons */
+            reasons: components["schemas"]["SharedReasonObject"][];
+        };
         /** Removed */
         Removed: {
             /** Removed */
@@ -2219,6 +2249,17 @@ export interface components {
             power_watts: (number | null)[];
             /** Step Seconds */
             step_seconds: number;
+        };
+        /** SharedReasonObject */
+        SharedReasonObject: {
+            /** Code */
+            code: string;
+            /** Jobs */
+            jobs: number[];
+            /** Sentence */
+            sentence: string;
+            /** Until At */
+            until_at: string | null;
         };
         /**
          * SpanObject
@@ -5382,6 +5423,83 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Projects"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to another user */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the Host header does not name this server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    reasons_v1_reasons_get: {
+        parameters: {
+            query?: {
+                /** @description of each of the states */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Reasons"];
                 };
             };
             /** @description cannot understand the request */

@@ -36,11 +36,13 @@ from dibs.errors import BadInput
 from dibs.model.jobs import OVER, JobId, State
 from dibs.model.jobs import Request as JobRequest
 from dibs.policy.advice import failure_advice, usage_advice
+from dibs.policy.forecast import MOST_JOBS
 from dibs.store.codec import AttemptRow, JobRow
 from dibs.store.listing import ORDERS, Filter
 
 MOST_WAITED = 10_000  # jobs in one call of `wait`
 _PAGE = 500
+_WAITING = (State.QUEUED, State.SUBMITTED, State.HELD)
 _SECRET = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # in the name of a variable
 
 Number = Annotated[int, Path(ge=1, le=2**53, description="the job's number")]
@@ -260,6 +262,25 @@ def jobs_routes(app: AppState) -> APIRouter:
                 "reason": reason_object(waiting.reason),
                 "starts_at": moment(waiting.starts_at),
                 "no_estimate": waiting.unknown,
+            }
+        )
+
+    @routes.get("/v1/reasons", responses={200: {"model": responses.Reasons}, **errors(503)})
+    async def reasons(
+        limit: Annotated[int, Query(ge=1, le=MOST_JOBS, description="of each of the states")] = 100,
+    ) -> Response:
+        """Why jobs wait, each reason once with the numbers of its jobs.
+
+        A job that waits for its turn has the reason of the first of its kind. Of the queued jobs those are
+        included that start first, of the submitted and the held ones those that were added last.
+        """
+        counts = listing.counts()
+        return JsonResponse(
+            {
+                "reasons": [
+                    {**(reason_object(one.reason) or {}), "jobs": one.jobs} for one in app.queue.reasons(limit)
+                ],
+                "is_partial": any(counts.get(state, 0) > limit for state in _WAITING),
             }
         )
 

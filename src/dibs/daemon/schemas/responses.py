@@ -264,6 +264,18 @@ class Why(TypedDict):
     no_estimate: str  # why its start cannot be estimated; empty where it can, and where it does not wait
 
 
+class SharedReasonObject(TypedDict):
+    code: str
+    sentence: str
+    until_at: Moment | None
+    jobs: list[int]  # in the order in which they will start
+
+
+class Reasons(TypedDict):
+    reasons: list[SharedReasonObject]
+    is_partial: bool  # more jobs wait than these
+
+
 class FoundIds(TypedDict):
     ids: list[int]
 

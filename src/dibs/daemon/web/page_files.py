@@ -9,6 +9,7 @@ from dataclasses import field
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from dibs.daemon.http.compression import accepts_gzip
 from dibs.daemon.http.errors import JsonResponse, error_body
 from dibs.dataclass import dataclass
 
@@ -54,7 +55,7 @@ class PageFiles:
             except OSError:
                 return JsonResponse(error_body(404, *_GONE), 404)
         headers = {"Content-Type": file.kind, "Cache-Control": file.cache_control, "Vary": "Accept-Encoding"}
-        if file.packed and _takes_gzip(scope):
+        if file.packed and accepts_gzip(scope):
             return Response(file.packed, headers={**headers, "Content-Encoding": "gzip"})
         return Response(file.content, headers=headers)
 
@@ -100,12 +101,3 @@ def _find(folder: str) -> dict[str, _File]:
                 cache_control = "public, max-age=31536000, immutable" if _HASHED.fullmatch(url) else "no-cache"
                 files[url] = _File(path, kind, cache_control)
     return files
-
-
-def _takes_gzip(scope: Scope) -> bool:
-    accepted = b",".join(value for name, value in scope["headers"] if name == b"accept-encoding").decode("latin-1")
-    for part in accepted.split(","):
-        name, _, quality = part.replace(" ", "").lower().partition(";q=")
-        if name == "gzip":
-            return not re.fullmatch(r"0(\.0*)?", quality)
-    return False

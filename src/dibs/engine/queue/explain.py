@@ -13,6 +13,7 @@ from dibs.engine.launch.settlement import named
 from dibs.model.jobs import After, Job, JobId, Reason, Request, State
 from dibs.policy.forecast import MOST_JOBS, Line, Prospect, forecast, starting_order
 from dibs.policy.schedule import fair_order, longest, schedule, waits_for_turn
+from dibs.store.listing import Filter
 
 _PORTION = 64  # jobs of a class that are read at once
 _STALE_AFTER = 5  # times as long as an outlook took to make, so that a busy queue is not simulated all the time
@@ -26,6 +27,14 @@ class WaitExplanation:
     reason: Reason | None = None
     starts_at: float | None = None
     unknown: str = ""  # of a job that waits, why its start cannot be estimated
+
+
+@dataclass(frozen=True, slots=True)
+class SharedReason:
+    """A reason, and the jobs that wait for it, in the order in which they will start."""
+
+    reason: Reason
+    jobs: list[JobId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,7 @@ class _Outlook:
 
     prospects: dict[JobId, Prospect]
     order: list[JobId]
+    reasons: Mapping[JobId, Reason]  # of those that wait in line
     after: int  # the last event that it includes
     made_at: float
     took: float  # seconds
@@ -62,9 +72,7 @@ class Explain:
     def why(self, number: JobId) -> WaitExplanation:
         job = self._listing.row(number).job
         if job.state is State.HELD:
-            why = job.why_held or "held"
-            reason = Reason("held", f"is held: {why}; `dibs release {number}` lets it go")
-            return WaitExplanation(reason, unknown="it is held")
+            return WaitExplanation(_is_held(job, str(number)), unknown="it is held")
         if job.state is State.SUBMITTED and self._engine.remote is not None:
             reason_there, starts_at = self._engine.remote.waiting(job)
             return WaitExplanation(
@@ -80,17 +88,33 @@ class Explain:
             return WaitExplanation()
         now = self._clock()
         prospect = self._prospect(number, now)
-        if job.blockers:
-            return WaitExplanation(self._for_others(job), prospect.starts_at, prospect.unknown)
-        if "" in (paused := self._engine.state.paused):
-            why = paused[""]
-            reason = Reason("paused", f"waits: the queue is paused{f' ({why})' if why else ''}")
-            return WaitExplanation(reason, unknown=prospect.unknown)
-        if job.not_before is not None and job.not_before > now:
-            what = "to be tried again" if job.attempts else "for its time"
-            reason = Reason("begin", f"waits {what}", until=job.not_before)
-            return WaitExplanation(reason, prospect.starts_at, prospect.unknown)
-        return WaitExplanation(self._in_line(job, now), prospect.starts_at, prospect.unknown)
+        reason = self._before_line(job, now) or self._in_line(job, now)
+        starts_at = None if reason.code == "paused" else prospect.starts_at
+        return WaitExplanation(reason, starts_at, prospect.unknown)
+
+    def reasons(self, most: int) -> list[SharedReason]:
+        """Why jobs wait, each reason once: of the first queued, submitted and held ones, so many of each.
+
+        A job that waits for its turn has the reason of the first of its kind.
+        """
+        now = self._clock()
+        outlook = self._outlook(now)
+        groups: dict[Reason, SharedReason] = {}
+
+        def add(job: Job, reason: Reason) -> None:
+            groups.setdefault(reason, SharedReason(reason, [])).jobs.append(job.id)
+
+        first = outlook.order[:most]
+        queued = {job.id: job for job in self._engine.store.queue.find(first) if job.state is State.QUEUED}
+        for number in first:
+            if job := queued.get(number):  # it has not started since
+                add(job, self._before_line(job, now) or outlook.reasons.get(number, _STARTING))
+        if self._engine.remote is not None:
+            for job in self._newest(State.SUBMITTED, most):
+                add(job, self._engine.remote.waiting(job)[0])
+        for job in self._newest(State.HELD, most):
+            add(job, _is_held(job))
+        return list(groups.values())
 
     def starting_order(self) -> Sequence[JobId]:
         """The first some hundred queued jobs in the order in which they will start."""
@@ -143,6 +167,21 @@ class Explain:
         one = self._engine.state.open.get((job.id, job.attempts))
         return [] if one is None else self._engine.cards.overbooked(one.attempt.claims)
 
+    def _newest(self, state: State, most: int) -> list[Job]:
+        return [row.job for row in self._listing.page(Filter(states=(state,)), "newest", None, most).rows]
+
+    def _before_line(self, job: Job, now: float) -> Reason | None:
+        """What a queued job waits for before it stands in line; None for one that needs only room."""
+        if job.blockers:
+            return self._for_others(job)
+        if "" in (paused := self._engine.state.paused):
+            why = paused[""]
+            return Reason("paused", f"waits: the queue is paused{f' ({why})' if why else ''}")
+        if job.not_before is not None and job.not_before > now:
+            what = "to be tried again" if job.attempts else "for its time"
+            return Reason("begin", f"waits {what}", until=job.not_before)
+        return None
+
     def _in_line(self, job: Job, now: float) -> Reason:
         """Why a job waits that may start as soon as there is room for it."""
         snapshot = self._engine.snapshot(now, [job])
@@ -151,7 +190,7 @@ class Explain:
             snapshot = replace(snapshot, waiting=waiting)
         reason = schedule(snapshot).reasons.get(job.id)
         if reason is None:
-            return Reason("starting", "is about to start")
+            return _STARTING
         ahead = self._listing.ahead_of(job.id, now)
         return waits_for_turn(ahead, reason) if ahead else reason
 
@@ -169,8 +208,10 @@ class Explain:
         line = self._line(now)
         order = starting_order(line)
         prospects = forecast(line, order)
+        in_line = [job for job in line.snapshot.waiting if not job.blockers and (job.not_before or 0.0) <= now]
+        reasons = schedule(replace(line.snapshot, waiting=in_line)).reasons
         until = time.monotonic()
-        self._kept = _Outlook(prospects, order, last, until, until - since)
+        self._kept = _Outlook(prospects, order, reasons, last, until, until - since)
         return self._kept
 
     def _line(self, now: float, more: Sequence[Job] = ()) -> Line:
@@ -252,6 +293,15 @@ class Explain:
             return job.request.time_limit if known[key] is None else known[key]
 
         return usual
+
+
+_STARTING = Reason("starting", "is about to start")
+
+
+def _is_held(job: Job, which: str = "") -> Reason:
+    """Why a job is held; `which` names it in the command that lets it go."""
+    release = f"dibs release {which}".strip()
+    return Reason("held", f"is held: {job.why_held or 'held'}; `{release}` lets it go")
 
 
 def _orphaned(job: Job, left: Leftovers) -> Reason:

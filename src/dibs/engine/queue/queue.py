@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.launcher import Place
-from dibs.engine.queue.explain import Explain, JobProspect, WaitExplanation
+from dibs.engine.queue.explain import Explain, JobProspect, SharedReason, WaitExplanation
 from dibs.engine.queue.gpu_time import keep_gpu_time
 from dibs.engine.queue.pool import PoolActions, clear_mark, set_mark
 from dibs.engine.turn.state import Change
@@ -313,6 +313,10 @@ class Queue:
 
     def why(self, job: JobId) -> WaitExplanation:
         return self._explain.why(job)
+
+    def reasons(self, most: int) -> list[SharedReason]:
+        """Why jobs wait, each reason once; of the queued, submitted and held ones the first so many."""
+        return self._explain.reasons(most)
 
     def starting_order(self) -> Sequence[JobId]:
         """The first some hundred queued jobs in the order in which they will start."""
