@@ -1,14 +1,15 @@
 """Makes docs/pictures/page-*.png: the page of the real program, with real jobs on cards out of a file.
 
+`python docs/make_page_pictures.py many` makes only those of a machine with 16 cards; `--to DIR` is another folder.
 The pictures differ a little from run to run, because times and measurements do: commit them when the page looks
 different. `make docs` runs this.
 """
 
+import argparse
 import contextlib
 import json
 import os
 import pwd
-import re
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,8 @@ PICTURES = ROOT / "docs" / "pictures"
 BIN = Path(sys.executable).parent
 PATIENCE = 60.0  # seconds
 WIDE, NARROW = 1280, 390  # pixels
+MANY = {1440: 900, 1280: 800, NARROW: 844}  # screens on which the large machine is shown
+CARDS = 16  # that it has
 HEIGHTS = {"now": 760, "jobs": 720, "job": 1180, "timeline": 480, "submit": 1060, "sweep": 1440}
 # What is drawn here is the same wherever it is drawn: no sandbox for root, no graphics card.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--font-render-hinting=none"]
@@ -59,21 +62,50 @@ with open(os.environ["DIBS_METRICS"], "a") as file:
 
 
 def main() -> None:
-    """Make every picture."""
-    with tempfile.TemporaryDirectory(prefix="dibs-pictures-") as scratch, _queue(Path(scratch)) as queue:
-        address = _said(["dibs", "web", "--no-open"], queue.environment).strip()
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
-            _take_all(browser, address, queue)
-            browser.close()
+    """Make every picture, or those of one machine."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("machine", nargs="?", choices=["few", "many"], help="with few cards or with many; both")
+    parser.add_argument("--to", type=Path, default=PICTURES, help="the folder of the pictures")
+    asked = parser.parse_args()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+        for machine, take in (("few", _take_all), ("many", _take_many)):
+            if asked.machine in (None, machine):
+                with (
+                    tempfile.TemporaryDirectory(prefix="dibs-pictures-") as scratch,
+                    _queue(Path(scratch), asked.to, is_large=machine == "many") as queue,
+                ):
+                    take(browser, _said(["dibs", "web", "--no-open"], queue.environment).strip(), queue)
+        browser.close()
+
+
+def _take_many(browser: Browser, address: str, queue: "Queue") -> None:
+    signed_in = _signed_in(browser, address)
+    for width, height in MANY.items():
+        for name, scheme in (("", "light"), ("-dark", "dark")):
+            context = browser.new_context(
+                storage_state=signed_in,
+                color_scheme=scheme,  # type: ignore[arg-type]
+                viewport={"width": width, "height": height},
+            )
+            page = context.new_page()
+            _show(page, address.partition("#")[0], "now", queue)
+            _take(page, f"page-many-{width}{name}", queue)
+            context.close()
+
+
+def _signed_in(browser: Browser, address: str) -> Any:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(address)
+    page.locator(".connection-live").wait_for()
+    state = context.storage_state()
+    context.close()
+    return state
 
 
 def _take_all(browser: Browser, address: str, queue: "Queue") -> None:
-    first = browser.new_context()
-    page = first.new_page()
-    page.goto(address)
-    page.locator(".connection-live").wait_for()
-    signed_in = first.storage_state()
+    signed_in = _signed_in(browser, address)
     for name, width, scheme, views in (
         ("", WIDE, "light", ("now", "jobs", "job", "timeline", "submit")),
         ("-dark", WIDE, "dark", ("now", "job")),
@@ -145,15 +177,16 @@ def _take(page: Page, name: str, queue: "Queue") -> None:
             [pwd.getpwuid(os.geteuid()).pw_name, "ben"],
         ],
     )
-    path = PICTURES / f"{name}.png"
+    path = queue.pictures / f"{name}.png"
     page.screenshot(path=path, animations="disabled")
-    print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1024 + 1} KiB")
+    print(f"{path.name}: {path.stat().st_size // 1024 + 1} KiB")
 
 
 class Queue:
     """A daemon with cards of a file, and jobs that ran, run and wait."""
 
-    def __init__(self, scratch: Path, cards: Path) -> None:
+    def __init__(self, scratch: Path, cards: Path, pictures: Path) -> None:
+        self.pictures = pictures
         self.shown = 0
         self.sweep = 0
         self.home, self.state = scratch / "home", scratch / "state"
@@ -201,19 +234,25 @@ class Queue:
 
 
 @contextlib.contextmanager
-def _queue(scratch: Path) -> Iterator[Queue]:
+def _queue(scratch: Path, pictures: Path, *, is_large: bool) -> Iterator[Queue]:
     cards = scratch / "cards.json"
     stranger = subprocess.Popen(["sleep", "600"])
     world = json.loads((ROOT / "tests" / "data" / "readings" / "four_cards.json").read_text())
-    world["gpus"][0]["processes"][0]["pid"] = stranger.pid
-    world["gpus"][3] |= {"name": "NVIDIA H200", "memory_total": world["gpus"][0]["memory_total"], "memory_used": 0}
+    first = world["gpus"][0]
+    first["processes"][0]["pid"] = stranger.pid
+    world["gpus"][3] |= {"name": "NVIDIA H200", "memory_total": first["memory_total"], "memory_used": 0}
+    if is_large:
+        world["gpus"] += [
+            {**world["gpus"][1], "index": number, "uuid": f"GPU-{number:08}-0000-4000-8000-000000000000"}
+            for number in range(4, CARDS)
+        ]
     over = threading.Event()
-    life = threading.Thread(target=_live, args=(cards, world, over))
+    life = threading.Thread(target=_live, args=(cards, world, over, CARDS - 2 if is_large else 3))
     _write(cards, world)
-    queue = Queue(scratch, cards)
+    queue = Queue(scratch, cards, pictures)
     try:
         life.start()
-        _fill(queue)
+        (_fill_many if is_large else _fill)(queue)
         yield queue
     finally:
         over.set()
@@ -221,6 +260,34 @@ def _queue(scratch: Path) -> Iterator[Queue]:
         queue.dibs("daemon", "stop", "--jobs", check=False)
         stranger.kill()
         stranger.wait()
+
+
+def _fill_many(queue: Queue) -> None:
+    """A busy machine: cards that are shared, held together, drained and free, and 40 jobs."""
+    bad = [queue.add(name, f"python3 {file}") for name, file in (("wide-net", "wide.py"), ("typo", "trian.py"))]
+    queue.dibs("wait", "-q", *map(str, bad), check=False)
+    queue.dibs("gpus", "drain", "14", "--why", "a loud fan")
+    queue.add("tiles", "sleep 600", "--array", "1-8", "--share", "1/8", "--only", "1", "-t", "1h")
+    queue.add("halves", "sleep 600", "--array", "1-2", "--share", "1/2", "--only", "2", "-t", "2h")
+    queue.add("pipeline", "sleep 600", "-n", "2", "--only", "3,4", "-P", "language", "-t", "8h")
+    for number in range(5, 14):
+        queue.add(f"resnet-{number * 10}", "sleep 600", "--only", str(number), "-P", "vision", "-t", "4h")
+    for rate in ("0.1", "0.03", "0.01", "0.003", "0.001", "0.0003", "0.0001", "3e-5"):
+        queue.add(f"llama-{rate}", "sleep 600", "-n", "4", "-P", "language", "-t", "12h")
+    for number in range(4):
+        queue.add(f"evaluate-{number}", "sleep 600", "--after", "4", "-P", "vision")
+    queue.add("second-tiles", "sleep 600", "--array", "1-4", "--only", "1", "-P", "speech")
+    for name in ("later", "ablation-a", "ablation-b"):
+        queue.add(name, "sleep 600", "-P", "speech", "--hold")
+    _wait_for(queue, 20)
+
+
+def _wait_for(queue: Queue, running: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while f'"running": {running}' not in _said(["dibs", "daemon", "status", "--json"], queue.environment):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(25)  # for charts with something in them
 
 
 def _fill(queue: Queue) -> None:
@@ -236,21 +303,19 @@ def _fill(queue: Queue) -> None:
     queue.add("two-cards", "sleep 600", "-P", "language", "-n", "2")
     queue.add("evaluate", "sleep 600", "-P", "vision", "--after", str(queue.shown))
     queue.add("later", "sleep 600", "-P", "speech", "--hold")
-    deadline = time.monotonic() + PATIENCE
-    while not re.search(r'"running": 3', _said(["dibs", "daemon", "status", "--json"], queue.environment)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(25)  # for charts with something in them
+    _wait_for(queue, 3)
 
 
-def _live(cards: Path, world: Any, over: threading.Event) -> None:
+def _live(cards: Path, world: Any, over: threading.Event, busy: int) -> None:
     """Let the cards do something: a load that wavers, memory that fills."""
     turn = 0
     while not over.wait(0.5):
         turn += 1
-        for card in world["gpus"][:3]:
+        for card in world["gpus"][:busy]:
             place = card["index"]
-            card["load"] = max(0, min(100, round(84 + 10 * sin(turn / 3 + place) + 6 * sin(turn * 1.7))))
+            card["load"] = max(
+                0, min(100, round(84 - 3 * (place % 6) + 10 * sin(turn / 3 + place) + 6 * sin(turn * 1.7)))
+            )
             if place:
                 card["memory_used"] = int((21 + 3 * place + min(turn, 40) / 4) * 2**30)
                 card["power"] = 310.0 + 2.2 * card["load"] + 7 * sin(turn)

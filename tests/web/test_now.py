@@ -102,12 +102,14 @@ def test_each_holder_of_a_card_leads_to_its_own_job(page: Page, site: Site, daem
     first = daemon.add(*({**task, "array": {"task": number}} for number in (1, 2, 3, 4)))
     go(page, site, "now")
 
-    holders = gpu(page, 1).locator(".holders a")
+    holders = gpu(page, 1).locator(".parts a")
 
-    expect(holders).to_have_count(4)
-    expect(holders).to_have_text([f"job {first}_{number} (packed)" for number in (1, 2, 3, 4)])
+    expect(holders).to_have_text([f"{first}_{number}" for number in (1, 2, 3, 4)])
     for place in range(4):
         expect(holders.nth(place)).to_have_attribute("href", f"#/job/{first + place}")
+        expect(holders.nth(place)).to_have_accessible_name(
+            re.compile(rf"job {first}_{place + 1} \(packed\) · 1/4 · ")
+        )
     daemon.post("/v1/jobs/act", {"action": "kill", "ids": [first + place for place in range(4)]})
 
 

@@ -4,7 +4,11 @@ import { to } from "../../router";
 import { now } from "../../state/clock";
 import { isReadOnly } from "../../state/session";
 import { duration, size } from "../../words";
+import { cardName, load, memory } from "./cards";
 import { Drain } from "./Drain";
+import { Parts } from "./Parts";
+
+const MOST_LINES = 3; // holders; more would stretch the tile, and with it its row
 
 export interface Past {
   key: string;
@@ -25,7 +29,7 @@ interface Props {
 /** One card: what it is, what it does, who has it. */
 export function GpuTile({ gpu, past, refresh }: Props) {
   const strangers = gpu.processes.filter((one) => one.is_foreign);
-  const name = gpu.index === null ? gpu.key : `GPU ${gpu.number ?? gpu.index}`;
+  const name = cardName(gpu);
   return (
     <article class={`panel tile tile-${gpu.state}`} aria-label={name}>
       <header>
@@ -34,7 +38,7 @@ export function GpuTile({ gpu, past, refresh }: Props) {
         <span class={`badge gpu-${gpu.state}`}>{gpu.state}</span>
       </header>
       <div class="tile-lines">
-        <Line name="load" value={percent(gpu.load_percent)} values={past?.load_percent} most={100} />
+        <Line name="load" value={load(gpu)} values={past?.load_percent} most={100} />
         <Line
           name="memory"
           value={memory(gpu)}
@@ -49,22 +53,29 @@ export function GpuTile({ gpu, past, refresh }: Props) {
           {gpu.remedy && <span class="faint">; {gpu.remedy}</span>}
         </p>
       )}
-      <ul class="holders">
-        {gpu.holders.map((holder) => (
-          <li key={`${holder.job_id ?? holder.job}-${holder.pid}`}>
-            <HolderName holder={holder} /> of {holder.user}
-            {holder.since_at && <span class="faint"> for {duration((now.value - Date.parse(holder.since_at)) / 1000)}</span>}
-          </li>
-        ))}
-        {strangers.map((one) => (
-          <li key={one.pid}>
-            {one.name || "a process"} of {one.user ?? "an unknown user"}
-            <span class="faint"> without a lease, pid {one.pid}, {size(one.memory_bytes)}</span>
-          </li>
-        ))}
-      </ul>
+      {gpu.holders.length + strangers.length > MOST_LINES ? <Parts gpu={gpu} /> : <Holders gpu={gpu} strangers={strangers} />}
       {!isReadOnly.value && gpu.slots > 0 && <Drain gpu={gpu} refresh={refresh} />}
     </article>
+  );
+}
+
+/** Those that have a part of the card, a line each. */
+function Holders({ gpu, strangers }: { gpu: Gpu; strangers: Gpu["processes"] }) {
+  return (
+    <ul class="holders">
+      {gpu.holders.map((holder) => (
+        <li key={`${holder.job_id ?? holder.job}-${holder.pid}`}>
+          <HolderName holder={holder} /> of {holder.user}
+          {holder.since_at && <span class="faint"> for {duration((now.value - Date.parse(holder.since_at)) / 1000)}</span>}
+        </li>
+      ))}
+      {strangers.map((one) => (
+        <li key={one.pid}>
+          {one.name || "a process"} of {one.user ?? "an unknown user"}
+          <span class="faint"> without a lease, pid {one.pid}, {size(one.memory_bytes)}</span>
+        </li>
+      ))}
+    </ul>
   );
 }
 
@@ -88,15 +99,6 @@ function Line({ name, value, values, most }: LineProps) {
       {values && values.length > 1 && <Sparkline values={values} most={most} label={`${name} of the last ten minutes`} />}
     </div>
   );
-}
-
-function percent(value: number | null): string {
-  return value === null ? "?" : `${Math.round(value)} %`;
-}
-
-function memory(gpu: Gpu): string {
-  if (gpu.memory_total_bytes === null) return "?";
-  return `${size(gpu.memory_used_bytes)} of ${size(gpu.memory_total_bytes)}`;
 }
 
 function facts(gpu: Gpu): string {

@@ -1,12 +1,15 @@
-import type { Job, JobPage } from "../../api/types";
+import { Fragment } from "preact";
+import type { Job, JobPage, Reasons } from "../../api/types";
 import { progressWords, RunBar } from "../../parts/RunBar";
 import { StateBadge } from "../../parts/StateBadge";
 import { placeInWords } from "../../places";
 import { to } from "../../router";
 import { now } from "../../state/clock";
-import { ago, duration } from "../../words";
+import { ago, duration, jobNumber } from "../../words";
 import { ending } from "../job/story";
-import { Why } from "./Why";
+import { Reason } from "./Reason";
+
+const MOST_OTHERS = 4; // reasons
 
 interface Props {
   title: string;
@@ -14,45 +17,68 @@ interface Props {
   page: Pick<JobPage, "jobs"> | null;
   filter: string;
   empty: string;
-  most?: number; // jobs that are shown, where the page has more
-  showsWhy?: boolean;
+  isDense: boolean; // one line a job
+  why?: Reasons | undefined; // those of one reason stand beside each other
 }
 
 /** The first few jobs of a kind, and the way to all of them. */
-export function JobLines({ title, total, page, filter, empty, most, showsWhy = false }: Props) {
-  const jobs = page?.jobs.slice(0, most) ?? [];
+export function JobLines({ title, total, page, filter, empty, isDense, why }: Props) {
+  const jobs = page?.jobs ?? [];
+  const reasons = new Map(why?.reasons.flatMap((reason) => reason.jobs.map((id) => [id, reason] as const)));
+  const told = new Set(jobs.map((job) => reasons.get(job.id)));
+  const others = why?.reasons.filter((reason) => !told.has(reason)).slice(0, MOST_OTHERS) ?? []; // of jobs that are not among these
   return (
-    <section class="panel" aria-label={title}>
+    <section class="panel job-list" aria-label={title}>
       <h2>
         {title} <span class="faint">{total.toLocaleString("en")}</span>
+        {page && total > jobs.length && <a href={to("jobs", { state: filter })}>all {total.toLocaleString("en")}</a>}
       </h2>
       {page && !jobs.length && <p class="faint">{empty}</p>}
       <ul class="job-lines">
-        {jobs.map((job) => (
-          <li key={job.id}>
-            <a href={to(`job/${job.id}`)} class="job-line">
-              <span class="faint">{job.id}</span>
-              <span class="job-title">{job.name || job.command}</span>
-              <StateBadge state={job.state} isEnding={job.is_ending} />
-              <span class="faint job-when">{when(job)}</span>
-            </a>
-            <RunBar job={job} />
-            {job.cause && <p class="faint job-note">{[ending(job), job.message].filter(Boolean).join(": ")}</p>}
-            {showsWhy && <Why job={job} />}
+        {jobs.map((job, place) => {
+          const reason = reasons.get(job.id);
+          const isFirst = reason !== undefined && reason !== reasons.get(jobs[place - 1]?.id ?? 0);
+          const note = job.cause ? [ending(job), job.message].filter(Boolean).join(": ") : "";
+          return (
+            <Fragment key={job.id}>
+              {isFirst && (
+                <li class="job-reason">
+                  <Reason reason={reason} isPartial={why!.is_partial} />
+                </li>
+              )}
+              <li class="job-item">
+                <a href={to(`job/${job.id}`)} class="job-line">
+                  <span class="faint job-number">{jobNumber(job)}</span>
+                  <span class="job-title">{job.name || job.command}</span>
+                  <StateBadge state={job.state} isEnding={job.is_ending} />
+                  <span class="faint job-when">{when(job, isDense)}</span>
+                </a>
+                <RunBar job={job} />
+                {note && (
+                  <p class="faint job-note" title={note}>
+                    {note}
+                  </p>
+                )}
+              </li>
+            </Fragment>
+          );
+        })}
+        {others.map((reason) => (
+          <li key={`${reason.code} ${reason.jobs[0]}`} class="job-reason">
+            <Reason reason={reason} isPartial={why!.is_partial} />
           </li>
         ))}
       </ul>
-      {page && total > jobs.length && <a href={to("jobs", { state: filter })}>all {total.toLocaleString("en")}</a>}
     </section>
   );
 }
 
-function when(job: Job): string {
+function when(job: Job, isDense: boolean): string {
   if (job.ended_at) return ago(job.ended_at, now.value);
   if (job.started_at && job.state !== "queued") {
-    const where = placeInWords(job);
+    const where = isDense ? "" : placeInWords(job); // the rows of the cards tell it
     const took = duration((now.value - Date.parse(job.started_at)) / 1000);
     return [where, took, progressWords(job, now.value)].filter(Boolean).join(" · ");
   }
-  return `added ${ago(job.queued_at, now.value)}`;
+  return isDense ? ago(job.queued_at, now.value) : `added ${ago(job.queued_at, now.value)}`;
 }

@@ -1,0 +1,167 @@
+"""Now on a large machine: 16 cards and 40 jobs on one screen."""
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, Request, expect
+
+from daemon.daemon_process import DaemonProcess
+from stories.outside import wait_until
+from web.browsing import NARROW, Site, Watch, fits, go, visit
+from web.conftest import READINGS
+
+CARDS = 16
+PACKED, ALONE, BEHIND, AFTER, HELD = 8, 4, 16, 6, 6  # jobs, 40 together
+
+
+@pytest.fixture(scope="module")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Sixteen cards; on the last of them computes a process that is not a job, and it is hot."""
+    file = tmp_path_factory.mktemp("cards") / "cards.json"
+    world = json.loads((READINGS / "four_cards.json").read_text())
+    stranger = subprocess.Popen(["sleep", "600"])
+    one = {**world["gpus"][0], "processes": []}
+    world["gpus"] = [
+        {**one, "index": number, "uuid": f"GPU-{number:08}-0000-4000-8000-000000000000", "load": 6 * number}
+        for number in range(CARDS)
+    ]
+    process = {"pid": stranger.pid, "user": "ann", "memory": 2**30, "kind": "compute", "name": "python"}
+    world["gpus"][-1] |= {"temperature": 91, "processes": [process]}
+    file.write_text(json.dumps(world))
+    yield file
+    stranger.kill()
+    stranger.wait()
+
+
+@pytest.fixture(scope="module")
+def jobs(daemon: DaemonProcess) -> dict[str, int]:
+    """The first number of each kind."""
+    packed = {"command": "sleep 600", "name": "packed", "share": "1/8", "only": ["0"]}
+    first = daemon.add(*({**packed, "array": {"task": number}} for number in range(1, PACKED + 1)))
+    alone = daemon.add(*({"command": "sleep 600", "name": f"alone-{number}"} for number in range(ALONE)))
+    wait_until(lambda: daemon.get("/v1/status")["counts"]["running"] == PACKED + ALONE)
+    wish = {"command": "true", "only": ["0"]}
+    behind = daemon.add(*({**wish, "name": f"behind-{number}"} for number in range(BEHIND)))
+    after = daemon.add(
+        *({"command": "true", "name": f"after-{number}", "after": [{"job": alone}]} for number in range(AFTER))
+    )
+    held = daemon.add(*({"command": "true", "name": f"held-{number}", "hold": True} for number in range(HELD)))
+    return {"packed": first, "alone": alone, "behind": behind, "after": after, "held": held}
+
+
+def card_rows(page: Page) -> Locator:
+    return page.get_by_role("region", name="GPUs").locator("tbody tr")
+
+
+def test_16_cards_and_40_jobs_fit_a_laptops_screen(page: Page, site: Site, jobs: dict[str, int]):
+    go(page, site, "now")
+
+    expect(card_rows(page)).to_have_count(CARDS)
+    expect(page.locator(".job-item")).to_have_count(40)
+    outside = """() => [...document.querySelectorAll(".card, .job-item, .reason")]
+        .map(one => one.getBoundingClientRect())
+        .filter(one => one.bottom > innerHeight || one.right > innerWidth).length"""
+    assert page.evaluate(outside) == 0
+    assert page.evaluate("() => document.documentElement.scrollHeight <= innerHeight")
+    heights = card_rows(page).evaluate_all("all => all.map(one => Math.round(one.getBoundingClientRect().height))")
+    assert max(heights) - min(heights) <= 1, "a packed card stretches its row"
+
+
+def test_a_row_tells_the_use_of_its_card_and_who_has_which_part_of_it(
+    page: Page, site: Site, jobs: dict[str, int]
+):
+    go(page, site, "now")
+
+    parts = card_rows(page).nth(0).locator(".parts a")
+    expect(parts).to_have_text([f"{jobs['packed']}_{task}" for task in range(1, PACKED + 1)])
+    expect(parts.first).to_have_attribute("href", f"#/job/{jobs['packed']}")
+    expect(card_rows(page).nth(0).get_by_role("link", name="(packed) · 1/8 · ").first).to_be_visible()
+    widths = parts.evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
+    assert max(widths) - min(widths) < 2
+    alone = card_rows(page).nth(1)
+    expect(alone).to_contain_text("6 %")
+    expect(alone).to_contain_text("9.0G of 140G")
+    expect(alone.get_by_role("link", name="alone-")).to_contain_text("s")
+    last = card_rows(page).nth(CARDS - 1)
+    expect(last.locator(".is-hot")).to_have_text("91")
+    expect(last).to_contain_text("python of ann")
+
+
+def test_a_reason_is_told_once_for_all_that_wait_for_it_and_unfolds(page: Page, site: Site, jobs: dict[str, int]):
+    go(page, site, "now")
+
+    waiting = page.get_by_role("region", name="Waiting")
+    expect(waiting.locator(".reason")).to_have_count(3)
+    reason = waiting.get_by_role("button", name=f"{BEHIND} jobs: waits for a GPU")
+    folded = reason.bounding_box()
+    reason.click()
+    expect(reason).to_have_attribute("aria-expanded", "true")
+    unfolded = reason.bounding_box()
+    expect(waiting.get_by_role("button", name=f"{AFTER} jobs: waits for job {jobs['alone']}")).to_be_visible()
+
+    assert folded and unfolded and folded["height"] < 30 <= unfolded["height"]
+
+
+def test_now_asks_little_and_the_answers_are_compressed(
+    page: Page, site: Site, daemon: DaemonProcess, jobs: dict[str, int]
+):
+    go(page, site, "now")
+    expect(page.locator(".job-item")).to_have_count(40)
+    asked: Counter[str] = Counter()
+    packed: dict[str, str | None] = {}
+    page.on("request", lambda request: asked.update([urlsplit(request.url).path]))
+    page.on("requestfinished", lambda request: packed.update(_encoding(request)))
+    began = time.monotonic()
+
+    for number in range(6):  # twelve events
+        daemon.post("/v1/jobs/act", {"action": "hold", "ids": [jobs["behind"] + number]})
+        expect(page.locator(".state-held")).to_have_count(HELD + number + 1)
+    daemon.post("/v1/jobs/act", {"action": "release", "ids": [jobs["behind"] + number for number in range(6)]})
+    expect(page.locator(".state-held")).to_have_count(HELD)
+
+    looks = time.monotonic() - began + 2  # at most one of each kind in a second
+    assert not [path for path in asked if path.endswith("/why")]
+    assert asked["/v1/reasons"] <= looks
+    assert asked["/v1/jobs"] <= 4 * looks  # running, failed, queued, held
+    assert asked["/v1/status"] == 0
+    assert asked.total() <= 8 * looks
+    assert packed["/v1/jobs"] == packed["/v1/gpus"] == "gzip"
+
+
+def test_a_phone_shows_them_below_each_other(site: Site, browser: Browser, jobs: dict[str, int]):
+    with visit(site, browser, viewport=NARROW, has_touch=True) as (page, _):
+        go(page, site, "now")
+        expect(card_rows(page)).to_have_count(CARDS)
+
+        found = fits(page)
+
+        assert found["content"] <= found["window"]
+        assert page.locator(".parts a").evaluate_all("all => Math.min(...all.map(one => one.offsetHeight))") >= 44
+
+
+def test_what_was_typed_stays_where_a_card_cannot_be_drained(
+    page: Page, watch: Watch, site: Site, jobs: dict[str, int]
+):
+    error = {"code": "conflict", "message": "the daemon is about to end", "remedy": "try again in a moment"}
+    page.route("**/v1/gpus/act", lambda route: route.fulfill(status=409, json={"error": error}))
+    watch.forgive("409")
+    go(page, site, "now")
+
+    page.get_by_role("button", name="drain GPU 3", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("loud fan")
+    dialog.get_by_role("button", name="Drain it").click()
+
+    expect(dialog.get_by_role("alert")).to_have_text("the daemon is about to end; try again in a moment")
+    expect(dialog.get_by_label("Reason")).to_have_value("loud fan")
+
+
+def _encoding(request: Request) -> dict[str, str | None]:
+    response = request.response()
+    return {urlsplit(request.url).path: response.headers.get("content-encoding") if response else None}
