@@ -144,14 +144,27 @@ def fits(page: Page) -> Mapping[str, int]:
     return dict(found)
 
 
-def serious(page: Page, axe: str) -> list[str]:
+def findings(page: Page, axe: str) -> list[str]:
     """What axe objects to on a page whose policy for scripts is off."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(axe)
     found = page.evaluate("async () => (await axe.run(document)).violations")
     return [
-        f"{one['id']}: {node['html'][:120]} {node.get('failureSummary', '')[:300]}"
+        f"{one['id']} ({one['impact']}): {node['html'][:160]} {node.get('failureSummary', '')[:300]}"
         for one in found
-        if one["impact"] in ("serious", "critical")
         for node in one["nodes"]
     ]
+
+
+def small_targets(page: Page) -> list[str]:
+    """What a finger would miss: less than 44 pixels high or wide. Links within a text are as high as its lines."""
+    found = page.evaluate(
+        """() => [...document.querySelectorAll("a[href], button, select, summary, input, textarea")]
+            .filter(one => one.checkVisibility({visibilityProperty: true}) && one.tabIndex >= 0)
+            .map(one => one.matches("[type=checkbox], [type=radio]") ? one.closest("label") ?? one : one)
+            .filter(one => getComputedStyle(one).display !== "inline")
+            .map(one => [one, one.getBoundingClientRect()])
+            .filter(([one, {width, height}]) => width > 1 && (width < 43.5 || height < 43.5))
+            .map(([one, {width, height}]) => `${width} x ${height} ${one.outerHTML.slice(0, 140)}`)"""
+    )
+    return list(found)

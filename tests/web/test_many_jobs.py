@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
@@ -55,6 +55,21 @@ def test_jumps_through_the_table_show_the_rows_that_belong_there(page: Page, sit
         page.locator(".job-scroll").evaluate("(one, part) => { one.scrollTop = one.scrollHeight * part }", part)
         wanted = str(round(JOBS * (1 - part)))
         expect(page.get_by_role("link", name=wanted, exact=True)).to_be_in_viewport()
+
+
+def test_rows_that_are_not_read_yet_have_a_placeholder(page: Page, site: Site):
+    go(page, site, "jobs")
+    expect(page.locator(".job-rows .job-row a").first).to_have_text(str(JOBS))
+    held: list[Route] = []
+    page.route("**/v1/jobs?*", lambda route: held.append(route))
+
+    page.locator(".job-scroll").evaluate("one => { one.scrollTop = one.scrollHeight / 3 }")
+    expect(page.locator(".job-rows .job-blank").nth(30)).to_be_in_viewport()  # the first rows are drawn above
+    empty = page.locator(".job-rows .job-row:not(:has(a)):not(:has(.job-blank))")
+    assert empty.count() == 0
+    page.unroute("**/v1/jobs?*")  # lets those go on that were held
+
+    expect(page.locator(".job-rows .job-blank")).to_have_count(0)
 
 
 def test_back_leads_to_the_same_rows(page: Page, site: Site):

@@ -13,7 +13,7 @@ from backends.fake_sinfo import failing_sinfo, fake_sinfo, node
 from backends.private_slurm import PrivateSlurm
 from daemon.daemon_process import DaemonProcess
 from stories.outside import make_world, wait_until
-from web.browsing import NARROW, Site, each_view, fits, go, serious, visit
+from web.browsing import NARROW, Site, each_view, findings, fits, go, visit
 
 LONG = "gpu-node-with-a-name-that-is-longer-than-a-narrow-screen-is-wide.cluster"
 
@@ -186,7 +186,7 @@ def test_it_is_accessible(theme: Any, site: Site, browser: Browser, axe: str, jo
         for path in each_view(page, site, ("now", f"job/{jobs['waiting']}", "submit")):
             expect(page.locator("main")).to_contain_text("Slurm")
 
-            assert (path, serious(page, axe)) == (path, [])
+            assert (path, findings(page, axe)) == (path, [])
 
 
 # -- made-up clusters ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
-from web.browsing import NARROW, Site, each_view, fits, go, serious, visit
+from web.browsing import NARROW, Site, each_view, findings, fits, go, small_targets, visit
 from web.proxy import below
 
 VIEWS = (  # neighbours differ: see `each_view`
@@ -39,22 +39,37 @@ def settle(page: Page) -> None:
     expect(page.locator("main").locator("h1, [role=table], .log").first).to_be_visible()
 
 
-def test_a_narrow_screen_needs_no_sideways_scrolling(site: Site, browser: Browser, jobs: tuple[int, int]):
+def test_a_phone_needs_no_sideways_scrolling_and_no_thin_fingers(
+    site: Site, browser: Browser, jobs: tuple[int, int]
+):
     with visit(site, browser, viewport=NARROW, has_touch=True) as (page, _):
         for path in each_view(page, site, (view.format(*jobs) for view in VIEWS)):
             settle(page)
 
             found = fits(page)
             assert found["content"] <= found["window"], (path, _too_wide(page))
+            assert (path, small_targets(page)) == (path, [])
+            assert page.locator("h1").count() == 1, path
+        for name in ("Now", "Jobs", "Timeline", "Sweeps", "Submit"):
+            expect(page.get_by_role("navigation", name="views").get_by_text(name, exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious(theme: Any, site: Site, browser: Browser, jobs: tuple[int, int], axe: str):
+def test_axe_finds_nothing(theme: Any, site: Site, browser: Browser, jobs: tuple[int, int], axe: str):
     with visit(site, browser, color_scheme=theme, bypass_csp=True) as (page, _):
         for path in each_view(page, site, (view.format(*jobs) for view in VIEWS)):
             settle(page)
 
-            assert (path, serious(page, axe)) == (path, [])
+            assert (path, findings(page, axe)) == (path, [])
+        for key in ("?", "Control+k"):
+            page.keyboard.press(key)
+            expect(page.get_by_role("dialog")).to_be_visible()
+            assert (key, findings(page, axe)) == (key, [])
+            page.keyboard.press("Escape")
+        page.evaluate("() => localStorage.clear()")
+        page.reload()
+        expect(page.get_by_label("Code")).to_be_visible()
+        assert findings(page, axe) == []
 
 
 def test_the_page_works_below_a_path_prefix(

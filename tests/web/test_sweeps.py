@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
-from web.browsing import PLACE, Site, each_view, fits, go, serious, visit
+from web.browsing import PLACE, Site, each_view, findings, fits, go, visit
 from web.sweeping import BOWL, LOSS, begin, finish, span, sweep, values
 
 PHONE = {"width": 360, "height": 800}
@@ -344,13 +344,11 @@ def test_a_phone_needs_no_sideways_scrolling(site: Site, browser: Browser, bowl:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("place", [PLACE, PHONE])
-def test_axe_finds_nothing_serious(
-    place: dict[str, int], theme: Any, site: Site, browser: Browser, bowl: int, axe: str
-):
+def test_axe_finds_nothing(place: dict[str, int], theme: Any, site: Site, browser: Browser, bowl: int, axe: str):
     with visit(site, browser, viewport=place, color_scheme=theme, bypass_csp=True) as (page, _):
         go(page, site, "sweeps")
         expect(page.locator(".sweeps tbody tr").first).to_be_visible()
-        assert serious(page, axe) == []
+        assert findings(page, axe) == []
 
         go(page, site, f"sweeps/{bowl}")
         expect(total(page)).to_have_text("9 trials")
@@ -358,4 +356,4 @@ def test_axe_finds_nothing_serious(
         page.get_by_role("group", name="layers").get_by_label("from").select_option("2")
         expect(total(page)).to_have_text("6 trials of 9")
         expect(page.get_by_role("region", name="importance").get_by_role("term")).to_have_count(2)
-        assert serious(page, axe) == []
+        assert findings(page, axe) == []

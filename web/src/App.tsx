@@ -3,7 +3,7 @@ import type { ComponentType } from "preact";
 import { get } from "./api/client";
 import { connection } from "./api/stream";
 import type { Status } from "./api/types";
-import { isHelpOpen } from "./keys";
+import { isHelpOpen, isPaletteOpen } from "./keys";
 import { ConfirmDialog } from "./parts/Confirm";
 import { Icon, type IconName } from "./parts/Icon";
 import { KeyHelp } from "./parts/KeyHelp";
@@ -35,6 +35,7 @@ const VIEWS: View[] = [
 const Job = lazy(() => import("./views/Job"));
 const Compare = lazy(() => import("./views/Compare"));
 const Sweep = lazy(() => import("./views/Sweep"));
+const Palette = lazy(() => import("./parts/Palette"));
 
 export function App() {
   useTitle(VIEWS.find((one) => isHere(one.name))?.label ?? "");
@@ -59,6 +60,9 @@ export function App() {
             {user.value}
             {isReadOnly.value && " (read-only)"}
           </span>
+          <button class="quiet" title="Find or do (Ctrl K)" aria-label="find or do" onClick={() => (isPaletteOpen.value = true)}>
+            <Icon name="find" />
+          </button>
           <button class="quiet" title="Keys (?)" aria-label="keys" onClick={() => (isHelpOpen.value = true)}>
             <Icon name="keys" />
           </button>
@@ -72,13 +76,19 @@ export function App() {
           The connection to dibs is lost. Running jobs go on; this page comes back by itself.
         </p>
       )}
-      <Paused />
+      {view.value !== "now" && <Paused />}
       <main>
+        {view.value === "jobs" && <h1 class="unseen">Jobs</h1>}
         <Suspense fallback={<p class="faint">…</p>}>{shown()}</Suspense>
       </main>
       <Toasts />
       <ConfirmDialog />
       <KeyHelp />
+      {isPaletteOpen.value && (
+        <Suspense fallback={null}>
+          <Palette />
+        </Suspense>
+      )}
     </div>
   );
 }
@@ -100,11 +110,11 @@ function isHere(name: string): boolean {
   return view.value === name || (name === "jobs" && (view.value === "job" || view.value === "compare"));
 }
 
-/** Nothing starts: that is to be seen wherever the user waits for a start. */
+/** Nothing starts: that is to be seen wherever the user waits for a start. Now has the switch itself. */
 function Paused() {
   const status = useLive((signal) => get<Status>("v1/status", {}, signal), [], { concerns: (event) => event.kind.startsWith("queue") });
   const { paused = false, paused_projects: projects = [] } = status.data.value ?? {};
-  if (view.value === "now" || (!paused && !projects.length)) return null; // Now has the switch
+  if (!paused && !projects.length) return null;
   return (
     <p class="banner banner-paused" role="status">
       {paused ? "The queue is paused: nothing new starts." : `Paused: ${projects.join(", ")}.`} <a href={to("now")}>Now</a>

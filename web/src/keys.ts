@@ -9,6 +9,9 @@ export interface Key {
 }
 
 export const isHelpOpen = signal(false);
+export const isPaletteOpen = signal(false);
+
+export const PALETTE = "Ctrl K"; // on a Mac also Cmd K
 
 const PAUSE = 1000; // milliseconds between the two keys of a pair
 
@@ -19,7 +22,7 @@ const EVERYWHERE: Key[] = [
   { keys: "g h", does: "go to the History", run: () => go("history") },
   { keys: "g w", does: "go to the Sweeps", run: () => go("sweeps") },
   { keys: "g s", does: "go to Submit", run: () => go("submit") },
-  { keys: "?", does: "show these keys", run: () => (isHelpOpen.value = true) },
+  { keys: "?", does: "show the keys", run: () => (isHelpOpen.value = true) },
 ];
 const layers: Key[][] = [EVERYWHERE];
 const FIELD = "input:not([type='checkbox']), textarea, select, [contenteditable]";
@@ -33,8 +36,13 @@ export function addKeys(keys: Key[]): () => void {
   };
 }
 
-export function allKeys(): Key[] {
+function allKeys(): Key[] {
   return layers.flat();
+}
+
+/** The keys of every view, and those of the view that is shown. */
+export function keyGroups(): { everywhere: Key[]; here: Key[] } {
+  return { everywhere: EVERYWHERE, here: layers.slice(1).flat() };
 }
 
 let before = "";
@@ -45,6 +53,11 @@ export function listenToKeys(): void {
   document.addEventListener("pointerdown", () => (isClicked = true));
   document.addEventListener("keydown", (event) => {
     if (event.key === "Tab") isClicked = false;
+    if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key === "k") {
+      event.preventDefault(); // the browser's own search field
+      if (!document.querySelector("dialog[open]")) isPaletteOpen.value = true;
+      return;
+    }
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const known = keysFor(event);
     const pair = event.timeStamp - beforeAt < PAUSE ? `${before} ${event.key}` : "";

@@ -10,6 +10,7 @@ const PATHS = {
   system: "M2 3h12v8H2zM6 14h4",
   keys: "M1 4h14v8H1zM4 7h.5M7.5 7H8M11 7h.5M5 10h6",
   copy: "M5 5h8v8H5zM3 10V3h7",
+  find: "M7 2a5 5 0 1 0 0 10A5 5 0 0 0 7 2M11 11l3.5 3.5",
   close: "M4 4l8 8M12 4l-8 8",
   sweep: "M3 13c2-6 3-1 5-6s3-3 5-4",
 } as const;

@@ -43,7 +43,7 @@ export function Attempts({ job, shown }: { job: WholeJob; shown: number }) {
 
 function Row({ job, one, isShown }: { job: number; one: Attempt; isShown: boolean }) {
   return (
-    <tr class={isShown ? "is-shown" : undefined}>
+    <tr class={isShown ? "attempt is-shown" : "attempt"}>
       <td>
         <a
           href={to(`job/${job}`, { attempt: one.number })}

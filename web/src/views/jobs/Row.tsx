@@ -28,7 +28,7 @@ const KIND = "application/x-dibs-job";
 export function Row({ place: number, top, height, job, isCurrent, isInTurn, pages }: Props) {
   const style = { transform: `translateY(${top}px)`, height: `${height}px` };
   const [over, setOver] = useState<Side | null>(null); // where a job that is dragged would go
-  if (!job) return <div class="job-row" role="row" aria-rowindex={number + 2} style={style} />;
+  if (!job) return <BlankRow number={number} style={style} />;
   const isDraggable = isInTurn && !isReadOnly.value && job.state === "queued";
   const drop = async (event: DragEvent) => {
     const side = sideOf(event);
@@ -51,7 +51,7 @@ export function Row({ place: number, top, height, job, isCurrent, isInTurn, page
       style={style}
       draggable={isDraggable}
       onClick={(event) => {
-        const isControl = (event.target as Element).closest("a, input") !== null;
+        const isControl = (event.target as Element).closest("a, label") !== null;
         if (!isControl && !getSelection()?.toString()) go(`job/${job.id}`);
       }}
       onDragStart={(event) => event.dataTransfer?.setData(KIND, String(job.id))}
@@ -60,7 +60,9 @@ export function Row({ place: number, top, height, job, isCurrent, isInTurn, page
       onDrop={(event) => void drop(event)}
     >
       <span role="cell">
-        <input type="checkbox" aria-label={`choose job ${job.id}`} checked={chosen.value.has(job.id)} onChange={() => toggle(job.id)} />
+        <label class="job-pick">
+          <input type="checkbox" aria-label={`choose job ${job.id}`} checked={chosen.value.has(job.id)} onChange={() => toggle(job.id)} />
+        </label>
       </span>
       <span role="cell">
         <a href={to(`job/${job.id}`)}>{job.id}</a>
@@ -84,6 +86,17 @@ export function Row({ place: number, top, height, job, isCurrent, isInTurn, page
       <span role="cell" class="faint job-when" title={clock(job.ended_at ?? job.started_at ?? job.queued_at)}>
         {ago(job.ended_at ?? job.started_at ?? job.queued_at, now.value)}
       </span>
+    </div>
+  );
+}
+
+/** In the place of a row that is read at this moment. */
+function BlankRow({ number, style }: { number: number; style: Record<string, string> }) {
+  return (
+    <div class="job-row" role="row" aria-rowindex={number + 2} aria-busy="true" style={style}>
+      <span role="cell" />
+      <span role="cell" class="job-blank" />
+      <span role="cell" class="job-blank" style={{ width: `${35 + ((number * 17) % 40)}%` }} />
     </div>
   );
 }

@@ -86,7 +86,9 @@ export function Table({ name, pages, isInTurn, search }: Props) {
   return (
     <div class="job-table" role="table" aria-label="jobs" aria-rowcount={total + 1}>
       <div class="job-row job-head" role="row">
-        <span role="columnheader" aria-label="chosen" />
+        <span role="columnheader">
+          <span class="unseen">chosen</span>
+        </span>
         <span role="columnheader">#</span>
         <span role="columnheader">name</span>
         <span role="columnheader">project</span>

@@ -26,7 +26,7 @@ export function Line({ which, line, index, top, showsStream, query, isLinked, is
         {number}
       </a>
       {showsStream && <span class={`log-stream log-stream-${stream}`}>{stream === "stderr" ? "err" : "out"}</span>}
-      <span class="log-text">
+      <span class={spans ? "log-text" : "log-text log-blank"}>
         {spans &&
           mark(spans, query).map((one, place) =>
             one.isMatch ? (

@@ -1,0 +1,125 @@
+"""Hands on the keyboard: the palette and the sheet of keys. Fingers: rows and buttons on a phone."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from daemon.daemon_process import DaemonProcess
+from web.browsing import NARROW, Site, go, small_targets, visit
+
+
+@pytest.fixture(scope="module")
+def jobs(daemon: DaemonProcess) -> Iterator[list[int]]:
+    """An array of two tasks and one other job. They wait."""
+    daemon.post("/v1/pause", {})
+    task = {"command": "true", "name": "tiles"}
+    first = daemon.add(*({**task, "array": {"task": number}} for number in (1, 2)))
+    other = daemon.add({"command": "python train.py", "name": "resnet"})
+    yield [first, first + 1, other]
+    daemon.post("/v1/unpause", {})
+
+
+def palette(page: Page) -> Locator:
+    """The palette, opened anew."""
+    page.keyboard.press("Control+k")
+    dialog = page.get_by_role("dialog", name="Go to, or do")
+    expect(dialog.get_by_role("combobox")).to_be_focused()
+    return dialog
+
+
+def test_the_palette_leads_to_a_job_by_number_task_or_name_and_to_a_view(page: Page, site: Site, jobs: list[int]):
+    go(page, site, "now")
+
+    for text, job in ((str(jobs[2]), jobs[2]), (f"{jobs[0]}_2", jobs[1]), ("resn", jobs[2])):
+        found = palette(page)
+        found.get_by_role("combobox").fill(text)
+        expect(found.get_by_role("option").first).to_contain_text(
+            "resnet" if job == jobs[2] else f"{jobs[0]}_2 tiles"
+        )
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(site.at(f"job/{job}"))
+    found = palette(page)
+    page.keyboard.type("timeline")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(site.at("timeline"))
+    expect(found).to_have_count(0)
+
+
+def test_the_palette_acts_on_the_chosen_jobs_or_on_the_one_that_is_shown(
+    page: Page, site: Site, daemon: DaemonProcess, jobs: list[int]
+):
+    go(page, site, "jobs?text=tiles")
+    for number in jobs[:2]:
+        page.get_by_role("checkbox", name=f"choose job {number}", exact=True).check()
+
+    found = palette(page)
+    page.keyboard.type("hold")
+    expect(found.get_by_role("option", selected=True)).to_have_text("Hold the chosen 2 jobs")
+    page.keyboard.press("Enter")
+    expect(page.locator(".job-rows .state-held")).to_have_count(2)
+
+    assert [daemon.state(number) for number in jobs] == ["held", "held", "queued"]
+    go(page, site, f"job/{jobs[0]}")
+    palette(page)
+    page.keyboard.type("release")
+    page.keyboard.press("Enter")
+    expect(page.locator(".job-head-line .badge")).to_have_text("queued")
+    go(page, site, "now")
+    expect(palette(page).get_by_role("option", name="Kill")).to_have_count(0)
+
+
+def test_the_palette_says_that_nothing_is_found_and_escape_closes_it(page: Page, site: Site, jobs: list[int]):
+    go(page, site, "jobs")
+
+    found = palette(page)
+    page.keyboard.type("no such thing")
+    expect(found.get_by_text("Nothing is called so.")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(found).to_be_visible()
+    page.keyboard.press("Escape")
+
+    expect(found).to_have_count(0)
+    expect(page).to_have_url(site.at("jobs"))
+
+
+def test_a_sheet_shows_the_keys_of_the_view_and_those_of_every_view(page: Page, site: Site, jobs: list[int]):
+    go(page, site, "jobs")
+    expect(page.get_by_role("table", name="jobs")).to_be_visible()
+
+    page.keyboard.press("?")
+
+    sheet = page.get_by_role("dialog", name="Keys")
+    expect(sheet.get_by_role("heading")).to_have_text(["Keys", "In this view", "Everywhere"])
+    expect(sheet).to_contain_text("choose the job")
+    expect(sheet).to_contain_text("find a job or a view, or do something")
+    page.keyboard.press("Escape")
+    expect(sheet).to_have_count(0)
+
+
+def test_a_finger_opens_whole_rows_chooses_and_moves_a_job(
+    site: Site, browser: Browser, daemon: DaemonProcess, jobs: list[int]
+):
+    daemon.post("/v1/jobs/act", {"action": "release", "ids": jobs})
+    with visit(site, browser, viewport=NARROW, has_touch=True, is_mobile=True) as (page, _):
+        go(page, site, "now")
+        line = page.get_by_role("region", name="Waiting").locator(".job-item").first
+        line.scroll_into_view_if_needed()
+        box = line.bounding_box()
+        assert box and box["height"] >= 44
+        page.touchscreen.tap(box["x"] + box["width"] - 6, box["y"] + box["height"] - 4)
+        expect(page).to_have_url(site.at(f"job/{jobs[0]}"))
+
+        go(page, site, "jobs?order=turn")
+        pick = page.get_by_role("checkbox", name=f"choose job {jobs[2]}", exact=True).locator("xpath=..")
+        box = pick.bounding_box()
+        assert box and min(box["width"], box["height"]) >= 44
+        page.touchscreen.tap(box["x"] + 3, box["y"] + 3)
+        page.get_by_role("button", name="To the top").tap()
+
+        expect(page.locator(".job-rows .job-row a").first).to_have_text(str(jobs[2]))
+        assert small_targets(page) == []
+        row = page.locator(".job-rows .job-row").last.bounding_box()
+        assert row
+        page.touchscreen.tap(row["x"] + row["width"] - 8, row["y"] + row["height"] / 2)
+        expect(page).to_have_url(site.at(f"job/{jobs[1]}"))
