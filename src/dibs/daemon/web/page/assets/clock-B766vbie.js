@@ -1,1 +1,0 @@
-import{p as e}from"./words-C-C_K-vD.js";var t=e(Date.now());setInterval(()=>{document.hidden||(t.value=Date.now())},1e3);export{t};

@@ -1,0 +1,1 @@
+import{m as e}from"./words-BlhsQQp4.js";var t=e(Date.now());setInterval(()=>{document.hidden||(t.value=Date.now())},1e3);export{t};

@@ -1,0 +1,1 @@
+import{b as e,h as t}from"./words-BlhsQQp4.js";import{n}from"./theme-_OUrmoJf.js";function r(){let[r]=e(()=>window.matchMedia(`(prefers-color-scheme: dark)`)),[i,a]=e(r.matches);return t(()=>{let e=()=>a(r.matches);return r.addEventListener(`change`,e),()=>r.removeEventListener(`change`,e)},[]),n.value===`system`?i:n.value===`dark`}export{r as t};
