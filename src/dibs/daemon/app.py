@@ -7,8 +7,7 @@ from fastapi import FastAPI, Response
 from starlette.types import ASGIApp
 
 from dibs.daemon.app_state import AppState
-from dibs.daemon.http.compression import JsonCompression
-from dibs.daemon.http.errors import JSON, VersionHeader, described_routes, encode, handle_errors
+from dibs.daemon.http.errors import JSON, JsonCompression, VersionHeader, described_routes, encode, handle_errors
 from dibs.daemon.http.server import RequestLimits
 from dibs.daemon.routes.actions import action_routes
 from dibs.daemon.routes.events import event_routes

@@ -10,8 +10,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import StreamingResponse
 
 from daemon.listening import Reply, call, connect, listening
-from dibs.daemon.http.compression import JsonCompression
-from dibs.daemon.http.errors import JsonResponse
+from dibs.daemon.http.errors import JsonCompression, JsonResponse
 
 ROWS = {1: 10, 2: 8_000, 3: 200_000}  # bytes or more: too small, at once, in a thread
 

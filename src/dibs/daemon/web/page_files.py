@@ -9,8 +9,7 @@ from dataclasses import field
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dibs.daemon.http.compression import accepts_gzip
-from dibs.daemon.http.errors import JsonResponse, error_body
+from dibs.daemon.http.errors import JsonResponse, accepts_gzip, error_body
 from dibs.dataclass import dataclass
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page")
