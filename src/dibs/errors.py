@@ -4,6 +4,9 @@ A message says what could not be done, to what and why; the remedy says what to 
 turns an error into words and an exit status.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class DibsError(Exception):
     """Something a person can understand and do something about."""
@@ -24,6 +27,21 @@ class BadInput(DibsError):
 
     code = "bad-input"
     exit_status = 2
+
+    def __init__(self, message: str, *, remedy: str = "", field: str = "") -> None:
+        """`field` is the part of the request that is meant, as `parameters.0`, where it is known."""
+        super().__init__(message, remedy=remedy)
+        self.field = field
+
+
+@contextmanager
+def about(field: str) -> Iterator[None]:
+    """Name the part of the request in a BadInput that is raised in this context and does not name it."""
+    try:
+        yield
+    except BadInput as error:
+        error.field = error.field or field
+        raise
 
 
 class NoGpu(DibsError):

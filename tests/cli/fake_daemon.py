@@ -328,6 +328,10 @@ class FakeDaemon:
     def _change_page(self, *_: Any) -> Any:
         return {"changed": True}
 
+    def _would_clean(self, query: dict[str, Any], _: Any) -> Any:
+        states = (query.get("state") or ",".join(OVER)).split(",")
+        return {"jobs": sum(job["state"] in states for job in self.jobs.values())}
+
     def _clean(self, _: Any, body: Any) -> Any:
         states = body.get("state") or OVER
         gone = [number for number, job in self.jobs.items() if job["state"] in states]
@@ -431,6 +435,7 @@ _ROUTES = {
     r"POST /v1/web": "_enter",
     r"POST /v1/web/(?:close|renew)": "_change_page",
     r"POST /v1/clean": "_clean",
+    r"GET /v1/clean": "_would_clean",
     r"GET /v1/projects": "_projects",
     r"GET /v1/export": "_export",
     r"GET /v1/sweeps": "_sweeps",

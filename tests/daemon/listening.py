@@ -116,7 +116,7 @@ class Reply:
     def code(self) -> str:
         """The code of the error. The shape of the error is checked."""
         error = self.json["error"]
-        assert error.keys() == {"code", "message", "remedy"}
+        assert error.keys() - {"field"} == {"code", "message", "remedy"}
         assert all(isinstance(value, str) for value in error.values())
         assert error["message"]
         return str(error["code"])

@@ -44,7 +44,7 @@ def test_jobs_that_replaced_their_records_are_shown_and_killed(daemon: DaemonPro
 
     assert [one["state"] for one in shown] == ["running"] * 2
     assert [one["state"] for one in listed] == ["running"] * 2
-    assert killed == {"changed": numbers, "cancelled": [], "unchanged": []}
+    assert killed == {"changed": numbers, "cancelled": [], "unchanged": [], "left_out": {}}
     assert [one["state"] for one in daemon.wait(*numbers)] == ["cancelled"] * 2
 
 

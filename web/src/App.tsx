@@ -21,6 +21,7 @@ interface View {
   label: string;
   icon: IconName;
   shows: ComponentType;
+  changes?: true; // it is of no use on a read-only page
 }
 
 // What is not needed for the first sight is loaded when it is wanted.
@@ -30,12 +31,14 @@ const VIEWS: View[] = [
   { name: "timeline", label: "Timeline", icon: "timeline", shows: lazy(() => import("./views/Timeline")) },
   { name: "history", label: "History", icon: "history", shows: lazy(() => import("./views/History")) },
   { name: "sweeps", label: "Sweeps", icon: "sweep", shows: lazy(() => import("./views/Sweeps")) },
-  { name: "submit", label: "Submit", icon: "submit", shows: lazy(() => import("./views/Submit")) },
+  { name: "submit", label: "Submit", icon: "submit", shows: lazy(() => import("./views/Submit")), changes: true },
+  { name: "manage", label: "Manage", icon: "manage", shows: lazy(() => import("./views/Manage")), changes: true },
 ];
 const Job = lazy(() => import("./views/Job"));
 const Compare = lazy(() => import("./views/Compare"));
 const Sweep = lazy(() => import("./views/Sweep"));
 const Palette = lazy(() => import("./parts/Palette"));
+const NewSweep = lazy(() => import("./views/NewSweep"));
 
 export function App() {
   useTitle(VIEWS.find((one) => isHere(one.name))?.label ?? "");
@@ -47,7 +50,7 @@ export function App() {
           dibs
         </a>
         <nav aria-label="views">
-          {VIEWS.filter((one) => one.name !== "submit" || !isReadOnly.value).map((one) => (
+          {VIEWS.filter((one) => !one.changes || !isReadOnly.value).map((one) => (
             <a key={one.name} href={to(one.name)} aria-current={isHere(one.name) ? "page" : undefined} title={one.label}>
               <Icon name={one.icon} />
               <span>{one.label}</span>
@@ -96,6 +99,7 @@ export function App() {
 function shown() {
   if (view.value === "job") return <Job key={route.value.path[1]} />;
   if (view.value === "compare") return <Compare />;
+  if (view.value === "sweeps" && route.value.path[1] === "new") return <NewSweep />;
   if (view.value === "sweeps" && route.value.path[1]) return <Sweep key={route.value.path[1]} />;
   const Shown = VIEWS.find((one) => one.name === view.value)?.shows;
   if (Shown) return <Shown />;

@@ -22,6 +22,7 @@ const EVERYWHERE: Key[] = [
   { keys: "g h", does: "go to the History", run: () => go("history") },
   { keys: "g w", does: "go to the Sweeps", run: () => go("sweeps") },
   { keys: "g s", does: "go to Submit", run: () => go("submit") },
+  { keys: "g m", does: "go to Manage", run: () => go("manage") },
   { keys: "?", does: "show the keys", run: () => (isHelpOpen.value = true) },
 ];
 const layers: Key[][] = [EVERYWHERE];

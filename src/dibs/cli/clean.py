@@ -37,7 +37,7 @@ def clean(
     if wrong:
         raise BadInput(f"jobs that are {wrong[0]} are not over", remedy="`dibs kill` ends them")
     client = connect(os.environ)
-    if not yes and not _agrees(client, older, state or OVER, project):
+    if not yes and not _agrees(client, older, state or (), project):
         say("nothing was removed")
         return 1
     cleaned = client.clean(older_seconds=older or 0, states=state or (), project=project or "")
@@ -54,9 +54,8 @@ def clean(
 
 
 def _agrees(client: Client, older: float | None, states: tuple[str, ...], project: str | None) -> bool:
-    counts = client.page(project=project, limit=1)["counts"]
-    number = sum(counts.get(state, 0) for state in states)
+    number = client.would_clean(older_seconds=older or 0, states=states, project=project or "")
     whose = f" of project {one_line(project, 60)}" if project else ""
-    which = f"those of {number} jobs{whose} that ended more than {show_duration(older)} ago" if older else ""
-    what = which or f"{number} job{'' if number == 1 else 's'}{whose}"
+    when = f" that ended more than {show_duration(older)} ago" if older else ""
+    what = f"{number} job{'' if number == 1 else 's'}{whose}{when}"
     return confirm(f"remove {what}, and their output?", what="remove jobs")

@@ -91,6 +91,12 @@ class Client:
             wanted["project"] = project
         return self._post("/v1/clean", wanted, repeat=True)
 
+    def would_clean(self, *, older_seconds: float = 0, states: Sequence[str] = (), project: str = "") -> int:
+        """How many jobs `clean` would forget."""
+        asked = {"older_seconds": older_seconds, "state": ",".join(states), "project": project}
+        found: int = self._get("/v1/clean", **asked)["jobs"]
+        return found
+
     def lessons(self) -> list[Answer]:
         """What is known of jobs by their shape, the latest first."""
         found: list[Answer] = self._get("/v1/lessons")["lessons"]

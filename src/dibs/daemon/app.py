@@ -13,6 +13,7 @@ from dibs.daemon.routes.actions import action_routes
 from dibs.daemon.routes.events import event_routes
 from dibs.daemon.routes.gpus import GpuTable, gpu_routes
 from dibs.daemon.routes.history import history_routes
+from dibs.daemon.routes.job_csv import csv_routes
 from dibs.daemon.routes.job_metrics import job_metrics_routes
 from dibs.daemon.routes.jobs import jobs_routes, usage_routes
 from dibs.daemon.routes.logs import line_routes, log_routes
@@ -75,6 +76,7 @@ def _app_with_routes(state: AppState) -> FastAPI:
         status_routes(state),
         job_metrics_routes(state),  # before the jobs: `metrics` is not a number
         jobs_routes(state),
+        csv_routes(state),
         action_routes(state),
         sweep_routes(state),
         log_routes(listing, state.results),

@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+import math
 import time
 from array import array
 from collections import OrderedDict
@@ -10,8 +11,8 @@ from itertools import islice
 from typing import Any
 
 from dibs.dataclass import dataclass
-from dibs.model.jobs import State
-from dibs.store.listing import Filter, Scanned
+from dibs.model.jobs import JobId, State
+from dibs.store.listing import PARAMETER, Filter, Scanned
 from dibs.store.store import Store
 
 MOST_SORTED = 200_000  # jobs; in the order of their numbers there may be any number of them
@@ -24,7 +25,8 @@ _TOO_LONG, _SHORT = 0.006, 0.003  # seconds for that
 _QUICK = 0.02  # seconds; a view that takes less is made again after every event
 _STALE_AFTER = 10  # times as long as it took to make, so that a busy queue is not scanned all the time
 _BY_NUMBER = ("newest", "oldest")
-_BACKWARDS = ("ended", "seconds")  # the largest first
+_BACKWARDS = ("ended", "seconds", "queued", "started", "changed", "attempts")  # the largest first
+_TEXTS = ("name", "project", "tags")  # in any case
 _PLACE = {str(state): place for place, state in enumerate(State)}
 
 
@@ -73,6 +75,15 @@ class JobViews:
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(_KEPT_FOR, self._forget)
         return kept.view
+
+    async def states(self, wanted: Filter) -> list[tuple[JobId, State]]:
+        """Where each job stands that matches now, the newest first."""
+        return [(JobId(job), State(state)) async for some in self._scanned(wanted, "state") for job, state in some]
+
+    async def ended_before(self, wanted: Filter, before: float) -> int:
+        """How many of those that match ended before a moment."""
+        scanned = self._scanned(wanted, "ended")
+        return sum([sum(ended_at < before for _, ended_at in some) async for some in scanned])
 
     def _holds(self, kept: _Cached, now: float, is_fresh: bool) -> bool:
         if not is_fresh and kept.took > _QUICK and now - kept.made_at < kept.took * _STALE_AFTER:
@@ -153,6 +164,17 @@ class JobViews:
 
 
 def _key(order: str, key: Any) -> Any:
-    if order == "name":
+    if order in _TEXTS:
         return key.casefold()
+    if order.startswith(PARAMETER):
+        return _number_or_text(key)
     return _PLACE.get(key, len(_PLACE)) if order == "state" else key
+
+
+def _number_or_text(value: str) -> tuple[int, float, str]:
+    """Parameters are texts: numbers are sorted as such, and before all others."""
+    try:
+        number = float(value)
+    except ValueError:
+        return (1, 0.0, value.casefold())
+    return (1, 0.0, value) if math.isnan(number) else (0, number, "")

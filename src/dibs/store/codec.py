@@ -5,7 +5,7 @@ The JSON is plain ASCII, so that bytes which are not UTF-8 survive exactly.
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from fractions import Fraction
 from functools import lru_cache
@@ -228,6 +228,15 @@ class JobRow:
     gpu_numbers: tuple[str, ...] = ()  # the same as `gpus`, and which part where a card is divided
     node: str = ""  # the machine of the last attempt, where another system ran it
     node_gpus: str = ""  # its cards there
+    trial: "TrialRow | None" = None  # of a sweep that is still known
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """The point of a sweep that a job tries, and what came of it, by the names of the metrics."""
+
+    point: Mapping[str, str | None]
+    results: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +256,9 @@ JOB_ROW = (
     " (select folder from attempts where job = jobs.id and number = jobs.attempts),"
     " (select usage from attempts where job = jobs.id and number = jobs.attempts),"
     " (select node from attempts where job = jobs.id and number = jobs.attempts),"
-    " (select node_gpus from attempts where job = jobs.id and number = jobs.attempts)"
+    " (select node_gpus from attempts where job = jobs.id and number = jobs.attempts),"
+    " (select json_array(point, found, json_extract(spec, '$.metrics'))"
+    " from trials join sweeps on sweeps.id = sweep where job = jobs.id)"
 )
 # What _attempt reads.
 ATTEMPT = "number, boot_id, folder, claims, opened_at, backend, node, node_gpus"
@@ -292,7 +303,7 @@ def attempt_row_of(row: tuple) -> AttemptRow:  # type: ignore[type-arg]
 
 def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
     job = job_of(row[:_OF_JOB])
-    *ended, queued_at, started_at, ended_at, claims, folder, usage, node, node_gpus = row[_OF_JOB:]
+    *ended, queued_at, started_at, ended_at, claims, folder, usage, node, node_gpus, trial = row[_OF_JOB:]
     held = decode_claims(claims or "[]")
     return JobRow(
         job=job,
@@ -306,7 +317,18 @@ def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
         gpu_numbers=tuple(claim.number for claim in held),
         node=node or "",
         node_gpus=node_gpus or "",
+        trial=None if trial is None else _trial(trial),
     )
+
+
+def _trial(text: str) -> TrialRow | None:
+    """What cannot be read is left out, as with a measurement."""
+    try:
+        point, found, metrics = (json.loads(one) if isinstance(one, str) else one for one in json.loads(text))
+        names = [metric["name"] for metric in metrics or ()]
+        return TrialRow(point, dict(zip(names, found or (), strict=False)))
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def read_usage(text: str | None) -> Usage | None:

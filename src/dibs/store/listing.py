@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -37,9 +38,28 @@ _KEYS = {
     "ended": "ended_at",
     "turn": "-priority, coalesce(rank, id)",
     "name": "nullif(name, '')",
+    "project": "nullif(project, '')",
     "seconds": "seconds",
     "priority": "-priority, coalesce(rank, id)",
     "state": "state",
+    "tags": "json_extract(request, '$.tags[0]')",
+    "array": "array_id, task",
+    "gpus": "(select json_extract(claims, '$[0][1]') from attempts"  # the first one
+    " where job = jobs.id and number = jobs.attempts)",
+    "attempts": "nullif(attempts, 0)",
+    "exit_code": "exit_code",
+    "cause": "cause",
+    "queued": "queued_at",
+    "started": "started_at",
+    "changed": "coalesce(ended_at, started_at, queued_at)",
+}
+SORTED_BY = tuple(_KEYS)
+PARAMETER, METRIC = "param.", "metric."  # before the name of one, in the word for an order
+# The same for one parameter or metric of the trials of sweeps. The value is its path in the point, or its name.
+_OF_TRIAL = {
+    PARAMETER: "(select json_extract(point, ?) from trials where job = jobs.id)",
+    METRIC: "(select json_extract(found, '$[' || one.key || ']') from trials join sweeps on sweeps.id = sweep,"
+    " json_each(spec, '$.metrics') as one where job = jobs.id and json_extract(one.value, '$.name') = ?)",
 }
 
 _SPAN = (
@@ -171,6 +191,12 @@ class Listing:
 
         This looks at each of them. A caller that has many asks for a few thousand numbers at a time.
         """
+        if wanted.ranges:
+            # SQLite reads by one of two conditions on the number, and not always by the narrower one.
+            inside = tuple((max(a, first), min(b, last)) for a, b in wanted.ranges if a <= last and b >= first)
+            if not inside:
+                return []
+            wanted = replace(wanted, ranges=() if inside == ((first, last),) else inside)
         where, values = _conditions(wanted)
         if order == "turn":
             where.append("state = 'queued'")
@@ -186,15 +212,18 @@ class Listing:
             values += more
         elif is_folded:
             where.append(r"instr(request, '\u')")  # SQLite knows small and large letters of ASCII only
-        columns = f"{_KEYS[order]}, request" if is_folded else _KEYS[order]
+        key, named = _sort_key(order)
+        columns = f"{key}, request" if is_folded else key
         rows = self._ask(
             f"select id, {columns} from jobs"
             f" where {' and '.join(['id between ? and ?', *where])} order by id desc",
-            (first, last, *values),
+            (*named, first, last, *values),
         )
         if is_folded:
             rows = [row[:-1] for row in rows if _stands_in(wanted.text, row[-1])]
-        return [(row[0], row[1:]) for row in rows] if rows and len(rows[0]) > 2 else rows
+        if not rows or len(rows[0]) == 2:
+            return rows
+        return [(row[0], None if row[1] is None else row[1:]) for row in rows]
 
     def bounds(self, below: int | None = None) -> tuple[int, int]:
         """The lowest and the highest number of all jobs, or of those below this one; (1, 0) where none is."""
@@ -378,6 +407,18 @@ class Listing:
 
     def _numbers(self, question: str, *values: Any) -> list[JobId]:
         return [JobId(number) for (number,) in self._ask(question, values)]
+
+
+def _sort_key(order: str) -> tuple[str, list[Any]]:
+    """What jobs are sorted by in this order, and the values in it."""
+    if order in _KEYS:
+        return _KEYS[order], []
+    kind, name = next(((kind, order.removeprefix(kind)) for kind in _OF_TRIAL if order.startswith(kind)), ("", ""))
+    if not name or '"' in name:
+        raise BadInput(
+            f"cannot sort by {order[:60]!r}", remedy=f"sort by {', '.join(SORTED_BY)}, param.NAME or metric.NAME"
+        )
+    return _OF_TRIAL[kind], [f'$."{name}"' if kind == PARAMETER else name]
 
 
 def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:

@@ -6,7 +6,9 @@ norm batch layer none    momentum 0.5..0.99 if optimizer=sgd
 
 import math
 import re
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Literal, get_args
@@ -202,6 +204,20 @@ def parse_parameter(name: str, words: Sequence[str]) -> Parameter:
                 remedy="a parameter is either a range or a list",
             )
     return Choice(name, tuple(value_of(word) for word in words), when)
+
+
+def parse_words(name: str, text: str, when: str = "") -> Parameter:
+    """A parameter from one text, as it is typed behind `-p NAME`: words, a range, and perhaps a condition."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        raise BadInput(
+            f"cannot read the values of {name}: a quotation mark is not closed", remedy="close it"
+        ) from None
+    parameter = parse_parameter(name, words)
+    if when and parameter.when:
+        raise BadInput(f"{name} has two conditions", remedy="join them with `and`")
+    return replace(parameter, when=parameter.when or when)
 
 
 def value_of(word: str) -> str | None:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args
 
 from dibs.dataclass import dataclass
-from dibs.errors import BadInput
+from dibs.errors import BadInput, about
 from dibs.metrics.lines import STEP
 from dibs.sweeps.conditions import Constraints
 from dibs.sweeps.params import check_count, check_names
 from dibs.sweeps.results import LogReader
-from dibs.sweeps.space import Choice, Parameter, Point, Range, Scale
+from dibs.sweeps.space import Choice, Parameter, Point, Range, Scale, condition_of, parse_words
 from dibs.sweeps.template import LineTemplate, WordsTemplate, line_without, words_without
 
 Method = Literal["grid", "random", "adaptive"]
@@ -124,12 +124,14 @@ def parameter_object(parameter: Parameter) -> dict[str, Any]:
 def read_spec(given: Mapping[str, Any]) -> Spec:
     """The spec that JSON describes; BadInput where it is invalid."""
     fields = _Fields(given, "the sweep")
-    check_count(fields.count("parameters"))  # before a million of them are read
+    with about("parameters"):
+        check_count(fields.count("parameters"))  # before a million of them are read
     parameters = fields.objects("parameters")
     metrics = []
-    for each in fields.objects("metrics"):
-        metrics.append(Metric(each.text("name"), each.one_of("goal", Goal, "min")))
-        each.end()
+    with about("metrics"):
+        for each in fields.objects("metrics"):
+            metrics.append(Metric(each.text("name"), each.one_of("goal", Goal, "min")))
+            each.end()
     source = fields.object("results")
     results = ResultSource(
         source.one_of("from", Source, "metrics"), source.text("pattern", ""), source.text("path", "")
@@ -142,7 +144,7 @@ def read_spec(given: Mapping[str, Any]) -> Spec:
         line=fields.text("command", ""),
         words=tuple(fields.texts("words")),
         shell=fields.text("shell", "bash"),
-        parameters=tuple(_read_parameter(each) for each in parameters),
+        parameters=tuple(_read_parameter(each, place) for place, each in enumerate(parameters)),
         where=tuple(fields.texts("where")),
         method=fields.one_of("method", Method, "grid"),
         sampler=fields.one_of("sampler", Sampler, "tpe"),
@@ -163,22 +165,25 @@ def read_spec(given: Mapping[str, Any]) -> Spec:
     return spec
 
 
-def _read_parameter(fields: "_Fields") -> Parameter:
+def _read_parameter(fields: "_Fields", place: int) -> Parameter:
     parameter: Parameter
-    name, when = fields.text("name"), fields.text("when", "")
-    if fields.has("values"):
-        parameter = Choice(name, tuple(fields.values("values")), when)
-    else:
-        parameter = Range(
-            name,
-            fields.number("low"),
-            fields.number("high"),
-            fields.one_of("scale", Scale, "linear"),
-            fields.truth("integer"),
-            fields.number("step") if fields.has("step") else None,
-            when,
-        )
-    fields.end()
+    with about(f"parameters.{place}"):
+        name, when = fields.text("name"), fields.text("when", "")
+        if fields.is_text("values"):  # as it is typed behind -p NAME
+            parameter = parse_words(name, fields.text("values"), condition_of(when))
+        elif fields.has("values"):
+            parameter = Choice(name, tuple(fields.values("values")), when)
+        else:
+            parameter = Range(
+                name,
+                fields.number("low"),
+                fields.number("high"),
+                fields.one_of("scale", Scale, "linear"),
+                fields.truth("integer"),
+                fields.number("step") if fields.has("step") else None,
+                when,
+            )
+        fields.end()
     return parameter
 
 
@@ -249,16 +254,23 @@ _METRIC = re.compile(r"[^\s=:,;'\"{}]+")
 
 
 def _check_spec(spec: Spec) -> None:
-    check_names(spec.names)
-    _check_command(spec)
-    if len(spec.where) > _MOST_CONDITIONS:
-        raise BadInput(f"a sweep has at most {_MOST_CONDITIONS} conditions", remedy="join some with `and`")
-    Constraints(spec.parameters, spec.where)
-    _check_metrics(spec)
-    _check_results(spec)
+    with about("parameters"):
+        check_names(spec.names)
+        Constraints(spec.parameters, ())
+    with about("command"):
+        _check_command(spec)
+    with about("where"):
+        if len(spec.where) > _MOST_CONDITIONS:
+            raise BadInput(f"a sweep has at most {_MOST_CONDITIONS} conditions", remedy="join some with `and`")
+        Constraints(spec.parameters, spec.where)
+    with about("metrics"):
+        _check_metrics(spec)
+    with about("results"):
+        _check_results(spec)
     _check_search(spec)
     _check_numbers(spec)
-    _check_name(spec.name)
+    with about("name"):
+        _check_name(spec.name)
 
 
 def _check_command(spec: Spec) -> None:
@@ -312,36 +324,52 @@ def _check_results(spec: Spec) -> None:
 
 def _check_search(spec: Spec) -> None:
     if spec.method == "adaptive" and not spec.metrics:
-        raise BadInput("an adaptive search needs a metric", remedy="name it: --metric val_loss --goal min")
+        raise BadInput(
+            "an adaptive search needs a metric", remedy="name it: --metric val_loss --goal min", field="metrics"
+        )
     if spec.method != "grid" and spec.samples is None:
-        raise BadInput(f"a search that is {spec.method} has no end", remedy="say how many: --samples 40")
+        raise BadInput(
+            f"a search that is {spec.method} has no end", remedy="say how many: --samples 40", field="samples"
+        )
     if spec.method == "adaptive" and spec.sampler == "cmaes" and len(spec.metrics) > 1:
-        raise BadInput("the sampler cmaes knows one metric only", remedy="take tpe, or one metric")
+        raise BadInput(
+            "the sampler cmaes knows one metric only", remedy="take tpe, or one metric", field="sampler"
+        )
     if (
         spec.method == "adaptive"
         and spec.sampler == "cmaes"
         and all(isinstance(parameter, Choice) for parameter in spec.parameters)
     ):
-        raise BadInput("the sampler cmaes moves in ranges, and no parameter is one", remedy="take tpe")
+        raise BadInput(
+            "the sampler cmaes moves in ranges, and no parameter is one", remedy="take tpe", field="sampler"
+        )
     if spec.method == "grid":
-        for parameter in spec.parameters:
+        for place, parameter in enumerate(spec.parameters):
             if parameter.count is None:
                 raise BadInput(
                     f"a grid cannot enumerate {parameter.name}, a continuous range",
                     remedy="give the range a step, as 0..1:0.1, or search at random: --samples 40",
+                    field=f"parameters.{place}",
                 )
     if spec.method == "adaptive" and all(
         isinstance(parameter, Choice) and parameter.count == 1 for parameter in spec.parameters
     ):
-        raise BadInput("there is only one point to try", remedy="give a parameter more than one value")
+        raise BadInput(
+            "there is only one point to try", remedy="give a parameter more than one value", field="parameters"
+        )
     if not spec.pruner:
         return
     if len(spec.metrics) != 1:
-        raise BadInput("a pruner compares trials by one metric", remedy="name one metric, or leave the pruner out")
+        raise BadInput(
+            "a pruner compares trials by one metric",
+            remedy="name one metric, or leave the pruner out",
+            field="pruner",
+        )
     if spec.results.kind == "file":
         raise BadInput(
             "a pruner needs numbers while a trial runs, and a result file comes at its end",
             remedy="report to $DIBS_METRICS, or leave the pruner out",
+            field="pruner",
         )
 
 
@@ -357,6 +385,7 @@ def _check_numbers(spec: Spec) -> None:
             raise BadInput(
                 f"{name} cannot be {number if abs(number) < 10**20 else 'that large'}",
                 remedy=f"it is a whole number from {least} to {most}",
+                field=name,
             )
 
 
@@ -387,6 +416,9 @@ class _Fields:
         """Whether the key has a value other than null."""
         self._read.add(key)
         return self._given.get(key) is not None
+
+    def is_text(self, key: str) -> bool:
+        return isinstance(self._given.get(key), str)
 
     def text(self, key: str, default: str | None = None) -> str:
         """A text; required where there is no default."""
@@ -477,6 +509,7 @@ class _Fields:
         return BadInput(
             f"cannot read {self._owner}: {key} is {'missing' if missing else 'not ' + wanted}",
             remedy=f"{key} is {wanted}",
+            field=key if self._owner == "the sweep" else "",
         )
 
 

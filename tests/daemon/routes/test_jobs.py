@@ -451,7 +451,7 @@ def test_jobs_are_held_released_killed_and_tried_again(daemon: DaemonProcess):
 
     held = daemon.post("/v1/jobs/act", {"action": "hold", "ids": [number]})
     again = daemon.post("/v1/jobs/act", {"action": "hold", "ids": [number]})
-    assert held == {"changed": [number], "cancelled": [], "unchanged": []}
+    assert held == {"changed": [number], "cancelled": [], "unchanged": [], "left_out": {}}
     assert again["changed"] == []
     assert again["unchanged"][0]["id"] == number
     assert daemon.state(number) == "held"

@@ -8,6 +8,7 @@ export class ApiError extends Error {
     readonly code: string,
     message: string,
     readonly remedy: string,
+    readonly field = "", // the part of the request that is meant, where it is known
   ) {
     super(message);
   }
@@ -55,8 +56,8 @@ export async function post<T>(path: string, body: unknown): Promise<T> {
 
 async function refusal(answer: Response): Promise<ApiError> {
   try {
-    const { error } = (await answer.json()) as { error: { code: string; message: string; remedy: string } };
-    return new ApiError(answer.status, error.code, error.message, error.remedy);
+    const { error } = (await answer.json()) as { error: { code: string; message: string; remedy: string; field?: string } };
+    return new ApiError(answer.status, error.code, error.message, error.remedy, error.field);
   } catch {
     return new ApiError(answer.status, "error", `dibs answered ${answer.status}`, "");
   }

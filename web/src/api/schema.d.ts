@@ -31,7 +31,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Would Clean
+         * @description How many jobs a `clean` with these conditions would forget.
+         */
+        get: operations["would_clean_v1_clean_get"];
         put?: never;
         /**
          * Clean
@@ -212,6 +216,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs.csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Table
+         * @description The jobs that match as CSV, one line each.
+         */
+        get: operations["table_v1_jobs_csv_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs/act": {
         parameters: {
             query?: never;
@@ -223,7 +247,7 @@ export interface paths {
         put?: never;
         /**
          * Act
-         * @description Kill, hold, release or retry jobs.
+         * @description Kill, hold, release or retry jobs, or set their priority.
          */
         post: operations["act_v1_jobs_act_post"];
         delete?: never;
@@ -935,27 +959,44 @@ export interface components {
              * Action
              * @enum {string}
              */
-            action: "kill" | "hold" | "release" | "retry";
+            action: "kill" | "hold" | "release" | "retry" | "priority";
+            /** Dry Run */
+            dry_run?: boolean;
             filter?: components["schemas"]["ActFilter"];
             /** Ids */
             ids?: number[];
+            /** Priority */
+            priority?: number;
             /** Signal */
             signal?: number | null;
         };
-        /** ActFilter */
+        /**
+         * ActFilter
+         * @description The conditions of a list of jobs. Without states, those that the action is for.
+         */
         ActFilter: {
+            /** Array */
+            array?: number;
             /** Failed */
             failed?: boolean;
+            /** Ids */
+            ids?: string;
             /** Name */
             name?: string;
             /** Project */
             project?: string;
+            /** Since */
+            since?: string;
             /** State */
             state?: ("queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
             /** Tag */
             tag?: string;
             /** Text */
             text?: string;
+            /** User */
+            user?: string;
+            /** Without */
+            without?: number[];
         };
         /** ActedSweep */
         ActedSweep: {
@@ -1259,6 +1300,10 @@ export interface components {
             cancelled: number[];
             /** Changed */
             changed: number[];
+            /** Left Out */
+            left_out: {
+                [key: string]: number;
+            };
             /** Unchanged */
             unchanged: components["schemas"]["UnchangedObject"][];
         };
@@ -1321,6 +1366,11 @@ export interface components {
             /** State */
             state?: ("queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost")[];
         };
+        /** CleanPreview */
+        CleanPreview: {
+            /** Jobs */
+            jobs: number;
+        };
         /**
          * CleanedJobs
          * @description `kept` has the copies of code in which something that jobs wrote is left.
@@ -1356,6 +1406,8 @@ export interface components {
         ErrorObject: {
             /** Code */
             code: string;
+            /** Field */
+            field?: string;
             /** Message */
             message: string;
             /** Remedy */
@@ -2419,6 +2471,14 @@ export interface components {
         SweepTrial: {
             /** Id */
             id: number;
+            /** Point */
+            point: {
+                [key: string]: string | null;
+            };
+            /** Results */
+            results: {
+                [key: string]: number;
+            };
             /** Trial */
             trial: number;
         };
@@ -2778,6 +2838,85 @@ export interface operations {
                 };
                 content: {
                     "text/plain": string;
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to another user */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the Host header does not name this server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    would_clean_v1_clean_get: {
+        parameters: {
+            query?: {
+                older_seconds?: number;
+                /** @description states with commas between */
+                state?: string;
+                project?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CleanPreview"];
                 };
             };
             /** @description cannot understand the request */
@@ -3523,7 +3662,8 @@ export interface operations {
                 ids?: string;
                 /** @description somewhere in the name, the command, the project or a tag, in any case; or the number */
                 text?: string;
-                order?: "newest" | "oldest" | "ended" | "turn" | "name" | "seconds" | "priority" | "state";
+                /** @description newest, oldest, ended, turn, name, project, seconds, priority, state, tags, array, gpus, attempts, exit_code, cause, queued, started, changed; or, of trials, param.NAME or metric.NAME */
+                order?: string;
                 reverse?: boolean;
                 limit?: number;
                 /** @description how many to skip; instead of a cursor */
@@ -3679,6 +3819,99 @@ export interface operations {
             };
             /** @description the request is too large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the Host header does not name this server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    table_v1_jobs_csv_get: {
+        parameters: {
+            query?: {
+                /** @description states with commas between */
+                state?: string;
+                project?: string | null;
+                name?: string | null;
+                tag?: string | null;
+                user?: string | null;
+                /** @description RFC 3339, or seconds since the epoch */
+                since?: string;
+                array?: number | null;
+                /** @description numbers like 1-5,8 */
+                ids?: string;
+                /** @description somewhere in the name, the command, the project or a tag, in any case; or the number */
+                text?: string;
+                /** @description newest, oldest, ended, turn, name, project, seconds, priority, state, tags, array, gpus, attempts, exit_code, cause, queued, started, changed; or, of trials, param.NAME or metric.NAME */
+                order?: string;
+                reverse?: boolean;
+                /** @description names with commas between: those of a job, param.NAME and metric.NAME */
+                columns?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to another user */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -12,6 +12,7 @@ const PATHS = {
   copy: "M5 5h8v8H5zM3 10V3h7",
   find: "M7 2a5 5 0 1 0 0 10A5 5 0 0 0 7 2M11 11l3.5 3.5",
   close: "M4 4l8 8M12 4l-8 8",
+  manage: "M2 5h7M13 5h1M11 3v4M2 11h2M8 11h6M6 9v4",
   sweep: "M3 13c2-6 3-1 5-6s3-3 5-4",
 } as const;
 

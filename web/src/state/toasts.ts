@@ -19,9 +19,11 @@ const SHOWN = 6000; // milliseconds
 export const toasts = signal<Toast[]>([]);
 let next = 1;
 
-export function say(text: string, isError = false, links: Link[] = []): void {
+/** Say it for some seconds; or, where it must not be missed, until it is dismissed. */
+export function say(text: string, isError = false, links: Link[] = [], stays = false): void {
   const toast = { id: next++, text, isError, links };
   toasts.value = [...toasts.value, toast];
+  if (stays) return;
   setTimeout(() => dismiss(toast.id), isError ? 2 * SHOWN : SHOWN);
 }
 

@@ -1,11 +1,15 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { refine, route } from "../router";
 import "../style/jobs.css";
+import { asked } from "./jobs/asked";
 import { Bulk } from "./jobs/Bulk";
+import { columnsOf } from "./jobs/columns";
 import { Filters } from "./jobs/Filters";
 import { JobPages } from "./jobs/pages";
+import { useReasons } from "./jobs/reasons";
 import { chooseNone } from "./jobs/selection";
 import { Table } from "./jobs/Table";
+import { Tools } from "./jobs/Tools";
 
 /** Orders that only some jobs have a place in, and what is said about the others. */
 const PARTIAL: Record<string, { states: string; note: string }> = {
@@ -18,26 +22,36 @@ const PARTIAL: Record<string, { states: string; note: string }> = {
 
 /** Every job there is. The server has the list; the page has what can be seen of it. */
 export default function Jobs() {
-  const query = route.value.query;
-  const asked = {
-    state: query.get("state") ?? "",
-    project: query.get("project") ?? "",
-    user: query.get("user") ?? "",
-    text: query.get("text") ?? "",
-    order: query.get("order") ?? "newest",
-  };
-  const key = JSON.stringify(asked);
-  const pages = useMemo(() => new JobPages(asked), [key]);
+  const wanted = asked();
+  const key = JSON.stringify(wanted);
+  const pages = useMemo(() => new JobPages(wanted), [key]);
   useEffect(() => () => pages.close(), [pages]);
   useEffect(() => chooseNone, [key]);
+  const named = route.value.query.get("columns") ?? "";
+  const columns = useMemo(() => columnsOf(named), [named]);
+  useReasons(columns.some((column) => column.key === "why"));
+  const isCompact = !named && window.matchMedia("(max-width: 640px)").matches;
   const search = useRef<HTMLInputElement>(null);
   return (
     <div class="jobs">
-      <Filters asked={asked} counts={pages.counts.value} search={search} change={refine} />
-      <Bulk pages={pages} isInTurn={asked.order === "turn"} />
+      <Filters asked={wanted} counts={pages.counts.value} search={search} change={refine}>
+        <Tools asked={wanted} pages={pages} columns={columns} change={refine} />
+      </Filters>
+      <Bulk asked={wanted} pages={pages} isInTurn={wanted.order === "turn"} />
       {pages.error.value && <p class="error">{pages.error.value}</p>}
-      {leavesOut(asked) && <p class="faint">{PARTIAL[asked.order]!.note}</p>}
-      <Table key={key} name={key} pages={pages} isInTurn={asked.order === "turn"} search={search} />
+      {leavesOut(wanted) && <p class="faint">{PARTIAL[wanted.order]!.note}</p>}
+      {pages.isPartial.value && <p class="faint">There are too many jobs to sort: the oldest are left out.</p>}
+      <Table
+        key={key}
+        name={key}
+        pages={pages}
+        columns={columns}
+        isCompact={isCompact}
+        order={wanted}
+        sort={({ order, reverse }) => refine({ order, reverse })}
+        isInTurn={wanted.order === "turn"}
+        search={search}
+      />
       {pages.total.value === 0 && <p class="faint">No job matches.</p>}
     </div>
   );

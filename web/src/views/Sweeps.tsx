@@ -1,6 +1,7 @@
 import { get } from "../api/client";
 import { go, to } from "../router";
 import { now } from "../state/clock";
+import { isReadOnly } from "../state/session";
 import { useLive } from "../state/useLive";
 import "../style/sweep.css";
 import { ago, clock } from "../words";
@@ -19,7 +20,14 @@ export default function Sweeps() {
   const sweeps = found.data.value?.sweeps;
   return (
     <div class="sweeps">
-      <h1>Sweeps</h1>
+      <div class="sweeps-top">
+        <h1>Sweeps</h1>
+        {!isReadOnly.value && (
+          <a class="button" href={to("sweeps/new")}>
+            New sweep
+          </a>
+        )}
+      </div>
       {found.error.value && <p class="error">{found.error.value}</p>}
       {sweeps?.length === 0 && <First />}
       {sweeps !== undefined && sweeps.length > 0 && (

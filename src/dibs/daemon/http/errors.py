@@ -112,7 +112,10 @@ def handle_errors(app: FastAPI) -> None:
 async def _on_dibs_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DibsError)
     status = _STATUS.get(error.code, 400 if isinstance(error, BadInput) else 409)
-    return JsonResponse(error_body(status, error.message, error.remedy, error.code), status)
+    body = error_body(status, error.message, error.remedy, error.code)
+    if isinstance(error, BadInput) and error.field:
+        body["error"]["field"] = error.field
+    return JsonResponse(body, status)
 
 
 async def _on_invalid_request(request: Request, error: Exception) -> Response:

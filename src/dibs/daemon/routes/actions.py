@@ -2,17 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Query, Response
 
 from dibs.daemon.app_state import AppState
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
 from dibs.daemon.routes.jobs import Number, portions
 from dibs.daemon.schemas import requests, responses
-from dibs.daemon.schemas.requests import apply
+from dibs.daemon.schemas.requests import apply, ranges, read_moment, read_states
 from dibs.daemon.schemas.responses import lesson_objects
 from dibs.engine.queue.queue import Changed
 from dibs.errors import BadInput, NoSuchJob
@@ -31,6 +32,7 @@ _STATES = {
     "hold": (State.QUEUED,),
     "release": (State.HELD,),
     "retry": (*_FAILED, State.CANCELLED),
+    "priority": (State.QUEUED, State.HELD),
 }
 
 
@@ -39,16 +41,9 @@ def action_routes(app: AppState) -> APIRouter:
 
     @routes.post("/v1/jobs/act", responses={200: {"model": responses.ChangedJobs}, **errors(404, 409, 413, 503)})
     async def act(body: Annotated[requests.Act, Body()]) -> Response:
-        """Kill, hold, release or retry jobs."""
-        signal = body.get("signal")
-        if signal is not None and body["action"] != "kill":
-            raise BadInput(f"`{body['action']}` sends no signal", remedy="leave out `signal`")
-        act = {
-            "kill": lambda jobs: app.queue.kill(jobs, signal),
-            "hold": app.queue.hold,
-            "release": app.queue.release,
-            "retry": app.queue.retry,
-        }[body["action"]]
+        """Kill, hold, release or retry jobs, or set their priority."""
+        act = _act(app, body)
+        left_out = await _left_out(app, body)
         changed = Changed()
         async for jobs in _matching(app, body):
             some = act(jobs)
@@ -61,6 +56,7 @@ def action_routes(app: AppState) -> APIRouter:
                 "changed": list(changed.jobs),
                 "cancelled": list(changed.cancelled),
                 "unchanged": [{"id": number, "why": sentence} for number, sentence in changed.unchanged],
+                "left_out": {str(state): number for state, number in left_out.items()},
             }
         )
 
@@ -107,13 +103,22 @@ def action_routes(app: AppState) -> APIRouter:
 
         What jobs wrote in copies of the code (`--snapshot`) is kept.
         """
-        states = tuple(State(name) for name in body.get("state", ()))
-        if running := [str(state) for state in states if not state.is_over]:
-            raise BadInput(f"jobs that are {running[0]} are not over", remedy="kill them first")
+        states = _ended([State(name) for name in body.get("state", ())])
         before = time.time() - body.get("older_seconds", 0.0)
-        forgotten = await app.cleaner.forget_jobs(before, states or OVER, body.get("project"))
+        forgotten = await app.cleaner.forget_jobs(before, states, body.get("project"))
         await app.cleaner.remove_old_output()
         return JsonResponse({"removed": forgotten.jobs, "kept": forgotten.kept})
+
+    @routes.get("/v1/clean", responses={200: {"model": responses.CleanPreview}, **errors(503)})
+    async def would_clean(
+        older_seconds: Annotated[float, Query(ge=0, le=3.2e9)] = 0.0,
+        state: Annotated[str, Query(max_length=200, description="states with commas between")] = "",
+        project: Annotated[str | None, Query(max_length=255)] = None,
+    ) -> Response:
+        """How many jobs a `clean` with these conditions would forget."""
+        wanted = Filter(states=_ended(read_states(state, State)), project=project)
+        jobs = await app.views.ended_before(wanted, time.time() - older_seconds)
+        return JsonResponse({"jobs": jobs})
 
     @routes.get("/v1/lessons", responses={200: {"model": responses.LessonList}, **errors(503)})
     async def lessons() -> Response:
@@ -132,6 +137,13 @@ def action_routes(app: AppState) -> APIRouter:
         return JsonResponse({"stopping": True})
 
     return routes
+
+
+def _ended(states: Sequence[State]) -> tuple[State, ...]:
+    """The states of jobs that are to be forgotten; without any, all in which a job is over."""
+    if running := [str(state) for state in states if not state.is_over]:
+        raise BadInput(f"jobs that are {running[0]} are not over", remedy="kill them first")
+    return tuple(states) or OVER
 
 
 async def _container_of(app: AppState, number: int, wishes: Mapping[str, Any]) -> dict[str, str]:
@@ -166,6 +178,67 @@ def _with_limit(task: ArrayTask | None, wanted: ArrayTask | None) -> ArrayTask:
     return replace(task, most=wanted.most)
 
 
+def _act(app: AppState, body: requests.Act) -> Callable[[list[JobId]], Changed]:
+    """What is done to the jobs of a request; BadInput where it says something that is for another action."""
+    action, signal, priority = body["action"], body.get("signal"), body.get("priority")
+    if signal is not None and action != "kill":
+        raise BadInput(f"`{action}` sends no signal", remedy="leave out `signal`")
+    if (priority is not None) != (action == "priority"):
+        raise BadInput(
+            "the action `priority` goes with a number in `priority`, and no other action does",
+            remedy='as {"action": "priority", "priority": 5}',
+        )
+    if body.get("dry_run"):
+        return lambda jobs: Changed(list(jobs))
+    acts: dict[str, Callable[[list[JobId]], Changed]] = {
+        "kill": lambda jobs: app.queue.kill(jobs, signal),
+        "hold": app.queue.hold,
+        "release": app.queue.release,
+        "retry": app.queue.retry,
+        "priority": lambda jobs: app.queue.set_priority(jobs, priority or 0),
+    }
+    return acts[action]
+
+
+def _filter(wanted: requests.ActFilter, states: tuple[State, ...]) -> Filter:
+    return Filter(
+        states=states,
+        project=wanted.get("project"),
+        name=wanted.get("name"),
+        tag=wanted.get("tag"),
+        array=wanted.get("array"),
+        since=read_moment(wanted["since"], "since") if wanted.get("since") else None,
+        ranges=ranges(wanted.get("ids", "")),
+        text=wanted.get("text", "").strip(),
+    )
+
+
+def _states(body: requests.Act) -> tuple[State, ...]:
+    """The states of the jobs that a filter means."""
+    wanted = body["filter"]
+    if wanted.get("failed"):
+        return _FAILED
+    return tuple(State(name) for name in wanted.get("state", ())) or _STATES[body["action"]]
+
+
+def _is_of_others(app: AppState, wanted: requests.ActFilter) -> bool:
+    return wanted.get("user", app.user) != app.user
+
+
+async def _left_out(app: AppState, body: requests.Act) -> Counter[State]:
+    """The jobs that match a filter without states, and are in those that the action is not for."""
+    wanted = body.get("filter", {})
+    if "filter" not in body or wanted.get("failed") or wanted.get("state") or _is_of_others(app, wanted):
+        return Counter()
+    meant, matching = _states(body), _filter(wanted, ())
+    without = set(wanted.get("without", ()))
+    if matching.is_tallied and not without:
+        counts = app.store.listing.counts(matching.project)
+        return Counter({state: number for state, number in counts.items() if state not in meant})
+    found = await app.views.states(matching)
+    return Counter(state for job, state in found if state not in meant and job not in without)
+
+
 async def _matching(app: AppState, body: requests.Act) -> AsyncIterator[list[JobId]]:
     """The jobs that a request names, in portions, so that other requests are served meanwhile."""
     if ("ids" in body) == ("filter" in body):
@@ -180,19 +253,16 @@ async def _matching(app: AppState, body: requests.Act) -> AsyncIterator[list[Job
             yield [number for number in ids[begin : begin + _PORTION] if number in known]
             await asyncio.sleep(0)
         return
-    wanted = body["filter"]
-    states = tuple(State(name) for name in wanted.get("state", ())) or _STATES[body["action"]]
-    if wanted.get("failed"):
-        states = _FAILED
+    wanted, states = body["filter"], _states(body)
+    if _is_of_others(app, wanted):
+        return
+    without = set(wanted.get("without", ()))
+    if body.get("dry_run"):  # their rows need not be read
+        found = await app.views.states(_filter(wanted, states))
+        yield [job for job, _ in found if job not in without]
+        return
     # From the end, when jobs are killed or held: otherwise the next ones would start in the meantime.
     order = "newest" if body["action"] in ("kill", "hold") else "oldest"
-    matching = Filter(
-        states=states,
-        project=wanted.get("project"),
-        name=wanted.get("name"),
-        tag=wanted.get("tag"),
-        text=wanted.get("text", "").strip(),
-    )
-    async for rows in portions(app, matching, order, _PORTION):
-        if some := [row.job.id for row in rows if row.job.state in states]:
+    async for rows in portions(app, _filter(wanted, states), order, _PORTION):
+        if some := [row.job.id for row in rows if row.job.state in states and row.job.id not in without]:
             yield some

@@ -3,8 +3,8 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import field
-from typing import Annotated, Any, Literal
+from dataclasses import field, replace
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dibs.daemon.app_state import AppState
 from dibs.daemon.attempts import AttemptRecords, find_attempt
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, encode, errors
+from dibs.daemon.job_views import JobView
 from dibs.daemon.logs.output import read_output
 from dibs.daemon.schemas import responses
 from dibs.daemon.schemas.requests import Check, NewJobs, numbers, ranges, read_moment, read_states, requests_of
@@ -38,7 +39,7 @@ from dibs.model.jobs import Request as JobRequest
 from dibs.policy.advice import failure_advice, usage_advice
 from dibs.policy.forecast import MOST_JOBS
 from dibs.store.codec import AttemptRow, JobRow
-from dibs.store.listing import ORDERS, Filter
+from dibs.store.listing import ORDERS, SORTED_BY, Filter
 
 MOST_WAITED = 10_000  # jobs in one call of `wait`
 _PAGE = 500
@@ -84,9 +85,20 @@ class JobQuery(BaseModel):
         )
 
 
-class JobPageQuery(JobQuery):
-    order: Literal["newest", "oldest", "ended", "turn", "name", "seconds", "priority", "state"] = "newest"
+class SortedJobQuery(JobQuery):
+    """Which jobs to show, and in which order."""
+
+    order: Annotated[
+        str,
+        Field(
+            pattern=rf"^({'|'.join(SORTED_BY)}|(param|metric)\.[^\u0000-\u0020\"'{{}}=:,;]{{1,200}})$",
+            description=f"{', '.join(SORTED_BY)}; or, of trials, param.NAME or metric.NAME",
+        ),
+    ] = "newest"
     reverse: bool = False
+
+
+class JobPageQuery(SortedJobQuery):
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     offset: Annotated[
         int | None, Field(ge=0, le=10_000_000, description="how many to skip; instead of a cursor")
@@ -169,12 +181,9 @@ def jobs_routes(app: AppState) -> APIRouter:
         if asked.user not in (None, app.user):
             some = _Some([], total=0)
         elif _needs_view(asked, wanted):
-            view = await app.views.of(wanted, asked.order, asked.reverse)
+            view = await sorted_jobs(app, wanted, asked)
             begin = asked.offset or 0
-            jobs = view.jobs
-            if asked.order == "turn" and not asked.reverse:
-                jobs = _with_first(jobs, app.queue.starting_order())
-            rows = listing.rows(jobs[begin : begin + asked.limit])
+            rows = listing.rows(view.jobs[begin : begin + asked.limit])
             some = _Some(rows, total=view.total, is_partial=view.is_partial)
         else:
             first = app.queue.starting_order() if asked.order == "turn" else ()
@@ -330,6 +339,14 @@ def _needs_view(asked: JobPageQuery, wanted: Filter) -> bool:
             "there is no cursor for a text, for this order or for a reversed one", remedy="go on with `offset`"
         )
     return True
+
+
+async def sorted_jobs(app: AppState, wanted: Filter, asked: SortedJobQuery) -> JobView:
+    """All jobs that match, in order; by turn, those that start first are in front."""
+    view = await app.views.of(wanted, asked.order, asked.reverse)
+    if asked.order == "turn" and not asked.reverse:
+        view = replace(view, jobs=_with_first(view.jobs, app.queue.starting_order()))
+    return view
 
 
 def _with_first(jobs: Sequence[int], first: Sequence[int]) -> Sequence[int]:

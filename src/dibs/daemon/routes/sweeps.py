@@ -14,7 +14,7 @@ from dibs.daemon.schemas.requests import Moment, read_states, requests_of
 from dibs.daemon.schemas.responses import moment
 from dibs.engine.sweeps.context import trial_told
 from dibs.engine.sweeps.manager import NewSweep, SweepSummary
-from dibs.errors import BadInput
+from dibs.errors import BadInput, about
 from dibs.inputs.checks import check_name
 from dibs.model.jobs import After
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
@@ -267,7 +267,8 @@ def _new(app: AppState, body: requests.NewSweepBody | requests.CheckSweep) -> Ne
         raise BadInput(f"`{wrong[0]}` cannot be the same for every trial of a sweep", remedy="leave it out")
     (request,) = requests_of([{"command": "true"}], defaults, environment, app.settings.default_backend)
     if isinstance(name := body["spec"].get("name"), str):  # its jobs are named after it
-        check_name(name)
+        with about("name"):
+            check_name(name)
     return NewSweep(
         key=body.get("key", ""),
         spec=body["spec"],

@@ -217,20 +217,29 @@ class SweepAct(TypedDict):
 
 @with_config(_STRICT)
 class ActFilter(TypedDict, total=False):
+    """The conditions of a list of jobs. Without states, those that the action is for."""
+
     state: Annotated[list[StateName], Field(max_length=16)]
     project: Name
     name: Name
     tag: Name
+    user: Name
     text: Annotated[str, _up_to(200), _described(200)]  # in the name, the command or the project; or the number
+    since: Annotated[str, _up_to(60), _described(60)]  # RFC 3339, or seconds since the epoch
+    array: Id
+    ids: Annotated[str, _up_to(15_000), _described(15_000)]  # numbers like 1-5,8
+    without: Annotated[list[Id], Field(max_length=MOST_IDS)]  # numbers that are not meant
     failed: bool
 
 
 @with_config(_STRICT)
 class Act(TypedDict):
-    action: Literal["kill", "hold", "release", "retry"]
+    action: Literal["kill", "hold", "release", "retry", "priority"]
     ids: NotRequired[Annotated[list[Id], Field(min_length=1, max_length=MOST_IDS)]]
     filter: NotRequired[ActFilter]
     signal: NotRequired[Annotated[int, Field(ge=1, le=64)] | None]
+    priority: NotRequired[Annotated[int, Field(ge=BY_KEY["priority"].least, le=BY_KEY["priority"].most)]]
+    dry_run: NotRequired[bool]  # change nothing, and name the jobs that would be tried
 
 
 @with_config(_STRICT)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
 
@@ -25,6 +25,7 @@ class ErrorObject(TypedDict):
     code: str
     message: str
     remedy: str
+    field: NotRequired[str]  # the part of a request that is meant, where it is known
 
 
 class ErrorBody(TypedDict):
@@ -54,6 +55,8 @@ class SweepTrial(TypedDict):
 
     id: int
     trial: int
+    point: dict[str, str | None]  # null: the parameter is none; empty: the sweep was removed
+    results: dict[str, float]  # by the names of the metrics; empty: it has none yet
 
 
 class UsageObject(TypedDict):
@@ -289,6 +292,7 @@ class ChangedJobs(TypedDict):
     changed: list[int]
     cancelled: list[int]  # those of them that had not started, and are over now
     unchanged: list[UnchangedObject]
+    left_out: Counts  # of a filter without states: jobs that match in states that the action is not for
 
 
 class ChangedFlag(TypedDict):
@@ -304,6 +308,10 @@ class CleanedJobs(TypedDict):
 
     removed: int
     kept: list[str]
+
+
+class CleanPreview(TypedDict):
+    jobs: int
 
 
 class StoppingBody(TypedDict):
@@ -354,14 +362,8 @@ def job_object(
         "usage": usage_object(usage or row.usage),
         "progress": None if progress is None else round(progress.part, 4),
         "ends_at": None if progress is None else moment(progress.ends_at),
-        "sweep": sweep_of(job.request),
+        "sweep": _sweep(row),
     }
-
-
-def sweep_of(request: Request) -> dict[str, int] | None:
-    """Which trial of which sweep a job is."""
-    found = trial_of(request.once) if request.once else None
-    return None if found is None else {"id": found[0], "trial": found[1]}
 
 
 def wishes_object(request: Request, *, hide_secrets: bool) -> dict[str, Any]:
@@ -491,6 +493,16 @@ def _outcome_object(outcome: Outcome | None) -> dict[str, Any]:
 def _array(request: Request) -> dict[str, Any] | None:
     task = request.array
     return None if task is None else {"id": task.array, "task": task.task, "most": task.most}
+
+
+def _sweep(row: JobRow) -> dict[str, Any] | None:
+    """Which trial of which sweep a job is."""
+    once, trial = row.job.request.once, row.trial
+    found = trial_of(once) if once else None
+    if found is None:
+        return None
+    point, results = (dict(trial.point), dict(trial.results)) if trial else ({}, {})
+    return {"id": found[0], "trial": found[1], "point": point, "results": results}
 
 
 def _whole(value: object) -> int | None:

@@ -419,6 +419,21 @@ class Queue:
                 todo += self._tables.find(followers)
         return changed
 
+    def set_priority(self, jobs: Sequence[JobId], priority: int) -> Changed:
+        """Another priority for jobs that wait. Their places among those of the same priority stay."""
+        changed = Changed()
+        found = self._found(jobs)
+        with self._engine.change() as change:
+            for job in found:
+                if job.state not in (State.QUEUED, State.HELD):
+                    changed.unchanged.append((job.id, _why_not(job, "only what has not started can be changed")))
+                    continue
+                change.record(JobEdited(replace(job, request=replace(job.request, priority=priority))))
+                change.leave(job)
+                change.wait(self._tables.job(job.id))
+                changed.jobs.append(job.id)
+        return changed
+
     def edit(
         self,
         job: JobId,

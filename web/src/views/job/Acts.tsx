@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks";
 import { act, type Act } from "../../acts";
 import type { WholeJob } from "../../api/types";
+import { TellMe } from "../../parts/TellMe";
 import { isReadOnly } from "../../state/session";
 import { editAndResubmit } from "./again";
 import { Edit } from "./Edit";
@@ -20,6 +21,7 @@ export function Acts({ job, refresh }: { job: WholeJob; refresh: () => void }) {
       {job.state === "held" && <button onClick={() => void run("release")}>Release</button>}
       {isOver(job.state) && job.state !== "succeeded" && <button onClick={() => void run("retry")}>Retry</button>}
       <button onClick={() => editAndResubmit(job)}>Edit and resubmit</button>
+      {!isOver(job.state) && <TellMe ids={[job.id]} />}
       {!isOver(job.state) && (
         <button class="danger" onClick={() => void run("kill")}>
           Kill

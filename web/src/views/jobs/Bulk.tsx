@@ -1,48 +1,87 @@
-import { act, change, retry, type Act } from "../../acts";
+import { useState } from "preact/hooks";
+import { act, retry, type Act, type Chosen } from "../../acts";
 import { go } from "../../router";
 import { isReadOnly } from "../../state/session";
-import { say, sayError } from "../../state/toasts";
+import { sayError } from "../../state/toasts";
+import { TellMe } from "../../parts/TellMe";
 import { count } from "../../words";
+import { filterOf, type Asked } from "./asked";
 import { moveTo, type Target } from "./moving";
 import type { JobPages } from "./pages";
-import { chooseNone, chosen } from "./selection";
+import { allThatMatch, chooseNone, chosen } from "./selection";
+
+interface Props {
+  asked: Asked;
+  pages: JobPages;
+  isInTurn: boolean;
+}
+
+const MOST_PRIORITY = 999_999;
 
 /** What can be done to all the jobs that were chosen. */
-export function Bulk({ pages, isInTurn }: { pages: JobPages; isInTurn: boolean }) {
+export function Bulk({ asked, pages, isInTurn }: Props) {
+  const [isBusy, setBusy] = useState(false);
+  const [wrong, setWrong] = useState("");
+  const all = allThatMatch.value;
   const ids = [...chosen.value];
-  if (!ids.length || isReadOnly.value) return null;
-  const then = (isDone: boolean) => {
-    if (!isDone) return;
-    chooseNone();
-    void pages.refresh();
+  if (!all && !ids.length) return null;
+  const jobs: Chosen = all ? filterOf(asked, all.until, all.without) : ids;
+  const number = all ? all.jobs - all.without.size : ids.length;
+  const run = async (does: () => Promise<boolean>, isLeft = false) => {
+    setBusy(true);
+    try {
+      if ((await does()) && !isLeft) chooseNone();
+      await pages.refresh();
+    } catch (error) {
+      sayError(error);
+    }
+    setBusy(false);
   };
-  const run = async (action: Act) => then(await act(action, ids));
-  const prioritise = async (event: SubmitEvent) => {
+  const button = (label: string, action: Act) => (
+    <button disabled={isBusy} class={action === "kill" ? "danger" : undefined} onClick={() => void run(() => act(action, jobs))}>
+      {label}
+    </button>
+  );
+  const prioritise = (event: SubmitEvent) => {
     event.preventDefault();
-    const data = new FormData(event.currentTarget as HTMLFormElement);
-    const priority = Number(data.get("priority"));
-    let changed = 0;
-    for (const id of ids) if (await change(id, { priority })) changed++;
-    if (changed) say(`${count(changed, "job")} now with priority ${priority}.`);
-    void pages.refresh();
+    const text = String(new FormData(event.currentTarget as HTMLFormElement).get("priority")).trim();
+    const priority = Number(text);
+    if (!/^-?\d{1,6}$/.test(text)) return setWrong(`It is a whole number from -${MOST_PRIORITY} to ${MOST_PRIORITY}.`);
+    void run(() => act("priority", jobs, priority), true);
   };
   return (
     <div class="bulk panel" role="toolbar" aria-label="chosen jobs">
-      <span>{count(ids.length, "job")} chosen</span>
-      <button onClick={() => void retry(ids).then(then, sayError)}>Retry</button>
-      <button onClick={() => void run("hold")}>Hold</button>
-      <button onClick={() => void run("release")}>Release</button>
-      <form onSubmit={(event) => void prioritise(event)}>
-        <label>
-          Priority <input name="priority" type="number" min={-999999} max={999999} defaultValue="0" required />
-        </label>
-        <button>Set</button>
-      </form>
-      {isInTurn && ids.length === 1 && <Moves pages={pages} id={ids[0]!} />}
-      {ids.length > 1 && <button onClick={() => go("compare", { jobs: ids.join() })}>Compare</button>}
-      <button class="danger" onClick={() => void run("kill")}>
-        Kill
-      </button>
+      <span>{all ? `All ${count(number, "job")} that match` : `${count(number, "job")} chosen`}</span>
+      {!isReadOnly.value && (
+        <>
+          <button disabled={isBusy} onClick={() => void run(() => (all ? act("retry", jobs) : retry(ids)))}>
+            Retry
+          </button>
+          {button("Hold", "hold")}
+          {button("Release", "release")}
+          <form noValidate onSubmit={prioritise}>
+            <label>
+              Priority{" "}
+              <input
+                name="priority"
+                inputMode="numeric"
+                defaultValue="0"
+                aria-invalid={wrong !== ""}
+                aria-describedby="bulk-wrong"
+                onInput={() => setWrong("")}
+              />
+            </label>
+            <button disabled={isBusy}>Set</button>
+            <span id="bulk-wrong" class="error" role="alert">
+              {wrong}
+            </span>
+          </form>
+          {isInTurn && ids.length === 1 && <Moves pages={pages} id={ids[0]!} />}
+          {button("Kill", "kill")}
+        </>
+      )}
+      {!all && ids.length > 1 && <button onClick={() => go("compare", { jobs: ids.join() })}>Compare</button>}
+      {!all && <TellMe ids={ids} />}
       <button class="quiet" onClick={chooseNone}>
         none
       </button>

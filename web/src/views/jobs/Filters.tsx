@@ -1,16 +1,17 @@
-import type { RefObject } from "preact";
+import type { ComponentChildren, RefObject } from "preact";
 import { useRef } from "preact/hooks";
 import { get } from "../../api/client";
 import type { Counts } from "../../api/types";
 import { user } from "../../state/session";
 import { useLive } from "../../state/useLive";
-import type { Asked } from "./pages";
+import type { Asked } from "./asked";
 
 interface Props {
   asked: Asked;
   counts: Counts | null;
   search: RefObject<HTMLInputElement | null>;
   change: (query: Record<string, string | undefined>) => void;
+  children: ComponentChildren;
 }
 
 interface Projects {
@@ -36,7 +37,7 @@ const ORDERS = [
 ] as const;
 const PAUSE = 250; // milliseconds after the last letter of a search
 
-export function Filters({ asked, counts, search, change }: Props) {
+export function Filters({ asked, counts, search, change, children }: Props) {
   const projects = useLive((signal) => get<Projects>("v1/projects", {}, signal), [], { atMost: 10_000 });
   const timer = useRef(0);
   const type = (text: string) => {
@@ -78,13 +79,20 @@ export function Filters({ asked, counts, search, change }: Props) {
         <option value="">every user</option>
         <option value={user.value}>{user.value}</option>
       </select>
-      <select aria-label="order" value={asked.order} onChange={(event) => change({ order: event.currentTarget.value })}>
-        {ORDERS.map(([value, label]) => (
+      <select aria-label="order" value={asked.order} onChange={(event) => change({ order: event.currentTarget.value, reverse: "" })}>
+        {ordersWith(asked.order).map(([value, label]) => (
           <option key={value} value={value}>
             {label}
           </option>
         ))}
       </select>
+      {children}
     </div>
   );
+}
+
+/** Those that are offered, and the one by which a column sorts. */
+function ordersWith(order: string): readonly (readonly [string, string])[] {
+  if (ORDERS.some(([value]) => value === order)) return ORDERS;
+  return [...ORDERS, [order, `by ${order.replace(/^(param|metric)\./, "").replace(/_/g, " ")}`]];
 }

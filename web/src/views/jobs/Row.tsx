@@ -1,34 +1,32 @@
 import { useState } from "preact/hooks";
 import { get } from "../../api/client";
 import type { Job } from "../../api/types";
-import { RunBar } from "../../parts/RunBar";
-import { StateBadge } from "../../parts/StateBadge";
-import { place, placeInWords } from "../../places";
 import { go, to } from "../../router";
-import { now } from "../../state/clock";
 import { isReadOnly } from "../../state/session";
 import { sayError } from "../../state/toasts";
-import { ago, clock, duration } from "../../words";
+import type { Column } from "./columns";
 import { moveBetween, type Side } from "./moving";
 import type { JobPages } from "./pages";
-import { chosen, toggle } from "./selection";
+import { isChosen } from "./selection";
 
 interface Props {
   place: number;
   top: number;
   height: number;
   job: Job | undefined; // not read yet
+  columns: Column[];
   isCurrent: boolean;
   isInTurn: boolean; // it can be moved
   pages: JobPages;
+  pick: (place: number, job: Job, isRange: boolean) => void;
 }
 
 const KIND = "application/x-dibs-job";
 
-export function Row({ place: number, top, height, job, isCurrent, isInTurn, pages }: Props) {
+export function Row({ place: number, top, height, job, columns, isCurrent, isInTurn, pages, pick }: Props) {
   const style = { transform: `translateY(${top}px)`, height: `${height}px` };
   const [over, setOver] = useState<Side | null>(null); // where a job that is dragged would go
-  if (!job) return <BlankRow number={number} style={style} />;
+  if (!job) return <BlankRow number={number} style={style} columns={columns} />;
   const isDraggable = isInTurn && !isReadOnly.value && job.state === "queued";
   const drop = async (event: DragEvent) => {
     const side = sideOf(event);
@@ -42,7 +40,8 @@ export function Row({ place: number, top, height, job, isCurrent, isInTurn, page
     event.preventDefault();
     setOver(sideOf(event));
   };
-  const classes = ["job-row", isCurrent && "is-current", over && `is-over-${over}`, chosen.value.has(job.id) && "is-chosen"];
+  const isPicked = isChosen(job.id);
+  const classes = ["job-row", isCurrent && "is-current", over && `is-over-${over}`, isPicked && "is-chosen"];
   return (
     <div
       class={classes.filter(Boolean).join(" ")}
@@ -61,42 +60,48 @@ export function Row({ place: number, top, height, job, isCurrent, isInTurn, page
     >
       <span role="cell">
         <label class="job-pick">
-          <input type="checkbox" aria-label={`choose job ${job.id}`} checked={chosen.value.has(job.id)} onChange={() => toggle(job.id)} />
+          <input
+            type="checkbox"
+            aria-label={`choose job ${job.id}`}
+            checked={isPicked}
+            // Not `change`, which does not know of the shift key.
+            onClick={(event) => pick(number, job, event.shiftKey)}
+          />
         </label>
       </span>
       <span role="cell">
         <a href={to(`job/${job.id}`)}>{job.id}</a>
       </span>
-      <span role="cell" class="job-title" title={job.command}>
-        {job.name ? <b>{job.name}</b> : null} <code>{job.command}</code>
-      </span>
-      <span role="cell" class="faint job-project">
-        {job.project}
-      </span>
-      <span role="cell" title={job.message}>
-        <StateBadge state={job.state} isEnding={job.is_ending} />
-        <RunBar job={job} />
-      </span>
-      <span role="cell" class="faint job-gpus" title={placeInWords(job)}>
-        {place(job)}
-      </span>
-      <span role="cell" class="faint job-took">
-        {took(job)}
-      </span>
-      <span role="cell" class="faint job-when" title={clock(job.ended_at ?? job.started_at ?? job.queued_at)}>
-        {ago(job.ended_at ?? job.started_at ?? job.queued_at, now.value)}
-      </span>
+      {columns.map((column) => (
+        <Cell key={column.key} column={column} job={job} />
+      ))}
     </div>
   );
 }
 
+function Cell({ column, job }: { column: Column; job: Job }) {
+  const shown = column.shows(job);
+  const title = column.says?.(job) ?? (typeof shown === "string" ? shown : "");
+  return (
+    <span role="cell" class={classOf(column)} title={title || undefined}>
+      {shown}
+    </span>
+  );
+}
+
+function classOf({ key, class: own }: Column): string {
+  return own ?? `faint job-${key.replace(/_.*/, "")}`;
+}
+
 /** In the place of a row that is read at this moment. */
-function BlankRow({ number, style }: { number: number; style: Record<string, string> }) {
+function BlankRow({ number, style, columns }: { number: number; style: Record<string, string>; columns: Column[] }) {
   return (
     <div class="job-row" role="row" aria-rowindex={number + 2} aria-busy="true" style={style}>
       <span role="cell" />
       <span role="cell" class="job-blank" />
-      <span role="cell" class="job-blank" style={{ width: `${35 + ((number * 17) % 40)}%` }} />
+      {columns.map((column) => (
+        <span key={column.key} role="cell" class={`${classOf(column)} job-blank`} style={{ width: `${35 + ((number * 17) % 40)}%` }} />
+      ))}
     </div>
   );
 }
@@ -112,12 +117,4 @@ async function movedJob(pages: JobPages, id: number): Promise<Job | null> {
   const place = id ? pages.placeOf(id) : null;
   if (place !== null) return pages.row(place) ?? null;
   return id ? get<Job>(`v1/jobs/${id}`).catch((error: unknown) => (sayError(error), null)) : null;
-}
-
-function took(job: Job): string {
-  if (job.seconds !== null) return duration(job.seconds);
-  if (job.started_at && !job.ended_at && job.state !== "queued") {
-    return duration((now.value - Date.parse(job.started_at)) / 1000);
-  }
-  return "";
 }

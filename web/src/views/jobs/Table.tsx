@@ -1,20 +1,33 @@
 import type { RefObject } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Job } from "../../api/types";
 import { addKeys, type Key } from "../../keys";
 import { go } from "../../router";
 import { isReadOnly } from "../../state/session";
+import { say, sayError } from "../../state/toasts";
 import { useVirtual } from "../../state/virtual";
 import { count } from "../../words";
 import { moveTo, type Target } from "./moving";
+import { NUMBER, type Column } from "./columns";
+import { Head } from "./Head";
 import type { JobPages } from "./pages";
 import { Row } from "./Row";
-import { toggle } from "./selection";
+import { choose, isChosen, toggle } from "./selection";
 
 interface Props {
   name: string; // of what is asked for
   pages: JobPages;
+  columns: Column[];
+  isCompact: boolean; // on a narrow screen: two lines a job in place of columns
+  order: Order;
+  sort: (order: Order) => void;
   isInTurn: boolean; // jobs can be moved
   search: RefObject<HTMLInputElement | null>;
+}
+
+export interface Order {
+  order: string;
+  reverse: string;
 }
 
 /** The job that the keys act on. It stays the same while rows come and go. */
@@ -23,19 +36,23 @@ interface Cursor {
   place: number; // where it was seen last
 }
 
-const HEIGHT = 40; // pixels of a row; on a narrow screen it has two lines
-const NARROW_HEIGHT = 60;
+const HEIGHT = 40; // pixels of a row
+const COMPACT_HEIGHT = 60; // of two lines
+const GAP = 8; // between columns
+const PICK = 28; // the width of the box to choose by
+const PADDING = 24;
+const MOST_CHOSEN = 10_000; // jobs in one range
 
 const left = new Map<string, { top: number; cursor: Cursor }>(); // how tables were left, for Back
 
 /** The rows, the cursor and the way through them. */
-export function Table({ name, pages, isInTurn, search }: Props) {
+export function Table({ name, pages, columns, isCompact, order, sort, isInTurn, search }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
-  const isNarrow = window.matchMedia("(max-width: 640px)").matches;
+  const head = useRef<HTMLDivElement>(null);
   const total = pages.total.value ?? 0;
   const virtual = useVirtual({
     count: total,
-    estimateSize: () => (isNarrow ? NARROW_HEIGHT : HEIGHT),
+    estimateSize: () => (isCompact ? COMPACT_HEIGHT : HEIGHT),
     scroller,
   });
   const items = virtual.getVirtualItems();
@@ -55,8 +72,20 @@ export function Table({ name, pages, isInTurn, search }: Props) {
   const top = useRef(0); // the element itself may be gone when the table is left
   useEffect(() => () => void left.set(name, { top: top.current, cursor: current.current }), []);
 
+  const anchor = useRef<Anchor | null>(null); // where a range begins
+  const pick = useCallback((place: number, job: Job, isRange: boolean) => {
+    const from = anchor.current;
+    if (isRange && from) void chooseRange(pages, pages.placeOf(from.id) ?? from.place, place, isChosen(from.id)).catch(sayError);
+    else toggle(job.id);
+    anchor.current = { id: job.id, place };
+  }, []);
+
   useEffect(() => {
     const job = () => pages.row(current.current.place);
+    const pickCurrent = (isRange: boolean) => {
+      const picked = job();
+      if (picked) pick(current.current.place, picked, isRange);
+    };
     const step = (by: number) => {
       const place = Math.max(0, Math.min((pages.total.value ?? 1) - 1, current.current.place + by));
       setCursor({ id: pages.row(place)?.id ?? null, place });
@@ -76,27 +105,19 @@ export function Table({ name, pages, isInTurn, search }: Props) {
       { keys: "j", does: "next job", run: () => step(1) },
       { keys: "k", does: "previous job", run: () => step(-1) },
       { keys: "Enter", does: "open the job", run: () => open(job()?.id) },
-      { keys: "x", does: "choose the job", run: () => pick(job()?.id) },
+      { keys: "x", does: "choose the job", run: () => pickCurrent(false) },
+      { keys: "X", does: "choose all from the last chosen one to this", run: () => pickCurrent(true) },
       { keys: "/", does: "search", run: () => search.current?.focus() },
       ...(isInTurn && !isReadOnly.value ? moves : []),
     ]);
   }, []);
 
   const arrived = pages.arrived.value;
+  const width = isCompact ? 0 : PADDING + PICK + [NUMBER, ...columns].reduce((sum, column) => sum + column.least + GAP, 0);
+  const layout = { "--columns": gridOf(columns), "--least": `${width}px` };
   return (
-    <div class="job-table" role="table" aria-label="jobs" aria-rowcount={total + 1}>
-      <div class="job-row job-head" role="row">
-        <span role="columnheader">
-          <span class="unseen">chosen</span>
-        </span>
-        <span role="columnheader">#</span>
-        <span role="columnheader">name</span>
-        <span role="columnheader">project</span>
-        <span role="columnheader">state</span>
-        <span role="columnheader">GPU</span>
-        <span role="columnheader">took</span>
-        <span role="columnheader">when</span>
-      </div>
+    <div class={isCompact ? "job-table is-compact" : "job-table"} role="table" aria-label="jobs" aria-rowcount={total + 1} style={layout}>
+      {!isCompact && <Head place={head} pages={pages} columns={columns} order={order} sort={sort} />}
       {arrived > 0 && (
         <button
           class="jobs-arrived"
@@ -114,7 +135,10 @@ export function Table({ name, pages, isInTurn, search }: Props) {
         tabIndex={0}
         role="rowgroup"
         aria-label="rows"
-        onScroll={(event) => (top.current = event.currentTarget.scrollTop)}
+        onScroll={(event) => {
+          top.current = event.currentTarget.scrollTop;
+          if (head.current) head.current.scrollLeft = event.currentTarget.scrollLeft;
+        }}
       >
         <div class="job-rows" style={{ height: `${virtual.getTotalSize()}px` }}>
           {items.map((item) => (
@@ -124,15 +148,36 @@ export function Table({ name, pages, isInTurn, search }: Props) {
               top={item.start}
               height={item.size}
               job={pages.row(item.index)}
+              columns={columns}
               isCurrent={item.index === current.current.place}
               isInTurn={isInTurn}
               pages={pages}
+              pick={pick}
             />
           ))}
         </div>
       </div>
     </div>
   );
+}
+
+interface Anchor {
+  id: number;
+  place: number; // where it was seen last
+}
+
+/** Everything between two rows becomes as the first of them is: chosen, or not. */
+async function chooseRange(pages: JobPages, from: number, to: number, isIn: boolean): Promise<void> {
+  if (Math.abs(to - from) >= MOST_CHOSEN) {
+    say(`A range has at most ${count(MOST_CHOSEN, "job")}; the box above the table chooses all that match.`, true);
+    return;
+  }
+  choose(await pages.numbersBetween(from, to), isIn);
+}
+
+function gridOf(columns: Column[]): string {
+  const widths = columns.map(({ least, isWide }) => `minmax(${least}px, ${isWide ? "1fr" : `${least}px`})`);
+  return [`${PICK}px`, `${NUMBER.least}px`, ...widths].join(" ");
 }
 
 /** The cursor where its job stands now. Where the job has left the list, the one in its place takes over. */
@@ -143,8 +188,4 @@ function following({ id, place }: Cursor, pages: JobPages): Cursor {
 
 function open(id: number | undefined): void {
   if (id !== undefined) go(`job/${id}`);
-}
-
-function pick(id: number | undefined): void {
-  if (id !== undefined) toggle(id);
 }

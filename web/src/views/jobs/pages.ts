@@ -4,17 +4,11 @@ import { get } from "../../api/client";
 import { onEvents } from "../../api/stream";
 import type { Job, JobPage } from "../../api/types";
 import { inWords } from "../../state/toasts";
-
-export interface Asked {
-  state: string;
-  project: string;
-  user: string;
-  text: string;
-  order: string;
-}
+import type { Asked } from "./asked";
 
 const PAGE = 200;
 const KEPT = 40; // pages in memory
+const MOST_AT_ONCE = 1000; // jobs in one answer
 const AT_MOST = 1000; // milliseconds between two looks at what is in sight
 const PROGRESS_EVERY = 5000; // milliseconds; the progress of a running job changes without an event
 
@@ -22,6 +16,7 @@ export class JobPages {
   readonly total = signal<number | null>(null);
   readonly arrived = signal(0); // new jobs that wait above the list: rows do not move under the reader's hand
   readonly counts = signal<JobPage["counts"] | null>(null);
+  readonly isPartial = signal(false); // there are too many to sort
   readonly error = signal("");
   readonly version = signal(0); // counts up when rows have changed
 
@@ -63,11 +58,36 @@ export class JobPages {
     return this.row(place) ?? (await this.ask(place + this.arrived.value, 1)).jobs[0];
   }
 
+  /** All jobs that were read. */
+  *read(): Iterable<Job> {
+    for (const jobs of this.pages.values()) yield* jobs;
+  }
+
+  /** The numbers of the jobs from one place to another, also where they are not in sight. */
+  async numbersBetween(one: number, other: number): Promise<number[]> {
+    const [first, last] = [Math.min(one, other), Math.max(one, other)];
+    const places = Array.from({ length: last - first + 1 }, (_, place) => first + place);
+    const known = places.map((place) => this.row(place)?.id);
+    if (known.every((id) => id !== undefined)) return known;
+    const found: number[] = [];
+    for (let begin = first; begin <= last; begin += MOST_AT_ONCE) {
+      const some = await this.ask(begin + this.arrived.value, Math.min(MOST_AT_ONCE, last - begin + 1));
+      found.push(...some.jobs.map((job) => job.id));
+    }
+    return found;
+  }
+
+  /** How many jobs match at this moment, and the newest of them. */
+  async all(): Promise<{ jobs: number; until: number }> {
+    const { jobs, total } = await get<JobPage>("v1/jobs", { ...this.wanted, order: "newest", reverse: "", offset: 0, limit: 1 });
+    return { jobs: total ?? 0, until: jobs[0]?.id ?? 0 };
+  }
+
   /** Read what can be seen and is not here yet. */
   show(first: number, last: number): void {
     this.inSight = [first, last];
     for (const page of this.pagesInSight(this.arrived.value)) {
-      if (!this.pages.has(page) && !this.asked.has(page)) void this.read(page);
+      if (!this.pages.has(page) && !this.asked.has(page)) void this.readPage(page);
     }
   }
 
@@ -92,7 +112,7 @@ export class JobPages {
         this.arrived.value = arrived;
         this.took(top);
       });
-      this.newest ??= this.wanted.order === "newest" ? (top.jobs[0]?.id ?? null) : null;
+      this.newest ??= this.wanted.order === "newest" && !this.wanted.reverse ? (top.jobs[0]?.id ?? null) : null;
     } catch (error) {
       if (!this.closing.signal.aborted) this.error.value = inWords(error);
     }
@@ -119,7 +139,7 @@ export class JobPages {
     }, AT_MOST);
   }
 
-  private async read(page: number): Promise<void> {
+  private async readPage(page: number): Promise<void> {
     this.asked.add(page);
     try {
       const found = await this.ask(page * PAGE, PAGE);
@@ -142,6 +162,7 @@ export class JobPages {
   private took(found: JobPage): void {
     this.total.value = (found.total ?? 0) - this.arrived.value;
     this.counts.value = found.counts;
+    this.isPartial.value = found.is_partial;
     this.error.value = "";
     this.version.value++;
   }

@@ -1,8 +1,7 @@
 import type { ComponentChildren } from "preact";
-import type { Field as FieldName } from "./form";
 
 interface Props {
-  field: FieldName;
+  field: string;
   label: string;
   hint?: string;
   problem: string | undefined;
@@ -16,7 +15,7 @@ export interface Attributes {
   "aria-describedby": string;
 }
 
-export const idOf = (field: FieldName) => `submit-${field}`;
+export const idOf = (field: string) => `submit-${field}`;
 
 /** A label, its field, and one sentence: what to write, or what is wrong with what was written. */
 export function Field({ field, label, hint = "", problem, class: more = "", children }: Props) {

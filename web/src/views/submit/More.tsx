@@ -1,20 +1,24 @@
 import type { Inputs } from "./inputs";
 
 /** Wishes that few jobs have. */
-export function More({ inputs, isOpen }: { inputs: Inputs; isOpen: boolean }) {
+export function More({ inputs, isOpen, isSweep = false }: { inputs: Inputs; isOpen: boolean; isSweep?: boolean }) {
   const { text, tick, choice } = inputs;
   return (
     <details class="panel submit-more" open={isOpen}>
       <summary>More wishes</summary>
       <div class="submit-grid">
-        {text("after", "After", "Start after these: 12, 13, @ or a name.")}
-        {choice("afterKind", "After they", [
-          ["ok", "have succeeded"],
-          ["any", "are over"],
-          ["fail", "have failed"],
-        ])}
-        {text("begin", "Not before", "22:00, 2026-12-01 08:00, +2h or tomorrow.")}
-        {text("array", "Array", "One command, many times: 1-16 or 1-16%4.")}
+        {!isSweep && (
+          <>
+            {text("after", "After", "Start after these: 12, 13, @ or a name.")}
+            {choice("afterKind", "After they", [
+              ["ok", "have succeeded"],
+              ["any", "are over"],
+              ["fail", "have failed"],
+            ])}
+            {text("begin", "Not before", "22:00, 2026-12-01 08:00, +2h or tomorrow.")}
+            {text("array", "Array", "One command, many times: 1-16 or 1-16%4.")}
+          </>
+        )}
         {text("only", "Only these GPUs", "Wait for these: 0, 1.")}
         {text("prefer", "Rather these GPUs", "Take these first when they are free.")}
         {text("gpuType", "GPU model", "A part of its name: h200.")}
@@ -24,12 +28,13 @@ export function More({ inputs, isOpen }: { inputs: Inputs; isOpen: boolean }) {
         {text("retryOn", "Retry only on", "gpu-oom, lost; empty: on every failure.")}
         {text("grace", "Grace", "Time between TERM and KILL; empty: 10s.")}
         {text("tags", "Tags", "Words to find it by, with commas between.")}
-        {choice("notify", "Tell me", [
-          ["", "as the settings say"],
-          ["end", "when it is over"],
-          ["failure", "when it fails"],
-          ["never", "never"],
-        ])}
+        {!isSweep &&
+          choice("notify", "Tell me", [
+            ["", "as the settings say"],
+            ["end", "when it is over"],
+            ["failure", "when it fails"],
+            ["never", "never"],
+          ])}
         {text("image", "Container image", "The command runs in a container of it.")}
         {choice("engine", "Container engine", [
           ["", "as the settings say"],
@@ -48,7 +53,7 @@ export function More({ inputs, isOpen }: { inputs: Inputs; isOpen: boolean }) {
         {text("variables", "Variables", "NAME=value, one a line.", { isLong: true })}
       </div>
       <div class="submit-ticks">
-        {tick("hold", "Hold it until it is released")}
+        {!isSweep && tick("hold", "Hold it until it is released")}
         {tick("restartable", "It may run again after a power cut")}
         {tick("bind", "Keep it to the CPUs near its GPUs")}
       </div>

@@ -1,6 +1,6 @@
 import type { VNode } from "preact";
 import { Field } from "./Field";
-import type { Field as FieldName, Form, Problems } from "./form";
+import type { Field as FieldName } from "./form";
 
 interface TextOptions {
   isLong?: boolean;
@@ -8,14 +8,18 @@ interface TextOptions {
   list?: string; // the id of a list of suggestions
 }
 
-export interface Inputs {
-  text: (field: FieldName, label: string, hint?: string, options?: TextOptions) => VNode;
-  tick: (field: FieldName, label: string) => VNode;
-  choice: (field: FieldName, label: string, options: readonly (readonly [string, string])[]) => VNode;
+export interface Inputs<Name extends string = FieldName> {
+  text: (field: Name, label: string, hint?: string, options?: TextOptions) => VNode;
+  tick: (field: Name, label: string) => VNode;
+  choice: (field: Name, label: string, options: readonly (readonly [string, string])[]) => VNode;
 }
 
-/** The fields of this form: each shows what it holds, and tells what is typed. */
-export function inputsOf(form: Form, problems: Problems, change: (field: FieldName, value: string | boolean) => void): Inputs {
+/** The fields of a form: each shows what it holds, and tells what is typed. */
+export function inputsOf<Name extends string>(
+  form: Readonly<Record<Name, string | boolean>>,
+  problems: Readonly<Partial<Record<Name, string>>>,
+  change: (field: Name, value: string | boolean) => void,
+): Inputs<Name> {
   return {
     text: (field, label, hint = "", { isLong = false, class: more = "", list } = {}) => (
       <Field key={field} field={field} label={label} hint={hint} problem={problems[field]} class={more}>

@@ -1,5 +1,6 @@
 // From the form to the daemon: looked up, tried, added.
 import { get, post } from "../../api/client";
+import { newKey } from "../../api/keys";
 import type { Reason } from "../../api/types";
 import type { NewJob } from "../../state/draft";
 import type { Asked, Form } from "./form";
@@ -50,9 +51,4 @@ async function bodyOf({ defaults, jobs, after }: Asked, kind: Form["afterKind"],
   const query = new URLSearchParams(after.map((one) => ["ref", one]));
   const { ids } = await get<{ ids: number[] }>(`v1/find?${query.toString()}`);
   return { like, defaults: { ...defaults, after: ids.map((job) => ({ job, kind })) }, jobs };
-}
-
-function newKey(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return `page-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
