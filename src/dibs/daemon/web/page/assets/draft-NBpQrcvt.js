@@ -1,0 +1,1 @@
+import{m as e}from"./words-BlhsQQp4.js";var t=e(null),n=e(null);export{n,t};

@@ -1,1 +1,0 @@
-import{m as e}from"./words-BlhsQQp4.js";var t=e(new Set);function n(e){let n=new Set(t.value);n.delete(e)||n.add(e),t.value=n}function r(){t.value=new Set}export{t as n,n as r,r as t};
