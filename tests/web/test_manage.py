@@ -105,7 +105,7 @@ def test_a_sweep_is_begun_by_the_rules_of_the_file(page: Page, site: Site, daemo
     form.get_by_label("Samples").fill("a few")
     expect(form).to_contain_text("samples is a whole number")
     form.get_by_label("Samples").fill("2")
-    form.get_by_label("Metric").fill("loss:max")
+    form.get_by_label("Metric", exact=True).fill("loss:max")
     form.get_by_label("Name", exact=True).fill("from the page")
     form.get_by_label("GPUs", exact=True).fill("none")
 

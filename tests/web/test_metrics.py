@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from daemon.daemon_process import DaemonProcess
-from web.browsing import NARROW, Site, fits, go, serious, visit
+from web.browsing import NARROW, Site, findings, fits, go, visit
 from web.sweeping import LOSS, begin, finish, values
 
 # A falling loss and a rising accuracy; the factor makes the runs differ.
@@ -90,10 +90,10 @@ def test_chosen_jobs_are_compared_and_told_apart_by_what_differs(
         go(phone, site, f"compare?jobs={runs[0]}-{runs[3]}")
         expect(curve(phone, "loss")).to_have_attribute("aria-label", "loss by step, 4 lines")
         assert fits(phone)["content"] <= NARROW["width"]
-        assert serious(phone, axe) == []
+        assert findings(phone, axe) == []
         go(phone, site, f"job/{runs[0]}")
         expect(curve(phone, "loss")).to_be_visible()
-        assert serious(phone, axe) == []
+        assert findings(phone, axe) == []
 
 
 def test_a_sweep_has_the_curves_of_its_trials(page: Page, site: Site, daemon: DaemonProcess):
