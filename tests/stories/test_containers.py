@@ -150,8 +150,8 @@ def test_the_use_of_a_container_is_measured_by_its_processes(engines: PrivateEng
     finally:
         world.clean_up()
 
-    # Docker's client, which is below the shim, uses no processor.
-    assert job["usage"]["mean_cpus"] > 0.2
+    # Docker's client, which is below the shim, uses no processor. The mean falls a little until the end is seen.
+    assert job["usage"]["mean_cpus"] > 0.1
     assert job["usage"]["peak_mem_bytes"] > 0
 
 
