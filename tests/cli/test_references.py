@@ -127,7 +127,7 @@ def pressing_tab(shell, *words):
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_commands_options_and_states_are_completed(daemon, shell):
-    assert set(pressing_tab(shell, "dibs", "re")) == {"retry", "release"}
+    assert set(pressing_tab(shell, "dibs", "re")) == {"report", "retry", "release"}
     assert set(pressing_tab(shell, "dibs", "kill", "--s")) == {"--signal"}
     assert set(pressing_tab(shell, "dibs", "ls", "--state", "run")) == {"running"}
 

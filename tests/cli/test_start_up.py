@@ -40,7 +40,7 @@ HELP_ONLY = HEAVY | {"dataclasses", "fractions", "json", "socket", "dibs.client"
         ("add -- true", 65, HEAVY),
         ("ls", 55, HEAVY - {"urllib.parse"} | {"dataclasses", "fractions"}),
         # It asks the driver itself, through ctypes, and shows what the engine calls a survey.
-        ("gpus", 75, HEAVY - {"ctypes", "dibs.engine", "dibs.foreground"}),
+        ("gpus", 78, HEAVY - {"ctypes", "dibs.engine", "dibs.foreground"}),
         # One command needs no reader of lists, no daemon, and nothing that only an earlier run needs.
         (
             "run --gpus 0 -- true",

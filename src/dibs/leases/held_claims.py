@@ -1,4 +1,4 @@
-"""The claims that a process holds: those that it took, and those that it inherited with their locks."""
+"""The claims whose locks a process has inherited."""
 
 import os
 from contextlib import suppress
@@ -6,8 +6,8 @@ from contextlib import suppress
 from dibs.leases.files import LONGEST, SAFE, Holder, claim_gpu, decode
 
 
-def claims_held_by(pid: int, *, inherited_only: bool = False) -> list[Holder]:
-    """The claims of this user whose locks a process has. One that only reads a claim's file has no lock.
+def inherited_claims(pid: int) -> list[Holder]:
+    """The claims of this user whose locks another process took. One that only reads a claim's file has no lock.
 
     An engine takes the claims of all its jobs; only the processes of a job have inherited them.
     """
@@ -20,7 +20,7 @@ def claims_held_by(pid: int, *, inherited_only: bool = False) -> list[Holder]:
         with suppress(OSError):  # it was closed meanwhile
             link = f"/proc/{pid}/fd/{number}"
             gpu = claim_gpu(os.path.basename(os.readlink(link)).removesuffix(" (deleted)"))
-            if not gpu or not (takers := _lock_takers(pid, number)) or (inherited_only and pid in takers):
+            if not gpu or not (takers := _lock_takers(pid, number)) or pid in takers:
                 continue
             # Through the link: the file may have been deleted. O_NOFOLLOW would refuse it.
             opened = os.open(link, os.O_RDONLY | SAFE & ~os.O_NOFOLLOW)

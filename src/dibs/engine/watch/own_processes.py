@@ -1,7 +1,7 @@
 """Whether a process belongs to a dibs job of any engine, and to which attempt."""
 
 from dibs.gpus.processes import attempt_folder_of, dibs_job_of
-from dibs.leases.held_claims import claims_held_by
+from dibs.leases.held_claims import inherited_claims
 from dibs.supervise.command import parent_of
 from dibs.supervise.folder import record_of
 from dibs.worker_thread import PatientReader
@@ -24,19 +24,19 @@ def attempt_of(pid: int) -> str | None:
 
 
 def _inherited_by(pid: int) -> str:
-    folders = (claim.folder for claim in claims_held_by(pid, inherited_only=True))
+    folders = (claim.folder for claim in inherited_claims(pid))
     return next(filter(None, folders), "")
 
 
 def is_of_a_running_job(pid: int) -> bool:
     """False for a process that outlived its job; a process that names a job but no attempt counts as running.
 
-    So does one that has a claim without a job, and one whose folder does not answer. The processes of other users
-    cannot be looked into: for these the answer is no.
+    So does one whose folder does not answer. The processes of other users cannot be looked into: for these the
+    answer is no.
     """
     folder = attempt_of(pid)
     if folder is None:
-        return dibs_job_of(pid) is not None or bool(claims_held_by(pid))
+        return dibs_job_of(pid) is not None
     try:
         record = _reader.read(folder, lambda: record_of(folder))
     except TimeoutError:
