@@ -140,4 +140,4 @@ def test_the_last_run_of_a_folder_is_the_one_that_was_begun_last_there(place: Pa
         names.append(run.name)
     monkeypatch.chdir(here)
 
-    assert last_run(environ) == names[1]
+    assert last_run(environ) == (names[1], "")

@@ -40,7 +40,7 @@ def test_a_grid_is_tried_point_by_point_and_the_best_is_known(daemon: DaemonProc
     assert found[7]["command"] == SQUARE.replace("{x}", "7")
     job = daemon.job(found[7]["job"])
     assert (job["name"], job["project"], job["tags"], job["time_limit_seconds"]) == ("squares-8", "p", ["t"], 60.0)
-    assert job["sweep"] == {"id": 1, "trial": 8}
+    assert job["sweep"] == {"id": 1, "trial": 8, "point": {"x": "7"}, "results": {"loss": 16.0}}
     assert (job["env"]["DIBS_SWEEP"], job["env"]["DIBS_TRIAL"]) == ("1", "8")
     assert found[7]["seconds"] == job["seconds"]
     assert sorted(daemon.world.ledger.started()) == [str(x) for x in range(8)]
