@@ -37,9 +37,7 @@ class CardHistory:
         self._folders = folders
         self._spans = CardUseSpans(store.history.uses)
         self._cards: dict[str, _WatchedCard] = {}
-        self._parts: dict[
-            str, CardParts
-        ] = {}  # of the cards at the last look; those that do not answer are left out
+        self._parts: dict[str, CardParts] = {}  # at the last look, of the cards that answered
         self._outside: dict[tuple[int, str], OutsideUse] = {}  # that is not written yet
         self._looked_at = 0.0
         self._write_at = (now // MINUTES + 1) * MINUTES
