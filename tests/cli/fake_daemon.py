@@ -92,6 +92,7 @@ def a_trial(number: int, state: str = "complete", **more: Any) -> dict[str, Any]
         "state": state,
         "point": {"lr": f"0.{number}", "opt": "adam"},
         "values": [float(number)] if state == "complete" else None,
+        "reported": {},
         "seconds": 12.0 if state != "open" else None,
         "why": f"job {100 + number} failed with exit code 1" if state == "failed" else "",
         "reused_from": None,

@@ -130,27 +130,42 @@ def test_results_are_all_trials_with_why_they_failed(daemon, sweep, typed):
     assert lines[3].endswith("failed: job 102 failed with exit code 1")
 
 
-def test_every_reported_number_is_shown_on_request_and_without_a_metric(daemon, typed):
-    daemon.sweeps[1] = a_sweep(1, trials=(a_trial(0), a_trial(1, "open")))
-    daemon.series = {
-        100: [{"name": "loss", "last": 0.0}, {"name": "val/acc", "last": 0.75}],
-        101: [{"name": "val/acc", "last": None}],
-    }
+def test_every_reported_number_is_in_the_table_the_csv_and_the_json(daemon, typed):
+    reported = {"loss": 0.0, "val/acc": 0.75}
+    daemon.sweeps[1] = a_sweep(1, trials=(a_trial(0, reported=reported), a_trial(1, "open", reported={"n": None})))
 
-    lines = typed("sweep", "results", "--reported").stdout.splitlines()
-    first, second = csv.DictReader(io.StringIO(typed("sweep", "results", "--reported", "--csv").stdout))
-    told = json.loads(typed("sweep", "results", "--reported", "--json").stdout)["trials"]
+    lines = typed("sweep", "results").stdout.splitlines()
+    first, second = csv.DictReader(io.StringIO(typed("sweep", "results", "--csv").stdout))
+    told = json.loads(typed("sweep", "results", "--json").stdout)["trials"]
 
-    assert [line.split()[:4] for line in lines] == [
-        ["trial", "loss", "val/acc", "lr"],
-        ["0", "0", "0.75", "0.0"],
-        ["1", "-", "-", "0.1"],
+    assert [line.split()[:5] for line in lines] == [
+        ["trial", "loss", "val/acc", "n", "lr"],
+        ["0", "0", "0.75", "-", "0.0"],
+        ["1", "-", "-", "nan", "0.1"],
     ]
-    assert (first["loss"], first["val/acc"], second["val/acc"]) == ("0.0", "0.75", "")
-    assert [trial["reported"] for trial in told] == [{"loss": 0.0, "val/acc": 0.75}, {"val/acc": None}]
-    daemon.sweeps[1] = a_sweep(1, trials=(a_trial(0, values=None),), metrics=[])
+    assert (first["loss"], first["val/acc"], second["val/acc"], second["n"]) == ("0.0", "0.75", "", "nan")
+    assert [trial["reported"] for trial in told] == [reported, {"n": None}]
+
+
+def test_a_sweep_without_a_metric_shows_what_was_reported(daemon, typed):
+    daemon.sweeps[1] = a_sweep(1, trials=(a_trial(0, values=None, reported={"acc": 0.5}),), metrics=[])
     daemon.sweeps[1]["spec"]["metrics"] = []
-    assert typed("sweep", "results").stdout.split()[:4] == ["trial", "loss", "val/acc", "lr"]
+
+    assert typed("sweep", "results").stdout.split()[:3] == ["trial", "acc", "lr"]
+    assert "trial  acc" in typed("sweep", "show").stdout
+
+
+def test_by_step_every_kept_point_of_every_trial_is_printed(daemon, typed):
+    daemon.sweeps[1] = a_sweep(1, trials=(a_trial(0), a_trial(1, "open")))
+    daemon.series = {101: [{"name": "acc", "steps": [1, 2], "at_seconds": [0.5, 1.5], "values": [0.25, 0.5]}]}
+
+    assert typed("sweep", "results", "--by-step", "--csv").stdout.splitlines() == [
+        "trial,job,name,step,at_seconds,value",
+        "1,101,acc,1,0.5,0.25",
+        "1,101,acc,2,1.5,0.5",
+    ]
+    told = json.loads(typed("sweep", "results", "--by-step", "--json").stdout)
+    assert told[1] == {"trial": 1, "job": 101, "name": "acc", "step": 2, "at_seconds": 1.5, "value": 0.5}
 
 
 def test_csv_survives_every_letter_and_a_name_that_is_taken(daemon, typed):

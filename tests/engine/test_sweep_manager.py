@@ -1,6 +1,7 @@
 """The work on sweeps, inside a loop of our own: what is rare outside is made to happen."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from errno import ENOSPC
 from itertools import count
@@ -11,7 +12,7 @@ import pytest
 
 from dibs.build.queue import BuiltQueue, build_queue
 from dibs.engine.driver import Driver
-from dibs.engine.sweeps import manager, new_trials
+from dibs.engine.sweeps import new_trials
 from dibs.engine.sweeps import run as sweep_run
 from dibs.engine.sweeps.manager import NewSweep
 from dibs.errors import StoreUnusable
@@ -222,15 +223,14 @@ def test_a_bug_holds_its_sweep_and_leaves_the_others_alone(live, monkeypatch):
     live(scenario)
 
 
-def test_an_idle_sweep_has_no_task_and_no_thread(live, monkeypatch):
-    monkeypatch.setattr(manager, "run_in_thread", None)  # no metric: no file is read
-
+def test_an_idle_sweep_has_no_task_and_no_thread(live):
     async def scenario(room: Room) -> None:
         assert len(asyncio.all_tasks()) == 1
+        before = threading.active_count()
         sweep = room.add("true {x}", {**WHOLE, "high": 3})
         await room.until(sweep, SweepState.FINISHED)
         async with asyncio.timeout(LONG):
-            while len(asyncio.all_tasks()) > 1:
+            while len(asyncio.all_tasks()) > 1 or threading.active_count() > before:
                 await asyncio.sleep(0.01)
 
     live(scenario)

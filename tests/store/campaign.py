@@ -310,7 +310,7 @@ class Books:
         ]
         if trials := self.store.sweeps.open(one.id):
             trial = trials[choice % len(trials)]
-            over = {"seconds": 1.5, "ended_at": self.clock, "study": choice}
+            over = {"seconds": 1.5, "ended_at": self.clock, "study": choice, "reported": {"a": 0.5, "b": None}}
             acts += [
                 lambda: self.change_trial(trial, state=TrialState.COMPLETE, values=(1.5, 2.0), **over),
                 lambda: self.change_trial(

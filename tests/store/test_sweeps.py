@@ -40,6 +40,9 @@ def test_a_sweep_is_there_when_the_file_is_opened_again(path):
     store = Store(path)
     sweep = begin(store, name="sizes", why="tea", state=SweepState.HELD, counts_from=3.5, ended_at=NOON)
     (trial,) = put(store, sweep, (1.5, 2.0), job=JobId(7), study=0, pruned_by="step", is_due=True, cause="c")
+    trial = replace(trial, reported={"acc": 0.5, "nan": None})
+    with store.turn():
+        store.sweeps.change_trial(trial, [])
     store.close()
 
     store = Store(path)

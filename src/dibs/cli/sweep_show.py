@@ -5,8 +5,8 @@ import io
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import click
@@ -118,12 +118,13 @@ def best(reference: str, as_json: bool) -> int:
 Examples:
   dibs sweep results 3
   dibs sweep results --csv > trials.csv
-  dibs sweep results --reported        with every other number that the trials reported
+  dibs sweep results --by-step --csv   every number that the trials reported, step by step
   dibs sweep results --json | jq '.trials[] | select(.state == "failed")'
 
 \b
-The CSV has a line a trial: trial, job, state, a column for each metric and for each parameter,
-seconds, why. A parameter that is none is empty; one called like another column is param.NAME.
+The CSV has a line a trial: trial, job, state, a column for each metric, for each other number that
+they reported (the last) and for each parameter, seconds, why. A parameter that is none is empty; one
+called like another column is param.NAME. --by-step: trial, job, name, step, at_seconds, value.
 """
 )
 @SWEEP
@@ -133,44 +134,45 @@ seconds, why. A parameter that is none is empty; one called like another column 
     default="number",
     help="By number, or the best first.",
 )
-@click.option("--reported", is_flag=True, help="Also the last of every other number that they reported.")
+@click.option("--by-step", is_flag=True, help="Print every number that they reported, a line for each step.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a line of headings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def results(reference: str, sort: str, reported: bool, as_csv: bool, as_json: bool) -> int:
+def results(reference: str, sort: str, by_step: bool, as_csv: bool, as_json: bool) -> int:
     """Print all trials of a sweep: values, results and how they ended."""
     if as_csv and as_json:
         raise BadInput("--csv and --json were both given", remedy="choose one")
     client = connect(os.environ)
     sweep = _found(client, reference)
     trials = daemon.trials(client, sweep["id"], order=sort)
-    others: list[str] = []  # names of numbers that are not the sweep's metrics
-    # A sweep that names no metric has nothing else to show.
-    if reported or (not as_json and not as_csv and not sweep["metrics"]):
-        others, trials = _with_reported(client, sweep, trials)
-    if as_json:
+    if by_step:
+        _print_steps(_by_step(client, sweep, trials), as_json=as_json)
+    elif as_json:
         _print_json(sweep, trials)
     elif as_csv:
+        # Read twice: a hundred thousand trials do not fit into memory, and the last may have a new name.
+        others = _reported_names(sweep, daemon.trials(client, sweep["id"]))
         _print_csv(sweep["spec"], trials, others)
     else:
-        _print_trials(sweep["spec"], trials, others)
+        _print_trials(sweep, trials)
     return 0
 
 
-def _with_reported(
-    client: Client, sweep: Mapping[str, Any], trials: Iterator[dict[str, Any]]
-) -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """The trials with what they `reported`, and the names of the first ones that are not the sweep's metrics."""
-
-    def chunks() -> Iterator[list[dict[str, Any]]]:
-        while chunk := list(islice(trials, _MOST_IN_ANSWER)):
-            found = client.last_metrics([job for job in map(_job_of, chunk) if job is not None])
-            yield [{**trial, "reported": found.get(_job_of(trial) or 0, {})} for trial in chunk]
-
-    rest = chunks()
-    first = next(rest, [])
+def _reported_names(sweep: Mapping[str, Any], trials: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The names of the reported numbers that are not the sweep's metrics."""
     own = {metric["name"] for metric in sweep["metrics"]}
-    names = dict.fromkeys(name for trial in first for name in trial["reported"] if name not in own)
-    return list(names), chain(first, chain.from_iterable(rest))
+    return list(dict.fromkeys(name for trial in trials for name in trial["reported"] if name not in own))
+
+
+def _by_step(
+    client: Client, sweep: Mapping[str, Any], trials: Iterator[dict[str, Any]]
+) -> Iterator[tuple[int, int, str, float, float, float]]:
+    """Trial, job, name, step, seconds after its start and value of every point that its job still has."""
+    while chunk := list(islice(trials, _MOST_IN_ANSWER)):
+        number_of = {job: trial["number"] for trial in chunk if (job := _job_of(trial)) is not None}
+        for told in client.metrics_of(list(number_of)):
+            for one in told["series"]:
+                for step, at, value in zip(one["steps"], one["at_seconds"], one["values"], strict=True):
+                    yield number_of[told["job"]], told["job"], one["name"], step, at, value
 
 
 def _job_of(trial: Mapping[str, Any]) -> int | None:
@@ -211,7 +213,9 @@ def _head(sweep: Mapping[str, Any]) -> Iterator[str]:
 def _leaders(sweep: Mapping[str, Any], leaders: Sequence[Mapping[str, Any]]) -> list[str]:
     if not leaders:
         return []
-    return ["", *_trials(sweep["spec"], leaders, indent="  ")]
+    # What a sweep without a metric has found is whatever its trials reported.
+    others = [] if sweep["metrics"] else _reported_names(sweep, leaders)
+    return ["", *_trials(sweep["spec"], leaders, indent="  ", others=others)]
 
 
 def _importance(answer: Mapping[str, Any]) -> list[str]:
@@ -277,13 +281,11 @@ def _print_sweeps(sweeps: Sequence[Mapping[str, Any]]) -> None:
             show(styled(one_line(f"  {sweep['why']}", table_width()), "dim"))
 
 
-def _print_trials(
-    spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]], others: Sequence[str] = ()
-) -> None:
+def _print_trials(sweep: Mapping[str, Any], trials: Iterator[Mapping[str, Any]]) -> None:
     is_empty = True
     while chunk := list(islice(trials, _AT_ONCE)):
         is_empty = False
-        show("\n".join(_trials(spec, chunk, others=others)))
+        show("\n".join(_trials(sweep["spec"], chunk, others=_reported_names(sweep, chunk))))
     if is_empty:
         say("dibs: it has no trials yet")
 
@@ -294,8 +296,10 @@ def _trials(
     headings, rows = trial_table(spec, trials, others)
     last = len(headings) - 1
     width = table_width() - len(indent)
-    # On a narrow terminal the job leaves first, then the time, then values from the right.
-    drop = (last - 1, last - 2, *range(last - 3, 1, -1))
+    # On a narrow terminal the job leaves first, then the time, then reported numbers and values from the right.
+    first = 1 + len(spec.get("metrics", ()))
+    reported = range(first + len(others) - 1, first - 1, -1)
+    drop = (last - 1, last - 2, *reported, *(one for one in range(last - 3, 1, -1) if one not in reported))
     heading, *lines = table(headings, rows, width=width, shrink=last, drop=drop)
     yield f"{indent}{styled(heading, 'bold')}"
     for trial, line in zip(trials, lines, strict=True):
@@ -315,6 +319,18 @@ def _print_json(sweep: Mapping[str, Any], trials: Iterator[Mapping[str, Any]]) -
     show("\n]}")
 
 
+def _print_steps(rows: Iterator[tuple[int, int, str, float, float, float]], *, as_json: bool) -> None:
+    columns = ("trial", "job", "name", "step", "at_seconds", "value")
+    if as_json:
+        show_json([dict(zip(columns, row, strict=True)) for row in rows])
+        return
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    show(lines.getvalue(), end="")
+
+
 def _print_csv(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]], others: Sequence[str] = ()) -> None:
     metrics = [metric["name"] for metric in spec.get("metrics", ())]
     names = [parameter["name"] for parameter in spec["parameters"]]
@@ -325,7 +341,7 @@ def _print_csv(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]], oth
     writer.writerow(["trial", "job", "state", *metrics, *others, *columns, "seconds", "why"])
     for trial in trials:
         values = [*(trial["values"] or ()), *[None] * len(metrics)][: len(metrics)]
-        values += [trial["reported"].get(name) for name in others]
+        values += ["nan" if one is None else one for one in _reported(trial, others)]
         point = [trial["point"].get(name) for name in names]
         job = _job_of(trial)
         seconds = None if trial["seconds"] is None else round(trial["seconds"], 3)
@@ -458,17 +474,22 @@ def trial_table(
 
 def _row(trial: Trial, metrics: int, names: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
     values = [*(trial.get("values") or ()), *[None] * metrics][:metrics]
-    values += [trial.get("reported", {}).get(name) for name in others]
     seconds, job = trial.get("seconds"), trial.get("job") or trial.get("reused_from")
     why = trial.get("why")
     return (
         str(trial["number"]),
         *map(show_result, values),
+        *("nan" if one is None else show_result(one) if one != "" else "-" for one in _reported(trial, others)),
         *(_value(trial["point"].get(name)) for name in names),
         "-" if seconds is None else show_duration(seconds),
         str(job or "-"),
         f"{trial['state']}{f': {one_line(why, 300)}' if why else ''}",
     )
+
+
+def _reported(trial: Trial, names: Sequence[str]) -> Iterator[Any]:
+    """What it has reported under each name; empty where nothing was, None where it was not finite."""
+    return (trial["reported"].get(name, "") for name in names)
 
 
 def _value(text: str | None) -> str:

@@ -20,6 +20,7 @@ _TRIES = 5  # of a call that may be repeated
 _PAUSE = 0.1  # seconds before the second one
 _AWAY_SECONDS = 60.0  # that a daemon may be away, as in a restart
 _AWAY_PAUSE = 0.25  # seconds between two tries
+_MOST_POINTS = 512  # of one series, in one answer
 _MOST_ANSWERS = 1000  # until a file is read that grows as fast
 _Found = TypeVar("_Found")
 
@@ -209,15 +210,15 @@ class Client:
                 break
         return found
 
-    def last_metrics(self, numbers: Sequence[int]) -> dict[int, dict[str, float | None]]:
-        """The last number that each of at most 100 jobs has reported under each name; None: it is not finite."""
+    def metrics_of(self, numbers: Sequence[int]) -> list[Answer]:
+        """What the last attempts of at most 100 jobs have reported, with all points that are kept."""
         if not numbers:
-            return {}
+            return []
         for _ in range(_MOST_ANSWERS):
-            found = self._get("/v1/jobs/metrics", ids=list(numbers), points=0)["jobs"]
+            found: list[Answer] = self._get("/v1/jobs/metrics", ids=list(numbers), points=_MOST_POINTS)["jobs"]
             if all(job["is_complete"] for job in found):
                 break
-        return {job["job"]: {one["name"]: one["last"] for one in job["series"]} for job in found}
+        return found
 
     def why(self, number: int) -> Answer:
         return self._get(f"/v1/jobs/{number}/why")

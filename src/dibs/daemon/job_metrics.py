@@ -8,8 +8,9 @@ from typing import Any
 
 from dibs.daemon.logs.output import read_output
 from dibs.engine.launch.browse import BrowsableFolders
+from dibs.engine.launch.metric_sources import sources_of
 from dibs.errors import StoreUnusable
-from dibs.metrics.attempt import AttemptMetrics, MetricSources
+from dibs.metrics.attempt import AttemptMetrics
 from dibs.model.jobs import Attempt, Job
 from dibs.store.codec import AttemptRow
 
@@ -19,17 +20,6 @@ _MOST_SERIES = 2_000  # of all readers: 25 MB
 _MOST_HANGING = 8  # threads that wait for a file system which does not answer
 
 _Key = tuple[int, int]  # a job, and which of its attempts
-
-
-def sources_of(job: Job, results: BrowsableFolders, folder: str, began: float) -> MetricSources:
-    """Where an attempt's metrics are. Event files are searched on this machine only."""
-    return MetricSources(
-        folder=folder,
-        began=began,
-        logs=results.streams(job, folder),
-        patterns=job.request.metric_patterns,
-        workdir="" if job.request.on else job.request.workdir,
-    )
 
 
 class MetricReaders:

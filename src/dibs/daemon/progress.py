@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterable, Sequence
 
-from dibs.daemon.job_metrics import sources_of
 from dibs.dataclass import dataclass
 from dibs.engine.launch.browse import BrowsableFolders
+from dibs.engine.launch.metric_sources import sources_of
 from dibs.metrics.attempt import MetricSources
 from dibs.metrics.progress import JobProgress, read_progress
 from dibs.model.jobs import State

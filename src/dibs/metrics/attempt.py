@@ -150,6 +150,11 @@ class AttemptMetrics:
                 self._events[path] = EventFile(path)
 
 
+def last_numbers(metrics: AttemptMetrics) -> dict[str, float | None]:
+    """The last of every number; None: it is not finite."""
+    return {one.name: one.series.summary().last for one in metrics.series()}
+
+
 class _LineSource:
     def __init__(self, file: LineFile, began: float) -> None:
         self.file = GrowingFile(file.path, began)

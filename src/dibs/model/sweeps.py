@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, NewType
 
@@ -82,6 +83,8 @@ class Trial:
     study: int | None = None  # its number in the adviser's study
     pruned_by: str = ""  # the sentence with which its end was asked for
     is_due: bool = False  # it failed, and is tried again as soon as there is room
+    # The last of every number that it reported, also of the metrics; None: it is not finite.
+    reported: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def trial_key(sweep: SweepId, number: int) -> str:

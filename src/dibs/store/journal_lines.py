@@ -190,6 +190,7 @@ def tried(trial: Trial, *, cursor: int | None = None) -> Line:
         "study": trial.study,
         "pruned_by": trial.pruned_by or None,
         "due": trial.is_due or None,
+        "reported": dict(trial.reported) or None,
     }
     return line | {name: value for name, value in said.items() if value is not None}
 

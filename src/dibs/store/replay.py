@@ -469,4 +469,5 @@ def _became(trial: Trial, line: Mapping[str, Any]) -> Trial:
         study=line.get("study"),
         pruned_by=line.get("pruned_by", ""),
         is_due=line.get("due", False),
+        reported=line.get("reported", {}),
     )

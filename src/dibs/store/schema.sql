@@ -205,6 +205,7 @@ create table trials (
   study       integer,                            -- its number in the adviser's study
   pruned_by   text    not null default '',        -- the sentence with which its end was asked for
   is_due      integer not null default 0,         -- it failed, and is tried again when there is room
+  reported    text    not null default '{}',      -- the last of every number that it reported: a JSON object
   primary key (sweep, number)
 ) without rowid;
 

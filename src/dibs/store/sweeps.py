@@ -17,7 +17,7 @@ from dibs.store.file import LEFT_UNCHANGED
 _SWEEP = "id, key, name, spec, request, environment, code, state, why, cursor, counts_from, queued_at, ended_at"
 _TRIAL = (
     "sweep, number, point, command, fingerprint, state, job, found, why, cause, seconds, reused_from, ended_at,"
-    " study, pruned_by, is_due"
+    " study, pruned_by, is_due, reported"
 )
 _AT_ONCE = 1_000  # rows of a long list
 
@@ -97,7 +97,8 @@ class SweepTable:
         """What became of it; its point stays."""
         self._db.execute(
             "update trials set state = ?, job = ?, found = ?, score = ?, why = ?, cause = ?, seconds = ?,"
-            " reused_from = ?, ended_at = ?, study = ?, pruned_by = ?, is_due = ? where sweep = ? and number = ?",
+            " reused_from = ?, ended_at = ?, study = ?, pruned_by = ?, is_due = ?, reported = ?"
+            " where sweep = ? and number = ?",
             (
                 trial.state,
                 trial.job,
@@ -111,6 +112,7 @@ class SweepTable:
                 trial.study,
                 text_value(trial.pruned_by),
                 trial.is_due,
+                text_value(json.dumps(dict(trial.reported))),
                 trial.sweep,
                 trial.number,
             ),
@@ -353,7 +355,7 @@ def _sweep(row: Sequence[Any]) -> Sweep:
 
 def _trial(row: Sequence[Any]) -> Trial:
     sweep, number, point, command, fingerprint, state, job, found, why, cause, *more = row
-    seconds, reused_from, ended_at, study, pruned_by, is_due = more
+    seconds, reused_from, ended_at, study, pruned_by, is_due, reported = more
     try:
         return Trial(
             sweep=SweepId(sweep),
@@ -372,6 +374,7 @@ def _trial(row: Sequence[Any]) -> Trial:
             study=study,
             pruned_by=pruned_by,
             is_due=bool(is_due),
+            reported=json.loads(reported),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise StoreUnusable(

@@ -7,6 +7,7 @@ import pytest
 
 from daemon.daemon_process import DaemonProcess
 from daemon.sweeping import begin, trials, until, values
+from stories.outside import wait_until
 
 
 @pytest.fixture
@@ -134,3 +135,40 @@ def test_of_several_metrics_each_has_its_value_and_the_best_are_a_front(daemon: 
     done = until(daemon, sweep, "finished")
 
     assert [best["values"] for best in done["best"]] == [[1.0, 5.0], [2.0, 8.0], [3.0, 9.0]]
+
+
+def test_every_number_is_kept_for_every_trial_also_without_a_metric_and_when_its_job_is_cleaned(
+    daemon: DaemonProcess,
+):
+    command = (
+        'echo "acc=0.25 step=1" >> "$DIBS_METRICS"; echo "acc={x} lr=nan step=2" >> "$DIBS_METRICS"; exit {x}'
+    )
+    sweep = begin(daemon, command, values("x", 0, 3), metrics=[])
+    until(daemon, sweep, "finished")
+
+    daemon.post("/v1/clean", {})
+
+    assert [(trial["state"], trial["reported"]) for trial in trials(daemon, sweep)] == [
+        ("complete", {"acc": 0.0, "lr": None}),
+        ("failed", {"acc": 3.0, "lr": None}),
+    ]
+
+
+def test_what_an_open_trial_reports_is_seen_while_it_runs(daemon: DaemonProcess, tmp_path: Path):
+    command = f'echo "acc={{x}} step=1" >> "$DIBS_METRICS"; until test -e {tmp_path}/go; do sleep 0.05; done'
+    sweep = begin(daemon, command, values("x", 5), metrics=[])
+
+    (trial,) = wait_until(lambda: [one for one in trials(daemon, sweep) if one["reported"]])
+
+    assert (trial["state"], trial["reported"]) == ("open", {"acc": 5.0})
+    (tmp_path / "go").touch()
+    until(daemon, sweep, "finished")
+
+
+def test_every_number_of_a_result_file_is_kept(daemon: DaemonProcess, tmp_path: Path):
+    results = {"from": "file", "path": "r-%j.json"}
+    command = """echo '{"loss": {x}, "acc": 0.5, "note": "a"}' > r-$DIBS_JOB_ID.json"""
+
+    trial = only_trial(daemon, command, results=results, wishes={"workdir": str(tmp_path)})
+
+    assert trial["reported"] == {"loss": 5.0, "acc": 0.5}

@@ -2525,6 +2525,10 @@ export interface components {
             point: {
                 [key: string]: string | null;
             };
+            /** Reported */
+            reported: {
+                [key: string]: number | null;
+            };
             /** Reused From */
             reused_from: number | null;
             /** Seconds */

@@ -8,14 +8,16 @@ from fastapi import APIRouter, Body, Path, Query, Response
 from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
 
 from dibs.daemon.app_state import AppState
+from dibs.daemon.attempts import find_attempt
 from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
 from dibs.daemon.schemas import requests
 from dibs.daemon.schemas.requests import Moment, read_states, requests_of
 from dibs.daemon.schemas.responses import moment
 from dibs.engine.sweeps.context import trial_told
 from dibs.engine.sweeps.manager import NewSweep, SweepSummary
-from dibs.errors import BadInput, about
+from dibs.errors import BadInput, DibsError, about
 from dibs.inputs.checks import check_name
+from dibs.metrics.attempt import last_numbers
 from dibs.model.jobs import After
 from dibs.model.sweeps import Sweep, SweepId, SweepState, Trial, TrialState
 
@@ -66,6 +68,8 @@ class TrialObject(TypedDict):
     state: Literal["open", "complete", "pruned", "failed", "reused"]
     point: dict[str, str | None]  # null: the parameter is none, and its flag is left out
     values: list[float] | None  # in the order of the sweep's metrics
+    # The last of every number that it reported, also of the metrics and while it is open; null: not finite.
+    reported: dict[str, float | None]
     seconds: float | None
     why: str
     reused_from: int | None  # the job that ran the same point before
@@ -227,7 +231,8 @@ def sweep_routes(app: AppState) -> APIRouter:
         """Trials in their order, or the best first."""
         sweep = table.sweep(SweepId(number))
         found = table.trials(sweep.id, order, read_states(state, TrialState), cursor, limit)
-        return JsonResponse({"trials": [trial_object(one) for one in found.trials], "cursor": found.cursor})
+        told = [trial_object(await _with_live_numbers(app, one)) for one in found.trials]
+        return JsonResponse({"trials": told, "cursor": found.cursor})
 
     @routes.get("/v1/sweeps/{number}/importance", responses={200: {"model": ImportanceBody}, **errors(404, 503)})
     async def importance(number: SweepNumber) -> Response:
@@ -259,6 +264,19 @@ def sweep_routes(app: AppState) -> APIRouter:
         return JsonResponse({"trials": trials})
 
     return routes
+
+
+async def _with_live_numbers(app: AppState, trial: Trial) -> Trial:
+    """An open trial with what it has reported so far."""
+    if trial.state is not TrialState.OPEN or trial.job is None:
+        return trial
+    try:
+        row = app.store.listing.row(trial.job)
+        if (attempt := find_attempt(app.store.listing, trial.job, None)) is None:
+            return trial
+        return replace(trial, reported=await app.metrics.look(row.job, attempt, last_numbers))
+    except DibsError:  # it was cleaned away, or its disk hangs: nothing is known of it now
+        return trial
 
 
 def _new(app: AppState, body: requests.NewSweepBody | requests.CheckSweep) -> NewSweep:

@@ -72,6 +72,7 @@ def trial_told(trial: Trial) -> dict[str, Any]:
         "state": str(trial.state),
         "point": dict(trial.point),
         "values": None if trial.values is None else list(trial.values),
+        "reported": dict(trial.reported),
         "seconds": trial.seconds,
         "why": trial.why,
         "reused_from": trial.reused_from,

@@ -175,6 +175,7 @@ class TrialStarter:
             trial,
             state=TrialState.REUSED,
             values=before.values,
+            reported=before.reported,
             seconds=before.seconds,
             reused_from=before.job,
             why=f"the same as trial {before.number} of sweep {before.sweep}",
@@ -279,4 +280,5 @@ def reopened(trial: Trial, job: JobId | None) -> Trial:
         ended_at=None,
         pruned_by="",
         is_due=False,
+        reported={},
     )

@@ -153,7 +153,12 @@ async def _read(work: SweepWork, trial: Trial) -> Trial:
     """The trial with the outcome of its job and its results."""
     assert trial.job is not None
     row = work.context.engine.store.listing.row(trial.job)
-    trial = replace(trial, seconds=row.outcome.seconds if row.outcome else None, ended_at=row.ended_at)
+    trial = replace(
+        trial,
+        seconds=row.outcome.seconds if row.outcome else None,
+        ended_at=row.ended_at,
+        reported=await work.reader.reported(row),
+    )
     verdict = judged(trial, row.job, row.outcome)
     if verdict is not None and verdict.state is TrialState.FAILED:
         return replace(trial, state=TrialState.FAILED, why=verdict.why, cause=verdict.cause)
@@ -178,7 +183,14 @@ def _as_its_twin(work: SweepWork, trial: Trial) -> Trial | None:
         return None
     if twin.state is TrialState.COMPLETE:
         why = f"the same as trial {twin.number} of sweep {twin.sweep}"
-        return replace(trial, state=TrialState.REUSED, values=twin.values, seconds=twin.seconds, why=why)
+        return replace(
+            trial,
+            state=TrialState.REUSED,
+            values=twin.values,
+            reported=twin.reported,
+            seconds=twin.seconds,
+            why=why,
+        )
     why = f"trial {twin.number} of the same point has {twin.state}"
     return replace(trial, state=TrialState.FAILED, why=f"{why}: {twin.why}" if twin.why else why)
 

@@ -1,14 +1,18 @@
 """Reads the numbers that trials report. The files may be large or on a disk that hangs, so a thread reads them."""
 
 import os
+import time
 from collections.abc import Callable
 
 from dibs.dataclass import dataclass
 from dibs.engine.launch.browse import fill_in
+from dibs.engine.launch.metric_sources import sources_of
 from dibs.engine.sweeps.context import SweepContext
 from dibs.engine.turn.state import OpenAttempt
-from dibs.metrics.attempt import METRICS_FILE
+from dibs.metrics.attempt import METRICS_FILE, AttemptMetrics, last_numbers
 from dibs.metrics.files import GrowingFile
+from dibs.metrics.lines import read_line, read_object
+from dibs.metrics.series import MetricTable
 from dibs.model.jobs import Job, State
 from dibs.model.sweeps import Trial
 from dibs.paths import network_file_system
@@ -19,6 +23,8 @@ from dibs.sweeps.spec import Spec
 
 _IS_OLDER = "it is older than the trial, which has not written it"
 _MOST_IN_FILE = 16 * 1024**2  # bytes of a result file
+_READ_FOR = 20.0  # seconds for all numbers of a trial; of ten millions the last may be missing
+_SOONEST_EVENTS = 1.0  # seconds that a trial takes in which a library was loaded that writes event files
 _TICK = 0.01  # seconds; the largest resolution of the kernel's file times
 _LOG_END = 4096  # bytes of a log, for its last line
 _LONGEST_SHOWN = 120  # letters of that line, in a message
@@ -77,6 +83,29 @@ class TrialReader:
         found: tuple[float, ...] = values
         return found
 
+    async def reported(self, row: JobRow) -> dict[str, float | None]:
+        """The last of every number that a job has reported, in whatever way; None: it is not finite."""
+        if not row.folder:
+            return {}
+        # Event files are searched in the working folder, and only where a program had the time to write one.
+        has_events = row.outcome is not None and (row.outcome.seconds or 0.0) >= _SOONEST_EVENTS
+        began = row.started_at or row.queued_at
+        metrics = AttemptMetrics(
+            sources_of(row.job, self._context.results, row.folder, began, has_events=has_events)
+        )
+        path = self._result_path(row) if self._spec.results.kind == "file" else ""
+
+        def read() -> dict[str, float | None]:
+            found = _numbers_in(path, began) if path else {}
+            metrics.look(time.monotonic() + _READ_FOR, ended=row.ended_at, is_whole=_is_whole(row))
+            return last_numbers(metrics) | found
+
+        try:
+            last: dict[str, float | None] = await self._context.in_thread(read)
+        except TimeoutError:
+            return {}
+        return last
+
     async def last_line(self, row: JobRow) -> str:
         """The last line that a job wrote, to stderr or else to stdout; empty where there is none."""
         if not row.folder:
@@ -93,17 +122,15 @@ class TrialReader:
 
     def _stream_reader(self, trial: Trial, row: JobRow) -> "Callable[[], _Found]":
         tail = self._tail(trial, row.job, row.folder, row.job.attempts)
-        # The last line of a command that was killed may be incomplete.
-        is_whole = row.job.state is State.SUCCEEDED
 
         def read() -> _Found:
             tail.skim()
-            return tail.result(is_whole)
+            return tail.result(_is_whole(row))
 
         return read
 
     def _file_reader(self, row: JobRow) -> "Callable[[], _Found]":
-        path = os.path.join(row.job.request.workdir, fill_in(self._spec.results.path, row.job))
+        path = self._result_path(row)
         began = row.started_at or 0.0
         attempt = (row.job.id, row.job.attempts)
 
@@ -124,6 +151,9 @@ class TrialReader:
             return result.values, result.problem
 
         return read
+
+    def _result_path(self, row: JobRow) -> str:
+        return os.path.join(row.job.request.workdir, fill_in(self._spec.results.path, row.job))
 
     def _tail(self, trial: Trial, job: Job, folder: str, attempt: int) -> "_Tail":
         tail = self._tails.get(trial.number)
@@ -194,6 +224,26 @@ class _Stream:
     def read(self) -> "list[Report]":
         """The new reports."""
         return [report for piece in self.file.pieces() for report in self.reader.feed(piece)]
+
+
+def _is_whole(row: JobRow) -> bool:
+    """Whether a last line without its end counts: that of a command that was killed may be incomplete."""
+    return row.job.state is State.SUCCEEDED
+
+
+def _numbers_in(path: str, began: float) -> dict[str, float | None]:
+    """Every number of a result file; none where it cannot be read."""
+    try:
+        content, _ = _whole_file(path, began)
+    except (OSError, ValueError):
+        return {}
+    table = MetricTable()
+    text = content.decode("utf-8", "replace")
+    for told in (
+        [read_object(text.strip())] if text.lstrip().startswith("{") else map(read_line, text.splitlines())
+    ):
+        table.take(told or {}, began)
+    return {name: series.summary().last for name, series in table.series.items()}
 
 
 def _last_line(path: str) -> str:

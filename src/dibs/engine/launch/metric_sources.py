@@ -1,0 +1,16 @@
+"""Where the metrics of a job's attempts are."""
+
+from dibs.engine.launch.results import Results
+from dibs.metrics.attempt import MetricSources
+from dibs.model.jobs import Job
+
+
+def sources_of(job: Job, results: Results, folder: str, began: float, *, has_events: bool = True) -> MetricSources:
+    """Where an attempt's metrics are. Event files are searched on this machine only."""
+    return MetricSources(
+        folder=folder,
+        began=began,
+        logs=results.streams(job, folder),
+        patterns=job.request.metric_patterns,
+        workdir="" if job.request.on or not has_events else job.request.workdir,
+    )
