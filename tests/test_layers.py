@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -113,12 +114,23 @@ SHIM = (
 )  # imported by a process that outlives its package
 
 
-def imports(source: Path) -> Iterator[tuple[str, str, str]]:
+@cache
+def nodes(file: Path) -> tuple[ast.AST, ...]:
+    """All of a file's, its module first; each file is read once for all tests."""
+    return tuple(ast.walk(ast.parse(file.read_text())))
+
+
+@cache
+def imports(source: Path) -> tuple[tuple[str, str, str], ...]:
     """`room/file.py:line`, the room it stands in, and what is imported there, wherever in the file it is."""
+    return tuple(_imports(source))
+
+
+def _imports(source: Path) -> Iterator[tuple[str, str, str]]:
     for file in sorted(source.rglob("*.py")):
         path = file.relative_to(source)
         room = path.parts[0].removesuffix(".py")
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes(file):
             where = f"{path}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.Import):
                 for name in node.names:
@@ -165,7 +177,7 @@ def module_imports(source: Path) -> dict[str, set[str]]:
         for child in ast.iter_child_nodes(node):
             yield from found(child)
 
-    return {name: known & set(found(ast.parse(file.read_text()))) - {name} for file, name in names.items()}
+    return {name: known & set(found(nodes(file)[0])) - {name} for file, name in names.items()}
 
 
 def test_every_arrow_points_down():
@@ -272,7 +284,7 @@ def test_a_dataclass_is_made_by_our_own_decorator():
     found = []
     for file in sorted(SOURCE.rglob("*.py")):
         path = file.relative_to(SOURCE).as_posix()
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes(file):
             if isinstance(node, ast.ImportFrom) and node.module == "dataclasses":
                 found += [path for name in node.names if name.name == "dataclass"]
 
@@ -283,7 +295,7 @@ def test_only_the_faces_know_argv():
     found = []
     for file in sorted(SOURCE.rglob("*.py")):
         room = file.relative_to(SOURCE).parts[0]
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes(file):
             is_argv = isinstance(node, ast.Attribute) and node.attr == "argv" and isinstance(node.value, ast.Name)
             if (
                 is_argv

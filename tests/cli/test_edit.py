@@ -64,7 +64,7 @@ def some_jobs(daemon):
             ["--warm", "none", "--retry-on", "none", "--checkpoint-signal", "none"],
             {"warm": [], "retry_on": [], "checkpoint": None},
         ),
-        (["-C", "/tmp", "-o", "/tmp/x"], {"workdir": "/tmp", "output": "/tmp/x"}),
+        (["-C", "/tmp", "-o", "/usr/a.log"], {"workdir": "/tmp", "output": "/usr/a.log"}),
         (["--name", ""], {"name": ""}),
         (["--", "python", "a b.py"], {"words": ["python", "a b.py"], "command": "python 'a b.py'"}),
         (

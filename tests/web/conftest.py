@@ -1,4 +1,4 @@
-"""One browser and one daemon a file, one tab a test."""
+"""One browser for all files that a test process has, one daemon a file, one tab a test."""
 
 import json
 import shutil
@@ -47,9 +47,9 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Gone with its file: its event loop would be in the way of what the next one does."""
+    """Gone with this folder: its event loop would be in the way of what other tests do."""
     with sync_playwright() as playwright:
         one = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield one

@@ -230,6 +230,7 @@ def test_the_cursor_belongs_to_a_job_and_new_jobs_wait_at_the_top(
     page: Page, site: Site, daemon: DaemonProcess, waiting: list[int]
 ):
     go(page, site, "jobs?text=wait-")
+    expect(rows(page).first).to_contain_text("wait-2")
     page.keyboard.press("j")
     current = page.locator(".job-row.is-current")
     expect(current).to_contain_text("wait-1")
