@@ -2,6 +2,7 @@
 
 import pytest
 
+from dibs.errors import StoreUnusable
 from dibs.model.events import Ended, Refused, Skipped, Started
 from dibs.model.jobs import Cause, State
 from engine.invariants import check_at_the_end, check_now
@@ -263,6 +264,19 @@ def test_a_repeated_job_runs_in_the_environment_of_today(make_world):
     world.settle_down()
 
     assert world.store.job(job.id).environment == today
+
+
+def test_an_environment_is_recorded_with_the_jobs_that_need_it_also_when_the_disk_was_full(make_world):
+    world = make_world()
+    today = world.list.capture({"PATH": "/venv/bin"})
+    world.store.is_full = True
+    with pytest.raises(StoreUnusable):
+        world.list.submit([a_request("late")], today)
+
+    world.store.is_full = False
+    world.list.submit([a_request("late")], today)
+
+    assert world.store.listing.environment(today) == {"PATH": "/venv/bin"}
 
 
 def test_retries_that_waited_go_on_waiting_only_until_the_run_comes_back(make_world):

@@ -285,9 +285,8 @@ def test_the_file_and_its_log_are_for_our_eyes_only(path, mask):
 
 
 def test_a_list_counts_and_lists_as_before_without_what_the_readers_of_a_queue_need(path):
-    store = Store(path)
+    store = Store(path, is_list=True)
     good, bad, _ = submit(store, "good", "bad", "left")
-    store.be_a_list()
 
     run(store, good, GOOD)
     run(store, bad, BAD)
@@ -298,24 +297,21 @@ def test_a_list_counts_and_lists_as_before_without_what_the_readers_of_a_queue_n
     store.close()
 
 
-def test_a_list_that_is_opened_again_is_one_already(path):
-    store = Store(path)
+def test_a_list_is_made_in_one_go_and_opened_again_without_a_change(path):
+    store = Store(path, is_list=True)
+    assert store._db.total_changes == 0
     submit(store, "one")
-    store.be_a_list()
     store.close()
 
-    again = Store(path)
-    before = again._db.total_changes
-    again.be_a_list()
+    again = Store(path, is_list=True)
 
-    assert again._db.total_changes == before
+    assert again._db.total_changes == 0
     assert again.counts() == {State.QUEUED: 1}
     again.close()
 
 
 def test_a_list_writes_no_page_for_the_readers_of_a_queue(path):
-    store = Store(path)
-    store.be_a_list()
+    store = Store(path, is_list=True)
 
     names = {name for (name,) in store._db.execute("select name from sqlite_master where tbl_name = 'jobs'")}
 
@@ -324,8 +320,7 @@ def test_a_list_writes_no_page_for_the_readers_of_a_queue(path):
 
 
 def test_a_list_writes_over_its_log_before_it_has_grown_much(path):
-    store = Store(path)
-    store.be_a_list()
+    store = Store(path, is_list=True)
 
     for turn in range(40):
         submit(store, *(f"train {turn} {number} {'x' * 4000}" for number in range(60)))

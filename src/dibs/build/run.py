@@ -66,7 +66,7 @@ def build_list_engine(
     zygote: Zygote | None = None,
 ) -> Engine:
     """An engine over a run's list in the place's folder, with the zygote that was started early, if one was."""
-    store = Store(f"{place.root}/store.db")
+    store = Store(f"{place.root}/store.db", is_list=True)
     return Engine(
         store=store,
         recorder=Recorder(store),

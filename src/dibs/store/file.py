@@ -21,10 +21,13 @@ _QUICKLY_CHECKED = 64 * 1024**2  # bytes; a check reads every page: a tenth of a
 _LONGEST_CHECK = 10.0  # seconds
 
 
-def open_file(path: str) -> sqlite3.Connection:
-    """The one connection to a store, ready for use; StoreUnusable or FolderInUse if it cannot be opened."""
+def open_file(path: str, changes: str = "") -> sqlite3.Connection:
+    """The one connection to a store, ready for use; StoreUnusable or FolderInUse if it cannot be opened.
+
+    A file that is created has the schema with these changes.
+    """
     if not os.path.exists(path):
-        _create(path)
+        _create(path, changes)
     elif _check_header(path) <= _QUICKLY_CHECKED:
         _check_pages(path)
     db = sqlite3.connect(path, timeout=1.0, isolation_level=None, cached_statements=256)
@@ -128,7 +131,7 @@ def read_only(path: str, *, timeout: float = 1.0) -> Iterator[sqlite3.Connection
 # -- creating and checking ---------------------------------------------------------------------------------
 
 
-def _create(path: str) -> None:
+def _create(path: str, changes: str) -> None:
     """Create the file completely or not at all, so that an empty one is always a damaged one."""
     new = f"{path}.{os.getpid()}.new"
     try:
@@ -140,7 +143,7 @@ def _create(path: str) -> None:
             with closing(sqlite3.connect(new, isolation_level=None)) as db:
                 db.execute("pragma synchronous = off")  # first: the file is synced as a whole below
                 db.execute("pragma journal_mode = wal")
-                db.executescript(f"begin; {schema}; pragma user_version = {SCHEMA_VERSION}; commit;")
+                db.executescript(f"begin; {schema}; {changes}; pragma user_version = {SCHEMA_VERSION}; commit;")
             os.fsync(fd)
             try:
                 os.link(new, path)

@@ -39,23 +39,33 @@ _T = TypeVar("_T")
 _KEPT_EVENTS = 100_000
 _LOOK_EVERY = 1_000  # events between two searches for old ones
 # What only the readers of a queue ask for. A run's list writes twice as many pages with it at every start and end.
-_FOR_READERS = """
-drop index if exists jobs_turn;
-drop index if exists jobs_state;
-drop index if exists jobs_ended;
-drop trigger if exists job_added;
-drop trigger if exists job_changed;
-drop trigger if exists job_removed;
-delete from tally;
+_WITHOUT_READERS = """
+drop index jobs_turn;
+drop index jobs_state;
+drop index jobs_ended;
+drop trigger job_added;
+drop trigger job_changed;
+drop trigger job_removed;
 """
+_LOG_OF_A_LIST = (
+    1000  # pages, 4 MB: the same few change again and again, and to write over a log costs half of growing
+)
+
+
+def environment_key(environment: Mapping[str, str]) -> str:
+    """The key under which a store keeps this environment."""
+    return _key_and_text(environment)[0]
 
 
 class Store:
-    """Remembers jobs and attempts. Durable once `turn()` has ended without an error."""
+    """Remembers jobs and attempts. Durable once `turn()` has ended without an error.
 
-    def __init__(self, path: str) -> None:
+    The store of a run's list is made without what only the readers of a queue need: it has none while it runs.
+    """
+
+    def __init__(self, path: str, *, is_list: bool = False) -> None:
         self.path = path
-        self._db = open_file(path)
+        self._db = open_file(path, _WITHOUT_READERS if is_list else "")
         self.queue = QueueTables(self._db)
         self.lists = ListTables(self._db)
         self.listing = Listing(self._ask)
@@ -64,7 +74,9 @@ class Store:
         self.sweeps = SweepTable(self._db, self._ask)
         self.history = HistoryTables(self._db, self._ask)
         self._has_history = bool(self._ask("select 1 from jobs limit 1"))
-        self._is_list = False
+        self._is_list = is_list
+        if is_list:
+            self._db.execute(f"pragma wal_autocheckpoint = {_LOG_OF_A_LIST}")
         self._encoder = RequestEncoder()
         self._db.execute(
             "create temp table seen (content_key text primary key, times integer not null) without rowid"
@@ -84,16 +96,6 @@ class Store:
             self._roll_back()
             raise
 
-    def be_a_list(self) -> None:
-        """Do without what only the readers of a queue need: a run's list has no readers while it runs."""
-        self._is_list = True
-        # Pages, 4 MB: the same few change again and again, and to write over a log costs half of letting it grow.
-        self._db.execute("pragma wal_autocheckpoint = 1000")
-        if self._ask("select 1 from sqlite_master where name = 'job_changed'"):
-            with self.turn():
-                for statement in _FOR_READERS.split(";"):
-                    self._db.execute(statement)
-
     def shrink(self) -> None:
         """Give back the memory of pages that were read. They are read again when they are needed."""
         with suppress(StoreUnusable):
@@ -106,8 +108,7 @@ class Store:
 
     def keep_environment(self, environment: Mapping[str, str]) -> str:
         """Remember an environment once per content; return its key."""
-        text = json.dumps(dict(environment), sort_keys=True)
-        key = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        key, text = _key_and_text(environment)
         self._db.execute("insert or ignore into environments values (?, ?)", (key, text))
         return key
 
@@ -405,3 +406,8 @@ class EventLog:
         """The oldest that is still there; a reader that has seen less than this has missed some."""
         ((first,),) = self._ask("select min(id) from events")
         return int(first or 0)
+
+
+def _key_and_text(environment: Mapping[str, str]) -> tuple[str, str]:
+    text = json.dumps(dict(environment), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), text

@@ -7,6 +7,7 @@ from dibs.engine.turn.state import Change
 from dibs.model.events import Queued, Refused, Skipped
 from dibs.model.jobs import Cause, Job, Outcome, Request, State
 from dibs.policy.shapes import with_shape
+from dibs.store.store import environment_key
 
 
 class RunList:
@@ -15,19 +16,21 @@ class RunList:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._store = engine.store
-        self._store.be_a_list()
+        self._captured: list[dict[str, str]] = []  # what is recorded with the next jobs
 
     def capture(self, environment: dict[str, str]) -> str:
         """Keep an environment for the jobs submitted under the returned key."""
-        with self._store.turn():
-            key = self._store.keep_environment(environment)
+        key = environment_key(environment)
         self._engine.place.keep_environment(key, environment)
+        self._captured.append(environment)
         return key
 
     def submit(self, requests: Iterable[Request | tuple[Request, str]], environment: str) -> list[Job]:
         """Accept jobs, durably, in one go. A request with a sentence is one that can never run."""
         jobs: list[Job] = []
         with self._engine.change() as change:
+            for captured in self._captured:
+                self._store.keep_environment(captured)
             for item in requests:
                 request, problem = item if isinstance(item, tuple) else (item, "")
                 request = with_shape(request, self._engine.place.workdir)
@@ -43,6 +46,7 @@ class RunList:
                     waiting = job if is_new else self._store.queue_again(job.id, request, environment)
                     change.wait(waiting)
                     change.next.events.append(Queued(waiting))
+        self._captured.clear()
         return jobs
 
     def resume(self) -> None:
