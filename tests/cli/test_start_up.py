@@ -23,7 +23,7 @@ HEAVY = {
 }
 # What runs jobs, and what it is made of.
 ENGINE = {
-    *("asyncio", "concurrent.futures", "ctypes", "logging", "sqlite3", "ssl"),
+    *("ctypes", "sqlite3"),
     *("dibs.engine", "dibs.foreground", "dibs.store", "dibs.policy.schedule", "dibs.backends", "dibs.build"),
 }
 HELP_ONLY = HEAVY | {"dataclasses", "fractions", "json", "socket", "dibs.client", "dibs.model.jobs"}
@@ -44,7 +44,7 @@ HELP_ONLY = HEAVY | {"dataclasses", "fractions", "json", "socket", "dibs.client"
         # One command needs no reader of lists, no daemon, and nothing that only an earlier run needs.
         (
             "run --gpus 0 -- true",
-            205,
+            162,
             HEAVY - ENGINE | {"pathlib", "shutil", "dibs.client", "dibs.inputs.sources", "dibs.sweeps"},
         ),
     ],

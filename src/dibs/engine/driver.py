@@ -1,9 +1,8 @@
 """Runs an engine on an event loop: calls `turn` when something happened or is due, and has the cards read."""
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dibs.dataclass import dataclass
 from dibs.model.events import Event
@@ -22,6 +21,29 @@ _ASK_CLOSELY = 0.6  # seconds between two readings while jobs wait to learn what
 _ASK_WITHOUT_WORK = 30.0  # seconds between two readings while no job waits or runs
 _TOO_OLD = 2.0  # seconds; after that another program may use a card that was free
 _LONGEST_SLEEP = 60.0  # seconds; the wall clock may be set while a timer waits
+
+
+class Timer(Protocol):
+    """What `call_later` returns."""
+
+    def cancel(self) -> None: ...
+
+
+class EventLoop(Protocol):
+    """What a driver needs of a loop: asyncio's, or the one of `dibs run`."""
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> object: ...
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object:
+        """RuntimeError where the loop is closed."""
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer: ...
+
+    def add_reader(self, fd: int, callback: Callable[..., object], *args: Any) -> object: ...
+
+    def remove_reader(self, fd: int) -> bool: ...
+
+    def is_closed(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +66,7 @@ class Driver:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: EventLoop,
         *,
         after_turn: Callable[[], None] = lambda: None,
         fell: Callable[[Exception], None] | None = None,
@@ -59,10 +81,10 @@ class Driver:
         self._after_turn = after_turn
         self._fell = fell
         self._turn_is_due = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._wakes_at: float | None = None  # the moment that the timer is set for
-        self._next_look: asyncio.TimerHandle | None = None
-        self._next_check: asyncio.TimerHandle | None = None
+        self._next_look: Timer | None = None
+        self._next_check: Timer | None = None
         self._seen_at = 0.0  # time.monotonic of the last answer
         self._is_busy = True  # jobs wait or run: the cards are read often
 
@@ -108,9 +130,11 @@ class Driver:
 
     async def look(self, seconds: float) -> "Reading | None":
         """A reading that begins now; None where the cards are not read or do not answer within these seconds."""
+        import asyncio  # by those only that have its loop
+
         if self.watcher is None:
             return None
-        answer: asyncio.Future[Reading | None] = self._loop.create_future()
+        answer: asyncio.Future[Reading | None] = asyncio.get_running_loop().create_future()
 
         def came(reading: "Reading | None") -> None:
             self._saw(reading)
@@ -217,9 +241,7 @@ class Driver:
         self.ask_for_turn()
 
 
-def _call(
-    loop: asyncio.AbstractEventLoop, callback: "Callable[[Reading | None], None]", reading: "Reading | None"
-) -> None:
+def _call(loop: EventLoop, callback: "Callable[[Reading | None], None]", reading: "Reading | None") -> None:
     """Call it on the loop, from a thread that may outlive the loop."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(callback, reading)

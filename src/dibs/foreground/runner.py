@@ -1,17 +1,15 @@
 """The loop around the engine for `dibs run` and the seed tools: feeds it, wakes it, stops it."""
 
-import asyncio
 import contextlib
 import gc
 import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from dibs.backends.protocol import AttachedStreams
 from dibs.build.run import build_cards, build_list_engine, build_place
-from dibs.engine.driver import Driver
+from dibs.engine.driver import Driver, Timer
 from dibs.engine.engine import Engine, EngineLimits
 from dibs.engine.machine import this_machine
 from dibs.engine.queue.run_list import RunList
@@ -19,6 +17,7 @@ from dibs.engine.watch.sharing_rules import sharing_rules
 from dibs.errors import DibsError, NoGpuNow, StoreUnusable
 from dibs.foreground.feed import Feed, refusal
 from dibs.foreground.follow import Follower
+from dibs.foreground.loop import ForegroundLoop
 from dibs.foreground.run_types import FAILED, EndedJob, Progress, RunDisplay, RunOptions, RunSummary, Stop
 from dibs.foreground.runs import Run
 from dibs.foreground.terminal import Terminal, is_in_background, is_terminal
@@ -56,8 +55,8 @@ class Runner:
         self._environ = environ
         self._zygote = zygote
         self._began = time.monotonic()
-        self._loop: asyncio.AbstractEventLoop
-        self._over: asyncio.Future[None]
+        self._loop: ForegroundLoop
+        self._is_over = False
         self._driver: Driver
         self._follower = Follower(display.lines, whole_lines=options.single is None)
         self._terminal: Terminal | None = None
@@ -66,7 +65,7 @@ class Runner:
         self._gpus_text = ""
         self._has_list = options.single is not None
         self._refused_batch: list[Entry] = []  # entries that the store could not take yet
-        self._retry: asyncio.TimerHandle | None = None  # when it is asked to take them again
+        self._retry: Timer | None = None  # when it is asked to take them again
         self._single: JobId | None = None
 
     def execute(self) -> RunSummary:
@@ -76,12 +75,10 @@ class Runner:
         # What was loaded until here stays: the collector need not walk over it again and again.
         gc.freeze()
         gc.set_threshold(50_000)
-        return asyncio.run(self._execute())
+        with contextlib.closing(ForegroundLoop()) as self._loop:
+            return self._execute()
 
-    async def _execute(self) -> RunSummary:
-        self._loop = asyncio.get_running_loop()
-        self._over = self._loop.create_future()
-        self._loop.set_exception_handler(self._fell)
+    def _execute(self) -> RunSummary:
         self._driver = Driver(self._loop, after_turn=self._after_turn)
         try:
             if self._options.lists or self._options.single:
@@ -114,7 +111,7 @@ class Runner:
                 self._prepare()
             except (OSError, StoreUnusable) as error:
                 raise _cannot_begin(self._run, error) from error
-            await self._over
+            self._loop.run_forever()
         finally:
             self._finish()
         self.summary.seconds = time.monotonic() - self._began
@@ -173,24 +170,20 @@ class Runner:
         self._feed.tell_waiting(self.engine.waiting)
         self._check_over()
 
-    def _fell(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A bug in a callback ends the run with its traceback: it must not leave a loop that does nothing."""
-        error = context.get("exception")
-        if error is None or self._over.done():
-            loop.default_exception_handler(context)
-        else:
-            self._over.set_exception(error)
-
     def _check_over(self) -> None:
         no_more_input = (self._feed.is_over and not self._refused_batch) or self.stop_level > Stop.NO
         is_quiet = self.engine.is_idle and self._follower.is_idle and not self._driver.is_turn_due
-        if self._over.done():
+        if self._is_over:
             return
         if no_more_input and is_quiet:
-            self._over.set_result(None)
+            self._end()
         elif self.stop_level > Stop.NO and self.engine.is_stuck:
             self.summary.errors.append(_cannot_record(self._run, self.engine.running))
-            self._over.set_result(None)
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._loop.stop()
 
     def _wake(self) -> None:
         """Called by the feed's threads, which may outlive the loop."""
@@ -331,8 +324,8 @@ class Runner:
             self._stop(Stop.DRAIN, self.summary.stopped_by)
             self.engine.send_to_all(f"signal {int(number)}")
             return
-        if self.stop_level is Stop.KILL and not self._over.done():
-            self._over.set_result(None)  # what cannot be killed is left, as a kill -9 of ours would leave it
+        if self.stop_level is Stop.KILL:
+            self._end()  # what cannot be killed is left, as a kill -9 of ours would leave it
         self._stop(Stop(min(Stop.KILL, self.stop_level + 1)), self.summary.stopped_by)
 
     def _stop(self, level: Stop, by: signal.Signals | None, why: str = "") -> None:

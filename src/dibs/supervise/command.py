@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
+from dibs.supervise.folder import parent_of
 from dibs.supervise.logs import Log, open_log
 
 TICKS = os.sysconf("SC_CLK_TCK")  # in a second
@@ -412,16 +413,6 @@ def children_of(pid: int) -> list[int]:
 
 def _children_by_scan(parent: int) -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and parent_of(int(name)) == parent]
-
-
-def parent_of(pid: int) -> int | None:
-    """None if it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name in parentheses may contain anything, parentheses too: count from its end.
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def listens(pid: int, number: int) -> bool:

@@ -17,12 +17,11 @@ from dibs.supervise.command import (
     children_of,
     descendants,
     encoded,
-    parent_of,
     signal_listeners,
     signal_tree,
 )
 from dibs.supervise.container_usage import ContainerUsage, numbers_inside, without_usage
-from dibs.supervise.folder import is_marked
+from dibs.supervise.folder import is_marked, parent_of
 from dibs.supervise.logs import Log
 
 _DEADLINE = 30.0  # seconds for one command of the engine

@@ -309,7 +309,7 @@ def _record_of_running(folder: str) -> dict[str, Any] | None:
 
     The shim is the parent of a process that carries the attempt's mark, and its FIFO has its pid in the name.
     """
-    parents = {_parent_of(pid) for pid in marked_processes(folder)}
+    parents = {str(parent_of(pid)) for pid in marked_processes(folder)}
     with contextlib.suppress(OSError):
         for name in os.listdir(_control_of(folder)):
             pid, _, _ = name.partition("-")
@@ -410,12 +410,14 @@ def marked_processes(folder: str) -> list[int]:
     return found
 
 
-def _parent_of(pid: int) -> str:
+def parent_of(pid: int) -> int | None:
+    """None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[1].decode()
-    except (OSError, IndexError):
-        return ""  # it has ended
+            # The name in parentheses may contain anything, parentheses too: count from its end.
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def is_marked(pid: int, folder: str) -> bool:

@@ -2,8 +2,7 @@
 
 from dibs.gpus.processes import attempt_folder_of, dibs_job_of
 from dibs.leases.held_claims import inherited_claims
-from dibs.supervise.command import parent_of
-from dibs.supervise.folder import record_of
+from dibs.supervise.folder import parent_of, record_of
 from dibs.worker_thread import PatientReader
 
 _reader = PatientReader()  # folders of other systems, or what a job put in the place of its own
