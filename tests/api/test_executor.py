@@ -589,3 +589,27 @@ def test_awaiting_an_unknown_job_raises(here: World) -> None:
 
     with pytest.raises(dibs.NoSuchJob):
         asyncio.run(main())
+
+
+def test_a_warm_function_leaves_nothing_undone_at_its_end(here: World) -> None:
+    def untidy() -> int:
+        import atexit
+        import threading
+        import time
+
+        global left_open
+        left_open = open("left-open", "w")  # noqa: SIM115
+        left_open.write("by the function\n")
+        atexit.register(lambda: left_open.write("at the exit\n"))
+        threading.Thread(target=lambda: (time.sleep(0.2), left_open.write("by a thread\n"))).start()
+        print("not flushed", end="")
+        return 7
+
+    with dibs.Executor(num_gpus=0, warm="colorsys") as executor:
+        future = executor.submit(untidy)
+        assert future.result(60) == 7
+        assert future.job.wait(60)
+
+    assert (here.folder / "left-open").read_text() == "by the function\nby a thread\nat the exit\n"
+    assert future.job.log() == "not flushed"
+    assert future.job.exit_code == 0

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +100,67 @@ def test_a_study_in_memory_is_refused_with_a_way_out(here: Path) -> None:
         dibs.optimize(optuna.create_study(), lambda trial: 0.0, n_trials=1)
 
     assert "sqlite:///" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("wishes", "sentence"),
+    [
+        ({"num_gpus": 9}, "9"),
+        ({"vram": "many"}, "many"),
+        ({"n_jobs": 2, "parallel": 3}, "n_jobs"),
+        ({"n_jobs": 0}, "0 trials at once"),
+        ({"after": "nobody"}, "nobody"),
+        ({"objective": "has a lock"}, "pickled"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_the_study_is_asked(
+    study: optuna.Study, wishes: dict[str, object], sentence: str
+) -> None:
+    objective = Unsendable() if wishes.pop("objective", None) else (lambda trial: 0.0)
+
+    with pytest.raises(dibs.DibsError, match=sentence):
+        dibs.optimize(study, objective, n_trials=1, **wishes)  # type: ignore[arg-type]
+
+    assert study.trials == []
+
+
+class Unsendable:
+    """An objective that holds something no other process can have."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        return 0.0
+
+
+def test_n_jobs_is_optunas_word_for_parallel_and_minus_one_is_no_limit_but_the_gpus(study: optuna.Study) -> None:
+    def both(trial: optuna.Trial) -> float:
+        (mine, other) = (trial.number, 1 - trial.number)
+        Path(f"here-{mine}").touch()
+        while not Path(f"here-{other}").exists():
+            time.sleep(0.02)
+        return 0.0
+
+    dibs.optimize(study, both, n_trials=2, n_jobs=-1, num_gpus=0, time="60s")
+
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2
+
+
+def test_a_warm_trial_of_a_database_imports_nothing_of_optuna_itself(here: Path) -> None:
+    study = optuna.create_study(storage="sqlite:///study.db")
+
+    def objective(trial: optuna.Trial) -> float:
+        x = trial.suggest_float("x", 0, 1)
+        imported = list(sys.modules)  # in their order; the last that is warm was named by us
+        later = {name.partition(".")[0] for name in imported[imported.index("colorsys") :]}
+        trial.set_user_attr("later", sorted(later & {"optuna", "sqlalchemy", "alembic", "numpy", "cloudpickle"}))
+        return x
+
+    dibs.optimize(study, objective, n_trials=1, num_gpus=0, warm="colorsys")
+
+    [trial] = study.trials
+    assert trial.user_attrs["later"] == []
 
 
 def test_an_interrupt_ends_the_trials_that_run(queue: World, here: Path, study: optuna.Study) -> None:

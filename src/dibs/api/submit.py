@@ -51,6 +51,16 @@ def submit(
     return job
 
 
+def check(wishes: Mapping[str, Any]) -> None:
+    """Ask whether a job with these wishes could ever run; BadInput with the reason where it could not."""
+
+    def asked(client: "Client") -> None:
+        defaults = difference(read_wishes(wishes, client=client), NOTHING)
+        client.check([command_of(Command.line("true"))], defaults={**defaults, "once": ""})
+
+    ask(asked)
+
+
 def add(jobs: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> list[Job]:
     """Add jobs with the same wishes: all, or none."""
     return ask(lambda client: add_with(client, jobs, wishes))

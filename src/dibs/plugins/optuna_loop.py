@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import optuna
 
+from dibs.api.call_submitter import CallSubmitter
 from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
-from dibs.dataclass import dataclass
+from dibs.api.submit import check
 from dibs.errors import BadInput
+from dibs.plugins.optuna_trial import Objective, TrialCall
 from dibs.plugins.shipping import collect, ship
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
-
-Objective = Callable[[optuna.Trial], float | Sequence[float]]
 
 
 def optimize(
@@ -26,13 +26,16 @@ def optimize(
     objective: Objective,
     *,
     n_trials: int | None = None,
-    parallel: int = 1,
+    parallel: int | None = None,
+    n_jobs: int | None = None,
     timeout: float | None = None,
     catch: Iterable[type[Exception]] | type[Exception] = (),
     callbacks: "Iterable[Callable[[optuna.Study, FrozenTrial], None]] | None" = None,
     **wishes: Unpack[JobKeywords],
 ) -> None:
     """`study.optimize`, with every trial as a job of the queue and at most `parallel` of them at once.
+
+    `n_jobs` is Optuna's name for `parallel`.
 
     This process asks and tells; `suggest`, `report` and `should_prune` in the job reach the study through its
     storage. Ctrl-C ends the running trials, because their results would not reach the study.
@@ -42,43 +45,31 @@ def optimize(
             "cannot run the trials of a study in memory: jobs are other processes and cannot see it",
             remedy='give it a file: create_study(storage="sqlite:///study.db"), or a JournalStorage',
         )
-    if parallel < 1:
-        raise BadInput(
-            f"cannot run {parallel} trials at once", remedy="parallel is 1 or more; the GPUs limit it too"
-        )
-    queued = _Queued(objective, wishes)
-    with queued.ended_by_an_interrupt():
+    at_once = _at_once(parallel, n_jobs)
+    calls = CallSubmitter(_warmed(wishes))
+    call = TrialCall(objective)
+    # Whatever would be refused is refused here: the study has no trial yet that would be left as failed.
+    with calls.packed(call, [((study,), {})]):
+        check(calls.wishes)
+    queued = _Queued(call, calls)
+    with queued.ended_by_an_interrupt(), _without_another_check(study):
         study.optimize(
-            queued, n_trials=n_trials, timeout=timeout, n_jobs=parallel, catch=catch, callbacks=callbacks
+            queued, n_trials=n_trials, timeout=timeout, n_jobs=at_once, catch=catch, callbacks=callbacks
         )
-
-
-@dataclass(frozen=True, slots=True)
-class TrialCall:
-    """In the job: returns the value of the objective, or why the trial was pruned, which is not a failure."""
-
-    func: Objective
-
-    def __call__(self, trial: optuna.Trial) -> tuple[float | Sequence[float] | None, str | None]:
-        trial.study.sampler.reseed_rng()  # every job has a copy of one sampler, and would draw the same values
-        try:
-            return self.func(trial), None
-        except optuna.TrialPruned as pruned:
-            return None, str(pruned)
 
 
 class _Queued:
     """The objective that Optuna calls in this process, in one thread per running trial."""
 
-    def __init__(self, objective: Objective, wishes: Mapping[str, Any]) -> None:
-        self._objective = objective
-        self._wishes = wishes
+    def __init__(self, call: TrialCall, calls: CallSubmitter) -> None:
+        self._call = call
+        self._calls = calls
         self._open: set[Job] = set()
         self._is_ending = False
 
     def __call__(self, trial: optuna.Trial) -> float | Sequence[float]:
         shown = f"trial {trial.number} of {trial.study.study_name}"
-        [job] = ship(TrialCall(self._objective), [trial], [shown], self._wishes)
+        [job] = ship(self._call, [trial], [shown], self._calls)
         self._open.add(job)
         try:
             if self._is_ending:
@@ -115,3 +106,41 @@ class _Queued:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+def _at_once(parallel: int | None, n_jobs: int | None) -> int:
+    if parallel is not None and n_jobs is not None:
+        raise BadInput(
+            "parallel and n_jobs were both given, and mean the same", remedy="give one of them: parallel=4"
+        )
+    number = parallel if parallel is not None else n_jobs if n_jobs is not None else 1
+    if number < 1 and number != -1:
+        raise BadInput(
+            f"cannot run {number} trials at once",
+            remedy="parallel is 1 or more, or -1 for as many as there are CPUs; the GPUs limit it too",
+        )
+    return number
+
+
+def _warmed(wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """With `warm`, the modules of Optuna that every trial uses are imported before it too."""
+    named = wishes.get("warm")
+    if not named:
+        return dict(wishes)
+    modules = named.split(",") if isinstance(named, str) else list(named)
+    return {**wishes, "warm": ["dibs.plugins.optuna_warm", *modules]}
+
+
+@contextmanager
+def _without_another_check(study: optuna.Study) -> Iterator[None]:
+    """Let jobs not check the schema of the database again, for which Optuna reads all its earlier versions."""
+    database: Any = getattr(study._storage, "_backend", study._storage)
+    before = getattr(database, "skip_compatibility_check", True)
+    if before:
+        yield
+        return
+    database.skip_compatibility_check = True
+    try:
+        yield
+    finally:
+        database.skip_compatibility_check = before

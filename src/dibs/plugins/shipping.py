@@ -1,6 +1,6 @@
 """Adds functions to the queue and collects their values, for adapters with their own names for jobs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dibs.api.call_submitter import CallSubmitter
@@ -9,13 +9,13 @@ from dibs.api.job import Job
 
 
 def ship(
-    function: Callable[[Any], Any], arguments: Sequence[Any], shown: Sequence[str], wishes: Mapping[str, Any]
+    function: Callable[[Any], Any], arguments: Sequence[Any], shown: Sequence[str], calls: CallSubmitter
 ) -> list[Job]:
     """A job for each argument, all or none; `shown` is shown as its command.
 
     A wrapper around the user's function has it as `func`, which names the job.
     """
-    with CallSubmitter(wishes).packed(function, [((argument,), {}) for argument in arguments]) as packed:
+    with calls.packed(function, [((argument,), {}) for argument in arguments]) as packed:
         for job, text in zip(packed.jobs, shown, strict=True):
             job["command"] = text
         return [job for job, _ in packed.send()]

@@ -66,6 +66,7 @@ class DibsLauncher(Launcher):
 
     def _add(self, configs: Sequence[DictConfig], shown: Sequence[str]) -> "list[Job]":
         """All of them, or none."""
+        from dibs.api.call_submitter import CallSubmitter
         from dibs.errors import DibsError
         from dibs.plugins.shipping import ship
 
@@ -74,7 +75,7 @@ class DibsLauncher(Launcher):
         commands = [f"{name} {overrides}".rstrip() for overrides in shown]
         run = MultirunJob(self._function, self._context, Singleton.get_state())
         try:
-            return ship(run, configs, commands, {**self._wishes, "name": name})
+            return ship(run, configs, commands, CallSubmitter({**self._wishes, "name": name}))
         except DibsError as error:
             raise _told(error) from error
 
