@@ -63,7 +63,9 @@ def _compare(
 ) -> None:
     call("cuMemcpyDtoH_v2", back, place, ctypes.c_size_t(_SIZE))
     if back.raw != written:
-        wrong = sum(one != other for one, other in zip(back.raw, written, strict=True))
+        # As whole numbers: byte by byte it takes seconds, in which the card is kept from its next job.
+        difference = int.from_bytes(back.raw, "little") ^ int.from_bytes(written, "little")
+        wrong = _SIZE - difference.to_bytes(_SIZE, "little").count(0)
         raise CanaryFailed(f"of {_SIZE} bytes that were written to its memory {wrong} came back wrong")
 
 
