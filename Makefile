@@ -129,6 +129,8 @@ system:
 	PATH="$$PATH:/usr/sbin" command -v runc >/dev/null || lean="$$lean runc"; \
 	{ command -v docker && PATH="$$PATH:/usr/sbin" command -v dockerd; } >/dev/null || lean="$$lean docker.io"; \
 	command -v busybox >/dev/null || lean="$$lean busybox-static"; \
+	command -v gcc >/dev/null || lean="$$lean gcc libc6-dev"; \
+	test -e /usr/include/slurm/spank.h || lean="$$lean libslurm-dev"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	command -v chromium-headless-shell >/dev/null || missing="$$missing chromium-headless-shell"; \
 	if [ ! -x $(PYTHON) ]; then \

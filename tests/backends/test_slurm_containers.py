@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dibs.backends.slurm.containers import contained
+from dibs.errors import BackendRefused
 
 
 def a_spec(tmp_path: Path, name: str, **image: Any) -> dict[str, Any]:
@@ -16,22 +19,47 @@ def a_spec(tmp_path: Path, name: str, **image: Any) -> dict[str, Any]:
     return {"words": words, "workdir": "/work", "env": own, "environment": str(captured), "image": said}
 
 
+PYXIS = ("container-image", "container-mounts", "container-workdir", "container-env", "no-container-remap-root")
+
+
 def test_pyxis_is_used_where_the_site_has_it(tmp_path: Path) -> None:
-    made = contained(a_spec(tmp_path, "ghcr.io/org/torch:2"), "/shared/1.1", has_pyxis=True)
+    spec = a_spec(tmp_path, "ghcr.io/org/torch:2")
+    spec["env"] |= {"PATH": "/mine", "SEED": "7"}
+
+    made = contained(spec, "/shared/1.1", pyxis=PYXIS, cpus=4)
 
     assert made["words"] == [
-        "srun",
-        "--ntasks=1",
+        *("env", "-u", "PYTHONPATH", "srun", "--nodes=1", "--ntasks=1", "--cpus-per-task=4"),
         "--container-image=ghcr.io#org/torch:2",
         "--container-mounts=/work:/work,/shared/1.1:/shared/1.1,/data:/data:ro",
         "--container-workdir=/work",
-        "python",
-        "train.py",
+        "--no-container-remap-root",
+        "--container-env=DIBS_METRICS,LANG,SEED",
+        *("env", "PATH=/mine", "python", "train.py"),
     ]
+    assert made["env"] == {"DIBS_METRICS": "/shared/1.1/metrics", "SEED": "7"}  # srun is found by the node's path
+
+
+def test_an_old_pyxis_is_told_what_it_knows(tmp_path: Path) -> None:
+    spec = a_spec(tmp_path, "docker://localhost/torch")
+
+    words = contained(spec, "/shared/1.1", pyxis=PYXIS[:3])["words"]
+
+    assert words[6] == "--container-image=localhost#torch"
+    assert words[7].startswith("--container-mounts=")
+    assert words[8:] == ["--container-workdir=/work", "python", "train.py"]
+
+
+@pytest.mark.parametrize("mount", ["/a b", "/a:/b$c", "/a,b", "/it's"])
+def test_what_pyxis_cannot_be_told_to_mount_is_refused(tmp_path: Path, mount: str) -> None:
+    spec = a_spec(tmp_path, "torch", mounts=[mount])
+
+    with pytest.raises(BackendRefused, match="pyxis cannot mount"):
+        contained(spec, "/shared/1.1", pyxis=PYXIS)
 
 
 def test_apptainer_is_used_where_there_is_no_pyxis(tmp_path: Path) -> None:
-    made = contained(a_spec(tmp_path, "org/torch:2"), "/shared/1.1", has_pyxis=False)
+    made = contained(a_spec(tmp_path, "org/torch:2"), "/shared/1.1", pyxis=())
 
     words = made["words"]
     assert words[:5] == ["env", "-u", "PYTHONPATH", "apptainer", "exec"]
@@ -43,7 +71,7 @@ def test_apptainer_is_used_where_there_is_no_pyxis(tmp_path: Path) -> None:
 def test_apptainer_is_used_where_it_was_asked_for(tmp_path: Path) -> None:
     spec = a_spec(tmp_path, "/images/torch.sif", engine="apptainer", has_cards=False)
 
-    words = contained(spec, "/shared/1.1", has_pyxis=True)["words"]
+    words = contained(spec, "/shared/1.1", pyxis=PYXIS)["words"]
 
     assert words[-3:] == ["/images/torch.sif", "python", "train.py"]
     assert "--nv" not in words
@@ -52,4 +80,4 @@ def test_apptainer_is_used_where_it_was_asked_for(tmp_path: Path) -> None:
 def test_a_command_without_an_image_stays_as_it_is() -> None:
     spec = {"words": ["true"]}
 
-    assert contained(spec, "/shared/1.1", has_pyxis=True) == spec
+    assert contained(spec, "/shared/1.1", pyxis=PYXIS) == spec

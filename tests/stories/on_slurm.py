@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from backends.private_slurm import PrivateSlurm
@@ -59,6 +60,18 @@ class Afar:
             show=lambda: ([self.job(number) for number in jobs], self.squeue()),
             seconds=PATIENCE,
         )
+
+    def wait_for_output(self, number: int, text: str) -> None:
+        """Until its last attempt has said this."""
+        wait_until(
+            lambda: text in self.output(self.job(number)),
+            show=lambda: (self.job(number), self.squeue()),
+            seconds=PATIENCE,
+        )
+
+    def output(self, job: dict[str, Any]) -> str:
+        path = Path(job["stdout"] or "/nothing")
+        return path.read_text() if path.exists() else ""
 
     def fill(self) -> list[int]:
         """Jobs that have all six cards until `let_go`."""

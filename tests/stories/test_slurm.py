@@ -12,8 +12,9 @@ import pytest
 
 from backends.private_slurm import PrivateSlurm
 from containers.private_engines import PrivateEngines
+from containers.private_pyxis import asked_of_pyxis, containers_of_pyxis, pyxis_in
 from stories.on_slurm import HOLD, PATIENCE, Afar, afar
-from stories.outside import World, processes_of, wait_until
+from stories.outside import Ledger, World, kept_environment, processes_of, wait_until
 
 pytestmark = pytest.mark.parametrize("slurm", [{"kind": "h200"}], indirect=True, scope="module", ids=["h200"])
 
@@ -21,6 +22,19 @@ pytestmark = pytest.mark.parametrize("slurm", [{"kind": "h200"}], indirect=True,
 @pytest.fixture
 def there(world: World, slurm: PrivateSlurm) -> Iterator[Afar]:
     with afar(world, slurm) as one:
+        yield one
+
+
+@pytest.fixture
+def plain(slurm: PrivateSlurm, tmp_path: Path) -> Iterator[Afar]:
+    """In folders with plain names: pyxis can be told of no others."""
+    (tmp_path / "work").mkdir()
+    environ = kept_environment() | {
+        "DIBS_STATE": str(tmp_path / "state"),
+        "DIBS_LEASES": str(tmp_path / "leases"),
+        "DIBS_PROBE": "none",
+    }
+    with afar(World(tmp_path / "work", environ, Ledger(tmp_path / "ledger")), slurm) as one:
         yield one
 
 
@@ -473,3 +487,68 @@ def test_an_image_is_run_by_apptainer_where_the_site_has_no_pyxis(there: Afar, e
     assert over["exit_code"] == 3, Path(over["stderr"]).read_text()
     assert Path(over["stdout"]).read_text() == "root:x:0:0::/:/bin/sh\n--nv 7\n"
     assert (Path(over["folder"]) / "metrics").read_text() == "loss=1\n"
+
+
+def test_pyxis_changes_nothing_but_the_root(plain: Afar, engines: PrivateEngines) -> None:
+    """Slurm parses the options and starts the command, beside our shim: one test, as most of it is waiting."""
+    world, slurm = plain.world, plain.slurm
+    world.write("seen", "from outside\n")
+    data = world.folder.parent / "data"
+    data.mkdir()
+    (data / "x").write_text("content\n")
+    script = """
+        pwd; cat seen; id -u; echo "$TOKEN,$MINE,$OF_IMAGE,$LD_LIBRARY_PATH,$CUDA_VISIBLE_DEVICES,$PATH"; umask
+        cat /etc/passwd; echo made > made; echo loss=0.5 > $DIBS_METRICS; exit 3
+    """
+    stubborn = "trap '' TERM; busybox dd if=/dev/zero bs=64M count=1 | (sleep 2; cat > /dev/null); sleep 600"
+    child = 'trap "echo child" TERM; echo ready; while :; do sleep 0.05; done'
+    stopped = f"trap 'echo parent; sleep 0.3; exit 7' TERM; sh -c '{child}' & wait"
+    saving = "trap 'echo saved; exit 0' USR1; while :; do sleep 0.05; done"
+    variables = {"TOKEN": "a b $c", "LD_LIBRARY_PATH": "/host/lib", "OF_IMAGE": "of the host"}
+    jobs = {
+        "own": ("-n", "1", "--cpus", "2", "--env", "MINE=1", "--", script),
+        "path": ("--env", "PATH=/mine:/bin", "--", 'echo "$PATH"'),
+        "signalled": ("--", "sh", "-c", "kill -11 $$; sleep 9"),
+        "missing": ("--", "no-such-program"),
+        "mounted": ("--mount", f"{data}:/mnt/data:ro", "--", "sh", "-c", "cat /mnt/data/x; touch /mnt/data/y"),
+        "odd": ("--mount", f"{data}:/mnt/a b", "--", "true"),
+        "no_image": ("--image", "registry.example/no/such", "--", "true"),
+        "limited": ("-t", "4s", "--grace", "0.2s", "--", "sh", "-c", stubborn),
+        "saved": ("-t", "8s", "--checkpoint-signal", "USR1@5", "--", "sh", "-c", saving),
+        "killed": ("--grace", "5s", "--", "sh", "-c", stopped),
+    }
+    with pyxis_in(slurm, engines) as image:
+        plain.daemon()
+        number = {name: plain.add("--image", image, *words, env=variables) for name, words in jobs.items()}
+        plain.wait_for_output(number["killed"], "ready")
+        world.dibs("kill", str(number["killed"]))
+        saved = number["saved"]
+        wait_until(lambda: plain.job(saved)["attempts"] > 1, show=lambda: plain.job(saved), seconds=PATIENCE)
+        world.dibs("kill", str(saved))
+        over = dict(zip(jobs, plain.wait_for(*number.values()), strict=True))
+        asked = asked_of_pyxis(slurm)
+        wait_until(lambda: not plain.squeue(), show=plain.squeue, seconds=PATIENCE)
+        wait_until(lambda: not containers_of_pyxis(slurm), show=lambda: containers_of_pyxis(slurm))
+
+    said = {name: plain.output(job) for name, job in over.items()}
+    lines = said["own"].splitlines()
+    assert lines[:3] == [str(world.folder), "from outside", str(os.geteuid())], over["own"]
+    assert lines[3:] == ["a b $c,1,of the host,,0,/bin", "0022", "root:x:0:0::/:/bin/sh"]
+    assert (over["own"]["cause"], over["own"]["exit_code"]) == ("exit code", 3)
+    assert world.read("made") == "made\n"
+    assert (Path(over["own"]["folder"]) / "metrics").read_text() == "loss=0.5\n"
+    assert said["path"] == "/mine:/bin\n"
+    assert (over["signalled"]["cause"], over["signalled"]["signal"]) == ("signal", 11)
+    assert (over["missing"]["cause"], over["missing"]["exit_code"]) == ("start error", 127)
+    assert "no-such-program" in over["missing"]["message"]
+    assert (said["mounted"], over["mounted"]["exit_code"], (data / "y").exists()) == ("content\n", 1, False)
+    assert over["odd"]["state"] == "failed" and "pyxis cannot mount '/mnt/a b'" in over["odd"]["message"]
+    assert over["no_image"]["cause"] == "start error" and "failed to import" in over["no_image"]["message"]
+    [used] = over["limited"]["attempts_list"]
+    assert over["limited"]["state"] == "timed_out"
+    assert 64 << 20 <= used["max_rss_bytes"] < 1 << 30, used
+    assert Path(over["saved"]["attempts_list"][0]["folder"], "stdout").read_text() == "saved\n"
+    assert over["killed"]["state"] == "cancelled"
+    assert sorted(said["killed"].split()) == ["child", "parent", "ready"]  # each process heard it once
+    assert {one["remap_root"] for one in asked} == {"no"}
+    assert {one["image"] for one in asked} == {"box", "registry.example#no/such"}

@@ -52,7 +52,7 @@ def contained(
     # A variable of the host's own paths that the user set is for the container; the engine keeps the host's.
     fixed = {key: value for key, value in own.items() if not is_for_containers(key)}
     own = {key: value for key, value in own.items() if key not in fixed}
-    mounts = _mounts(request, spec, folder)
+    mounts = mounts_of(spec, folder, request.mounts)
     for mount in mounts:
         check_mountable(engine.name, mount.source)
     run = ContainerRun(
@@ -87,12 +87,12 @@ def contained(
     return {**spec, "words": engine.run(run, host), "env": own, "container": container}, engine.files(run, host)
 
 
-def _mounts(request: Request, spec: Mapping[str, Any], folder: str) -> tuple[Mount, ...]:
+def mounts_of(spec: Mapping[str, Any], folder: str, wanted: Sequence[str]) -> tuple[Mount, ...]:
     """The working folder, the attempt's own, that for its checkpoints, and what the user named."""
     paths = [spec["workdir"], folder]
     if checkpoints := spec["env"].get("DIBS_CHECKPOINT_DIR"):
         paths.append(checkpoints)
-    named = {mount.target: mount for mount in map(parse_mount, request.mounts)}
+    named = {mount.target: mount for mount in map(parse_mount, wanted)}
     found = {path: Mount(path, path) for path in paths}
     return tuple((found | named).values())
 

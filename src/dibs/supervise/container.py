@@ -20,7 +20,13 @@ from dibs.supervise.command import (
     signal_listeners,
     signal_tree,
 )
-from dibs.supervise.container_usage import ContainerUsage, numbers_inside, without_usage
+from dibs.supervise.container_usage import (
+    ContainerUsage,
+    FindProcesses,
+    numbers_elsewhere,
+    numbers_inside,
+    without_usage,
+)
 from dibs.supervise.folder import is_marked, parent_of
 from dibs.supervise.logs import Log
 
@@ -30,6 +36,8 @@ _LONGEST_PAUSE = 2.0  # seconds between them
 _NEVER = "0001-"  # the year in which a container was started that never was
 _OF_THE_ENGINE = (125, 126, 127)  # exit codes of the engine's own failures; a command may have them too
 _NO_PROGRAM = re.compile(rb"(?:\[FATAL tini \(\d+\)\] exec|ERROR \(catatonit:\d+\): failed to exec)[^\n]*\s*\Z")
+# Slurm's own words on stderr; the program's name where it is not in the image.
+_OF_SLURM = re.compile(rb"^slurmstepd[^\n]*: error: (?:(execve\(\): )|pyxis: )([^\n]+)", re.MULTILINE)
 _NO_DAEMON = b"annot connect to the Docker daemon"
 _LAST = 2000  # bytes of a log in which the engine says why it failed
 
@@ -42,11 +50,12 @@ class Container:
         self._folder = os.path.dirname(spec["env"]["DIBS_METRICS"])
         # Without the mark: a command of the engine is no process of the container.
         self._environment = {name: value for name, value in environment.items() if name != b"DIBS_METRICS"}
-        # Those that share the pids of the machine are below the engine's client, which waits for them.
-        self.usage = ContainerUsage(self._folder) if self._facts["has_own_pids"] else None
+        self._find = _how_to_find(self._folder, self._facts)
+        # Those that are found below the engine's client are measured with it, which waits for them.
+        self.usage = ContainerUsage(self._find) if self._find is not _nothing else None
 
     def processes(self, client: int) -> "ContainerProcesses":
-        return ContainerProcesses(client, self._folder, self._facts)
+        return ContainerProcesses(client, self._folder, self._facts, self._find)
 
     def outcome(self, ended: dict[str, Any], logs: list[Log]) -> dict[str, Any]:
         """How the command ended, from how the engine's own process did: it has the command's exit code.
@@ -59,6 +68,8 @@ class Container:
         if code is None or found["by"]:
             return found
         said = _last_of(logs)
+        if code and (failure := self._failure_of_slurm(said)):
+            return found | failure
         no_program = _NO_PROGRAM.search(said) is not None
         is_its_own = code not in _OF_THE_ENGINE or no_program or self._is_of_the_command(code, said)
         if no_program or not is_its_own:
@@ -72,6 +83,16 @@ class Container:
         if 128 < code < 128 + 32:
             return found | {"code": None, "signal": code - 128}
         return found
+
+    def _failure_of_slurm(self, said: bytes) -> dict[str, Any]:
+        """Why Slurm, which starts the command, could not; nothing where a process of the command was seen."""
+        if not self._facts.get("is_elsewhere") or self.usage is None or self.usage.is_seen:
+            return {}
+        if (failure := _OF_SLURM.search(said)) is None:
+            return {}
+        why = failure[2].decode("utf-8", "replace")[:300]
+        code = {"code": 127} if failure[1] else {}
+        return code | {"by": "start", "message": f"{self._facts['engine']} could not start it: {why}"}
 
     def remove(self) -> str:
         """End the container and remove it; returns why that could not be done, once no process of it is left.
@@ -116,15 +137,15 @@ class ContainerProcesses(ChildProcesses):
     then the client is signalled.
     """
 
-    def __init__(self, client: int, folder: str, facts: dict[str, Any]) -> None:
+    def __init__(self, client: int, folder: str, facts: dict[str, Any], find: FindProcesses) -> None:
         super().__init__(client)
         self._folder = folder
-        self._has_own_pids: bool = facts["has_own_pids"]
+        self._find = find
         self._has_init: bool = facts["has_init"]
         self._hands_signals_on: bool = facts["hands_signals_on"]
 
     def signal(self, number: int) -> None:
-        there = numbers_inside(self._folder) if self._has_own_pids else {}
+        there = self._find()
         for pid, number_inside in there.items():
             if number == signal.SIGKILL or not (self._has_init and number_inside == 1):
                 with contextlib.suppress(OSError):  # it has ended
@@ -134,7 +155,7 @@ class ContainerProcesses(ChildProcesses):
             signal_tree(os.getpid(), number, but=self._command if is_spared else 0)
 
     def signal_listeners(self, number: int) -> bool:
-        there = numbers_inside(self._folder) if self._has_own_pids else {}
+        there = self._find()
         commands = [pid for pid in there if self._is_command(pid, there)]
         if self._hands_signals_on:
             commands = children_of(self._command)
@@ -148,6 +169,16 @@ class ContainerProcesses(ChildProcesses):
         if self._has_init:
             return there.get(parent_of(pid) or 0) == 1
         return there[pid] == 1
+
+
+def _how_to_find(folder: str, facts: dict[str, Any]) -> FindProcesses:
+    if facts.get("is_elsewhere"):
+        return lambda: numbers_elsewhere(folder)
+    return (lambda: numbers_inside(folder)) if facts["has_own_pids"] else _nothing
+
+
+def _nothing() -> dict[int, int]:
+    return {}
 
 
 def _signal_marked(pid: int, folder: str, number: int) -> None:

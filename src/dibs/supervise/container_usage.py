@@ -5,22 +5,28 @@ as for any other job: the most that one of the processes had. The container's cg
 that it reads, and is removed before the engine's client ends. Standard library only.
 """
 
+import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from dibs.supervise.command import TICKS, descendants, read_stat, status_of
-from dibs.supervise.folder import marked_processes
+from dibs.supervise.folder import marked_processes, parent_of
 
 _FIRST, _LONGEST = 0.1, 2.0  # seconds between two looks
 _OF_ITS_AGE = 10  # a container is looked at after each tenth of its age
 _OF_A_LOOK = 5  # and for at most a fifth of the time
 
 
+# The processes of a container with their numbers there; 1 is the topmost.
+FindProcesses = Callable[[], dict[int, int]]
+
+
 class ContainerUsage:
     """The memory and CPU time of the container of an attempt, as far as the looks saw them."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, find: FindProcesses) -> None:
+        self._find = find
         self._top: tuple[int, int] | None = None  # its first process, and when that began
         self._due = time.monotonic() + _FIRST
         self._found_at = 0.0
@@ -45,13 +51,18 @@ class ContainerUsage:
         self._due = now + max(_FIRST, min(_LONGEST, age / _OF_ITS_AGE), took * _OF_A_LOOK)
 
     @property
+    def is_seen(self) -> bool:
+        """Whether a process of it was seen."""
+        return self._is_seen
+
+    @property
     def found(self) -> dict[str, int | float]:
         """What it used, by the keys of a record; nothing where it ended before the first look."""
         return {"cpu": self._cpu, "maxrss": self._memory} if self._is_seen else {}
 
     def _measure(self, now: float) -> None:
         if self._top is None:
-            self._top, self._found_at = _top_of(self._folder), now
+            self._top, self._found_at = _top_of(self._find()), now
         if self._top is None:
             return  # it is being started
         pid, begun = self._top
@@ -83,9 +94,19 @@ def numbers_inside(folder: str) -> dict[int, int]:
     return found
 
 
-def _top_of(folder: str) -> tuple[int, int] | None:
+def numbers_elsewhere(folder: str) -> dict[int, int]:
+    """The processes of an attempt that another program started beside this one, which is above all others.
+
+    They share the pids of the machine: those without a parent among them have the number 1.
+    """
+    below = descendants(os.getpid())
+    found = [pid for pid in marked_processes(folder) if pid not in below]
+    return {pid: pid if parent_of(pid) in found else 1 for pid in found}
+
+
+def _top_of(found: dict[int, int]) -> tuple[int, int] | None:
     """The first process of the container, below which all others are, and when it began."""
-    for pid, number in numbers_inside(folder).items():
+    for pid, number in found.items():
         if number == 1 and (stat := read_stat(pid)) is not None:
             return pid, stat.begun
     return None

@@ -40,7 +40,7 @@ from dibs.supervise.command import (
     start_error,
 )
 from dibs.supervise.container import Container
-from dibs.supervise.container_usage import ContainerUsage, without_usage
+from dibs.supervise.container_usage import ContainerUsage
 from dibs.supervise.folder import RECORD_SIZE, encode_record, identity_in, may_be_taken
 from dibs.supervise.logs import BoundedLogs, KernelKills, Log, diagnose, open_log
 
@@ -226,8 +226,6 @@ class Shim:
             usage = None if container is None else container.usage
             watched = [one for one in (bounded, usage) if one is not None]
             ended, stopping = _wait(record, spec, handed, self._control, clock, watched, processes)
-            if not spec.get("is_measured", True):
-                ended = without_usage(ended)
             record |= ended if container is None else container.outcome(ended, logs)
             if record["code"] != 0 and not record["by"] and "cause" not in record:
                 record |= self._diagnosis(record, logs, kernel_kills, boottime() - clock, stopping.sent)

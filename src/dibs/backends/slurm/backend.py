@@ -181,7 +181,8 @@ class SlurmBackend:
             return one
         if self.why_no_image:  # it was not so when the job was added
             raise BackendRefused(f"cannot run a container: {self.why_no_image}")
-        spec = contained(one.spec, one.ref.folder, has_pyxis=self._controller.has_pyxis())
+        cpus = one.wanted.wishes.cpus
+        spec = contained(one.spec, one.ref.folder, pyxis=self._controller.pyxis(), cpus=cpus)
         return replace(one, spec=spec)
 
     def watch(self, ref: AttemptRef, when_done: Callable[[], None]) -> bool:

@@ -29,6 +29,7 @@ _NOT_SET_UP = re.compile(
 _WHO_SAYS = re.compile(
     r"^(\w+: (error: |fatal: )?(Batch job submission failed: )?|allocation failure: )?(slurm_load_\w+ error: )?"
 )
+_OF_PYXIS = re.compile(r"--((?:no-)?container-[a-z-]+)")
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds
 
 
@@ -157,7 +158,7 @@ class Controller:
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
         self._config: Config | None = None
-        self._has_pyxis: bool | None = None
+        self._pyxis: frozenset[str] | None = None
 
     def version(self) -> str:
         """Empty where it does not tell."""
@@ -173,14 +174,15 @@ class Controller:
             )
         return self._config
 
-    def has_pyxis(self) -> bool:
-        """Whether `srun` takes `--container-image`; asked once."""
-        if self._has_pyxis is None:
+    def pyxis(self) -> frozenset[str]:
+        """The options of pyxis that `srun` takes; none where the site has no pyxis. Asked once."""
+        if self._pyxis is None:
             try:
-                self._has_pyxis = b"--container-image" in self._commands.ask("srun", ["--help"])
+                said = self._commands.ask("srun", ["--help"]).decode("utf-8", "replace")
             except (SlurmRefused, BackendMissing):
-                self._has_pyxis = False
-        return self._has_pyxis
+                said = ""
+            self._pyxis = frozenset(_OF_PYXIS.findall(said))
+        return self._pyxis
 
     def began(self) -> float:
         """When it was started, in seconds since the epoch."""
