@@ -111,14 +111,17 @@ def test_rows_are_cut_by_their_places() -> None:
     )
     stranger = _line(JobID="8", State="RUNNING", NodeList="n" * 80, Name="ein \xe9\xe9 Name")
 
-    rows = list(squeue.parse(ours + b"\n" + stranger + b"\nslurm_load_jobs error: nonsense\n\n"))
+    wide = _line(JobID="9", State="RUNNING", NodeList="n[1-2]", BatchHost="n1")
 
-    assert [row.job for row in rows] == [7, 8]
+    rows = list(squeue.parse(ours + b"\n" + stranger + b"\n" + wide + b"\nslurm_load_jobs error: nonsense\n\n"))
+
+    assert [row.job for row in rows] == [7, 8, 9]
     assert (rows[0].address, rows[0].restarts, rows[0].start) == ("6_2", 1, 1794772608.0)
     assert why_it_waits(rows[0]) == (
         "the nodes that it needs are down, drained or kept for jobs of higher priority"
     )
     assert (rows[1].node, rows[1].address, rows[1].start) == ("n" * 64, "8", None)
+    assert rows[2].node == "n1", "of several nodes the one that its shim is on"
     assert squeue.by_identity(rows).keys() == {("k-17_2", 1)}
 
 
@@ -299,6 +302,16 @@ def test_a_wish_is_a_flag(wanted: Resources, flag: str) -> None:
 
     assert flag in found
     assert {"--no-requeue", "--kill-on-invalid-dep=yes"} <= set(found)
+
+
+def test_a_script_that_says_how_many_nodes_tasks_or_cards_it_has_is_not_made_smaller() -> None:
+    asked = (("nodes", "2"), ("gpus-per-task", "1"), ("mem-per-gpu", "8G"), ("exclusive", ""))
+
+    found = flags(Resources(wishes=Wishes(num_gpus=1, mem=GIB), options=asked))
+
+    names = [flag.partition("=")[0] for flag in found if not flag.startswith(("--no-requeue", "--kill-on"))]
+    assert names == ["--nodes", "--gpus-per-task", "--mem-per-gpu", "--exclusive"]
+    assert found[-1] == "--exclusive"
 
 
 def test_no_flag_is_given_that_nobody_wants() -> None:

@@ -7,7 +7,8 @@ import pytest
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_place
 from dibs.model.jobs import Command, Request, Wishes
-from dibs.model.places import SLURM_OPTIONS, parse_place
+from dibs.model.places import parse_place
+from dibs.model.slurm_options import OPTIONS, Use
 
 HERE = Request(command=Command.line("true"))
 THERE = replace(HERE, on="slurm")
@@ -19,7 +20,9 @@ THERE = replace(HERE, on="slurm")
         HERE,
         THERE,
         replace(HERE, bind=True, warm=("torch",), wishes=Wishes(only=("0",), shape="x")),
-        replace(THERE, on_options=tuple((name, "a-b,c[1-3]&d|e") for name in SLURM_OPTIONS)),
+        replace(
+            THERE, on_options=tuple((name, "a-b,c[1-3]&d|e") for name, use in OPTIONS.items() if use is Use.SITE)
+        ),
         replace(
             THERE, wishes=Wishes(vram=1, num_gpus=2, gpu_type="h200", cpus=3, mem=4), retries=2, time_limit=60
         ),
@@ -38,7 +41,7 @@ def test_what_makes_sense_is_let_through(request_):
         (replace(THERE, wishes=Wishes(shape="train.py")), "cannot learn on Slurm how much GPU memory"),
         (replace(THERE, warm=("torch",)), "cannot keep a warm process on Slurm"),
         (replace(THERE, bind=True), "cannot choose the CPUs of a job on Slurm"),
-        (replace(THERE, on_options=(("wckey", "x"),)), "cannot tell Slurm about 'wckey'"),
+        (replace(THERE, on_options=(("wrap", "x"),)), "cannot tell Slurm about 'wrap'"),
         (replace(THERE, on_options=(("qos", "a b"),)), "cannot give Slurm 'a b' as qos"),
         (replace(THERE, on_options=(("qos", ""),)), "cannot give Slurm '' as qos"),
     ],

@@ -137,6 +137,33 @@ def test_an_ordinary_failure_is_tried_again_after_a_pause(there: Afar) -> None:
     there.assert_nothing_is_left()
 
 
+def test_a_script_runs_there_as_large_as_it_asks(there: Afar) -> None:
+    world = there.world
+    there.daemon()
+    world.write(
+        "nodes.sh", "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=1 -J wide\nsrun hostname > ranks; sleep 60\n"
+    )
+    world.write(
+        "tasks.sh", "#!/bin/bash\n#SBATCH --ntasks-per-node=2 --exclusive\nsrun sh -c 'echo $SLURM_PROCID'\n"
+    )
+    wide = there.add("-f", "nodes.sh")
+    wait_until(
+        lambda: (world.folder / "ranks").exists() and len(world.read("ranks").split()) == 2, seconds=PATIENCE
+    )
+    [allocated] = there.slurm.ask("squeue", "-h", "-t", "R", "-o", "%D %b").splitlines()
+
+    both = there.add("-f", "tasks.sh")
+    [over] = there.wait_for(both)
+    world.dibs("kill", str(wide))
+    [ended] = there.wait_for(wide)
+
+    assert allocated == "2 gres:gpu:1"
+    assert sorted(world.client().log(both).data.split()) == [b"0", b"1"]
+    assert (over["num_gpus"], over["on_options"]) == (0, {"ntasks-per-node": "2", "exclusive": ""})
+    assert (ended["state"], ended["attempts_list"][0]["node"]) == ("cancelled", "n1")
+    there.assert_nothing_is_left()
+
+
 # -- looking -----------------------------------------------------------------------------------------------
 
 

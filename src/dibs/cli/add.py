@@ -31,6 +31,7 @@ Causes for --retry-on:
 @click.command(cls=CommandWithArguments, epilog=_EPILOG, options_metavar="[OPTIONS] [-] [-- COMMAND...]")
 @shared.INPUTS
 @shared.FILE
+@shared.IGNORE
 @field_options(Verb.ADD)
 @shared.SNAPSHOT
 @shared.PARAM

@@ -15,6 +15,7 @@ import click
 from dibs.cli.output import estimate_note, one_line, say, show_about
 from dibs.cli.references import find_jobs
 from dibs.cli.requests import (
+    asks_for_gpus,
     check_parameters,
     check_shell,
     choose_seed,
@@ -214,15 +215,17 @@ class InputReader:
         return Batch(jobs)
 
     def _file(self, path: str, now: datetime) -> Batch:
+        from dibs.inputs.sbatch import Reading
         from dibs.inputs.sources import read_file_for_queue
 
-        source = read_file_for_queue(
-            path,
-            self._defaults,
-            self._options["shell"],
-            environment_size=self._size,
-            now=now,
+        reading = Reading(
+            queued_at=now,
             default_place=_default_place,
+            asks_for_gpus=asks_for_gpus(self._options),
+            ignored=self._options["ignore"],
+        )
+        source = read_file_for_queue(
+            path, self._defaults, self._options["shell"], environment_size=self._size, script_reading=reading
         )
         self.warnings += source.warnings
         return self._batch(source)

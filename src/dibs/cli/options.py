@@ -81,3 +81,9 @@ SHELL = click.option("--shell", default="bash", metavar="SHELL", help="The shell
 SNAPSHOT = click.option(
     "--snapshot", is_flag=True, help="Run in a copy of the code as it is now; what jobs write there is kept."
 )
+IGNORE = click.option(
+    "--ignore",
+    multiple=True,
+    metavar="OPTION",
+    help="Read a #SBATCH script without this line; may be given again.",
+)

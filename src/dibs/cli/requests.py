@@ -102,6 +102,12 @@ def given(options: Mapping[str, Any], verb: Verb) -> Iterator[tuple[Field, Any]]
             yield field, value
 
 
+def asks_for_gpus(options: Mapping[str, Any]) -> bool:
+    """Whether the command line says anything about GPUs that a script without such a line is to have."""
+    words = ("num_gpus", "share", "vram", "gpu_type", "only", "prefer")
+    return any(options.get(word) not in (None, (), "") for word in words)
+
+
 def command_of(
     options: dict[str, Any], line: Sequence[str], command: Sequence[str] | None, verb: str
 ) -> Sequence[str] | None:

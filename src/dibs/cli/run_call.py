@@ -8,6 +8,7 @@ from typing import Any
 
 from dibs.cli.output import one_line, say
 from dibs.cli.requests import (
+    asks_for_gpus,
     check_parameters,
     check_shell,
     choose_seed,
@@ -197,7 +198,8 @@ class RunCall:
 
     def _list_in(self, path: str, size: int) -> JobList:
         """The job list in a file; `-` is standard input."""
-        from dibs.inputs.sources import read_file, read_stream  # 4 ms that a single command does not pay
+        from dibs.inputs.sbatch import Reading  # 4 ms that a single command does not pay
+        from dibs.inputs.sources import read_file, read_stream
 
         shell = self._options["shell"]
         if path == "-":
@@ -205,7 +207,8 @@ class RunCall:
             stdin = open(0, "rb", closefd=False)  # noqa: SIM115
             source = read_stream(stdin, self._defaults, shell, environment_size=size)
             return JobList(source.entries, is_quick=False)
-        source = read_file(path, self._defaults, shell, environment_size=size)
+        reading = Reading(asks_for_gpus=asks_for_gpus(self._options), ignored=self._options["ignore"])
+        source = read_file(path, self._defaults, shell, environment_size=size, script_reading=reading)
         self._warnings += source.warnings
         is_generator = path.endswith(".py")
         is_file = os.path.isfile(path) and not is_generator

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from dibs.errors import BadInput
 from dibs.model.fields import BY_KEY
-from dibs.model.places import SLURM_OPTIONS, parse_option
 from dibs.model.units import is_reference
 
 if TYPE_CHECKING:
@@ -63,12 +62,11 @@ def check_place(request: "Request") -> None:
                 remedy="--on slurm runs it there; or leave it out",
             )
         return
-    for name, value in request.on_options:
-        if name not in SLURM_OPTIONS:
-            raise BadInput(
-                f"cannot tell Slurm about {name[:60]!r}", remedy=f"dibs passes on {', '.join(SLURM_OPTIONS)}"
-            )
-        parse_option(name, value)
+    if request.on_options:
+        from dibs.model.slurm_options import check_option  # few jobs have any
+
+        for name, value in request.on_options:
+            check_option(name, value)
     if request.container_engine not in ("", "apptainer"):
         raise BadInput(
             f"cannot use {request.container_engine} on Slurm",

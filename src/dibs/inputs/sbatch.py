@@ -1,45 +1,47 @@
 """A script with `#SBATCH` lines: one job that runs the file as it is, with the options that Slurm would read.
 
-Slurm's options keep Slurm's meaning: `--time` is in minutes, 0 is no limit, the last of two options wins. A script
-that requests no GPU gets the number from the command line. Options that need a queue (an array, a dependency, a
-start time, ...) are read only for a queue, and those that need Slurm (a partition, an account, ...) only for a job
-that runs there; for these the command line takes precedence, as in Slurm.
+Slurm's options keep Slurm's meaning: `--time` is in minutes, 0 is no limit, the last of two lines with one option
+counts, and a script that asks for no GPU gets none, unless the command line asks for some. No job becomes smaller
+than its script says: on Slurm every option that dibs does not do itself is passed on, and here one that changes
+the size or the meaning is refused. What only a queue does (an array, a dependency, a start time) is refused in the
+foreground. For what Slurm alone understands the command line takes precedence, as in Slurm.
 """
 
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_request
 from dibs.inputs.entries import open_input
 from dibs.inputs.slurm import Tasks, parse_array, parse_dependency, parse_gpus, parse_gres
-from dibs.inputs.wishes import apply_wishes, parse_begin
+from dibs.inputs.wishes import apply_wishes, check_checkpoint, parse_begin, parse_checkpoint
 from dibs.model.jobs import After, Command, Dependency, JobId, Request
-from dibs.model.places import LOCAL, SLURM, SLURM_OPTIONS, parse_option
+from dibs.model.places import LOCAL, SLURM
+from dibs.model.slurm_options import OF_GPUS, OF_TASKS, Use, check_option, takes_value, use_of, whole_name
 from dibs.model.units import parse_count, parse_size
 
 _LONGEST_LINE = 65_536  # bytes
-_SPELLED_OUT = {"-J": "--job-name", "-t": "--time", "-D": "--chdir", "-G": "--gpus", "-a": "--array"}
-_SPELLED_OUT_FOR_A_QUEUE = {"-c": "--cpus-per-task", "-d": "--dependency", "-o": "--output", "-b": "--begin"}
-_OF_SLURM = {
-    **{f"--{name}": name for name in SLURM_OPTIONS},
-    "-p": "partition",
-    "-A": "account",
-    "-q": "qos",
-    "-C": "constraint",
-    "-x": "exclude",
-    "-w": "nodelist",
-    "-L": "licenses",
-}
 _KINDS = {"--after": After.OK, "--after-any": After.ANY, "--after-fail": After.FAIL}
 _WITHIN = re.compile(r"(?<=\S)#")
 _UNLIMITED = ("0", "infinite", "unlimited")
+_SIGNAL_BEFORE = 60  # seconds before the end, where the script does not say
+_HETEROGENEOUS = ("hetjob", "packjob")
+
+
+class Line(NamedTuple):
+    """An option of the script, and where it stands."""
+
+    number: int
+    option: str  # as it is written: `-N`
+    name: str  # as in `sbatch --help`, without dashes
+    value: str
+    shown: str  # `-N 2`
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,56 +53,40 @@ class Script:
     tasks: Tasks | None = None  # where it is an array; for a queue only
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """What decides how the lines of a script are read."""
+
+    queued_at: datetime | None = None  # now, for a queue; None in the foreground
+    default_place: Callable[[], str] = lambda: LOCAL  # where jobs run; asked where it matters
+    asks_for_gpus: bool = False  # the command line does
+    ignored: Collection[str] = ()  # options, as users write them
+
+
+IN_FOREGROUND = Reading()
+
+
 def is_script(first_bytes: bytes) -> bool:
     """Whether a file is one job, because its first line names an interpreter."""
     return first_bytes.startswith(b"#!")
 
 
 def read_script(
-    path: str,
-    defaults: Request,
-    *,
-    environment_size: int = 0,
-    queued_at: datetime | None = None,
-    default_place: Callable[[], str] = lambda: LOCAL,
+    path: str, defaults: Request, reading: Reading = IN_FOREGROUND, *, environment_size: int = 0
 ) -> Script:
-    """The job that runs this script. For a queue, `queued_at` is now; in the foreground it is None.
-
-    `default_place` returns where jobs run by default, and is called only where that makes a difference.
-    """
+    """The job that runs this script."""
     with open_input(path) as file:
         first = file.readline(_LONGEST_LINE).decode("utf-8", "surrogateescape")
         header = list(_header(file, path))
     request = replace(defaults, command=Command.exact([*_interpreter(first), os.path.abspath(path)]))
-    unused: list[str] = []
-    is_for_slurm = (
-        queued_at is not None
-        and any(option in _OF_SLURM for _, option, _ in header)
-        and (defaults.on or default_place()) == SLURM
-    )
-    slurm_options: dict[str, str] = {}
-    tasks = None
-    for number, option, value in header:
-        try:
-            if queued_at is not None:
-                option = _SPELLED_OUT_FOR_A_QUEUE.get(option, option)
-            if queued_at is not None and option == "--array":
-                tasks = parse_array(value)
-            elif is_for_slurm and option in _OF_SLURM:
-                slurm_options[_OF_SLURM[option]] = parse_option(_OF_SLURM[option], value)
-            elif queued_at is not None and option in _FOR_A_QUEUE:
-                request = _for_a_queue(request, option, value, queued_at)
-            else:
-                request = _with_option(request, option, value, unused, is_queue=queued_at is not None)
-        except BadInput as error:
-            raise BadInput(f"{path} line {number}: {error.message}", remedy=error.remedy) from error
-    if is_for_slurm:
-        request = replace(
-            request, on=SLURM, on_options=tuple({**slurm_options, **dict(request.on_options)}.items())
-        )
-    check_request(request, environment_size)
-    names = ", ".join(dict.fromkeys(unused))
-    return Script(request, (f"{path}: dibs ignores {names}",) if unused else (), tasks)
+    ignored = {whole_name(text if text.startswith("-") else f"--{text}") for text in reading.ignored}
+    # Of two lines the last counts, in its place.
+    lines = {line.name: line for line in header}
+    script = _ScriptReader(path, request, [one for name, one in lines.items() if name not in ignored], reading)
+    script.read(has_lines=bool(header))
+    check_request(script.request, environment_size)
+    names = ", ".join(dict.fromkeys(script.unused))
+    return Script(script.request, (f"{path}: dibs ignores {names}",) if names else (), script.tasks)
 
 
 def _interpreter(first_line: str) -> list[str]:
@@ -109,8 +95,8 @@ def _interpreter(first_line: str) -> list[str]:
     return words or ["bash"]
 
 
-def _header(stream: BinaryIO, path: str) -> Iterator[tuple[int, str, str]]:
-    """Line number, option and value for all `#SBATCH` lines before the first command, as Slurm reads them."""
+def _header(stream: BinaryIO, path: str) -> Iterator[Line]:
+    """The options of all `#SBATCH` lines before the first command, as Slurm reads them."""
     number = 1
     while line := stream.readline(_LONGEST_LINE):
         number += 1
@@ -125,82 +111,247 @@ def _header(stream: BinaryIO, path: str) -> Iterator[tuple[int, str, str]]:
             words = [one.replace("\0", "#") for one in shlex.split(_WITHIN.sub("\0", options), comments=True)]
         except ValueError as error:
             raise BadInput(f"{path} line {number}: a quote is not closed", remedy="close it") from error
-        for option, value in _options(words):
-            yield number, option, value
+        try:
+            for option, value, shown in _options(words):
+                yield Line(number, option, whole_name(option), value, shown)
+        except BadInput as error:
+            raise BadInput(f"{path} line {number}: {error.message}", remedy=error.remedy) from error
 
 
-def _options(words: list[str]) -> Iterator[tuple[str, str]]:
+def _options(words: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Options, their values, and how both are written."""
     rest = words[::-1]
     while rest:
-        word = rest.pop()
+        word = shown = rest.pop()
+        if word in _HETEROGENEOUS:
+            raise BadInput(
+                "dibs cannot run the parts of a heterogeneous job", remedy="give it to Slurm itself: sbatch FILE"
+            )
         if word.startswith("--"):
             option, has_value, value = word.partition("=")
         else:
             option, value = word[:2], word[2:]
             has_value = value
-        if not has_value and rest and not rest[-1].startswith("-"):
+        if not has_value and takes_value(whole_name(option)) and rest and not rest[-1].startswith("-"):
             value = rest.pop()
-        yield _SPELLED_OUT.get(option, option), value
+            shown = f"{option} {value}"
+        yield option, value, shown
 
 
-_FOR_A_QUEUE = ("--cpus-per-task", "--mem", "--begin", "--dependency", "--output")
+class _ScriptReader:
+    """From the lines of one script to its request."""
+
+    def __init__(self, path: str, request: Request, lines: list[Line], reading: Reading) -> None:
+        self.request = request
+        self.tasks: Tasks | None = None
+        self.unused: list[str] = []
+        self._path = path
+        self._lines = {line.name: line for line in lines}
+        self._now = reading.queued_at
+        self._asks_for_gpus = reading.asks_for_gpus
+        self._told: dict[str, str] = {}  # what Slurm is passed on
+        needs_slurm = self._now is not None and any(map(_depends_on_place, lines))
+        self._is_for_slurm = needs_slurm and (request.on or reading.default_place()) == SLURM
+
+    def read(self, *, has_lines: bool) -> None:
+        if has_lines and not self._asks_for_gpus:
+            self._want(num_gpus=0)
+        folders = ("chdir", "container-workdir")  # other paths are relative to them
+        for line in sorted(self._lines.values(), key=lambda line: line.name not in folders):
+            self._at(line, self._read)
+        # What depends on the number of cards or CPUs comes last.
+        for name in ("cpus-per-gpu", "mem-per-gpu", "mem-per-cpu"):
+            if (one := self._lines.get(name)) and not self._is_for_slurm:
+                self._at(one, self._read_share)
+        if one := self._lines.get("signal"):
+            self._at(one, lambda _: check_checkpoint(self.request))
+        if self._is_for_slurm:
+            told = {**self._told, **dict(self.request.on_options)}
+            self.request = replace(self.request, on=SLURM, on_options=tuple(told.items()))
+
+    def _at(self, line: Line, read: Callable[[Line], None]) -> None:
+        try:
+            read(line)
+        except BadInput as error:
+            raise BadInput(f"{self._path} line {line.number}: {error.message}", remedy=error.remedy) from error
+
+    def _read(self, line: Line) -> None:
+        match use_of(line.name):
+            case _ if line.name in OF_GPUS:
+                self._read_gpus(line)
+            case Use.OURS:
+                self._read_ours(line)
+            case Use.TALK:
+                pass
+            case Use.NEVER:
+                raise self._refusal(line, _WHY.get(line.name, "dibs cannot do that"))
+            case _ if line.name in _OF_QUEUE and not (self._is_for_slurm and line.value == "0"):
+                self._read_of_queue(line)
+            case _ if self._is_for_slurm:
+                check_option(line.name, line.value)
+                self._told[line.name] = line.value
+            case Use.SITE:
+                self._leave_out(line)
+            case _ if line.name not in _SHARES and not _is_one(line):
+                raise self._refusal(line, _WHY.get(line.name, "that is for Slurm"))
+
+    def _refusal(self, line: Line, why: str) -> BadInput:
+        passes_on = "`--on slurm`" if self._now is not None else "`dibs add --on slurm`"
+        ways = [f"{passes_on} passes it on"] if use_of(line.name) in (Use.SIZE, Use.SITE) else []
+        return BadInput(
+            f"cannot do what {line.shown[:60]} asks for: {why}",
+            remedy="; ".join([*ways, f"`--ignore {line.name}` runs the script without it"]),
+        )
+
+    def _leave_out(self, line: Line) -> None:
+        self.unused.append(line.option)
+
+    def _want(self, **wishes: Any) -> None:
+        self.request = replace(self.request, wishes=replace(self.request.wishes, **wishes))
+
+    # -- options with a meaning of their own ---------------------------------------------------------------
+
+    def _read_ours(self, line: Line) -> None:
+        value = line.value
+        match line.name:
+            case "job-name":
+                self._apply(name=value)
+            case "chdir" | "container-workdir":
+                self._apply(workdir=value)
+            case "time":
+                if value.lower() in _UNLIMITED:
+                    self.request = replace(self.request, time_limit=None)
+                else:
+                    self._apply(time=value)
+            case "container-image":
+                self._apply(image=_image(value))
+            case "container-mounts":
+                self._apply(mounts=[_mount(one) for one in value.split(",")])
+            case "export" | "error":
+                self._leave_out(line)
+            case "requeue" | "no-requeue" | "output" if self._now is None:
+                self._leave_out(line)
+            case _ if self._now is None:
+                raise self._refusal(
+                    line, f"{_ONLY_QUEUED.get(line.name, 'that needs a queue')}; `dibs add` does it"
+                )
+            case "array":
+                self.tasks = parse_array(value)
+            case "requeue" | "no-requeue":
+                self.request = replace(self.request, restartable=line.name == "requeue")
+            case "hold":
+                self.request = replace(self.request, hold=True)
+            case "signal":
+                before = "" if "@" in value else f"@{_SIGNAL_BEFORE}"
+                self.request = replace(self.request, checkpoint=parse_checkpoint(value + before))
+            case "begin":
+                self.request = replace(self.request, begin=parse_begin(value, self._now))
+            case "dependency":
+                named = parse_dependency(value)
+                after = [Dependency(_job(job), _KINDS[kind]) for kind, jobs in named.items() for job in jobs]
+                self.request = replace(self.request, after=(*self.request.after, *after))
+            case "output":
+                self.request = replace(self.request, output=os.path.join(self.request.workdir, value))
+
+    def _apply(self, **wishes: Any) -> None:
+        self.request = apply_wishes(self.request, wishes)
+
+    def _read_of_queue(self, line: Line) -> None:
+        """CPUs and memory, which only a queue books."""
+        if self._now is None:
+            self._leave_out(line)
+        elif line.name == "mem":
+            self._want(mem=None if line.value == "0" else _size(line.value))
+        else:
+            self._want(cpus=parse_count(line.value, "CPUs", least=1))
+
+    def _read_share(self, line: Line) -> None:
+        """CPUs or memory for each card, or memory for each CPU."""
+        if self._now is None:
+            self._leave_out(line)
+            return
+        wishes = self.request.wishes
+        if line.name == "cpus-per-gpu":
+            self._want(cpus=max(1, parse_count(line.value, "CPUs", least=1) * wishes.num_gpus))
+        else:
+            each = wishes.num_gpus if line.name == "mem-per-gpu" else wishes.cpus or 1
+            self._want(mem=_size(line.value) * each or None)
+
+    # -- cards ---------------------------------------------------------------------------------------------
+
+    def _read_gpus(self, line: Line) -> None:
+        """Their number for one node becomes ours; what only Slurm can count is passed on as it is."""
+        others: list[str] = []
+        if line.name == "gres":
+            total, kind, others = parse_gres(line.value)
+        else:
+            found = [parse_gpus(item) for item in line.value.split(",")]
+            total = sum(number for number, _ in found)
+            kind = next((kind for _, kind in reversed(found) if kind), "")
+        if others and not self._is_for_slurm:
+            raise self._refusal(line, f"this machine has no {others[0].partition(':')[0][:40]} to give")
+        if line.name == "gpus-per-socket" and not self._is_for_slurm:
+            raise self._refusal(line, _WHY[line.name])
+        if total is not None:
+            self._want(num_gpus=total)
+        is_spread = line.name == "gpus" and any(
+            name in OF_TASKS and not _is_one(one) for name, one in self._lines.items()
+        )
+        if self._is_for_slurm and (is_spread or not _is_plain(line)):
+            check_option(line.name, line.value)
+            self._told[line.name] = line.value
+        elif kind and self._now is not None:
+            self._want(gpu_type=kind)
+        elif kind:
+            self.unused.append(f"the GPU type {kind}")
 
 
-def _for_a_queue(request: Request, option: str, value: str, now: datetime) -> Request:
-    match option:
-        case "--cpus-per-task":
-            return replace(request, wishes=replace(request.wishes, cpus=parse_count(value, "CPUs", least=1)))
-        case "--mem":
-            # Slurm's numbers are megabytes, and 0 is all memory.
-            size = None if value == "0" else parse_size(f"{value}M" if value.isdigit() else value)
-            return replace(request, wishes=replace(request.wishes, mem=size))
-        case "--begin":
-            return replace(request, begin=parse_begin(value, now))
-        case "--dependency":
-            named = parse_dependency(value)
-            after = [Dependency(_job(job), _KINDS[kind]) for kind, jobs in named.items() for job in jobs]
-            return replace(request, after=(*request.after, *after))
-        case _:  # --output
-            return replace(request, output=os.path.join(request.workdir, value))
+_OF_QUEUE = ("cpus-per-task", "mem")
+_SHARES = ("cpus-per-gpu", "mem-per-gpu", "mem-per-cpu")
+_ONLY_QUEUED = {
+    "array": "dibs runs a script once, not as an array",
+    "signal": "the signal comes from a queue, which then starts it again",
+}
+_WHY = {
+    "nodes": "this is one machine",
+    "wait": "dibs returns at once; `dibs wait` waits",
+    "clusters": "dibs sees one cluster",
+    "input": "a job of dibs has no standard input",
+    "gpus-per-socket": "dibs does not count by socket",
+    "exclusive": "dibs gives out GPUs, not the whole machine",
+    **dict.fromkeys(
+        (name for name in OF_TASKS if name != "nodes"), "it runs once here, and no srun starts the other tasks"
+    ),
+}
+
+
+def _depends_on_place(line: Line) -> bool:
+    """Whether Slurm is told this in another way than it is done here."""
+    if line.name in _OF_QUEUE:
+        return line.value == "0"
+    return use_of(line.name) in (Use.SIZE, Use.SITE) and not _is_plain(line)
+
+
+def _is_plain(line: Line) -> bool:
+    """Whether it is a number of cards of one type on one node, which dibs asks for in the same way."""
+    is_counted = line.name in ("gpus", "gpus-per-node") or (line.name == "gres" and "gpu" in line.value)
+    return is_counted and "," not in line.value
+
+
+def _is_one(line: Line) -> bool:
+    """`--nodes=1`, `--ntasks=1`: as it is here; of `1-4` nodes one is enough."""
+    return line.name in OF_TASKS and line.value.partition("-")[0] == "1"
+
+
+def _size(value: str) -> int:
+    """Bytes; Slurm's numbers are megabytes."""
+    return parse_size(f"{value}M" if value.isdigit() else value)
 
 
 def _job(text: str) -> JobId:
     if not text.isdigit():
         raise BadInput(f"cannot use {text!r} in a script", remedy="name a job by its number, or use --after")
     return JobId(int(text))
-
-
-def _with_option(request: Request, option: str, value: str, unused: list[str], *, is_queue: bool) -> Request:
-    match option:
-        case "--job-name":
-            return apply_wishes(request, {"name": value})
-        case "--chdir":
-            return apply_wishes(request, {"workdir": value})
-        case "--time" if value.lower() in _UNLIMITED:
-            return replace(request, time_limit=None)
-        case "--time":
-            return apply_wishes(request, {"time": value})
-        case "--gpus" | "--gpus-per-node":
-            found = [parse_gpus(item) for item in value.split(",")]
-            kind = next((kind for _, kind in reversed(found) if kind), "")
-            return _with_gpus(request, sum(number for number, _ in found), kind, unused, is_queue)
-        case "--gres":
-            total, kind, others = parse_gres(value)
-            unused += [f"--gres={item}" for item in others]
-            return request if total is None else _with_gpus(request, total, kind, unused, is_queue)
-        case "--container-image":
-            return apply_wishes(request, {"image": _image(value)})
-        case "--container-mounts":
-            return apply_wishes(request, {"mounts": [_mount(one) for one in value.split(",")]})
-        case "--container-workdir":
-            return apply_wishes(request, {"workdir": value})
-        case "--array":
-            raise BadInput(
-                "dibs runs a script once, not as an array", remedy="give the values with -p, or as lines"
-            )
-        case _:
-            unused.append(option)
-            return request
 
 
 def _image(value: str) -> str:
@@ -213,12 +364,3 @@ def _mount(value: str) -> str:
     source, _, rest = value.partition(":")
     target, _, flags = rest.partition(":")
     return f"{source}:{target or source}{':ro' * ('ro' in flags.split('+'))}"
-
-
-def _with_gpus(request: Request, number: int, kind: str, unused: list[str], is_queue: bool) -> Request:
-    request = apply_wishes(request, {"num_gpus": number})
-    if kind and is_queue:
-        return replace(request, wishes=replace(request.wishes, gpu_type=kind))
-    if kind:
-        unused.append(f"the GPU type {kind}")
-    return request

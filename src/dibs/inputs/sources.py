@@ -3,9 +3,8 @@
 import os
 import shlex
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
 from typing import BinaryIO
 
 from dibs.dataclass import dataclass
@@ -13,7 +12,7 @@ from dibs.errors import BadInput
 from dibs.inputs.entries import Entry, open_input, refuse
 from dibs.inputs.generator import load_generator
 from dibs.inputs.lines import parse_lines, parse_lines_quickly, text_lines
-from dibs.inputs.sbatch import is_script, read_script
+from dibs.inputs.sbatch import IN_FOREGROUND, Reading, is_script, read_script
 from dibs.model.jobs import ArrayTask, JobId, Request
 from dibs.model.places import LOCAL
 
@@ -35,7 +34,14 @@ class QueueSource:
     warnings: tuple[str, ...] = ()
 
 
-def read_file(path: str, defaults: Request, shell: str = "bash", *, environment_size: int = 0) -> Source:
+def read_file(
+    path: str,
+    defaults: Request,
+    shell: str = "bash",
+    *,
+    environment_size: int = 0,
+    script_reading: Reading = IN_FOREGROUND,
+) -> Source:
     """Open a job file now and read it later.
 
     `.py` is a file with a `yielder()`, `#!` makes a script that is one job, everything else is lines. A file that
@@ -46,7 +52,7 @@ def read_file(path: str, defaults: Request, shell: str = "bash", *, environment_
         return Source(path, _here(entries, path))
     lines = _lines_unless_script(path)
     if lines is None:
-        script = read_script(path, defaults, environment_size=environment_size)
+        script = read_script(path, defaults, script_reading, environment_size=environment_size)
         return Source(path, iter([script.request]), script.warnings)
     entries = parse_lines(lines, defaults, shell, name=path, environment_size=environment_size)
     return Source(path, _here(entries, path))
@@ -58,22 +64,16 @@ def read_file_for_queue(
     shell: str,
     *,
     environment_size: int,
-    now: datetime,
-    default_place: Callable[[], str] = lambda: LOCAL,
+    script_reading: Reading,
 ) -> QueueSource:
-    """The same for a queue: plain lines quickly, and scripts with options that only a queue has.
-
-    `default_place` returns where jobs run by default; it is called only for scripts that depend on it.
-    """
+    """The same for a queue: plain lines quickly, and scripts with options that only a queue has."""
     if path.endswith(".py"):
         return QueueSource(load_generator(path, defaults, shell, environment_size=environment_size))
     lines = _lines_unless_script(path)
     if lines is not None:
         entries = parse_lines_quickly(lines, defaults, shell, name=path, environment_size=environment_size)
         return QueueSource(entries)
-    script = read_script(
-        path, defaults, environment_size=environment_size, queued_at=now, default_place=default_place
-    )
+    script = read_script(path, defaults, script_reading, environment_size=environment_size)
     if script.tasks is None:
         return QueueSource(iter([script.request]), script.warnings)
     tasks = [

@@ -19,7 +19,7 @@ from dibs.inputs.checks import check_text, check_variable_name
 from dibs.inputs.entries import shorten
 from dibs.model.fields import Field, Kind, Verb, fields_of
 from dibs.model.jobs import Cause, Checkpoint, Command, Request, retry_name, retry_names, with_values
-from dibs.model.places import LOCAL, parse_option, parse_place
+from dibs.model.places import LOCAL, parse_place
 from dibs.model.units import AUTO, check_modules, is_gpu_id, parse_duration, parse_share, parse_size, parse_vram
 
 _LONGEST_VALUE = 4096  # characters, for everything but a command and a variable
@@ -184,6 +184,13 @@ def _name(value: object, field: Field) -> str:
     return _text(value, field.word)
 
 
+def _system_option(text: str, field: Field) -> str:
+    from dibs.model.slurm_options import check_option  # few jobs have any
+
+    check_option(field.slurm_word, text)
+    return text
+
+
 def _names(value: object, field: Field) -> tuple[str, ...]:
     tags = tuple(dict.fromkeys(_name(tag, field).strip() for tag in _parts(value, field)))
     if not all(tags):
@@ -310,7 +317,7 @@ _READERS: dict[Kind, _Reader] = {
     Kind.CHECKPOINT: lambda value, field: parse_checkpoint(_not_empty(value, field, _LONGEST_NAME)),
     Kind.CHOICE: _choice,
     Kind.PLACE: lambda value, field: parse_place(_text(value, field.word)),
-    Kind.SYSTEM_OPTION: lambda value, field: parse_option(field.slurm_word, _text(value, field.word)),
+    Kind.SYSTEM_OPTION: lambda value, field: _system_option(_text(value, field.word), field),
 }
 
 

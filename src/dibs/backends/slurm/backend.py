@@ -345,7 +345,8 @@ class SlurmBackend:
         # All of our environment is next to nothing. NONE would run a login shell on the node first, and tell every
         # `srun` of the command to pass on nothing.
         own = ["--export=ALL", "--chdir=/", f"--output={self._files.output}", f"--job-name={batch.name}"]
-        self._commands.ask("sbatch", ["--parsable", *own, *asked], given=self._files.script(batch))
+        # Ours come last: nothing that was passed on may take their place.
+        self._commands.ask("sbatch", ["--parsable", *asked, *own], given=self._files.script(batch))
 
     def _leaves_no_node(self, asked: Sequence[str]) -> bool:
         """Whether no node could start such a job, now or later; those that are down do not count."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from dibs.backends.protocol import AttemptRef, Resources, Submission
 from dibs.dataclass import dataclass
-from dibs.errors import BackendRefused
-from dibs.model.places import SLURM_OPTIONS as OPTIONS
+from dibs.errors import BackendRefused, BadInput
+from dibs.model.slurm_options import OF_GPUS, OF_MEMORY, OF_TASKS, SPREAD, check_option
 from dibs.supervise.script_job import NO_SOURCE, pack
 
 _NAME = re.compile(r"dibs-([A-Za-z0-9-]{1,80})(?:_([0-9]{1,9})|\+([0-9]{1,9}))?\.([0-9]{1,6})")
@@ -55,7 +55,6 @@ def identity(name: str, task: int | None) -> tuple[str, int] | None:
 
 _MIB = 1024 * 1024
 _GIB = 1024 * _MIB
-_WORD = re.compile(r"[^\s\x00-\x1f]{1,300}")
 _TYPE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _MOST_NICE = 2**31 - 4  # Slurm takes no more
 
@@ -68,30 +67,30 @@ def flags(wanted: Resources, *, shards_per_gpu: int = 0) -> list[str]:
             "cannot ask Slurm for a GPU by its number",
             remedy="ask for a type (--gpu-type) or a node (nodelist) instead of --only and --prefer",
         )
-    # It never runs twice by itself, and never waits for what cannot happen.
-    found = ["--no-requeue", "--kill-on-invalid-dep=yes", "--ntasks=1", "--nodes=1"]
-    found += _cards(wanted, shards_per_gpu)
+    given = dict(wanted.options)
+    # It never runs twice by itself, and never waits for what cannot happen. Where a script says itself how many
+    # tasks, nodes or cards it has, nothing may make it smaller.
+    found = ["--no-requeue", "--kill-on-invalid-dep=yes"]
+    found += [] if OF_TASKS & given.keys() else ["--ntasks=1"]
+    found += [] if SPREAD & given.keys() else ["--nodes=1"]
+    found += [] if OF_GPUS & given.keys() else _cards(wanted, shards_per_gpu)
     if wishes.cpus is not None:
         found.append(f"--cpus-per-task={max(1, wishes.cpus)}")
-    if wishes.mem is not None:
+    if wishes.mem is not None and not OF_MEMORY & given.keys():
         found.append(f"--mem={math.ceil(wishes.mem / _MIB)}M")
     if wanted.time_limit is not None:
         found.append(f"--time={max(1, math.ceil(wanted.time_limit / 60))}")
     if wanted.priority < 0:
         # Only an operator may go in front of others: a higher priority is for our own order of submitting.
         found.append(f"--nice={min(-wanted.priority, _MOST_NICE)}")
-    given = dict(wanted.options)
     if wanted.avoid:
         given["exclude"] = ",".join(filter(None, (given.get("exclude", ""), *wanted.avoid)))
     for name, value in given.items():
-        if name not in OPTIONS:
-            raise BackendRefused(
-                f"cannot tell Slurm about {name!r}", remedy=f"dibs passes on {', '.join(OPTIONS)}"
-            )
-        if not _WORD.fullmatch(value):
-            remedy = "write it without blanks" if value else "leave it out where Slurm's own is meant"
-            raise BackendRefused(f"cannot give Slurm {value[:60]!r} as {name}", remedy=remedy)
-        found.append(f"--{name}={value}")
+        try:
+            check_option(name, value)
+        except BadInput as error:
+            raise BackendRefused(error.message, remedy=error.remedy) from error
+        found.append(f"--{name}={value}" if value else f"--{name}")
     return found
 
 

@@ -21,6 +21,7 @@ _COLUMNS = (
     ("StartTime", 24),
     ("EndTime", 24),
     ("NodeList", 64),
+    ("BatchHost", 64),
     ("Reason", 120),
     ("Name", 128),
 )
@@ -43,7 +44,7 @@ class SqueueRow:
     submitted: float  # seconds since the epoch
     start: float | None  # when it started or, while it waits, may start
     ended: float | None
-    node: str
+    node: str  # on which its shim runs; of several the first
     reason: str  # Slurm's own word
 
     @property
@@ -98,7 +99,7 @@ def parse(output: bytes) -> Iterator[SqueueRow]:
             submitted=_moment(cells["SubmitTime"]) or 0.0,
             start=_moment(cells["StartTime"]),
             ended=_moment(cells["EndTime"]),
-            node="" if cells["NodeList"] == "(null)" else cells["NodeList"],
+            node=_name(cells["BatchHost"]) or _name(cells["NodeList"]),
             reason="" if cells["Reason"] in ("None", "(null)") else cells["Reason"],
         )
 
@@ -115,6 +116,10 @@ def by_identity(rows: Iterable[SqueueRow]) -> dict[tuple[str, int], SqueueRow]:
 
 def _weight(row: SqueueRow) -> tuple[bool, bool, float, int]:
     return (row.is_running, row.is_queued, row.submitted, row.job)
+
+
+def _name(text: str) -> str:
+    return "" if text in ("(null)", "N/A", "n/a") else text
 
 
 def _moment(text: str) -> float | None:
