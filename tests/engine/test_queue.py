@@ -843,6 +843,25 @@ def test_every_waiting_job_has_an_estimated_start_or_the_reason_why_there_is_non
     assert told[9].unknown == "it is held"
 
 
+def test_why_counts_every_job_that_goes_first_whatever_its_wishes(make_queue):
+    def on(gpu: int) -> Wishes:
+        return Wishes(only=(str(gpu),))
+
+    world = make_queue(1, 1)
+    world.add(a_wish("holds GPU 0", time_limit=60.0), a_wish("holds GPU 1", time_limit=70.0))
+    world.add(a_wish("short", wishes=on(0), time_limit=60.0), a_wish("on the other", wishes=on(1)))
+    world.add(*[a_wish("needs no GPU", wishes=Wishes(num_gpus=0))] * 2)
+    world.add(a_wish("long", wishes=on(0), time_limit=3600.0), a_wish("anywhere"))
+
+    told = {job: world.queue.why(JobId(job)).reason.sentence for job in (3, 4, 7, 8)}
+
+    first = "the first waits for a GPU"
+    assert told[3] == "waits for a GPU: GPU 0 is held by job 1"
+    assert told[4] == "waits for a GPU: GPU 1 is held by job 2"
+    assert told[7].startswith(f"waits for its turn: 1 job goes first; {first}")
+    assert told[8].startswith(f"waits for its turn: 3 jobs go first; {first}")
+
+
 def test_a_dry_run_tells_the_same_as_why_does_later(make_queue):
     world = make_queue(1)
     world.add(*[a_wish("timed", time_limit=90.0, grace=10.0)] * 3)

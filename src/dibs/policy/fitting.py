@@ -83,6 +83,15 @@ def is_allowed(gpu: Gpu, wishes: Wishes) -> bool:
     return (not wishes.only or is_named(gpu, wishes.only)) and is_of_type(gpu, wishes)
 
 
+def may_meet(one: Request, other: Request, cards: Sequence[Card]) -> bool:
+    """Whether two jobs may need the same room of this machine: one of these cards, or none of them."""
+    if one.on or other.on:
+        return False
+    if not (one.wishes.num_gpus and other.wishes.num_gpus):
+        return one.wishes.num_gpus == other.wishes.num_gpus
+    return any(is_allowed(card.gpu, one.wishes) and is_allowed(card.gpu, other.wishes) for card in cards)
+
+
 def could_hold(gpu: Gpu, wishes: Wishes) -> bool:
     """Whether the memory would suffice on the empty card, which is assumed of a declared card.
 

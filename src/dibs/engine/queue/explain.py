@@ -4,19 +4,22 @@ import heapq
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 
 from dibs.backends.local import Leftovers
 from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.settlement import named
+from dibs.model.gpus import Card
 from dibs.model.jobs import After, Job, JobId, Reason, Request, State
+from dibs.policy.fitting import may_meet
 from dibs.policy.forecast import MOST_JOBS, Line, Prospect, forecast, starting_order
 from dibs.policy.schedule import fair_order, longest, schedule, waits_for_turn
 from dibs.store.listing import Filter
 
 _PORTION = 64  # jobs of a class that are read at once
 _STALE_AFTER = 5  # times as long as an outlook took to make, so that a busy queue is not simulated all the time
+_ROOM = frozenset({"no-gpu", "no-room", "no-cpus", "no-mem", "min-free"})  # reasons that any job ahead may cause
 _KEPT_FOR = 1.0  # seconds, also where nothing has happened: the estimates move on with the clock
 
 
@@ -54,10 +57,18 @@ class _Outlook:
 
     prospects: dict[JobId, Prospect]
     order: list[JobId]
+    jobs: Mapping[JobId, Job]  # of this order
     reasons: Mapping[JobId, Reason]  # of those that wait in line
     after: int  # the last event that it includes
     made_at: float
     took: float  # seconds
+
+    def ahead_of(self, job: Job, cards: Sequence[Card]) -> int | None:
+        """How many jobs that may take its room will start before it; None where it is too far behind."""
+        if job.id not in self.jobs:
+            return None
+        before = (self.jobs[number] for number in takewhile(lambda number: number != job.id, self.order))
+        return sum(may_meet(other.request, job.request, cards) for other in before)
 
 
 class Explain:
@@ -191,7 +202,9 @@ class Explain:
         reason = schedule(snapshot).reasons.get(job.id)
         if reason is None:
             return _STARTING
-        ahead = self._listing.ahead_of(job.id, now)
+        ahead = self._outlook(now).ahead_of(job, self._engine.cards.pool.cards) if reason.code in _ROOM else None
+        if ahead is None:
+            ahead = self._listing.ahead_of(job.id, now)
         return waits_for_turn(ahead, reason) if ahead else reason
 
     def _prospect(self, number: JobId, now: float) -> Prospect:
@@ -211,7 +224,8 @@ class Explain:
         in_line = [job for job in line.snapshot.waiting if not job.blockers and (job.not_before or 0.0) <= now]
         reasons = schedule(replace(line.snapshot, waiting=in_line)).reasons
         until = time.monotonic()
-        self._kept = _Outlook(prospects, order, reasons, last, until, until - since)
+        jobs = {job.id: job for job in line.snapshot.waiting}
+        self._kept = _Outlook(prospects, order, jobs, reasons, last, until, until - since)
         return self._kept
 
     def _line(self, now: float, more: Sequence[Job] = ()) -> Line:
