@@ -29,6 +29,9 @@ class Cards:
         self.seen.append(reading)
         self.are_unsettled = False
 
+    def wait_for_reading(self) -> None:
+        self.seen.append(None)
+
 
 class Engine:
     """Counts its turns; `on_turn` may do something in one."""

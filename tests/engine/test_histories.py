@@ -277,6 +277,18 @@ def test_cards_that_foreigners_use_are_left_alone(make_world):
     assert world.engine.waiting == 1
 
 
+def test_a_card_that_is_being_read_does_not_pass_for_one_that_does_not_answer(make_world):
+    world = make_world()
+    world.engine.cards.wait_for_reading()
+
+    world.submit(a_request("train"))
+
+    assert world.told(Waits) == [("waits", (1, "waits for a GPU: GPU 0 is being looked at"))]
+    world.engine.cards.saw(Reading(at=None, gpus=(GpuReading(gpu=world.pool.cards[0].gpu),)))
+    world.turn()
+    assert world.running() == [1]
+
+
 def test_without_an_answer_from_the_cards_nothing_starts(make_world):
     world = make_world()
     world.engine.cards.saw(None, "no answer for 10 s")

@@ -107,7 +107,7 @@ class Driver:
         self.watcher = Watcher(probe, interval=_ASK_WITHOUT_WORK)
         self.watcher.start()
         # Nothing starts before the first reading, so that a busy card is not given away in the first second.
-        self.engine.cards.saw(None, "not asked yet")
+        self.engine.cards.wait_for_reading()
         self._look()
 
     def _start_thread(self, name: str) -> WorkerThread:
@@ -205,7 +205,7 @@ class Driver:
         if has_work:
             if self.has_looked and time.monotonic() - self._seen_at > _TOO_OLD:
                 self.has_looked = False
-                self.engine.cards.saw(None, "being looked at after a quiet time")
+                self.engine.cards.wait_for_reading()
             self._look()
 
     def _look(self) -> None:

@@ -15,6 +15,8 @@ from dibs.policy.outcomes import Limits
 from dibs.policy.schedule import fair_order, with_project, without_idle
 from dibs.policy.snapshot import EMPTIEST_FIRST, WHOLE, CardView, Hold, Order, Snapshot
 
+BEING_READ = "is being looked at"  # why nothing starts on a card before its next reading
+
 
 @dataclass(frozen=True, slots=True)
 class SeenProcess:
@@ -132,7 +134,7 @@ class PoolFacts:
         if facts.fault or not self.respects_processes or not facts.is_seen:
             return facts.fault
         if facts.is_unsettled or was_left:
-            return "is being looked at"
+            return BEING_READ
         here = {one.attempt.folder for one, _ in ours}
         foreign = [process for process in facts.processes if process.folder is None or process.folder not in here]
         if not foreign:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from dibs.dataclass import dataclass
-from dibs.engine.turn.facts import CardFacts, PoolFacts, SeenProcess, TakenByOthers
+from dibs.engine.turn.facts import BEING_READ, CardFacts, PoolFacts, SeenProcess, TakenByOthers
 from dibs.engine.watch.sharing_rules import DEFAULT_SHARING_RULES, SharingRules
 from dibs.gpus.processes import foreign_processes
 from dibs.leases.files import in_words, overbooking
@@ -59,6 +59,7 @@ class Cards:
         self._most: dict[Wishes, int] = {}  # how many jobs of each kind could start in `_most_in`
         self._most_in: Pool | None = None
         self._silent = ""  # why the cards cannot be read
+        self._is_reading_due = False  # nothing may start before the next one
         self._board: PoolFacts | None = None  # the last one, while nothing has changed
 
     def board(self) -> PoolFacts:
@@ -127,6 +128,7 @@ class Cards:
     def saw(self, reading: Reading | None, failure: str = "") -> None:
         """Take a new reading. Without one nothing new may start on the cards."""
         self._heard()
+        self._is_reading_due = False
         self._silent = failure if reading is None else ""
         if reading is None:
             return
@@ -137,6 +139,11 @@ class Cards:
             page.seen = shown.get(key)
             page.is_gone = page.seen is None
             page.is_unsettled = False
+
+    def wait_for_reading(self) -> None:
+        """Start nothing on any card before the next reading."""
+        self._heard()
+        self._is_reading_due = True
 
     def look_at(self, keys: Iterable[str]) -> None:
         """Read these cards again before anything starts there."""
@@ -196,6 +203,8 @@ class Cards:
             return _NO_ANSWER[page.seen.state]
         if not self._respect_processes:
             return ""
+        if self._is_reading_due:
+            return BEING_READ
         if self._silent:
             return f"does not answer ({self._silent})"
         return "is not shown by the driver any more" if page.is_gone else ""
