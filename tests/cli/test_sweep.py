@@ -252,7 +252,10 @@ def test_a_dry_run_that_left_points_out_says_how_many_there_may_be(daemon, typed
         (["."], "there is no parameter"),
         (["sohw", "3"], "sohw is no file, and nothing that is done to sweeps"),
         ([LINE, *FINITE, "--prune-after", "3", "--metric", "loss"], "--prune-after is for --prune"),
-        ([LINE, *FINITE, "--where", "lr > 1", "--where", "bs > 1"], "no point fulfils lr > 1 and bs > 1"),
+        (
+            [LINE, *FINITE, "--where", "lr < 0.05", "--where", "lr > 0.05"],
+            "no point fulfils lr < 0.05 and lr > 0.05",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -130,6 +130,13 @@ def test_results_are_all_trials_with_why_they_failed(daemon, sweep, typed):
     assert lines[3].endswith("failed: job 102 failed with exit code 1")
 
 
+def test_a_state_is_not_said_twice(daemon, typed):
+    why = "pruned at step 9: others had a better loss than 3 by then"
+    daemon.sweeps[1] = a_sweep(1, trials=(a_trial(0, "pruned", why=why),))
+
+    assert typed("sweep", "results").stdout.splitlines()[1].endswith(f"  {why}")
+
+
 def test_every_reported_number_is_in_the_table_the_csv_and_the_json(daemon, typed):
     reported = {"loss": 0.0, "val/acc": 0.75}
     daemon.sweeps[1] = a_sweep(1, trials=(a_trial(0, reported=reported), a_trial(1, "open", reported={"n": None})))

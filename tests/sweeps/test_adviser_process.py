@@ -223,11 +223,11 @@ def test_a_parameter_that_is_not_wanted_is_neither_drawn_nor_written(start):
 
 
 def test_conditions_that_no_point_fulfils_are_told_in_a_sentence(start):
-    child = open_child(start, a_spec(where=("x > 7",)))
+    child = open_child(start, a_spec(where=("round(x, 2) == 0.001",)))
 
     answer = child.say(do="ask", count=1)
 
-    assert answer["error"] == "cannot find a point to try: of 5000 drawn, none fulfils x > 7"
+    assert answer["error"] == "cannot find a point to try: of 5000 drawn, none fulfils round(x, 2) == 0.001"
     assert the_study(child).trials == []
 
 

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dibs.errors import BadInput
@@ -120,6 +120,7 @@ def test_steps_on_a_log_scale_are_those_of_a_linear_one_and_come_up_by_their_log
 @given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6), st.floats(1e-3, 1e3), SHARES)
 def test_what_is_drawn_in_steps_on_a_log_scale_is_one_of_them(one, other, step, share):
     low, high = sorted((one, other))
+    assume(step <= high - low)
     steps = Range("x", low, high, "log", step=step)
 
     drawn = steps.value_of(share)
@@ -222,6 +223,7 @@ def test_words_are_values_or_a_range(words, parameter):
         (["0..1:log"], "no logarithm"),
         (["-1..1:log"], "no logarithm"),
         (["0..1:0"], "step of p is 0"),
+        (["1e-4..1e-1:log:0.5"], "the step of p is 0.5, larger than its range: only 0.0001 would be left"),
         (["0.5..8:int"], "whole number"),
         (["1e999..1e1000"], "not a number"),
         (["1", "1"], "twice"),

@@ -21,10 +21,12 @@ ENDS = st.floats(1e-6, 1e6)
 
 def ranges(name: str) -> st.SearchStrategy[Range]:
     return st.builds(
-        lambda ends, scale, step: Range(name, min(ends), max(ends), scale, False, step),
+        lambda ends, scale, step: Range(
+            name, min(ends), max(ends), scale, False, (max(ends) - min(ends)) / step or None if step else None
+        ),
         st.tuples(ENDS, ENDS),
         st.sampled_from(["linear", "log"]),
-        st.one_of(st.none(), st.floats(1e-3, 1e3)),
+        st.one_of(st.none(), st.integers(1, 50)),
     )
 
 
@@ -46,7 +48,7 @@ def specs(draw: st.DrawFn) -> Spec:
     return Spec(
         **command,
         parameters=tuple(parameters),
-        where=draw(st.sampled_from([(), ("alpha != 3", "batch-size is None or model.lr > 1")])),
+        where=draw(st.sampled_from([(), ("alpha != 3", "batch-size is None or model.lr != 1")])),
         method=draw(st.sampled_from(["random", "adaptive"])),
         sampler=draw(st.sampled_from(["tpe", "gp", "qmc"])),
         is_shuffled=draw(st.booleans()),

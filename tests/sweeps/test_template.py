@@ -323,3 +323,10 @@ def test_a_parameter_that_is_never_anything_but_none_takes_its_flag_with_it():
     template = CommandTemplate(a_sweep([values("m", None), values("x", "1")]))
 
     assert template.expand({"m": None, "x": "1"}) == "train --x 1"
+
+
+def test_a_name_may_have_a_slash_as_the_groups_of_hydra_have():
+    words = WordsTemplate(["train", "data/aug={data/aug}", "{other/name}"], ["data/aug"])
+
+    assert words.expand({"data/aug": "flip"}) == ["train", "data/aug=flip", "{other/name}"]
+    assert line_without("train data/aug={data/aug}", ["data/aug"], {"data/aug"}) == "train"

@@ -35,8 +35,8 @@ def test_a_bayesian_search():
         Range("learning_rate", 1e-5, 3e-2, "log"),
         Range("weight_decay", 0, 0.2),
         Range("depth", 2, 6, is_integer=True),
-        Range("batch_size", 4, 64, "log", is_integer=True),
-        Range("dropout", 0, 0.5, step=0.05),
+        Range("batch_size", 4, 64, "log", is_integer=True, drawn=(4, 64)),
+        Range("dropout", 0, 0.5, step=0.05, drawn=(0, 0.5)),
         Choice("loss", ("dice", "cross entropy", "focal")),
         Choice("mixed_precision", ("True", "False")),
     )
@@ -82,7 +82,7 @@ def test_flags_that_are_there_or_not():
 
     assert spec.parameters[:3] == (
         Range("rate", 1e-4, 0.1, "log"),
-        Range("trees", 100, 1000, is_integer=True, step=50),
+        Range("trees", 100, 1000, is_integer=True, step=50, drawn=(100, 1000)),
         Range("subsample", 0.5, 1.0),
     )
     assert all(line.startswith("python fit.py --plain --rate=") for line in lines)
@@ -192,7 +192,7 @@ def test_the_file_of_their_tutorial():
     spec = read_spec(read_sweep_file(text, "f")[0])
 
     drawn = [int(words[-1].removeprefix("--batch_size=")) for words in commands(spec, 400)]
-    assert spec.parameters[-1] == Range("batch_size", 32, 256, "log", is_integer=True, step=8)
+    assert spec.parameters[-1] == Range("batch_size", 32, 256, "log", is_integer=True, step=8, drawn=(32, 256))
     assert all(size % 8 == 0 and 32 <= size <= 256 for size in drawn)
     assert sum(size < 90 for size in drawn) > 160  # half of them lie below the geometric mean
 
@@ -200,10 +200,10 @@ def test_the_file_of_their_tutorial():
 @pytest.mark.parametrize(
     ("rule", "parameter"),
     [
-        ("q_log_uniform_values, min: 30, max: 250, q: 8", Range("a", 32, 248, "log", True, 8)),
-        ("q_log_uniform_values, min: 0.1, max: 1, q: 0.05", Range("a", 0.1, 1, "log", step=0.05)),
-        ("q_log_uniform, min: 2.5, max: 5, q: 4", Range("a", 12, 148, "log", True, 4)),
-        ("q_log_uniform_values, min: 1, max: 9", Range("a", 1, 9, "log", True)),
+        ("q_log_uniform_values, min: 30, max: 250, q: 8", Range("a", 32, 248, "log", True, 8, drawn=(30, 250))),
+        ("q_log_uniform_values, min: 0.1, max: 1, q: 0.05", Range("a", 0.1, 1, "log", step=0.05, drawn=(0.1, 1))),
+        ("q_log_uniform, min: 2.5, max: 5, q: 4", Range("a", 12, 148, "log", True, 4, drawn=(12.1825, 148.413))),
+        ("q_log_uniform_values, min: 1, max: 9", Range("a", 1, 9, "log", True, drawn=(1, 9))),
         ("inv_log_uniform_values, min: 0.001, max: 0.1", Range("a", 0.001, 0.1, "log")),
         ("inv_log_uniform, min: 0, max: 2", Range("a", 0.135335, 1, "log")),
     ],
@@ -315,17 +315,17 @@ def test_a_search_without_an_end_needs_to_be_told_how_many():
         ("parameters: {a: {values: 3}}", "the values of a are not a list"),
         ("parameters: {a: {values: []}}", "a has no values"),
         ("parameters: {a: {values: [1], min: 3}}", "what to do with min of a"),
-        ("parameters: {a: {values: [1, 2], probabilities: [0.1, 0.9]}}", "unequal probability"),
+        ("parameters: {a: {values: [1, 2], probabilities: [0.1, 0.8]}}", "the probabilities of a add up to 0.9"),
+        ("parameters: {a: {values: [1, 2], probabilities: [0.1, 0.8, 0.1]}}", "2 values and 3 probabilities"),
+        ("parameters: {a: {distribution: beta, a: 1}}", "b of a is not a text"),
+        ("parameters: {a: {distribution: normal, mu: 0, sigma: 0}}", "sigma of a must be above 0"),
+        ("parameters: {a: {distribution: gumbel}}", "the distribution 'gumbel'"),
         ("parameters: {a: {values: [1, 2], probabilities: 0.5}}", "the probabilities of a are not a list"),
         ("parameters: {a: {distribution: categorical}}", "is categorical and has no values"),
         ("parameters: {a: {distribution: constant}}", "is constant and has no value"),
-        ("parameters: {a: {distribution: normal, mu: 0, sigma: 1}}", "the distribution 'normal'"),
-        ("parameters: {a: {distribution: beta, a: 1, b: 1}}", "the distribution 'beta'"),
-        ("parameters: {a: {distribution: q_log_normal, mu: 0, sigma: 1}}", "the distribution 'q_log_normal'"),
         ("parameters: {a: {distribution: inv_log_uniform_values, min: 0, max: 2}}", "no logarithm"),
         ("parameters: {a: {distribution: q_uniform, min: 1, max: 2, q: 0}}", "q of a is 0"),
         ("parameters: {a: {distribution: q_uniform, min: 1, max: 1e300, q: 1e-300}}", "q of a is 1e-300"),
-        ("parameters: {a: {distribution: q_log_uniform_values, min: 1, max: 64, q: 8}}", "which q: 8 rounds to 0"),
         ("parameters: {a: {distribution: q_log_uniform_values, min: 8, max: 64, q: -8}}", "q of a is -8"),
         ("parameters: {a: {distribution: log_uniform, min: 1, max: 1e4}}", "the exponent 10000"),
         ("parameters: {a: {distribution: log_uniform_values, min: 0, max: 1}}", "no logarithm"),
@@ -366,3 +366,53 @@ def test_only_constants_are_no_search():
         read_spec(spec)
 
     assert "there is no parameter" in refusal.value.message
+
+
+def parameter_of(rule: str, **more: Any) -> Any:
+    text = f"program: t\nmethod: random\nrun_cap: 9\nparameters: {{a: {{{rule}}}}}\n"
+    spec = read_spec(read_sweep_file(text, "f")[0] | more)
+    return spec.parameters[0]
+
+
+def test_multiples_of_q_are_drawn_as_round_of_x_divided_by_q():
+    """Of 0, 5 and 10 the ends come up half as often, and 7 of 3 to 7 is rounded to 5."""
+    drawn = [
+        parameter_of("distribution: q_uniform, min: 0, max: 10, q: 5").value_of(i / 1000) for i in range(1000)
+    ]
+
+    assert {value: round(drawn.count(value), -1) for value in ("0", "5", "10")} == {"0": 250, "5": 500, "10": 250}
+    log = parameter_of("distribution: q_log_uniform_values, min: 1, max: 64, q: 8")
+    assert [log.value_of(share) for share in (0, 0.3, 0.4, 0.999)] == ["0", "0", "8", "64"]
+    narrow = parameter_of("distribution: q_uniform, min: 3, max: 7, q: 10")
+    assert [narrow.value_of(share) for share in (0, 0.4, 0.6)] == ["0", "0", "10"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "middle", "share"),
+    [
+        ("distribution: normal, mu: 3, sigma: 2", "3", "4.34898"),
+        ("distribution: normal", "0", "0.67449"),
+        ("distribution: q_normal, mu: 3, sigma: 2, q: 0.5", "3", "4.5"),
+        ("distribution: log_normal, mu: 0, sigma: 1", "1", "1.96303"),
+        ("distribution: beta, a: 2, b: 5", "0.26445", "0.389479"),
+        ("distribution: q_beta, a: 2, b: 5, q: 0.1", "0.3", "0.4"),
+    ],
+)
+def test_curves_are_drawn_by_their_quantiles(rule, middle, share):
+    curve = parameter_of(rule)
+
+    assert (curve.value_of(0.5), curve.value_of(0.75)) == (middle, share)
+    assert abs(curve.share_of(curve.value_of(0.75)) - 0.75) < 0.06
+
+
+@pytest.mark.parametrize("parts", ["[.3333, .3333, .3334]", "[0.333, 0.333, 0.333]"])
+def test_probabilities_that_differ_by_their_rounding_are_equal(parts):
+    assert parameter_of(f"values: [x, y, z], probabilities: {parts}") == Choice("a", ("x", "y", "z"))
+
+
+def test_unequal_probabilities_are_drawn_as_often():
+    choice = parameter_of("values: [x, y, x], probabilities: [0.1, 0.7, 0.2]")
+
+    drawn = [choice.value_of(i / 1000) for i in range(1000)]
+    assert (round(drawn.count("x"), -1), round(drawn.count("y"), -1)) == (300, 700)
+    assert choice.value_of(choice.share_of("y")) == "y"

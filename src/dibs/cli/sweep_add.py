@@ -188,7 +188,9 @@ def plan_of(
 def slips(spec: Mapping[str, Any]) -> list[str]:
     """Parameters typed as `0..1`: two whole numbers, where a range between them is usually meant."""
     return [
-        one["name"] for one in spec["parameters"] if one.get("integer") and (one["low"], one["high"]) == (0, 1)
+        one["name"]
+        for one in spec["parameters"]
+        if one.get("integer") and (one["low"], one["high"]) == (0, 1) and not one.get("drawn")
     ]
 
 
@@ -336,7 +338,7 @@ def _method(spec: Mapping[str, Any]) -> str:
 def _is_dense(parameter: Mapping[str, Any]) -> bool:
     return (
         "values" not in parameter
+        and ("distribution" in parameter or parameter["low"] != parameter["high"])
         and not parameter.get("integer")
         and parameter.get("step") is None
-        and parameter["low"] != parameter["high"]
     )

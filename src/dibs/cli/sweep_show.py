@@ -475,7 +475,8 @@ def trial_table(
 def _row(trial: Trial, metrics: int, names: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
     values = [*(trial.get("values") or ()), *[None] * metrics][:metrics]
     seconds, job = trial.get("seconds"), trial.get("job") or trial.get("reused_from")
-    why = trial.get("why")
+    state, why = trial["state"], one_line(trial.get("why") or "", 300)
+    said = why if why.startswith(state) else f"{state}: {why}" if why else state
     return (
         str(trial["number"]),
         *map(show_result, values),
@@ -483,7 +484,7 @@ def _row(trial: Trial, metrics: int, names: Sequence[str], others: Sequence[str]
         *(_value(trial["point"].get(name)) for name in names),
         "-" if seconds is None else show_duration(seconds),
         str(job or "-"),
-        f"{trial['state']}{f': {one_line(why, 300)}' if why else ''}",
+        said,
     )
 
 

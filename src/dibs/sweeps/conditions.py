@@ -32,10 +32,20 @@ class Condition:
         parser = _Parser(text, names)
         self._part = parser.parse()
         self.uses = frozenset(parser.uses)  # the parameters it names
+        self.tree = parser.tree
+        self._parser = parser
 
     def holds(self, point: Mapping[str, str | None]) -> bool:
         """Whether the point fulfils it. Never raises: a condition that cannot be computed does not hold."""
-        return _is_true(self._part(point))
+        return is_true(self._part(point))
+
+    def parameter(self, node: ast.expr) -> str | None:
+        """The name of the parameter that this part of its tree is."""
+        return self._parser.parameter(node.id) if isinstance(node, ast.Name) else None
+
+    def words(self, node: ast.expr) -> str:
+        """A part of its tree as it is written."""
+        return self._parser.words(node)
 
 
 class Constraints:
@@ -73,6 +83,7 @@ class _Parser:
         self._aliases: dict[str, str] = {}  # identifiers for names that Python cannot parse, as `batch-size`
         self._parts = 0
         self.uses: set[str] = set()
+        self.tree: ast.expr
 
     def parse(self) -> _Part:
         if len(self._text) > _LONGEST:
@@ -83,16 +94,27 @@ class _Parser:
             tree = ast.parse(_TOKEN.sub(self._token, self._text.strip()), mode="eval")
         except (SyntaxError, ValueError, MemoryError, RecursionError):
             raise self._refused("it is not a condition") from None
+        self.tree = tree.body
         return self._part(tree.body, 0)
+
+    def parameter(self, given: str) -> str | None:
+        name = self._aliases.get(given, given)
+        return name if name in self._names else None
+
+    def words(self, node: ast.expr) -> str:
+        text = ast.unparse(node)
+        for alias, name in self._aliases.items():
+            text = text.replace(alias, name)
+        return text
 
     def _token(self, found: re.Match[str]) -> str:
         """A quoted text as a Python literal, and a parameter's name as a Python identifier."""
         token = found[0]
         if token[0] in "'\"":
             return repr(token[1:-1])
-        # `a-b` is one parameter where there is one of that name, and otherwise `a` minus `b`.
+        # `a-b` is one parameter where there is one of that name, and otherwise `a` minus `b`; `a/b` likewise.
         name = token
-        while name not in self._names and (cut := max(name.rfind("-"), name.rfind("."))) > 0:
+        while name not in self._names and (cut := max(map(name.rfind, "-./"))) > 0:
             name = name[:cut]
         if name not in self._names or name in _WORDS or name in _FUNCTIONS:
             return token
@@ -114,10 +136,10 @@ class _Parser:
             case ast.BoolOp(op=op, values=values):
                 parts = [self._part(value, below) for value in values]
                 together = all if isinstance(op, ast.And) else any
-                return lambda point: together(_is_true(part(point)) for part in parts)
+                return lambda point: together(is_true(part(point)) for part in parts)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 part = self._part(operand, below)
-                return lambda point: not _is_true(part(point))
+                return lambda point: not is_true(part(point))
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
                 part = self._part(operand, below)
                 factor = -1 if isinstance(sign, ast.USub) else 1
@@ -136,8 +158,7 @@ class _Parser:
         raise self._refused("it may only have comparisons, numbers, texts and parameters")
 
     def _name(self, given: str) -> _Part:
-        name = self._aliases.get(given, given)
-        if name in self._names:
+        if name := self.parameter(given):
             self.uses.add(name)
             return lambda point: _number(point.get(name))
         if given.lower() in _CONSTANTS:
@@ -180,7 +201,7 @@ class _Parser:
         )
 
 
-_TOKEN = re.compile(r"""'[^']*'|"[^"]*"|(?<![\w.])[^\W\d][\w.-]*""")
+_TOKEN = re.compile(r"""'[^']*'|"[^"]*"|(?<![\w.])[^\W\d][\w./-]*""")
 _WORDS = ("and", "or", "not", "in", "is")
 _CONSTANTS: dict[str, _Value] = {"none": None, "null": None, "true": True, "false": False}
 _FALSE_TEXTS = ("", "false", "no", "off")
@@ -255,7 +276,7 @@ def _compared(compare: Callable[[Any, Any], bool], first: _Value, second: _Value
     if first is None or second is None:
         return False
     if isinstance(first, bool) or isinstance(second, bool):
-        first, second = _is_true(first), _is_true(second)
+        first, second = is_true(first), is_true(second)
     if isinstance(first, str) != isinstance(second, str):
         return compare is operator.ne  # text is unequal to every number, and has no order with one
     return compare(first, second)
@@ -267,7 +288,22 @@ def _is_among(value: _Value, others: Sequence[_Value], asks_none: bool, is_negat
     return any(_compared(operator.eq, value, other) for other in others) != is_negated
 
 
-def _is_true(value: _Value) -> bool:
+def value_of_text(text: str | None) -> _Value:
+    """What a condition takes a parameter's value for: a number where the text is one."""
+    return _number(text)
+
+
+def known_value(node: ast.Constant | ast.Name) -> _Value:
+    """The value of a constant."""
+    if isinstance(node, ast.Name):
+        return _CONSTANTS.get(node.id.lower())
+    value = node.value
+    if isinstance(value, str):
+        return _number(value)
+    return _finite(value) if isinstance(value, bool | int | float) else None
+
+
+def is_true(value: _Value) -> bool:
     if isinstance(value, str):
         return value.strip().lower() not in _FALSE_TEXTS
     return bool(value)

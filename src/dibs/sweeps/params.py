@@ -50,8 +50,9 @@ def _ends_values(word: str) -> bool:
 _NEGATIVE_RANGE = re.compile(r"-[\d.]+(?:[eE][+-]?\d+)?\.\.")
 
 
-# A name may have a hyphen, as options do, and dots, as in Hydra: `--batch-size {batch-size}`, `lr={model.lr}`.
-NAME = r"[^\W\d][\w-]*(?:\.[\w-]+)*"
+# A name may have a hyphen, as options do, and dots and slashes, as in Hydra: `--batch-size {batch-size}`,
+# `lr={model.lr}`, `data/aug={data/aug}`.
+NAME = r"[^\W\d][\w-]*(?:[./][\w-]+)*"
 _MOST = 1000
 _LONGEST = 200
 
@@ -78,7 +79,7 @@ def check_count(count: int) -> None:
 def check_name(name: str) -> None:
     if len(name) > _LONGEST or not re.fullmatch(NAME, name):
         raise BadInput(
-            f"cannot use {name[:_LONGEST]!r} as a parameter's name", remedy="letters, digits, _, - and ."
+            f"cannot use {name[:_LONGEST]!r} as a parameter's name", remedy="letters, digits, _, -, . and /"
         )
 
 

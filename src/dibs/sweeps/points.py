@@ -1,19 +1,18 @@
 """The points of a grid or random sweep by their index, computed one at a time."""
 
 import hashlib
-from collections.abc import Sequence
 
 from dibs.sweeps.conditions import Constraints
 from dibs.sweeps.grid import Grid, Permutation
-from dibs.sweeps.space import Parameter, Point, Range
+from dibs.sweeps.space import Point
 from dibs.sweeps.spec import Spec
 
 
 class Points:
     """The points number 0, 1, 2 and so on: the same for the same spec and seed, everywhere.
 
-    A random search through countable values is a shuffled grid, so it has no repetitions. Continuous ranges, and
-    logarithmic ones, are sampled.
+    A random search through values that are drawn alike is a shuffled grid, so it has no repetitions. All others,
+    such as continuous and logarithmic ranges, are sampled.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -22,7 +21,8 @@ class Points:
         self._seed = spec.seed
         counts = [parameter.count for parameter in spec.parameters]
         self._grid: Grid[int] | None = None  # of indexes into each parameter's values
-        if None not in counts and (spec.method == "grid" or not _has_counted_logs(spec.parameters)):
+        is_even = all(parameter.is_even for parameter in spec.parameters)
+        if None not in counts and (spec.method == "grid" or is_even):
             self._grid = Grid(spec.names, tuple(range(count or 0) for count in counts))
         self._order: Permutation | None = None
         if self._grid and (spec.is_shuffled or spec.method != "grid"):
@@ -90,11 +90,6 @@ class Points:
             share = _share(self._seed, index, parameter.name)
             point[parameter.name] = parameter.value_of(share) if is_active else None
         return point
-
-
-def _has_counted_logs(parameters: Sequence[Parameter]) -> bool:
-    """Whether some values are drawn more often than others, so that a shuffle would be wrong."""
-    return any(isinstance(parameter, Range) and parameter.scale == "log" for parameter in parameters)
 
 
 def _share(seed: int, index: int, name: str) -> float:

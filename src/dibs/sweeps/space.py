@@ -7,14 +7,17 @@ norm batch layer none    momentum 0.5..0.99 if optimizer=sgd
 import math
 import re
 import shlex
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
+from itertools import accumulate
 from typing import Literal, get_args
 
 from dibs.dataclass import dataclass
 from dibs.errors import BadInput
+from dibs.sweeps.curves import LEAST_SHARE, CurveKind, quantile, share_below
 from dibs.sweeps.params import NAME, check_name, check_values
 
 # The text that goes into the command for each parameter. None: the parameter is `none` or inactive at this point,
@@ -34,10 +37,12 @@ class Choice:
     name: str
     values: tuple[str | None, ...]
     when: str = ""  # the condition under which the parameter is active; empty: always
+    weights: tuple[float, ...] = ()  # how often each is drawn; they add up to 1; empty: all alike
 
     def __post_init__(self) -> None:
         check_name(self.name)
         check_values(self.name, self.values)
+        _check_weights(self)
         if len(set(self.values)) < len(self.values):
             twice = next(value for place, value in enumerate(self.values) if value in self.values[:place])
             raise BadInput(
@@ -52,9 +57,23 @@ class Choice:
     def value_at(self, place: int) -> str | None:
         return self.values[place]
 
+    @property
+    def is_even(self) -> bool:
+        """Whether all values are drawn alike."""
+        return not self.weights
+
     def value_of(self, share: float) -> str | None:
-        """The value for a share in [0, 1); each value has an equal share."""
+        """The value for a share in [0, 1)."""
+        if self.weights:
+            place = bisect(list(accumulate(self.weights)), share)
+            return self.values[min(place, len(self.values) - 1)]
         return self.values[int(share * len(self.values))]
+
+    def share_of(self, value: str | None) -> float:
+        """A share whose value this is: the middle of its part."""
+        place = self.values.index(value)
+        weights = self.weights or (1 / len(self.values),) * len(self.values)
+        return min(sum(weights[:place]) + weights[place] / 2, 1.0)
 
 
 @dataclass(frozen=True)
@@ -68,11 +87,20 @@ class Range:
     is_integer: bool = False
     step: float | None = None  # counted from `low`, on a log scale too; None for whole numbers means 1
     when: str = ""
+    # Numbers are drawn between these and rounded to a step, so that the ends may come up less often than others.
+    # None: all values on a linear scale are drawn alike.
+    drawn: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
         _check_ends(self)
         _check_steps(self)
+        _check_drawn(self)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all values are drawn alike."""
+        return self.scale == "linear" and self.drawn is None
 
     @cached_property
     def count(self) -> int | None:
@@ -88,6 +116,8 @@ class Range:
 
     def value_of(self, share: float) -> str:
         """The value for a share in [0, 1) of the way through the range, on its scale."""
+        if self.drawn is not None:
+            return self.text(_between(*self.drawn, share, self.scale))
         if self.scale == "log" and self._step is not None:
             return self.text(_between(*self._log_ends(self._step), share, "log"))
         if self.count is not None:
@@ -126,7 +156,46 @@ class Range:
         return min(max(number, self.low), self.high)
 
 
-Parameter = Choice | Range
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A number of a distribution that is not even."""
+
+    name: str
+    kind: CurveKind
+    first: float  # mu, or a of a beta
+    second: float  # sigma, or b
+    step: float | None = None  # a multiple of it is taken
+    when: str = ""
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        _check_curve(self)
+
+    @property
+    def count(self) -> None:
+        return None
+
+    @property
+    def is_even(self) -> bool:
+        return False
+
+    def value_at(self, place: int) -> str:
+        raise AssertionError("a curve is not counted")
+
+    def value_of(self, share: float) -> str:
+        """The value for a share in [0, 1)."""
+        number = quantile(self.kind, self.first, self.second, share)
+        if self.step is None:
+            return number_text(float(f"{number:.{_DIGITS}g}"))
+        return number_text(float(f"{round(number / self.step) * self.step:.12g}"))
+
+    def share_of(self, value: str | None) -> float:
+        """A share whose value this is."""
+        share = share_below(self.kind, self.first, self.second, float(value or 0))
+        return min(max(share, LEAST_SHARE), 1 - LEAST_SHARE)
+
+
+Parameter = Choice | Range | Curve
 
 
 def number_text(number: float) -> str:
@@ -158,7 +227,7 @@ def _check_ends(range_: Range) -> None:
             f"the range of {name} begins at {number_text(low)} and ends before it, at {number_text(high)}",
             remedy="the smaller end comes first",
         )
-    if range_.scale == "log" and low <= 0:
+    if range_.scale == "log" and (low if range_.drawn is None else range_.drawn[0]) <= 0:
         raise BadInput(
             f"the range of {name} is logarithmic and begins at {number_text(low)}, which has no logarithm",
             remedy="begin above 0, as 1e-5..1:log",
@@ -177,11 +246,54 @@ def _check_steps(range_: Range) -> None:
         raise BadInput(f"the step of {name} is {step:g}", remedy="it is a number above 0, as in 0..1:0.1")
     if range_.is_integer and not float(step).is_integer():
         raise BadInput(f"{name} is a whole number, but its step is {step:g}", remedy="write 0..100:5")
+    if step > range_.high - range_.low and range_.low < range_.high:
+        raise BadInput(
+            f"the step of {name} is {step:g}, larger than its range: only {number_text(range_.low)} would be left",
+            remedy="a smaller step, or none: on a log scale, too, it is added to the value before",
+        )
     # One that is lost beside the ends would give the same number again and again.
     if (range_.high - range_.low) / step > _LARGEST_WHOLE or any(
         end and abs(end) / step > 10**_MOST_DIGITS for end in (range_.low, range_.high)
     ):
         raise BadInput(f"the step of {name} is too small for its range", remedy="a larger step, or none")
+
+
+def _check_drawn(range_: Range) -> None:
+    if range_.drawn is None:
+        return
+    low, high = range_.drawn
+    if not (math.isfinite(low) and math.isfinite(high)) or low > high:
+        raise BadInput(f"the ends of what is drawn of {range_.name} are not in order", remedy="as [0, 10]")
+
+
+def _check_weights(choice: Choice) -> None:
+    weights = choice.weights
+    if not weights:
+        return
+    if len(weights) != len(choice.values):
+        raise BadInput(
+            f"{choice.name} has {len(choice.values)} values and {len(weights)} probabilities",
+            remedy="give one for each value",
+        )
+    if not all(math.isfinite(one) and one >= 0 for one in weights) or abs(sum(weights) - 1) > 1e-6:
+        raise BadInput(
+            f"the probabilities of {choice.name} are not parts of 1", remedy="they are above 0 and add up to 1"
+        )
+
+
+def _check_curve(curve: Curve) -> None:
+    name, kind, first, second, step = curve.name, curve.kind, curve.first, curve.second, curve.step
+    if kind not in get_args(CurveKind):
+        raise BadInput(
+            f"the distribution of {name} cannot be {kind!r}", remedy=f"it is {' or '.join(get_args(CurveKind))}"
+        )
+    if not (math.isfinite(first) and math.isfinite(second)) or second <= 0 or (kind == "beta" and first <= 0):
+        words = "a and b" if kind == "beta" else "sigma"
+        raise BadInput(f"{words} of {name} must be above 0", remedy="as mu: 0, sigma: 1; of a beta a: 2, b: 5")
+    if kind == "log_normal" and abs(first) + 6 * second > 700:
+        raise BadInput(f"{name} would be too large to write", remedy="mu and sigma are those of its logarithm")
+    if step is not None and (not math.isfinite(step) or step <= 0):
+        raise BadInput(f"the step of {name} is {step:g}", remedy="it is a number above 0")
 
 
 _NUMBER = r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?"

@@ -11,9 +11,11 @@ from dibs.dataclass import dataclass
 from dibs.errors import BadInput, about
 from dibs.metrics.lines import STEP
 from dibs.sweeps.conditions import Constraints
+from dibs.sweeps.curves import CurveKind
 from dibs.sweeps.params import check_count, check_names
+from dibs.sweeps.possible import check_possible
 from dibs.sweeps.results import LogReader
-from dibs.sweeps.space import Choice, Parameter, Point, Range, Scale, condition_of, parse_words
+from dibs.sweeps.space import Choice, Curve, Parameter, Point, Range, Scale, condition_of, parse_words
 from dibs.sweeps.template import LineTemplate, WordsTemplate, line_without, words_without
 
 Method = Literal["grid", "random", "adaptive"]
@@ -109,7 +111,13 @@ def spec_object(spec: Spec) -> dict[str, Any]:
 def parameter_object(parameter: Parameter) -> dict[str, Any]:
     """One parameter as JSON."""
     if isinstance(parameter, Choice):
-        return {"name": parameter.name, "values": list(parameter.values), "when": parameter.when}
+        weights = {"weights": list(parameter.weights)} if parameter.weights else {}
+        return {"name": parameter.name, "values": list(parameter.values), "when": parameter.when, **weights}
+    if isinstance(parameter, Curve):
+        words = _ENDS_OF_CURVES[parameter.kind]
+        ends = dict(zip(words, (parameter.first, parameter.second), strict=True))
+        about = {"name": parameter.name, "distribution": parameter.kind, "when": parameter.when}
+        return {**about, **ends, "step": parameter.step}
     return {
         "name": parameter.name,
         "low": parameter.low,
@@ -118,7 +126,15 @@ def parameter_object(parameter: Parameter) -> dict[str, Any]:
         "integer": parameter.is_integer,
         "step": parameter.step,
         "when": parameter.when,
+        **({} if parameter.drawn is None else {"drawn": list(parameter.drawn)}),
     }
+
+
+_ENDS_OF_CURVES: Mapping[CurveKind, tuple[str, str]] = {
+    "normal": ("mu", "sigma"),
+    "log_normal": ("mu", "sigma"),
+    "beta": ("a", "b"),
+}
 
 
 def read_spec(given: Mapping[str, Any]) -> Spec:
@@ -172,8 +188,16 @@ def _read_parameter(fields: "_Fields", place: int) -> Parameter:
         if fields.is_text("values"):  # as it is typed behind -p NAME
             parameter = parse_words(name, fields.text("values"), condition_of(when))
         elif fields.has("values"):
-            parameter = Choice(name, tuple(fields.values("values")), when)
+            parameter = Choice(name, tuple(fields.values("values")), when, tuple(fields.numbers("weights")))
+        elif fields.has("distribution"):
+            kind = fields.one_of("distribution", CurveKind, "normal")
+            first, second = (fields.number(word) for word in _ENDS_OF_CURVES[kind])
+            step = fields.number("step") if fields.has("step") else None
+            parameter = Curve(name, kind, first, second, step, when)
         else:
+            drawn = fields.numbers("drawn")
+            if drawn and len(drawn) != 2:
+                raise BadInput(f"the ends of what is drawn of {name} are not two", remedy="as [0, 10]")
             parameter = Range(
                 name,
                 fields.number("low"),
@@ -182,9 +206,15 @@ def _read_parameter(fields: "_Fields", place: int) -> Parameter:
                 fields.truth("integer"),
                 fields.number("step") if fields.has("step") else None,
                 when,
+                (drawn[0], drawn[1]) if drawn else None,
             )
         fields.end()
     return parameter
+
+
+def read_parameter(given: Mapping[str, Any]) -> Parameter:
+    """One parameter that JSON describes."""
+    return _read_parameter(_Fields(given, f"the parameter {given.get('name')}"), 0)
 
 
 _MOST_TEMPLATES = 1000
@@ -263,6 +293,7 @@ def _check_spec(spec: Spec) -> None:
         if len(spec.where) > _MOST_CONDITIONS:
             raise BadInput(f"a sweep has at most {_MOST_CONDITIONS} conditions", remedy="join some with `and`")
         Constraints(spec.parameters, spec.where)
+        check_possible(spec.parameters, spec.where)
     with about("metrics"):
         _check_metrics(spec)
     with about("results"):
@@ -442,6 +473,13 @@ class _Fields:
         if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
             raise self._wrong(key, "a number")
         return float(value)
+
+    def numbers(self, key: str) -> list[float]:
+        values = self._list(key)
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+                raise self._wrong(key, "a list of numbers")
+        return [float(value) for value in values]
 
     def whole(self, key: str, default: _Default) -> int | _Default:
         if not self.has(key):

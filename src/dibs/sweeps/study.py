@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import optuna
 from optuna import pruners, samplers
@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from dibs.errors import DibsError
 from dibs.sweeps.conditions import Constraints
-from dibs.sweeps.space import Choice, Parameter, Point, Range
+from dibs.sweeps.space import Choice, Curve, Parameter, Point, Range
 from dibs.sweeps.spec import Spec
 from dibs.sweeps.study_storage import DraftStorage, open_journal
 
@@ -219,12 +219,11 @@ class Suggestions:
             point[parameter.name] = None
             if self._constraints.is_active(parameter, point):
                 drawn = _draw(trial, parameter.name, self._distributions[parameter.name])
-                # Optuna keeps the exact number; the command gets a few digits of it.
-                point[parameter.name] = drawn if isinstance(parameter, Choice) else parameter.text(drawn)
+                point[parameter.name] = _value_of(parameter, drawn)
         return point
 
     def rounded_to_steps(self, point: Point) -> dict[str, Any]:
-        """The values of the point where they differ from what Optuna drew: steps on a log scale.
+        """The values of the point where they differ from what Optuna drew: steps of ranges that are not even.
 
         Optuna has no such steps. It must learn that 40 was run, although it drew 37.
         """
@@ -232,7 +231,7 @@ class Suggestions:
         return {
             each.name: params[each.name]
             for each in self._parameters
-            if isinstance(each, Range) and each.scale == "log" and each.step is not None and each.name in params
+            if isinstance(each, Range) and not each.is_even and each.step is not None and each.name in params
         }
 
     def allow(self, point: Point) -> bool:
@@ -245,11 +244,15 @@ class Suggestions:
             text = point.get(parameter.name)
             if not self._constraints.is_active(parameter, point):
                 continue
-            if isinstance(parameter, Choice):
+            if _is_share(parameter):
+                params[parameter.name] = parameter.share_of(text)
+            elif isinstance(parameter, Choice):
                 params[parameter.name] = text
-            elif text is not None:
-                number = min(max(float(text), parameter.low), parameter.high)
-                params[parameter.name] = int(number) if parameter.is_integer else number
+            elif isinstance(parameter, Range) and text is not None:
+                low, high = parameter.drawn or (parameter.low, parameter.high)
+                number = min(max(float(text), low), high)
+                is_whole = parameter.is_integer and parameter.drawn is None
+                params[parameter.name] = int(number) if is_whole else number
         return params, {name: self._distributions[name] for name in params}
 
 
@@ -262,10 +265,30 @@ def _draw(trial: Trial, name: str, of: _Distribution) -> Any:
     return trial.suggest_float(name, of.low, of.high, step=of.step, log=of.log)
 
 
+def _is_share(parameter: Parameter) -> TypeGuard[Choice | Curve]:
+    """Whether Optuna, which only draws evenly, draws the share of a value and not the value."""
+    return isinstance(parameter, Curve) or (isinstance(parameter, Choice) and not parameter.is_even)
+
+
+def _value_of(parameter: Parameter, drawn: Any) -> str | None:
+    """What goes into the command. Optuna keeps the exact number; the command gets a few digits of it."""
+    if _is_share(parameter):
+        return parameter.value_of(drawn)
+    if isinstance(parameter, Choice):
+        return None if drawn is None else str(drawn)
+    assert isinstance(parameter, Range)
+    return parameter.text(drawn)
+
+
 def _distribution(parameter: Parameter) -> _Distribution:
+    if _is_share(parameter):
+        return FloatDistribution(0.0, 1.0)
     if isinstance(parameter, Choice):
         return CategoricalDistribution(parameter.values)
+    assert isinstance(parameter, Range)
     is_log = parameter.scale == "log"
+    if parameter.drawn is not None:  # `Range.text` rounds to a step
+        return FloatDistribution(*parameter.drawn, log=is_log)
     step = None if is_log else parameter.step  # Optuna refuses both; `Range.text` rounds to a step
     if parameter.is_integer:
         return IntDistribution(int(parameter.low), int(parameter.high), log=is_log, step=int(step or 1))

@@ -16,7 +16,7 @@ from typing import Any
 
 from dibs.errors import BadInput
 from dibs.sweeps.space import Choice, Parameter, Range, condition_of, parse_parameter, value_of
-from dibs.sweeps.spec import parameter_object
+from dibs.sweeps.spec import parameter_object, read_parameter
 from dibs.sweeps.wandb import is_of_wandb, read_wandb
 from dibs.sweeps.yamltext import YamlBool, read_yaml
 
@@ -93,7 +93,12 @@ class _SweepFile:
                 # A range, as without the mapping.
                 parameter = parse_parameter(name, [self._text(values, name), *(["if", when] if when else [])])
             else:
-                parameter = Choice(name, tuple(self._value(name, value) for value in values), when)
+                weights = self._numbers(given.pop("weights", []), f"weights of the parameter {name}")
+                parameter = Choice(name, tuple(self._value(name, value) for value in values), when, weights)
+        elif "distribution" in given:
+            given |= {"name": name, "when": when}
+            parameter = read_parameter({key: self._plain(value) for key, value in given.items()})
+            given = {}
         else:
             low, high = self._number(given, name, "low"), self._number(given, name, "high")
             step = self._number(given, name, "step") if given.get("step") is not None else None
@@ -110,7 +115,7 @@ class _SweepFile:
         for key in given:
             raise BadInput(
                 f"cannot read {self._path}: the parameter {name} has no key {key[:60]}",
-                remedy="its keys are values, or low, high, scale, integer and step; and when",
+                remedy="its keys are values and weights, or low, high, scale, integer and step; and when",
             )
         return parameter
 
@@ -148,6 +153,19 @@ class _SweepFile:
             with suppress(ValueError):
                 return float(value)
         raise self._wrong(f"{key} of the parameter {name}", "a number")
+
+    def _numbers(self, values: object, key: str) -> tuple[float, ...]:
+        try:
+            return tuple(float(self._text(one, key)) for one in values)  # type: ignore[attr-defined]
+        except (TypeError, ValueError):
+            raise self._wrong(key, "a list of numbers") from None
+
+    def _plain(self, value: object) -> object:
+        """A number where a text is one: YAML is read as texts."""
+        try:
+            return float(value) if isinstance(value, str) and not isinstance(value, YamlBool) else value
+        except ValueError:
+            return str(value)
 
     def _truth(self, value: object, key: str) -> bool:
         if not isinstance(value, YamlBool):

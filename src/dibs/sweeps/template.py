@@ -237,7 +237,7 @@ def _placeholder(text: str, at: int, names: Sequence[str], tracker: QuoteTracker
     name = found[1]
     if name in names:
         return name
-    if "-" in name or "." in name or before == "@":  # git writes @{upstream}
+    if not name.isidentifier() or before == "@":  # git writes @{upstream}
         return None
     raise BadInput(
         f"the command has {{{name}}}, and there is no parameter {name}",

@@ -11,7 +11,8 @@ from typing import Any
 
 from dibs.dataclass import dataclass
 from dibs.errors import BadInput
-from dibs.sweeps.space import Choice, Parameter, Range, Scale, number_text
+from dibs.sweeps.curves import CurveKind
+from dibs.sweeps.space import Choice, Curve, Parameter, Range, Scale, number_text
 from dibs.sweeps.spec import parameter_object
 from dibs.sweeps.yamltext import YamlBool
 
@@ -368,32 +369,52 @@ class _Wandb:
         kind = rule.pop("distribution", None)
         if kind in (None, "categorical", "categorical_w_probabilities") and "values" in rule:
             values = rule.pop("values")
-            self._check_probabilities(name, rule.pop("probabilities", []))
+            parts = self._probabilities(name, rule.pop("probabilities", []))
             self._end(rule, name)
             if not isinstance(values, list):
                 raise self._refused(f"the values of {name} are not a list", "write [1, 2, 3]")
+            if parts and len(parts) != len(values):
+                raise self._refused(
+                    f"{name} has {len(values)} values and {len(parts)} probabilities", "give one for each value"
+                )
             # A repeated value is tried once: a dict keeps the order.
-            return Choice(name, tuple(dict.fromkeys(argument_text(value) for value in values)))
+            weights: dict[str, float] = {}
+            for text, part in zip(map(argument_text, values), parts or [0.0] * len(values), strict=True):
+                weights[text] = weights.get(text, 0.0) + part
+            return Choice(name, tuple(weights), weights=tuple(weights.values()) if parts else ())
         if str(kind).startswith("categorical"):
             raise self._refused(f"{name} is categorical and has no values", "give it some")
         if kind is None and not {"min", "max"} <= rule.keys():
             raise self._refused(f"{name} has neither value, values, nor min and max", "give it one of them")
         return self._range(name, kind, rule)
 
-    def _check_probabilities(self, name: str, given: Any) -> None:
+    def _probabilities(self, name: str, given: Any) -> list[float]:
+        """They add up to 1; none where all are alike, but for their rounding."""
         if not isinstance(given, list):
             raise self._refused(f"the probabilities of {name} are not a list", "leave them out")
-        if len({self._number(each, f"a probability of {name}") for each in given}) > 1:
-            raise self._refused(
-                f"{name} has values of unequal probability, and dibs draws all values equally often",
-                "leave the probabilities out",
-            )
+        parts = [self._number(each, f"a probability of {name}") for each in given]
+        if any(part < 0 for part in parts) or (parts and abs(sum(parts) - 1) > _ROUNDED):
+            raise self._refused(f"the probabilities of {name} add up to {sum(parts):g}", "they are parts of 1")
+        if not parts or max(parts) - min(parts) <= _ROUNDED / len(parts):
+            return []
+        return [part / sum(parts) for part in parts]
 
-    def _range(self, name: str, kind: Any, rule: dict[str, Any]) -> Range:
+    def _range(self, name: str, kind: Any, rule: dict[str, Any]) -> Range | Curve:
+        base = str(kind).removeprefix("q_")
+        if base in _CURVES:
+            words = ("a", "b") if base == "beta" else ("mu", "sigma")
+            default = None if base == "beta" else ("0", "1")
+            first, second = (
+                self._number(rule.pop(word, default and default[place]), f"{word} of {name}")
+                for place, word in enumerate(words)
+            )
+            step = self._number(rule.pop("q", "1"), f"q of {name}") if base != kind else None
+            self._end(rule, name)
+            return Curve(name, _CURVES[base], first, second, step)
         if kind not in _RANGES:
             raise self._refused(
-                f"{name} has the distribution {kind!r}, and dibs draws evenly between two ends, or on a log scale",
-                f"min and max, with one of {', '.join(kind for kind in _RANGES if kind)}",
+                f"{name} has the distribution {kind!r}, which dibs does not know",
+                f"one of {', '.join(kind for kind in (*_RANGES, *_CURVES) if kind)}",
             )
         texts = [rule.pop(end, None) for end in ("min", "max")]
         low, high = (self._number(text, f"an end of {name}") for text in texts)
@@ -413,17 +434,13 @@ class _Wandb:
         return Range(name, low, high, is_integer=is_integer)
 
     def _stepped(self, name: str, low: float, high: float, q: float, scale: Scale) -> Range:
-        """The multiples of q."""
+        """The multiples of q: a number between the ends is drawn and rounded to one, as round(x / q) * q."""
         if not q > 0 or math.isinf(max(abs(low), abs(high)) / q):
             raise self._refused(f"q of {name} is {number_text(q)}", "it is above 0, and of the size of the values")
         first, last = (float(f"{round(end / q) * q:.12g}") for end in (low, high))
-        if scale == "log" and first == 0:
-            raise self._refused(
-                f"{name} is logarithmic and begins at {number_text(low)}, which q: {number_text(q)} rounds to 0",
-                f"begin at {number_text(q)}: 0 has no logarithm",
-            )
         is_integer = all(each.is_integer() for each in (first, last, q))
-        return Range(name, first, last, scale, is_integer, None if is_integer and q == 1 else q)
+        step = None if (is_integer and q == 1) or first == last else q
+        return Range(name, first, last, scale, is_integer, step, drawn=(low, high))
 
     def _exp(self, exponent: float, name: str) -> float:
         if abs(exponent) > 700:
@@ -465,6 +482,8 @@ class _Wandb:
         return BadInput(f"cannot read {self._path}: {why}", remedy=remedy)
 
 
+_ROUNDED = 1e-3  # by how much the sum of probabilities may be rounded
+_CURVES: Mapping[str, CurveKind] = {"normal": "normal", "log_normal": "log_normal", "beta": "beta"}
 _RANGES = (
     None,
     "uniform",
