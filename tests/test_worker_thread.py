@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
-from dibs.worker_thread import WorkerThread, run_in_thread, wait_in_thread
+from dibs.worker_thread import PatientReader, WorkerThread, run_in_thread, wait_in_thread
 
 
 def _fail() -> None:
@@ -62,3 +63,49 @@ def test_a_worker_does_one_after_the_other_and_raises_errors_where_results_are_w
 
     assert found == [1, 2]
     assert [type(one["exception"]) for one in raised] == [ValueError]
+
+
+def test_a_patient_reader_reads_many_folders_with_one_thread():
+    reader = PatientReader()
+
+    threads = {reader.read(f"/{number}", threading.get_ident) for number in range(20)}
+
+    assert len(threads) == 1 and threads != {threading.get_ident()}
+    thread = reader.read("/0", threading.current_thread)
+    del reader
+    thread.join(60)
+    assert not thread.is_alive(), "it waits for work that nobody gives it"
+
+
+def test_an_error_of_the_work_is_no_silence_of_the_folder():
+    reader = PatientReader()
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="this work fails"):
+            reader.read("/0", _fail)
+
+
+def test_a_folder_that_hangs_holds_up_no_other_and_many_do_not_take_a_thread_each():
+    go_on = threading.Event()
+    reader = PatientReader(patience=0.01, most_hanging=2)
+
+    def hang(folder: str) -> str:
+        with pytest.raises(TimeoutError) as told:
+            reader.read(folder, lambda: go_on.wait(60))
+        return str(told.value)
+
+    assert hang("/one") == "its disk does not answer"
+    assert reader.read("/another", lambda: 7) == 7
+    assert hang("/two") == "its disk does not answer"
+    began = time.monotonic()
+    assert hang("/one") == "its disk does not answer"  # it is not even asked
+    assert hang("/three") == "other disks do not answer"
+    assert time.monotonic() - began < 5
+    go_on.set()
+    while True:  # until the threads have ended
+        try:
+            assert reader.read("/three", lambda: 7) == 7
+            return
+        except TimeoutError as error:
+            assert str(error) == "other disks do not answer"
+            time.sleep(0.001)

@@ -57,6 +57,10 @@ class WorkerThread:
         self._work.put(run)
         return True
 
+    @property
+    def is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def stop(self) -> None:
         """Begin nothing more."""
         self._work.put(None)
@@ -104,45 +108,84 @@ async def run_in_thread(work: Callable[[], _T], seconds: float, name: str) -> _T
 
 def wait_in_thread(work: Callable[[], _T], seconds: float, name: str) -> _T:
     """The same for callers without a loop: they block until then."""
-    outcomes: SimpleQueue[tuple[_T | None, Exception | None]] = SimpleQueue()
-    thread = WorkerThread(lambda put, outcome: put(outcome), name)
-    if not thread.submit(lambda: _outcome(work), outcomes.put):
-        raise MemoryError
-    thread.stop()
+    thread = _waiting_thread(name)
     try:
-        result, error = outcomes.get(timeout=seconds)
-    except Empty:
-        raise TimeoutError from None
-    if error is not None:
-        raise error
-    return result  # type: ignore[return-value]
+        return _wait(thread, work, seconds)
+    finally:
+        thread.stop()
 
 
 class PatientReader:
     """Reads folders that may not answer: with a deadline, and a folder that missed it is left alone for a while.
 
-    The caller may be an event loop. A thread hangs in such a folder until it answers, so there must not be many.
+    The caller may be an event loop. A thread hangs in such a folder until it answers; of these there are at most
+    `most_hanging`.
     """
 
-    def __init__(self, patience: float = 0.5, silent_for: float = 60.0) -> None:
+    def __init__(self, patience: float = 0.5, silent_for: float = 60.0, most_hanging: int = 16) -> None:
         self._patience = patience  # seconds
         self._silent_for = silent_for  # seconds
+        self._most_hanging = most_hanging
         self._silent: dict[str, float] = {}  # by folder: until when, by the monotonic clock
+        self._idle: list[WorkerThread] = []  # one, unless several threads read at once
+        self._hanging: list[WorkerThread] = []
 
     def read(self, folder: str, work: Callable[[], _T]) -> _T:
         """The result of this work on a folder, or TimeoutError."""
         now = time.monotonic()
         if now < self._silent.get(folder, 0.0):
             raise TimeoutError(_SILENT)
+        self._hanging = [thread for thread in self._hanging if thread.is_alive]
+        if len(self._hanging) >= self._most_hanging:
+            raise TimeoutError("other disks do not answer")
+        thread = self._thread()
         try:
-            result = wait_in_thread(work, self._patience, "record")
+            result = _wait(thread, work, self._patience)
         except MemoryError:
             raise TimeoutError("no thread can be started now") from None
-        except TimeoutError:
+        except _Late:
+            thread.stop()
+            self._hanging.append(thread)
             self._silent = {name: until for name, until in self._silent.items() if now < until}
             self._silent[folder] = now + self._silent_for
             raise TimeoutError(_SILENT) from None
+        except BaseException:
+            self._idle.append(thread)
+            raise
+        self._idle.append(thread)
         return result
+
+    def __del__(self) -> None:
+        for thread in self._idle:
+            thread.stop()
+
+    def _thread(self) -> WorkerThread:
+        while self._idle:
+            if (thread := self._idle.pop()).is_alive:  # not in a process that was forked since
+                return thread
+        return _waiting_thread("record")
+
+
+class _Late(TimeoutError):
+    """The deadline, and not an error of the work."""
+
+
+def _waiting_thread(name: str) -> WorkerThread:
+    """One whose results the caller waits for."""
+    return WorkerThread(lambda put, outcome: put(outcome), name)
+
+
+def _wait(thread: WorkerThread, work: Callable[[], _T], seconds: float) -> _T:
+    outcomes: SimpleQueue[tuple[_T | None, Exception | None]] = SimpleQueue()
+    if not thread.submit(lambda: _outcome(work), outcomes.put):
+        raise MemoryError
+    try:
+        result, error = outcomes.get(timeout=seconds)
+    except Empty:
+        raise _Late from None
+    if error is not None:
+        raise error
+    return result  # type: ignore[return-value]
 
 
 def _outcome(work: Callable[[], _T]) -> tuple[_T | None, Exception | None]:

@@ -2,11 +2,13 @@
 
 import os
 import resource
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 
+from dibs.engine.watch import metering, sampling
 from dibs.engine.watch.sampling import Sampler
 from dibs.model.events import Trouble
 from dibs.model.gpus import Gpu, GpuProcess, GpuReading, Reading
@@ -109,6 +111,46 @@ def test_an_attempt_is_measured_as_long_as_it_runs(world, sampler, shims):
     assert usage is not None and usage.is_steady
     assert (usage.peak_vram, usage.mean_load, usage.seconds) == (9 * G, 50.0, 10.0)
     assert usage.energy == pytest.approx(1.0, abs=0.01), "360 watts for ten seconds"
+
+
+def _hang(answers: threading.Event) -> None:
+    assert threading.current_thread() is not threading.main_thread(), "all that is measured waits for this folder"
+    answers.wait(60)
+
+
+def test_a_folder_that_does_not_answer_ends_the_measuring_of_no_other_job(world, sampler, shims, monkeypatch):
+    jobs = world.submit(a_request("hangs"), a_request("goes on"))
+    hanging, answers = world.engine.state.open[(1, 1)].attempt.folder, threading.Event()
+    for job in jobs:
+        give_shim(world, shims("exec sleep 1000"), job.id)
+    pid = child_of(sampling.shim_of(world.engine.state.open[(2, 1)].attempt.folder))
+
+    def hang(function):
+        return lambda folder, *more: _hang(answers) if folder == hanging else function(folder, *more)
+
+    for module, name in ((sampling, "shim_of"), (metering, "write_series")):
+        monkeypatch.setattr(module, name, hang(getattr(module, name)))
+
+    for _ in range(15):
+        look(world, sampler, pid)
+
+    answers.set()
+    assert world.engine.meters.usage_of((1, 1)) is None
+    assert world.engine.meters.usage_of((2, 1)).seconds == 15.0
+    assert os.path.exists(world.engine.state.open[(2, 1)].attempt.folder + "/usage.json")
+
+
+def test_a_folder_that_answers_no_more_is_measured_without_its_file(world, sampler, shims, monkeypatch):
+    world.submit(a_request("one"))
+    give_shim(world, shim := shims("exec sleep 1000"))
+    answers = threading.Event()
+    monkeypatch.setattr(metering, "write_series", lambda *_: _hang(answers))
+
+    for _ in range(15):
+        look(world, sampler, child_of(shim))
+
+    answers.set()
+    assert world.engine.meters.usage_of((1, 1)).seconds == 15.0
 
 
 def test_what_was_measured_is_recorded_with_the_end(world, sampler, shims):

@@ -17,7 +17,7 @@ from dibs.model.jobs import Attempt
 from dibs.model.usage import Usage
 from dibs.store.codec import decode_usage, encode_usage
 from dibs.supervise.folder import open_own_file
-from dibs.worker_thread import Submit, wait_in_thread
+from dibs.worker_thread import wait_in_thread
 
 if TYPE_CHECKING:
     from dibs.supervise.process_usage import ProcessTree  # loaded where cards are read
@@ -361,7 +361,7 @@ class Measured:
     shim: int
     folder: str
     written_at: float
-    submit: Submit  # to the thread that writes its file
+    keep: Callable[[Callable[[], None]], None]  # have its file written, aside
     is_steady: bool = False
 
     @property
@@ -380,7 +380,7 @@ class Measured:
 
     def write(self, now: float) -> None:
         self.written_at = now
-        self.submit(self.writing(now), lambda _: None)
+        self.keep(self.writing(now))
 
 
 class Meters:

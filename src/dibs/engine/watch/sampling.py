@@ -1,5 +1,6 @@
 """Samples of what running attempts use, taken whenever the cards are read, and each attempt's part of a card."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from dibs.engine.watch.metering import CardEnergy, Measured, Meter, Sample, Stor
 from dibs.model.gpus import CardState, Claim, GpuReading, Reading, declared_key
 from dibs.supervise.folder import marked_processes
 from dibs.supervise.process_usage import ProcessUsage, TreeUsage, shim_of
-from dibs.worker_thread import Submit
+from dibs.worker_thread import PatientReader, Submit
 
 if TYPE_CHECKING:
     from dibs.engine.engine import Engine
@@ -30,7 +31,8 @@ class Sampler:
         self._engine = engine
         self._submit = submit
         self._ticks = ticks
-        self._census = ProcessUsage()  # used in the thread only
+        self._census = ProcessUsage()  # this and the next are used in the thread only
+        self._folders = PatientReader()  # a job can replace its folder by one that does not answer
         self._attribution = Attribution()
         self._energy: dict[str, CardEnergy] = {}  # by card
         self._meters = engine.meters
@@ -72,21 +74,38 @@ class Sampler:
         found: dict[Key, int] = {}
         kept: dict[Key, StoredSeries] = {}
         for one in new:
-            if (shim := shim_of(one.attempt.folder)) is None:
+            shim, left = self._read(one.attempt.folder, has_series=not one.is_ours)
+            if shim is None:
                 continue  # it is being started
             found[one.attempt.key] = shim
-            if not one.is_ours and (left := read_series(one.attempt.folder)) is not None:
+            if left is not None:
                 kept[one.attempt.key] = left
         try:
             elsewhere = {
                 pid: shim
                 for folder in contained
-                if (shim := shim_of(folder)) is not None
+                if (shim := self._read(folder)[0]) is not None
                 for pid in marked_processes(folder)
             }
             return _Look(found, kept, self._census.look({*shims, *found.values()}, elsewhere))
         except (OSError, MemoryError):
             return None
+
+    def _read(self, folder: str, *, has_series: bool = False) -> tuple[int | None, StoredSeries | None]:
+        """In the thread: the shim of an attempt, and what an earlier engine measured of it."""
+
+        def work() -> tuple[int | None, StoredSeries | None]:
+            return shim_of(folder), read_series(folder) if has_series else None
+
+        try:
+            return self._folders.read(folder, work)
+        except TimeoutError:
+            return None, None  # tried again with the next reading
+
+    def _write(self, folder: str, write: Callable[[], None]) -> None:
+        """In the thread."""
+        with contextlib.suppress(TimeoutError):  # no job depends on the file
+            self._folders.read(folder, write)
 
     def _take_in(self, reading: Reading, now: float, look: "_Look | None") -> None:
         running, meters = self._engine.state.open, self._meters
@@ -125,7 +144,12 @@ class Sampler:
     def _watch(self, one: OpenAttempt, shim: int, kept: StoredSeries | None, now: float) -> Measured:
         age = max(0.0, self._engine.clock() - one.attempt.opened_at)
         meter = Meter(now - age, now, is_resumed=not one.is_ours, kept=kept)
-        return Measured(meter, shim, one.attempt.folder, now, self._submit)
+        folder = one.attempt.folder
+
+        def keep(write: Callable[[], None]) -> None:
+            self._submit(lambda: self._write(folder, write), lambda _: None)
+
+        return Measured(meter, shim, folder, now, keep)
 
     def _count_energy(self, reading: Reading, now: float, cards: Mapping[Key, Sequence[str]]) -> None:
         for seen in reading.gpus:
