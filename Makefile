@@ -121,6 +121,8 @@ system:
 	command -v systemctl >/dev/null || missing="$$missing systemd"; \
 	{ command -v sbatch && PATH="$$PATH:/usr/sbin" command -v slurmctld && PATH="$$PATH:/usr/sbin" command -v slurmd; } \
 	  >/dev/null || missing="$$missing slurm-wlm"; \
+	PATH="$$PATH:/usr/sbin" command -v slurmdbd >/dev/null || lean="$$lean slurmdbd slurm-wlm-mysql-plugin"; \
+	PATH="$$PATH:/usr/sbin" command -v mariadbd >/dev/null || lean="$$lean mariadb-server"; \
 	command -v munge >/dev/null || missing="$$missing munge"; \
 	command -v ssh >/dev/null || missing="$$missing openssh-client"; \
 	PATH="$$PATH:/usr/sbin" command -v sshd >/dev/null || missing="$$missing openssh-server"; \

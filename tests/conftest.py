@@ -6,6 +6,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -99,12 +100,13 @@ def forked_advisers() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def slurm(request: pytest.FixtureRequest) -> Iterator[PrivateSlurm]:
     """A Slurm of our own, three nodes with two fake GPUs each; its parameters may say otherwise."""
-    if missing := missing_programs():
-        pytest.skip(f"a test with Slurm needs {', '.join(missing)}: install slurm-wlm and munge")
+    wanted: dict[str, Any] = getattr(request, "param", {})
+    if missing := missing_programs(accounting=wanted.get("accounting", False)):
+        pytest.skip(f"a test with Slurm needs {', '.join(missing)}: `make system` installs them")
     # Not in pytest's folder: the path of a socket may not be long.
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # munged wants its socket to be reachable for all users
-        one = PrivateSlurm(Path(folder) / "private", **getattr(request, "param", {}))
+        one = PrivateSlurm(Path(folder) / "private", **wanted)
         try:
             one.start()
             yield one

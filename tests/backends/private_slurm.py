@@ -16,20 +16,32 @@ from pathlib import Path
 from stories.outside import wait_until
 
 _PATH = os.pathsep.join((os.environ["PATH"], "/usr/sbin", "/sbin"))
+_DATABASE = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacctmgr", "sacct")  # for accounting
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
 
 
-def missing_programs() -> list[str]:
-    return [name for name in NEEDED if shutil.which(name, path=_PATH) is None]
+def missing_programs(*, accounting: bool = False) -> list[str]:
+    needed = (*NEEDED, *_DATABASE) if accounting else NEEDED
+    return [name for name in needed if shutil.which(name, path=_PATH) is None]
 
 
 class PrivateSlurm:
     """A controller and nodes `n1`, `n2`, ... that tests may kill and start again.
 
-    Its cards may be of a kind, and those of each node be divided into so many shards.
+    Its cards may be of a kind, and those of each node be divided into so many shards. With accounting it has a
+    database, limits of accounts and QOS, and looks at the memory of its jobs.
     """
 
-    def __init__(self, folder: Path, *, nodes: int = 3, gpus: int = 2, kind: str = "", shards: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int = 3,
+        gpus: int = 2,
+        kind: str = "",
+        shards: int = 0,
+        accounting: bool = False,
+    ) -> None:
         self.folder = folder
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
         self.environment = {
@@ -37,6 +49,8 @@ class PrivateSlurm:
             "HOME": os.environ.get("HOME", "/"),
             "SLURM_CONF": f"{folder}/etc/slurm.conf",
         }
+        self._has_accounting = accounting
+        self._database: subprocess.Popen[bytes] | None = None
         for name in ("etc", "state", "spool", "log", "run", "dev"):
             (folder / name).mkdir(parents=True)
         folder.chmod(0o755)
@@ -53,6 +67,8 @@ class PrivateSlurm:
             f"--seed-file={self.folder}/run/munge.seed",
         ]
         self._run(munged)
+        if self._has_accounting:
+            self._start_accounting()
         self.start_controller(afresh=True)
         for node in self.nodes:
             self.start_node(node)
@@ -123,7 +139,7 @@ class PrivateSlurm:
         if self._pid("slurmctld.pid"):
             with suppress(AssertionError):
                 self.clear()
-        files = [*(f"slurmd-{node}.pid" for node in self.nodes), "slurmctld.pid", "munged.pid"]
+        files = [*(f"slurmd-{node}.pid" for node in self.nodes), "slurmctld.pid", "slurmdbd.pid", "munged.pid"]
         for name in files:
             if pid := self._pid(name):
                 with suppress(ProcessLookupError):
@@ -133,6 +149,39 @@ class PrivateSlurm:
             time.sleep(0.05)
         for name in files:
             self._kill(name)
+        if self._database is not None:
+            self._database.kill()  # what it holds goes with the folder
+            self._database.wait(20)
+
+    def _start_accounting(self) -> None:
+        """A database that can be reached by a socket of ours alone, and the daemon that Slurm asks for it."""
+        socket, data = f"{self.folder}/run/mysql.sock", self.folder / "database"
+        where = ["--no-defaults", f"--datadir={data}", f"--user={getpass.getuser()}"]
+        self._run(["mariadb-install-db", *where, "--auth-root-authentication-method=normal", "--skip-test-db"])
+        words = ["mariadbd", *where, f"--socket={socket}", "--skip-networking", "--innodb-log-file-size=8M"]
+        words += ["--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0"]
+        with (self.folder / "log/mariadbd.log").open("wb") as log:
+            self._database = subprocess.Popen(words, env=self.environment, stdout=log, stderr=log, cwd="/")
+        wait_until(lambda: Path(socket).exists(), show=self.errors)
+        self.environment["MYSQL_UNIX_PORT"] = socket
+        self._run(["slurmdbd"])
+        self.manage("add", "cluster", "private")
+        self.manage("add", "account", "lab")
+        self.manage("add", "user", getpass.getuser(), "account=lab")
+
+    def manage(self, *words: str) -> None:
+        """Change the accounts, once the database answers."""
+        said = b""
+
+        def is_done() -> bool:
+            nonlocal said
+            done = subprocess.run(
+                ["sacctmgr", "-i", *words], env=self.environment, capture_output=True, timeout=20
+            )
+            said = done.stdout + done.stderr
+            return done.returncode == 0
+
+        wait_until(is_done, show=lambda: (said, self.errors()), seconds=20)
 
     def _processes_on(self, node: str) -> set[int]:
         """Whoever was told that it runs there, and the steps above them."""
@@ -173,15 +222,46 @@ class PrivateSlurm:
         done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=20, cwd="/")
         assert done.returncode == 0, (words, done.stderr)
 
+    def _accounting(self, port: int, user: str) -> str:
+        if not self._has_accounting:
+            return "JobAcctGatherType=jobacct_gather/none\nAccountingStorageType=accounting_storage/none"
+        folder = self.folder
+        database = folder / "etc/slurmdbd.conf"
+        database.touch(0o600)
+        database.write_text(f"""\
+AuthType=auth/munge
+AuthInfo=socket={folder}/run/munge.sock
+DbdHost={socket.gethostname().split(".")[0]}
+DbdAddr=127.0.0.1
+DbdPort={port}
+SlurmUser={user}
+LogFile={folder}/log/slurmdbd.log
+PidFile={folder}/run/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+CommunicationParameters=NoInAddrAny
+""")
+        return f"""\
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=1
+JobAcctGatherParams=OverMemoryKill
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={port}
+AccountingStoragePass={folder}/run/munge.sock
+AccountingStorageEnforce=associations,limits,qos
+"""
+
     def _configure(self, gpus: int, kind: str, shards: int) -> None:
         user, host, folder = getpass.getuser(), socket.gethostname().split(".")[0], self.folder
-        ports = _free_ports(len(self.nodes) + 1)
+        ports = _free_ports(len(self.nodes) + 2)
         gres = f"gpu:{kind}:{gpus}" if kind else f"gpu:{gpus}"
         gres += f",shard:{shards}" if shards else ""
         nodes = [
             f"NodeName={node} NodeAddr=127.0.0.1 NodeHostname={host} Port={port} CPUs=4 RealMemory=4000"
             f" Gres={gres}"
-            for node, port in zip(self.nodes, ports[1:], strict=True)
+            for node, port in zip(self.nodes, ports[2:], strict=True)
         ]
         text = f"""\
 ClusterName=private
@@ -203,8 +283,7 @@ MpiDefault=none
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
+{self._accounting(ports[1], user)}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 SchedulerType=sched/backfill

@@ -340,6 +340,7 @@ def test_a_refusal_says_what_is_wrong_with_the_job() -> None:
 
     error = refusal(said, ["--account=lab"])
     other = refusal("sbatch: error: Batch job submission failed: Something new", ["--mem=1M"])
+    never = refusal("sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: ... time limits)", ["--time=60"])
     kind = refusal("whatever", ["--gres=gpu:h300:1"], {"a100", ""})
 
     assert error.message == "cannot run this on Slurm: you cannot use the account lab here"
@@ -347,6 +348,8 @@ def test_a_refusal_says_what_is_wrong_with_the_job() -> None:
         "cannot run this on Slurm: Something new",
         "it was asked for --mem=1M",
     )
+    limit = "its QOS has reached a limit: time (QOSMaxWallDurationPerJobLimit)"
+    assert never.message == f"cannot run this on Slurm: {limit}"
     assert (kind.message, kind.remedy) == (
         "cannot run this on Slurm: no node has GPUs of type h300",
         "there are a100",
@@ -357,6 +360,8 @@ def test_a_full_cluster_is_not_a_refusal() -> None:
     limit = "Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size ...)"
 
     assert is_full(limit) and not is_full("Invalid partition name specified")
+    assert is_full(f"sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: {limit}")
+    assert not is_full(f"sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: {limit}")
     assert last_line(f"sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: {limit}").startswith("Job violates")
 
 

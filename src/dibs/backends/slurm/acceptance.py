@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dibs.backends.protocol import BackendProspect, Node, Resources
 from dibs.backends.slurm.controller import last_line
 from dibs.backends.slurm.sinfo import Partition
+from dibs.backends.slurm.states import named_limit, why_limited
 from dibs.errors import BackendRefused
 
 _STARTS = re.compile(r"to start at (\d+) using .* on nodes? (\S+)")
@@ -101,7 +102,9 @@ _FULL = re.compile(
 
 
 def is_full(text: str) -> bool:
-    return bool(_FULL.search(text))
+    """Whether as many jobs are there as may be, which passes. Slurm's last line is the same for every limit."""
+    word = named_limit(text)
+    return "SubmitJob" in word if word else bool(_FULL.search(text))
 
 
 def has_no_node(text: str) -> bool:
@@ -128,6 +131,8 @@ def refusal(text: str, flags: Sequence[str], types: Collection[str] = (), too_mu
             else "this cluster does not name types"
         )
         return BackendRefused(f"{cannot}: no node has GPUs of type {kind}", remedy=there_are)
+    if word := named_limit(text):
+        return BackendRefused(f"{cannot}: {why_limited(word)}", remedy=_LIMITS)
     for pattern, why, remedy in _KNOWN:
         if re.search(pattern, text, re.IGNORECASE):
             said = too_much if too_much and has_no_node(text) else why.format_map(_Asked(asked))
@@ -146,6 +151,7 @@ class _Asked(dict[str, str]):
         return self["exclude"] if name == "nodelist" and "exclude" in self else "of the default"
 
 
+_LIMITS = "`sacctmgr show associations` and `sacctmgr show qos` list the limits"
 _NO_NODE = r"node configuration is not available"
 _KNOWN = (
     (r"invalid partition", "there is no partition {partition}", "`sinfo -s` lists the partitions"),

@@ -7,6 +7,7 @@ A controller that forgets jobs or brings old ones back costs time, and at worst 
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from dibs.backends.slurm.sbatch import SlurmBatch, batches, flags, identity
 from dibs.backends.slurm.settings import SlurmSettings
 from dibs.backends.slurm.squeue import SqueueRow
 from dibs.backends.slurm.states import judge_gone, judge_live, judge_removed, judge_unseen
+from dibs.backends.slurm.submit_limits import SubmitLimits
 from dibs.errors import BackendMissing, BackendRefused, BackendSilent, DibsError
 from dibs.model.jobs import Cause
 from dibs.model.units import show_ranges
@@ -67,6 +69,7 @@ class SlurmBackend:
         self._files: Files = FetchedFiles(settings, self._names) if settings.ssh else SharedFiles(settings)
         self._mark = RootMark(settings.root, settings.memory)
         self._began: float | None = None  # when the controller began, as far as the last look asked
+        self._limits = SubmitLimits(clock)
         self._doubted_since: dict[AttemptRef, float] = {}  # gone, or ended without a record
         self._strays: list[Identity] = []  # what the last look saw beside what it was asked about
         self._ending: set[AttemptRef] = set()  # whose end was asked for while their folders were away
@@ -136,7 +139,9 @@ class SlurmBackend:
         submissions = [one for one in submissions if one.ref not in accepted and one.ref not in put_off]
         if not submissions:
             return Submitted(accepted=frozenset(accepted), put_off=put_off)
-        rows = self._rows(one.ref for one in submissions)
+        queue = self._queue()
+        there = squeue.by_identity(queue)
+        rows = _of((one.ref for one in submissions), there)
         accepted |= {ref for ref, row in rows.items() if row is not None and row.is_live}
         left = [one for one in submissions if one.ref not in accepted]
         self._files.withdraw({one.ref: rows[one.ref] for one in left})
@@ -153,7 +158,18 @@ class SlurmBackend:
             except OSError as error:
                 put_off[one.ref] = cannot_look(error, one.ref)
         largest = self._controller.config().largest_array
-        for batch in batches(fresh, largest_array=largest)[:_MOST_SUBMITS]:
+        self._limits.begin(sum(row.is_live for row in queue), there)
+        to_do = deque(batches(fresh, largest_array=largest)[:_MOST_SUBMITS])
+        while to_do:
+            whole = to_do.popleft()
+            room, why = self._limits.room(whole)
+            batch, rest = whole.divided(room)
+            if rest is not None and room and not why:
+                to_do.appendleft(rest)
+            elif rest is not None:
+                put_off |= dict.fromkeys(rest.refs, why)
+            if batch is None:
+                continue
             ready = self._prepare(batch, refused, put_off)
             for part in batches(ready, largest_array=largest):
                 try:
@@ -163,7 +179,10 @@ class SlurmBackend:
                     put_off |= dict.fromkeys(part.refs, cannot_put(error, self._settings.root))
                 except SlurmRefused as error:
                     self._files.refused(part.refs)
-                    self._sort_out(part, str(error), refused, put_off)
+                    if self._limits.refused(part, str(error)):
+                        to_do.appendleft(part)
+                    else:
+                        self._sort_out(part, str(error), refused, put_off)
                 except BackendSilent:
                     if not accepted:
                         raise
@@ -171,6 +190,7 @@ class SlurmBackend:
                     return Submitted(accepted=frozenset(accepted), refused=refused, put_off=put_off)
                 else:
                     accepted.update(part.refs)
+                    self._limits.accepted(part)
                     for ref in part.refs:
                         self._doubted_since.pop(ref, None)
         return Submitted(accepted=frozenset(accepted), refused=refused, put_off=put_off)

@@ -9,6 +9,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dibs.backends.protocol import AttemptRef, Resources, Submission
@@ -137,6 +138,12 @@ class SlurmBatch:
     @property
     def is_array(self) -> bool:
         return len(self.members) > 1
+
+    def divided(self, room: int) -> "tuple[SlurmBatch | None, SlurmBatch | None]":
+        """The first so many of its members, and the others; None where there are none."""
+        items = list(self.members.items())
+        parts = [replace(self, members=dict(some)) if some else None for some in (items[:room], items[room:])]
+        return parts[0], parts[1]
 
 
 def batches(wanted: Iterable[tuple[Submission, tuple[str, ...]]], *, largest_array: int) -> list[SlurmBatch]:

@@ -143,7 +143,9 @@ _WHAT = {
     "Node": "nodes",
     "Jobs": "jobs at once",
     "SubmitJob": "jobs submitted",
+    "SubmitJobs": "jobs submitted",
     "Wall": "time",
+    "WallDuration": "time",
     "Billing": "billing units",
 }
 _ENDS: dict[str, tuple[str, Cause]] = {
@@ -217,11 +219,23 @@ def _why(reason: str) -> str:
         return _WAITS[word]
     if not word:
         return _WAITS["None"]
-    if limit := re.fullmatch(
-        r"(QOS|Assoc)(Max|Grp|Min)?([A-Za-z]+?)(Minutes|RunMinutes)?(Per[A-Z]\w+)?(Limit)?", word
-    ):
-        whose, kind, what = _WHOSE[limit[1]], limit[2], _WHAT.get(limit[3], limit[3])
-        if kind == "Min":
-            return f"it wants less than its {whose} asks for: {what} ({word})"
-        return f"its {whose} has reached a limit: {what} ({word})"
-    return f"Slurm says: {reason[:200]}"
+    return why_limited(word) or f"Slurm says: {reason[:200]}"
+
+
+def named_limit(text: str) -> str:
+    """Slurm's word for the limit that it refused a job for, `AssocMaxSubmitJobLimit`; or nothing."""
+    found = re.search(r"\b(?:Assoc|QOS)[A-Z]\w+", text)
+    return found[0] if found is not None and why_limited(found[0]) else ""
+
+
+def why_limited(word: str) -> str:
+    """What a limit of an account or a QOS is about, from Slurm's word for it; empty where it is another word."""
+    limit = re.fullmatch(
+        r"(QOS|Assoc)(Max|Grp|Min)?([A-Za-z]+?)(Minutes|RunMinutes)?(Per[A-Z]\w+?)?(Limit)?", word
+    )
+    if limit is None:
+        return ""
+    whose, kind, what = _WHOSE[limit[1]], limit[2], _WHAT.get(limit[3], limit[3])
+    if kind == "Min":
+        return f"it wants less than its {whose} asks for: {what} ({word})"
+    return f"its {whose} has reached a limit: {what} ({word})"
