@@ -21,7 +21,7 @@ RESULTS = BrowsableFolders("")
 
 
 def a_row(number: int, folder: str = "/x") -> Any:
-    request = SimpleNamespace(output="", metric_patterns=(), on="", workdir="")
+    request = SimpleNamespace(output="", metric_patterns=(), on="", workdir="", env=())
     job = SimpleNamespace(id=number, attempts=1, state=State.RUNNING, request=request)
     return SimpleNamespace(job=job, folder=f"{folder}/{number}", started_at=5.0, queued_at=1.0)
 

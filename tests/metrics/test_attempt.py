@@ -11,6 +11,7 @@ import pytest
 from dibs.metrics import files
 from dibs.metrics.attempt import AttemptMetrics, MetricSources
 from dibs.metrics.tensorboard import masked_crc
+from metrics.messages import field, varint
 
 BEGAN = 1_700_000_000.0
 
@@ -101,18 +102,6 @@ def test_too_many_names_are_cut_and_that_is_said(tmp_path):
 
 
 # -- event files -------------------------------------------------------------------------------------------
-
-
-def varint(number: int) -> bytes:
-    parts = []
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*parts, number])
-
-
-def field(number: int, content: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def event(step: int, at: float, *values: bytes) -> bytes:

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dibs.errors import BadInput
 from dibs.sweeps.points import Points
 from dibs.sweeps.space import Choice, Range
 from dibs.sweeps.spec import CommandTemplate, Metric, Spec, read_spec
 from dibs.sweeps.sweepfile import read_sweep_file
+from dibs.sweeps.wandb_trial import parameter_file, wandb_variables
 
 DATA = Path(__file__).parent.parent / "data" / "sweeps"
 
@@ -18,6 +20,14 @@ DATA = Path(__file__).parent.parent / "data" / "sweeps"
 def read(name: str) -> tuple[Spec, dict[str, Any]]:
     spec, wishes = read_sweep_file((DATA / name).read_text(), name)
     return read_spec(spec), wishes
+
+
+def config_of(spec: Spec, index: int = 0) -> Any:
+    """`wandb.config` of a trial, as W&B reads it."""
+    point = Points(spec).at(index)
+    assert point is not None
+    text = parameter_file(point, spec.config, spec.parameters)
+    return {name: one["value"] for name, one in yaml.safe_load(text).items()}
 
 
 def commands(spec: Spec, count: int) -> list[list[str]]:
@@ -297,7 +307,6 @@ def test_a_search_without_an_end_needs_to_be_told_how_many():
         ("early_terminate: {type: hyperband, max_iter: 9}", "s is not a whole number"),
         ("early_terminate: {type: hyperband, min_iter: 3, bands: 3}", "what to do with bands"),
         ("command: python train.py", "the command is not a list"),
-        ("command: ['${program}']", "has 0 of the macros"),
         ("command: ['${args}', '${args_json}']", "has 2 of the macros"),
         ("command: ['${args_no_boolean_flags}', '${args_json}']", "has 2 of the macros"),
         ("command: ['${program}', '${args_json_file}']", "the macro ${args_json_file} is not supported"),
@@ -416,3 +425,79 @@ def test_unequal_probabilities_are_drawn_as_often():
     drawn = [choice.value_of(i / 1000) for i in range(1000)]
     assert (round(drawn.count("x"), -1), round(drawn.count("y"), -1)) == (300, 700)
     assert choice.value_of(choice.share_of("y")) == "y"
+
+
+@pytest.mark.parametrize("command", ["['${program}']", "['${program}', '${args_no_boolean_flags}']"])
+def test_the_config_of_a_trial_has_the_types_of_the_file(command):
+    spec = """
+program: t.py
+method: grid
+command: %s
+parameters:
+  lr: {values: [1e-5, 0.5]}
+  version: {values: ["1.0"]}
+  amp: {values: [false, true]}
+  name: {values: [~, 'true: "x" {é}']}
+  optimizer: {parameters: {beta: {values: [[0.9, 1e-8]]}, kind: {value: adam}}}
+  epochs: {value: 40}
+  nothing: {value: ~}
+"""
+    read, _ = read_sweep_file(spec % command, "their.yaml")
+
+    first = config_of(read_spec(read))
+    assert first == {
+        "lr": 1e-5,
+        "version": "1.0",
+        "amp": False,
+        "name": None,
+        "optimizer": {"beta": [0.9, 1e-8], "kind": "adam"},
+        "epochs": 40,
+        "nothing": None,
+    }
+    assert type(first["epochs"]) is int
+    last = config_of(read_spec(read), 7)
+    assert (last["lr"], last["amp"], last["name"]) == (0.5, True, 'true: "x" {é}')
+
+
+def test_numbers_of_ranges_are_numbers_in_the_config():
+    spec = read_spec(
+        {
+            "words": ["train"],
+            "parameters": [
+                {"name": "lr", "low": 1, "high": 1.0},
+                {"name": "layers", "low": 3, "high": 3, "integer": True},
+            ],
+            "method": "random",
+            "samples": 1,
+            "results": {"from": "wandb"},
+        }
+    )
+
+    assert repr(config_of(spec)) == "{'lr': 1.0, 'layers': 3}"
+
+
+def test_points_that_only_the_config_tells_apart_are_different_work():
+    text = "program: t\nmethod: grid\ncommand: ['${program}']\nparameters: {a: {values: [1, 2]}}\n"
+    template = CommandTemplate(read_spec(read_sweep_file(text, "f")[0]))
+
+    assert template.fingerprint({"a": "1"}, "/") != template.fingerprint({"a": "2"}, "/")
+
+
+def test_runs_are_offline_unless_the_sweep_says_otherwise_and_no_two_have_one_id():
+    def of(number: int, key: str = "key", **given: str) -> dict[str, str]:
+        return wandb_variables(3, number, key, given)
+
+    assert (of(1)["WANDB_MODE"], of(1)["WANDB_SWEEP_ID"]) == ("offline", "dibs-3")
+    assert of(1, WANDB_MODE="online")["WANDB_MODE"] == "online"
+    assert "WANDB_SWEEP_ID" not in of(1, WANDB_MODE="online")
+    assert len({of(1)["WANDB_RUN_ID"], of(2)["WANDB_RUN_ID"], of(1, "other")["WANDB_RUN_ID"]}) == 3
+
+
+@pytest.mark.parametrize("config", [3, [3], [{}], [{"path": []}], [{"path": [1]}], [{"path": ["a"], "b": 1}]])
+def test_a_config_that_is_none_is_refused(config):
+    spec = {"command": "t {a}", "parameters": [{"name": "a", "values": ["1"]}], "config": config}
+
+    with pytest.raises(BadInput) as refusal:
+        read_spec(spec)
+
+    assert "config" in refusal.value.message

@@ -57,7 +57,7 @@ _VERBS = {
 # What `dibs sweep --help` shows together.
 _PARTS = {
     "What is tried": ("_params", "where", "method", "sampler", "shuffle", "seed", "samples", "reuse"),
-    "Results": ("metric", "goal", "from_log", "result_file", "prune", "prune_after"),
+    "Results": ("metric", "goal", "from_log", "result_file", "from_wandb", "prune", "prune_after"),
     "Running it": ("parallel", "dry_run", "wait", "quiet", "as_json"),
 }
 
@@ -145,6 +145,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "l
 @click.option("--goal", type=click.Choice(["min", "max"]), help="Whether less or more of it is better (min).")
 @click.option("--from-log", metavar="REGEX", help="Read it from the output: 'loss (?P<loss>[0-9.]+)'.")
 @click.option("--result-file", metavar="FILE", help="Read it from a file that each trial writes: JSON, or a=b.")
+@click.option("--from-wandb", is_flag=True, help="Read what its program gives wandb.log; no network is needed.")
 @click.option(
     "--prune",
     type=click.Choice(["halving", "hyperband", "median"]),

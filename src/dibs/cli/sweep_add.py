@@ -276,8 +276,9 @@ def _parameters(
 
 def _results(spec: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The metrics and where they are read."""
-    if options["from_log"] and options["result_file"]:
-        raise BadInput("--from-log and --result-file were both given", remedy="results come from one place")
+    given = [f"--{name.replace('_', '-')}" for name in ("from_log", "result_file", "from_wandb") if options[name]]
+    if len(given) > 1:
+        raise BadInput(f"{given[0]} and {given[1]} were both given", remedy="results come from one place")
     metrics = [_metric(text, options["goal"]) for text in options["metric"]] or list(spec.get("metrics", ()))
     if options["goal"] and not metrics:
         raise BadInput("--goal is for --metric", remedy=f"--metric val_loss --goal {options['goal']}")
@@ -288,6 +289,8 @@ def _results(spec: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
         found["results"] = {"from": "log", "pattern": options["from_log"]}
     elif options["result_file"]:
         found["results"] = {"from": "file", "path": options["result_file"]}
+    elif options["from_wandb"]:
+        found["results"] = {"from": "wandb"}
     return found
 
 

@@ -1,4 +1,4 @@
-"""Everything that one attempt has reported: its file of measurements, its log, and TensorBoard's event files.
+"""Everything that one attempt has reported: its file of measurements, its log, and files of TensorBoard and W&B.
 
 Looking again reads only what is new. Everything here blocks on the disk, and is called in a worker thread.
 """
@@ -12,14 +12,15 @@ from dibs.dataclass import dataclass
 from dibs.metrics.files import GrowingFile
 from dibs.metrics.lines import LineSplitter, line_text, read_line
 from dibs.metrics.patterns import log_reader
+from dibs.metrics.scalar import ScalarFile
+from dibs.metrics.search import MOST_FILES, FileSearch, find_scalar_files, open_scalar_file
 from dibs.metrics.series import MOST_SERIES, MetricSeries, MetricTable
-from dibs.metrics.tensorboard import MOST_FILES, EventFile, find_event_files
 from dibs.model.units import show_size
 from dibs.supervise.folder import mark_of
 
 METRICS_FILE = "metrics"  # in the attempt's folder; the path in DIBS_METRICS
 _LONGEST_TAG = 100
-_SEARCH_EVERY = 10.0  # seconds between two searches for event files of an attempt that runs
+_SEARCH_EVERY = 10.0  # seconds between two searches for files of other tools, while the attempt runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,9 @@ class MetricSources:
     began: float  # seconds since the epoch
     logs: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()  # that find metrics in the logs
-    workdir: str = ""  # where event files are searched; empty: nowhere
+    workdir: str = ""  # where files of other tools are searched; empty: nowhere
+    wandb_run: str = ""  # the id of its run, where the job was given one ...
+    wandb_dir: str = ""  # ... and the folder that has W&B's folder
 
     def line_files(self) -> list[LineFile]:
         """The file of measurements first."""
@@ -57,7 +60,7 @@ class MetricSources:
 
 class FoundSeries(NamedTuple):
     name: str
-    source: str  # metrics, log or tensorboard
+    source: str  # metrics, log, tensorboard or wandb
     series: MetricSeries
 
 
@@ -67,9 +70,9 @@ class AttemptMetrics:
     def __init__(self, sources: MetricSources) -> None:
         self.sources = sources
         self._lines = [_LineSource(file, sources.began) for file in sources.line_files()]
-        self._events: dict[str, EventFile] = {}  # by path
-        self._tables: dict[str, MetricTable] = {}  # of event files, by folder
-        self._has_all_events = True
+        self._files: dict[str, ScalarFile] = {}  # of other tools, by path
+        self._tables: dict[str, dict[str, MetricTable]] = {}  # of these files, by kind and folder
+        self._has_all_files = True
         self._searched_at: float | None = None
         self._is_searched_for_good = False
 
@@ -82,23 +85,23 @@ class AttemptMetrics:
             source.look(deadline, is_whole=ended is not None and is_whole)
         if self.sources.workdir:
             self._search(ended)
-        for file in self._events.values():
-            table = self._tables.setdefault(file.folder, MetricTable())
+        for file in self._files.values():
+            table = self._tables.setdefault(file.kind, {}).setdefault(file.folder, MetricTable())
             for scalar in file.scalars(deadline):
-                table.add(scalar.tag[:_LONGEST_TAG], float(scalar.step), scalar.at, scalar.value)
+                step = None if scalar.step is None else float(scalar.step)
+                table.add(scalar.tag[:_LONGEST_TAG], step, scalar.at, scalar.value)
 
     @property
     def is_complete(self) -> bool:
         """Whether everything was read that there was at the last look."""
         return all(source.file.is_read for source in self._lines) and all(
-            file.is_read for file in self._events.values()
+            file.is_read for file in self._files.values()
         )
 
     @property
     def size(self) -> int:
         """How many series are kept."""
-        tables = [*(source.table for source in self._lines), *self._tables.values()]
-        return sum(len(table.series) for table in tables)
+        return sum(len(table.series) for table in self._all_tables())
 
     def series(self) -> list[FoundSeries]:
         """In the order of their sources. A name that two sources have is that of the first."""
@@ -107,14 +110,27 @@ class AttemptMetrics:
             kind = "log" if number else "metrics"
             for name, series in source.table.series.items():
                 found.setdefault(name, FoundSeries(name, kind, series))
-        for folder, prefix in _prefixes(list(self._tables)).items():
-            for tag, series in self._tables[folder].series.items():
-                found.setdefault(f"{prefix}{tag}", FoundSeries(f"{prefix}{tag}", "tensorboard", series))
+        for kind, tables in self._tables.items():
+            for folder, prefix in _prefixes(list(tables)).items():
+                for tag, series in {**tables[folder].series, **self._finals(kind, folder)}.items():
+                    found.setdefault(f"{prefix}{tag}", FoundSeries(f"{prefix}{tag}", kind, series))
         return list(found.values())[:MOST_SERIES]
+
+    def _finals(self, kind: str, folder: str) -> Mapping[str, MetricSeries]:
+        """What the files of one folder say once and for all."""
+        told = MetricTable()
+        for file in self._files.values():
+            for scalar in file.finals() if (file.kind, file.folder) == (kind, folder) else ():
+                told.add(scalar.tag[:_LONGEST_TAG], None, scalar.at, scalar.value)
+        return told.series
+
+    def _all_tables(self) -> list[MetricTable]:
+        others = (table for tables in self._tables.values() for table in tables.values())
+        return [*(source.table for source in self._lines), *others]
 
     def notes(self) -> list[str]:
         """What was left out, one sentence each."""
-        tables = [source.table for source in self._lines] + list(self._tables.values())
+        tables = self._all_tables()
         names = {name for table in tables for name in table.series} | {
             one for table in tables for one in table.left_out
         }
@@ -127,9 +143,9 @@ class AttemptMetrics:
             if source.file.skipped:
                 size = show_size(source.file.skipped)
                 notes.append(f"the first {size} of {os.path.basename(source.file.path)} were skipped")
-        if not self._has_all_events:
+        if not self._has_all_files:
             notes.append(
-                f"event files of TensorBoard may be missing: the newest {MOST_FILES} that were found are read"
+                f"files of TensorBoard or W&B may be missing: the newest {MOST_FILES} that were found are read"
             )
         return notes
 
@@ -143,11 +159,15 @@ class AttemptMetrics:
         ):
             return
         self._searched_at, self._is_searched_for_good = now, ended is not None
-        found = find_event_files(self.sources.workdir, self.sources.began, ended, mark_of(self.sources.folder))
-        self._has_all_events = found.is_all
-        for path in reversed(found.paths):
-            if path not in self._events and len(self._events) < MOST_FILES:
-                self._events[path] = EventFile(path)
+        sources = self.sources
+        search = FileSearch(sources.workdir, sources.began, ended, mark_of(sources.folder), sources.wandb_run)
+        found = [find_scalar_files(search)]
+        if sources.wandb_run and sources.wandb_dir != sources.workdir:
+            found.append(find_scalar_files(search._replace(root=sources.wandb_dir)))
+        self._has_all_files = all(one.is_all for one in found)
+        for path in (path for one in found for path in reversed(one.paths)):
+            if path not in self._files and len(self._files) < MOST_FILES:
+                self._files[path] = open_scalar_file(path)
 
 
 def last_numbers(metrics: AttemptMetrics) -> dict[str, float | None]:

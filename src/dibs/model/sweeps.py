@@ -12,6 +12,8 @@ from dibs.model.jobs import JobId, Request
 SweepId = NewType("SweepId", int)
 Point = Mapping[str, str | None]  # what goes into the command; None: the parameter is none, its flag is left out
 
+# W&B's variable with the path of a trial's parameters. In a request it has their text, which becomes a file.
+WANDB_PARAMETERS = "WANDB_SWEEP_PARAM_PATH"
 _TRIAL_KEY = re.compile(r"sweep ([1-9][0-9]{0,14}) trial ([1-9][0-9]{0,14})", re.ASCII)
 
 

@@ -74,6 +74,8 @@ def start(
         os.chdir(spec["workdir"])
     except OSError as error:
         raise OSError(error.errno, f"cannot enter its folder: {os.strerror(error.errno or 0)}") from error
+    for variable, text in spec.get("files", {}).items():  # its environment has their paths
+        _write(spec["env"][variable], text)
     for lease in handed.leases:
         os.set_inheritable(lease, True)
     os.putenv(b"PATH", environment.get(b"PATH", os.defpath.encode()))  # posix_spawnp uses our PATH
@@ -104,6 +106,11 @@ def environment_of(spec: dict[str, Any], inherited: Environment) -> dict[bytes, 
 
 def encoded(words: Iterable[str]) -> list[bytes]:
     return [word.encode("utf-8", "surrogateescape") for word in words]
+
+
+def _write(path: str, text: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
+        file.write(text)
 
 
 def _bind_to(cpus: list[int], spec: dict[str, Any]) -> set[int]:

@@ -7,7 +7,7 @@ another number. The result is the last value of a metric that is reported repeat
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dibs.dataclass import dataclass
 from dibs.metrics.lines import (
@@ -20,6 +20,7 @@ from dibs.metrics.lines import (
     read_object,
 )
 from dibs.metrics.patterns import LogPattern, shown_pattern
+from dibs.metrics.wandb_file import WandbFile
 
 _SHOWN = 60  # letters of a written value, in a message
 _MOST_OTHERS = 10
@@ -163,6 +164,50 @@ class LogReader(Reader):
 
     def told(self, line: str) -> Mapping[str, object] | None:
         return self._pattern.read(line)
+
+
+class WandbResults:
+    """The numbers that a trial's program gives `wandb.log`, as W&B writes them.
+
+    The result is that of W&B's sweeps: the value in the run's summary, which is the last that was logged unless
+    the program has set it.
+    """
+
+    def __init__(self, names: Sequence[str], find: Callable[[], Sequence[str]]) -> None:
+        """`find` finds the files of the run, of which there are several where the program has begun it again."""
+        self._names = names
+        self._find = find
+        self._files: dict[str, WandbFile] = {}
+
+    def read(self) -> list[Report]:
+        """The new reports."""
+        for path in self._find():
+            if path not in self._files and len(self._files) < _MOST_RUNS:
+                self._files[path] = WandbFile(path)
+        steps: dict[int | None, dict[str, float]] = {}
+        for file in self._files.values():
+            for scalar in file.scalars(math.inf):
+                if scalar.tag in self._names and math.isfinite(scalar.value):
+                    steps.setdefault(scalar.step, {})[scalar.tag] = scalar.value
+        return [Report(step, values) for step, values in steps.items()]
+
+    def skim(self) -> None:
+        """Read on for the result only."""
+        self.read()
+
+    def finish(self) -> None:
+        """A record is complete or not there."""
+
+    def result(self) -> Result:
+        """The result of the trial, after its last record."""
+        hint = "" if self._files else "; the program wrote no file of W&B: does it call wandb.init?"
+        tally = TrialTally(self._names, hint)
+        for file in self._files.values():
+            tally.take({**file.logged, **file.summary})
+        return tally.result()
+
+
+_MOST_RUNS = 16
 
 
 def read_result_file(content: bytes, names: Sequence[str]) -> Result:

@@ -17,11 +17,12 @@ from dibs.sweeps.possible import check_possible
 from dibs.sweeps.results import LogReader
 from dibs.sweeps.space import Choice, Curve, Parameter, Point, Range, Scale, condition_of, parse_words
 from dibs.sweeps.template import LineTemplate, WordsTemplate, line_without, words_without
+from dibs.sweeps.wandb_trial import ConfigPart, read_config
 
 Method = Literal["grid", "random", "adaptive"]
 Sampler = Literal["tpe", "gp", "cmaes", "qmc"]
 Goal = Literal["min", "max"]
-Source = Literal["metrics", "log", "file"]
+Source = Literal["metrics", "log", "file", "wandb"]
 Pruner = Literal["", "halving", "hyperband", "median"]
 
 
@@ -35,7 +36,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class ResultSource:
-    """Where the numbers of a trial are read: the file $DIBS_METRICS, its log, or a file that it writes."""
+    """Where the numbers of a trial are read: $DIBS_METRICS, its log, a file that it writes, or what W&B writes."""
 
     kind: Source = "metrics"
     pattern: str = ""  # the regular expression, for the log
@@ -70,6 +71,7 @@ class Spec:
     reuse: bool = False  # results of earlier sweeps, where the program was the same
     program: str = ""  # a key of its files, interpreter and environment (inputs/program.py); empty: not known
     name: str = ""
+    config: tuple[ConfigPart, ...] = ()  # of `wandb.config`, where that is not just the parameters
 
     def __post_init__(self) -> None:
         _check_spec(self)
@@ -77,6 +79,11 @@ class Spec:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)
+
+    @property
+    def is_for_wandb(self) -> bool:
+        """Whether its program uses W&B, whose config has the parameters of a trial."""
+        return self.results.kind == "wandb" or bool(self.config)
 
     @property
     def needs_adviser(self) -> bool:
@@ -105,6 +112,7 @@ def spec_object(spec: Spec) -> dict[str, Any]:
         "reuse": spec.reuse,
         "program": spec.program,
         "name": spec.name,
+        **({"config": [dict(part) for part in spec.config]} if spec.config else {}),
     }
 
 
@@ -176,6 +184,7 @@ def read_spec(given: Mapping[str, Any]) -> Spec:
         reuse=fields.truth("reuse"),
         program=fields.text("program", ""),
         name=fields.text("name", ""),
+        config=read_config(fields.items("config")),
     )
     fields.end()
     return spec
@@ -229,7 +238,8 @@ class CommandTemplate:
         self._shell, self._program = spec.shell, spec.program
         self._source = (spec.results.kind, spec.results.pattern, spec.results.path)
         self._own_flags = {parameter.name for parameter in spec.parameters if _is_flag(parameter)}
-        whole = self._template(frozenset(), allow_unused=False)
+        self._config = list(spec.config) if spec.is_for_wandb else None
+        whole = self._template(frozenset(), allow_unused=spec.is_for_wandb)
         self._templates = {frozenset[str](): whole}
         for parameter in spec.parameters:
             if parameter.when or (isinstance(parameter, Choice) and None in parameter.values):
@@ -259,6 +269,8 @@ class CommandTemplate:
         told: list[object] = [shell, command, workdir, self._program, *self._source]
         if variables:
             told.append(sorted(variables.items()))
+        if self._config is not None:
+            told += [sorted(point.items()), self._config]
         return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
 
     def _template(self, gone: frozenset[str], *, allow_unused: bool = True) -> LineTemplate | WordsTemplate:
@@ -347,7 +359,7 @@ def _check_results(spec: Spec) -> None:
             f"several trials at a time would all write {results.path[:100]}, and read each other's numbers",
             remedy="a file for each, as result-%j.json, where %j is its $DIBS_JOB_ID; or --parallel 1",
         )
-    if results.kind != "metrics" and not spec.metrics:
+    if results.kind in ("log", "file") and not spec.metrics:
         raise BadInput("results are read, but no metric is named", remedy="name it: --metric val_loss --goal min")
     if results.kind == "log":
         LogReader(results.pattern, [metric.name for metric in spec.metrics])
@@ -505,6 +517,10 @@ class _Fields:
     def object(self, key: str) -> "_Fields":
         """A nested object; an empty one where the key is missing."""
         return _Fields(self._take(key, {}), f"{key} of {self._owner}")
+
+    def items(self, key: str) -> list[Any]:
+        """A list of anything; empty where the key is missing."""
+        return self._list(key)
 
     def count(self, key: str) -> int:
         """The length of a list, whose items are not read."""

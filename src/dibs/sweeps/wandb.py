@@ -14,7 +14,8 @@ from dibs.errors import BadInput
 from dibs.sweeps.curves import CurveKind
 from dibs.sweeps.space import Choice, Curve, Parameter, Range, Scale, number_text
 from dibs.sweeps.spec import parameter_object
-from dibs.sweeps.yamltext import YamlBool
+from dibs.sweeps.wandb_trial import typed
+from dibs.sweeps.yamltext import QuotedText, YamlBool
 
 _DEFAULT = ("${env}", "${interpreter}", "${program}", "${args}")
 _VARIABLE = re.compile(r"\$\{envvar:(\w+)\}", re.ASCII)
@@ -26,6 +27,7 @@ class Argument:
 
     path: tuple[str, ...]
     given: Any  # Choice, Range, or a constant from the YAML
+    values: tuple[Any, ...] = ()  # those of a Choice, as in the YAML
 
     @property
     def name(self) -> str:
@@ -63,12 +65,22 @@ class WandbCommand:
         for word in given:
             self._check_known(word)
         macros = [word for word in given if word in self._macros]
-        if len(macros) != 1:
+        if len(macros) > 1:
             raise self._refused(
                 f"the command has {len(macros)} of the macros that take the arguments",
-                f"one of them: {', '.join(self._macros)}",
+                f"one of them, or none where the program reads wandb.config: {', '.join(self._macros)}",
             )
         self.words = [word for each in given for word in self._words(each)]
+
+    def config(self) -> list[dict[str, Any]]:
+        """What the program finds in `wandb.config`, as `read_config` takes it."""
+        choices = {choice.name: choice for choice in self.parameters if isinstance(choice, Choice)}
+        return [
+            {"path": list(argument.path), "parameter": argument.name, **_not_as_written(argument, choices)}
+            if isinstance(argument.given, Parameter)
+            else {"path": list(argument.path), "value": _python(argument.given)}
+            for argument in self._arguments
+        ]
 
     @property
     def _macros(self) -> dict[str, Callable[[], list[str]]]:
@@ -101,7 +113,7 @@ class WandbCommand:
         if "${args_json_file}" in given:
             raise self._refused(
                 "the macro ${args_json_file} is not supported: dibs writes no file for a trial",
-                "${args_json} passes the same JSON as one word",
+                "${args_json} passes the same JSON as one word, and wandb.config has the same values",
             )
         if given not in (*_DEFAULT, *self._macros) and "${" in _VARIABLE.sub("", given):
             raise self._refused(
@@ -229,6 +241,27 @@ def _literal(value: Any, style: _Style) -> str:
     return str(value) if _is_json(value) else style.quoted(value)
 
 
+def _python(value: Any) -> Any:
+    """A value of the YAML as the agent of Weights & Biases puts it into the config."""
+    if isinstance(value, YamlBool):
+        return value.is_true
+    if isinstance(value, list):
+        return [_python(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _python(each) for name, each in value.items()}
+    return value if value is None or isinstance(value, QuotedText) else typed(str(value))
+
+
+def _not_as_written(argument: Argument, choices: Mapping[str, Choice]) -> dict[str, Any]:
+    """The values of a choice whose text in the command does not stand for them."""
+    if not isinstance(argument.given, Choice):
+        return {}
+    texts = choices[argument.name].values
+    found = {text or "": _python(value) for text, value in zip(texts, argument.values, strict=True)}
+    kept = {text: value for text, value in found.items() if repr(typed(text)) != repr(value)}
+    return {"values": kept} if kept else {}
+
+
 def _is_json(text: str) -> bool:
     """Whether it is the JSON of a number, a list or an object."""
     try:
@@ -292,6 +325,8 @@ class _Wandb:
             environment=self._environment,
         )
         spec["words"] = command.words
+        spec["results"] = {"from": "wandb"}
+        spec["config"] = command.config()
         spec["parameters"] = [parameter_object(parameter) for parameter in command.parameters]
         if (cap := take("run_cap", None)) is not None:
             spec["samples"] = self._whole(cap, "run_cap")
@@ -299,7 +334,7 @@ class _Wandb:
             spec["name"] = self._text(name, "name")
         take("description", None)  # has no effect
         # The agent of Weights & Biases sets these for the program.
-        variables = {
+        variables = {name: self._environment[name] for name in ("WANDB_DIR",) if name in self._environment} | {
             variable: self._text(take(key), key)
             for key, variable in (("project", "WANDB_PROJECT"), ("entity", "WANDB_ENTITY"))
             if self._given.get(key) is not None
@@ -363,7 +398,12 @@ class _Wandb:
                 yield Argument(path, rule.pop("value"))
                 self._end(rule, name)
             else:
-                yield Argument(path, self._parameter(".".join(path), rule))
+                listed = rule.get("values")
+                parameter = self._parameter(".".join(path), rule)
+                written: dict[str, Any] = {}
+                for value in listed if isinstance(listed, list) else ():
+                    written.setdefault(argument_text(value), value)
+                yield Argument(path, parameter, tuple(written.values()))
 
     def _parameter(self, name: str, rule: dict[str, Any]) -> Parameter:
         kind = rule.pop("distribution", None)

@@ -21,6 +21,12 @@ class YamlBool(str):
         return self.lower() in ("true", "yes", "on")
 
 
+class QuotedText(str):
+    """A text in quotes: `"32"` is not a number."""
+
+    __slots__ = ()
+
+
 def read_yaml(text: str, path: str) -> dict[str, Any]:
     """The mapping in a file, of mappings, lists, texts and None; BadInput where it is not a mapping."""
     try:
@@ -57,7 +63,7 @@ class _Converter:
             raise self._refused(node, "it is nested too deeply, or has too many aliases")
         kind = node.tag.removeprefix("tag:yaml.org,2002:")
         if kind in ("str", "int", "float", "timestamp", "value"):
-            return str(node.value)
+            return QuotedText(node.value) if getattr(node, "style", None) else str(node.value)
         if kind == "null":
             return None
         if kind == "bool":

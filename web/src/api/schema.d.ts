@@ -1891,7 +1891,7 @@ export interface components {
              * Source
              * @enum {string}
              */
-            source: "metrics" | "log" | "tensorboard";
+            source: "metrics" | "log" | "tensorboard" | "wandb" | "mlflow";
             /** Steps */
             steps: number[];
             /** Values */

@@ -30,7 +30,7 @@ class MetricSeriesObject(TypedDict):
     """The numbers that were reported under one name. The lists have one entry for each point that is kept."""
 
     name: str
-    source: Literal["metrics", "log", "tensorboard"]
+    source: Literal["metrics", "log", "tensorboard", "wandb", "mlflow"]
     reported: int  # how many numbers, also those that are not finite
     not_finite: int  # of these
     last: float | None  # null: it is not finite

@@ -20,6 +20,7 @@ from dibs.files import replace_file
 from dibs.model.events import Event, Started, Trouble
 from dibs.model.gpus import gpu_environment
 from dibs.model.jobs import Attempt, Job, JobId
+from dibs.model.sweeps import WANDB_PARAMETERS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,10 +95,13 @@ class Place:
         if request.workdir:
             env["PWD"] = os.path.join(self.workdir, request.workdir)
         more: dict[str, Any] = {"cpus": list(cpus)} if cpus else {}
+        if "\n" in (parameters := env.get(WANDB_PARAMETERS, "")):  # the text for a file, not its path
+            env[WANDB_PARAMETERS] = f"{attempt.folder}/wandb-sweep.yaml"
+            more["files"] = {WANDB_PARAMETERS: parameters}
         if request.warm:
             # What is the same for all attempts that may come from one warm process. Our own variables are not:
             # they tell one job from another.
-            lasting = {name: value for name, value in request.env if not name.startswith("DIBS_")}
+            lasting = {name: value for name, value in request.env if not name.startswith(("DIBS_", "WANDB_"))}
             if "PWD" in env:
                 lasting.setdefault("PWD", env["PWD"])
             more["warm"] = {"modules": request.warm, "env": lasting}

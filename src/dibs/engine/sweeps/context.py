@@ -10,7 +10,7 @@ from dibs.engine.launch.results import Results
 from dibs.engine.queue.queue import Queue
 from dibs.metrics.patterns import with_names
 from dibs.model.jobs import Command, Request, Wishes
-from dibs.model.sweeps import Point, Sweep, SweepId, Trial, trial_key
+from dibs.model.sweeps import WANDB_PARAMETERS, Point, Sweep, SweepId, Trial, trial_key
 from dibs.policy.sweeps import Goal, places, places_elsewhere, planned
 from dibs.store import journal_lines
 from dibs.store.recorder import Recorder
@@ -18,6 +18,7 @@ from dibs.store.store import Store
 from dibs.store.sweeps import SweepTable
 from dibs.sweeps.points import Points
 from dibs.sweeps.spec import CommandTemplate, Spec, read_spec
+from dibs.sweeps.wandb_trial import parameter_file, wandb_variables
 
 
 class SweepRecords:
@@ -126,6 +127,15 @@ class Search:
         words = self._template.expand(dict(point))
         return Command.line(words, self.spec.shell) if isinstance(words, str) else Command.exact(words)
 
+    def variables(self, sweep: Sweep, trial: Trial) -> dict[str, str]:
+        """What the job of a trial finds in its environment."""
+        found = {"DIBS_SWEEP": str(sweep.id), "DIBS_TRIAL": str(trial.number)}
+        if self.spec.is_for_wandb:
+            found |= wandb_variables(sweep.id, trial.number, sweep.key, dict(sweep.request.env))
+            text = parameter_file(dict(trial.point), self.spec.config, self.spec.parameters)
+            found[WANDB_PARAMETERS] = text
+        return found
+
     def fingerprint(self, point: Point, request: Request) -> str:
         """Equal for the same work with the same metrics."""
         found = self._template.fingerprint(dict(point), request.workdir, dict(request.env))
@@ -141,16 +151,15 @@ class Search:
         return places(context.engine.cards.pool.cards, wishes, lessons, context.cpus)
 
 
-def request_of(sweep: Sweep, number: int, command: Command) -> Request:
+def request_of(sweep: Sweep, trial: Trial, search: Search) -> Request:
     """The request of a trial's job."""
-    variables = {"DIBS_SWEEP": str(sweep.id), "DIBS_TRIAL": str(number)}
     return replace(
         sweep.request,
-        command=command,
-        name=f"{sweep.label}-{number}",
-        env=(*sweep.request.env, *variables.items()),
+        command=search.command(trial.point),
+        name=f"{sweep.label}-{trial.number}",
+        env=(*sweep.request.env, *search.variables(sweep, trial).items()),
         metric_patterns=_patterns(sweep),
-        once=trial_key(sweep.id, number),
+        once=trial_key(sweep.id, trial.number),
         hold=False,
     )
 

@@ -205,7 +205,7 @@ class TrialStarter:
         """The trials with their job numbers, inside a change. A job that exists under a trial's key is used."""
         work = self._work
         queue = work.context.engine.store.queue
-        requests = [request_of(sweep, one.number, work.search.command(one.point)) for one in trials]
+        requests = [request_of(sweep, one, work.search) for one in trials]
         known = {request.once: queue.job_once(request.once) for request in requests}
         new = [request for request in requests if known[request.once] is None]
         jobs = work.context.queue.enter(new, sweep.environment, sweep.code, change) if new else []
@@ -221,9 +221,7 @@ class TrialStarter:
     def _check(self, sweep: Sweep, trials: Sequence[Trial]) -> None:
         """Raise BadInput for jobs that can never start; the sweep is then held with that reason."""
         self._work.context.queue.check_possible(
-            request_of(sweep, one.number, self._work.search.command(one.point))
-            for one in trials
-            if one.state is TrialState.OPEN
+            request_of(sweep, one, self._work.search) for one in trials if one.state is TrialState.OPEN
         )
 
     # -- existing trials -------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ from dibs.metrics.attempt import METRICS_FILE, AttemptMetrics, last_numbers
 from dibs.metrics.files import GrowingFile
 from dibs.metrics.lines import read_line, read_object
 from dibs.metrics.series import MetricTable
+from dibs.metrics.wandb_file import find_run_files, run_of
 from dibs.model.jobs import Job, State
 from dibs.model.sweeps import Trial
 from dibs.paths import network_file_system
 from dibs.store.codec import JobRow
 from dibs.supervise.folder import open_own_file
-from dibs.sweeps.results import LogReader, MetricsReader, Reader, Report, read_result_file
+from dibs.sweeps.results import LogReader, MetricsReader, Reader, Report, Result, WandbResults, read_result_file
 from dibs.sweeps.spec import Spec
 
 _IS_OLDER = "it is older than the trial, which has not written it"
@@ -53,7 +54,8 @@ class TrialReader:
         """The values of the first metric, by step, that a running trial has reported since the last call."""
         if self._spec.results.kind == "file" or not self._names:
             return []
-        tail = self._tail(trial, running.job, running.attempt.folder, running.attempt.number)
+        attempt = running.attempt
+        tail = self._tail(trial, running.job, attempt.folder, attempt.number, attempt.opened_at)
         try:
             reports = await self._context.in_thread(tail.read)
         except TimeoutError:
@@ -121,7 +123,7 @@ class TrialReader:
         self._tails.pop(trial.number, None)
 
     def _stream_reader(self, trial: Trial, row: JobRow) -> "Callable[[], _Found]":
-        tail = self._tail(trial, row.job, row.folder, row.job.attempts)
+        tail = self._tail(trial, row.job, row.folder, row.job.attempts, row.started_at or 0.0)
 
         def read() -> _Found:
             tail.skim()
@@ -155,10 +157,15 @@ class TrialReader:
     def _result_path(self, row: JobRow) -> str:
         return os.path.join(row.job.request.workdir, fill_in(self._spec.results.path, row.job))
 
-    def _tail(self, trial: Trial, job: Job, folder: str, attempt: int) -> "_Tail":
+    def _tail(self, trial: Trial, job: Job, folder: str, attempt: int, began: float) -> "_Tail":
         tail = self._tails.get(trial.number)
         if tail is None or tail.attempt != (job.id, attempt):
-            streams = [_Stream(GrowingFile(path), reader) for path, reader in self._sources(job, folder)]
+            streams: list[_Stream | WandbResults] = [
+                _Stream(GrowingFile(path), reader) for path, reader in self._sources(job, folder)
+            ]
+            if self._spec.results.kind == "wandb":
+                run, where = run_of(dict(job.request.env), job.request.workdir)
+                streams.insert(0, WandbResults(self._names, lambda: find_run_files(where, run, began)))
             tail = self._tails[trial.number] = _Tail((job.id, attempt), streams)
         return tail
 
@@ -180,7 +187,7 @@ class _Tail:
     """The files that an attempt writes, and how far they were read."""
 
     attempt: tuple[int, int]
-    streams: "list[_Stream]"
+    streams: "list[_Stream | WandbResults]"
     reports: int = 0  # of the first metric without a step; counts as the step
     last: float | None = None  # the last value without a step
 
@@ -202,14 +209,13 @@ class _Tail:
     def skim(self) -> None:
         """Read on for the result only: millions of reports would fill the memory."""
         for stream in self.streams:
-            for piece in stream.file.pieces():
-                stream.reader.skim(piece)
+            stream.skim()
 
     def result(self, is_whole: bool) -> _Found:
         """The numbers of the stream that has them all, or else the problem of the first stream."""
         for stream in self.streams if is_whole else ():
-            stream.reader.finish()
-        results = [stream.reader.result() for stream in self.streams]
+            stream.finish()
+        results = [stream.result() for stream in self.streams]
         found = next((one for one in results if one.values is not None), results[0])
         return found.values, found.problem
 
@@ -224,6 +230,16 @@ class _Stream:
     def read(self) -> "list[Report]":
         """The new reports."""
         return [report for piece in self.file.pieces() for report in self.reader.feed(piece)]
+
+    def skim(self) -> None:
+        for piece in self.file.pieces():
+            self.reader.skim(piece)
+
+    def finish(self) -> None:
+        self.reader.finish()
+
+    def result(self) -> Result:
+        return self.reader.result()
 
 
 def _is_whole(row: JobRow) -> bool:
