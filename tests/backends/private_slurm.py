@@ -87,7 +87,7 @@ class PrivateSlurm:
         state = self.folder / "state/job_state"
         begin = time.time()
         for job in self.ask("squeue", "-h", "-o", "%i").split():
-            self.ask("scontrol", "update", f"jobid={job}", f"comment={begin}")
+            self.ask("scontrol", "update", f"jobid={job}", f"admincomment={begin}")
         wait_until(lambda: state.exists() and state.stat().st_mtime > begin, seconds=60)
 
     def start_node(self, node: str) -> None:

@@ -196,9 +196,9 @@ def test_what_the_nodes_never_started_is_submitted_again_under_another_name(
     one = site.submission("echo ran >> ran")
     site.backend.submit([one])
     wait_until(lambda: slurm.ask("squeue", "-h", "-o", "%j").strip())
-    # As if the controller had forgotten it: the copy is there, and has no name by which it could be found.
+    # As if the controller had forgotten it: the copy is there, and has no mark by which it could be found.
     (number,) = slurm.ask("squeue", "-h", "-o", "%i").split()
-    slurm.ask("scontrol", "update", f"jobid={number}", "name=forgotten")
+    slurm.ask("scontrol", "update", f"jobid={number}", "name=forgotten", "comment=forgotten")
 
     seen = site.wait(one.ref, Phase.LOST)
     answer = site.backend.submit([one])

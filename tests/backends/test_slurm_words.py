@@ -11,7 +11,7 @@ from dibs.backends.protocol import AttemptRef, Node, NodeGpus, Phase, Resources,
 from dibs.backends.slurm import sinfo, squeue
 from dibs.backends.slurm.acceptance import is_full, prospect, refusal, what_is_too_much
 from dibs.backends.slurm.controller import last_line
-from dibs.backends.slurm.sbatch import JobName, array_script, batches, flags, identity, script
+from dibs.backends.slurm.sbatch import JobMark, array_script, batches, flags, identity, named, script
 from dibs.backends.slurm.squeue import SqueueRow
 from dibs.backends.slurm.states import judge_gone, why_it_ended, why_it_waits
 from dibs.errors import BackendRefused
@@ -28,6 +28,7 @@ def a_row(**changed: Any) -> SqueueRow:
         "array": 5,
         "task": None,
         "name": "dibs-k-17.1",
+        "comment": "",
         "state": "PENDING",
         "status": 0,
         "restarts": 0,
@@ -46,16 +47,29 @@ def a_submission(key: str, attempt: int = 1, **wanted: Any) -> Submission:
 
 @given(BASES, NUMBERS, st.integers(0, 10**6))
 def test_a_name_leads_back_to_its_attempt(base: str, attempt: int, task: int) -> None:
-    assert identity(str(JobName(base, attempt)), None) == (base, attempt)
-    assert identity(str(JobName(base, attempt, task)), None) == (f"{base}_{task}", attempt)
-    assert identity(str(JobName(base, attempt, offset=3000)), task) == (f"{base}_{3000 + task}", attempt)
+    assert identity(str(JobMark(base, attempt)), "", None) == (base, attempt)
+    assert identity(str(JobMark(base, attempt, task)), "", None) == (f"{base}_{task}", attempt)
+    assert identity(str(JobMark(base, attempt, offset=3000)), "", task) == (f"{base}_{3000 + task}", attempt)
+
+
+@pytest.mark.parametrize("title", ["train", "a b.c", "dibs-k-1.1", "x.dibs-k-1.1", "ü" * 300, "", "-x"])
+def test_a_job_with_a_name_of_its_own_is_found_by_the_mark_behind_it_or_in_its_comment(title: str) -> None:
+    mark = JobMark("k-17", 2)
+
+    whole = named(title, mark)
+
+    assert identity(whole, "", None) == ("k-17", 2)
+    assert len(whole.encode()) <= 160 and whole[:6] in f"{title[:6]}.dibs-k"
+    assert identity(title, f"{mark} and a user's comment", None) == ("k-17", 2)
+    assert not a_row(name=title, comment=str(mark)).keeps_comments
+    assert a_row(name=whole, comment=str(mark)).keeps_comments
 
 
 @pytest.mark.parametrize(
     "name", ["wrap", "dibs-", "dibs-17", "dibs-17.x", "xdibs-17.1", "dibs-17.1 ", "dibs-a+5.1"]
 )
 def test_a_strangers_job_is_not_ours(name: str) -> None:
-    assert identity(name, None) is None
+    assert identity(name, "", None) is None
 
 
 @given(BASES, st.sets(st.integers(0, 5000), min_size=1, max_size=40), st.integers(2, 1001))
@@ -68,7 +82,7 @@ def test_however_an_array_is_cut_every_element_is_found_again(base: str, tasks: 
     for batch in cut:
         for number, one in batch.members.items():
             assert number < largest
-            assert identity(str(batch.name), number if batch.is_array else None) == (one.ref.key, 1)
+            assert identity(str(batch.mark), "", number if batch.is_array else None) == (one.ref.key, 1)
             found.append(one.ref.key)
     assert sorted(found) == sorted(f"{base}_{task}" for task in tasks)
 

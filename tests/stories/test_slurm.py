@@ -164,6 +164,54 @@ def test_a_script_runs_there_as_large_as_it_asks(there: Afar) -> None:
     there.assert_nothing_is_left()
 
 
+SEEN = (
+    'echo "$SLURM_SUBMIT_DIR|$SLURM_JOB_NAME|$SLURM_NTASKS|$SLURM_JOB_NUM_NODES|$SLURM_GPUS_ON_NODE|'
+    '$SLURM_CPUS_PER_TASK|$SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT|$SLURM_RESTART_COUNT"\n'
+    'echo "${SLURM_JOB_ID:+id}$SLURMD_NODENAME" > node\n'
+)
+
+
+@pytest.mark.parametrize("place", ["slurm", "local"])
+def test_a_script_is_told_what_scripts_of_hpc_centres_rely_on(there: Afar, place: str) -> None:
+    world = there.world
+    there.daemon()
+    world.write("job.sh", f"#!/bin/bash\n#SBATCH --gres=gpu:1 -c 2 -J my-job --array=3,5\n{SEEN}")
+
+    added = world.dibs("add", "-q", "--on", place, "-f", "job.sh", timeout=60)
+    [first, _] = there.wait_for(1, 2)
+
+    assert added.stdout == "1-2\n"
+    said = f"{world.folder}|my-job|1|1|1|2|3 of 2|0\n"
+    assert world.client().log(1).data == os.fsencode(said), Path(first["stderr"]).read_text()
+    host = os.uname().nodename.partition(".")[0]
+    assert (world.read("node") == f"id{host}\n") is (place == "local")
+    there.assert_nothing_is_left()
+
+
+def test_squeue_shows_the_jobs_own_name_and_folder(there: Afar) -> None:
+    world = there.world
+    there.daemon()
+    first = there.add("-J", "first one", "--", HOLD)
+    there.wait_until_up(first)
+
+    second = there.add("-J", "second", "--array", "1-2", "--", f"echo $SLURM_JOB_NAME; {HOLD}")
+    there.wait_until_up(second, second + 1)
+    # As a daemon that knows nothing finds them again.
+    there.world.dibs("daemon", "restart")
+    there.wait_until("running", first, second, second + 1)
+    names = sorted(there.slurm.ask("squeue", "-h", "-r", "-o", "%j").splitlines())
+    folders = there.slurm.ask("squeue", "-h", "-r", "-o", "%Z")
+    there.let_go()
+    over = there.wait_for(first, second, second + 1)
+
+    assert names[0].partition(".dibs-")[0] == "first one", "with its mark behind it until one came back"
+    assert names[1:] == ["second", "second"]
+    assert folders.count(os.fsencode(world.folder).decode(errors="replace")) == 3
+    assert [one["state"] for one in over] == ["succeeded"] * 3
+    assert world.client().log(second).data == b"second\n"
+    there.assert_nothing_is_left()
+
+
 # -- looking -----------------------------------------------------------------------------------------------
 
 

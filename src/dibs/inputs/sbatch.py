@@ -7,10 +7,11 @@ the size or the meaning is refused. What only a queue does (an array, a dependen
 foreground. For what Slurm alone understands the command line takes precedence, as in Slurm.
 """
 
+import contextlib
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, BinaryIO, NamedTuple
@@ -156,6 +157,9 @@ class _ScriptReader:
     def read(self, *, has_lines: bool) -> None:
         if has_lines and not self._asks_for_gpus:
             self._want(num_gpus=0)
+        if has_lines:
+            with contextlib.suppress(OSError):  # of a folder that was removed; the job itself says so
+                self._set({"SLURM_SUBMIT_DIR": os.getcwd()})
         folders = ("chdir", "container-workdir")  # other paths are relative to them
         for line in sorted(self._lines.values(), key=lambda line: line.name not in folders):
             self._at(line, self._read)
@@ -252,6 +256,10 @@ class _ScriptReader:
                 self.request = replace(self.request, after=(*self.request.after, *after))
             case "output":
                 self.request = replace(self.request, output=os.path.join(self.request.workdir, value))
+
+    def _set(self, variables: Mapping[str, str]) -> None:
+        """Variables of the job, where the command line does not say otherwise."""
+        self.request = replace(self.request, env=tuple({**variables, **dict(self.request.env)}.items()))
 
     def _apply(self, **wishes: Any) -> None:
         self.request = apply_wishes(self.request, wishes)

@@ -76,14 +76,19 @@ def read_file_for_queue(
     script = read_script(path, defaults, script_reading, environment_size=environment_size)
     if script.tasks is None:
         return QueueSource(iter([script.request]), script.warnings)
+    numbers = script.tasks.numbers
+    whole = tuple(
+        (f"SLURM_ARRAY_TASK_{name}", str(value))
+        for name, value in (("COUNT", len(numbers)), ("MIN", numbers[0]), ("MAX", numbers[-1]))
+    )
     tasks = [
         replace(
             script.request,
             array=ArrayTask(JobId(0), task, script.tasks.most),
-            # A script that was written for Slurm reads this variable.
-            env=(*script.request.env, ("SLURM_ARRAY_TASK_ID", str(task))),
+            # A script that was written for Slurm reads these variables.
+            env=(*script.request.env, *whole, ("SLURM_ARRAY_TASK_ID", str(task))),
         )
-        for task in script.tasks.numbers
+        for task in numbers
     ]
     return QueueSource(iter(tasks), script.warnings)
 

@@ -53,7 +53,7 @@ def main(folder: str, fence_at: tuple[str, str] | None = None) -> int:
     if checkpoints := spec["env"].get("DIBS_CHECKPOINT_DIR"):
         with contextlib.suppress(OSError):  # the command meets it, too, and tells more of it
             os.makedirs(checkpoints, mode=0o700, exist_ok=True)
-    shim = Shim(given=_given(os.environ, spec["env"]), forget=_THEIRS)
+    shim = Shim(given=_given(os.environ, spec), forget=_THEIRS)
     shim.listen(control, node=node, gpus=cards, number=_number(os.environ))
     handed = AttemptDescriptors(record)
     answer = shim.take(handed)
@@ -97,13 +97,19 @@ def _listen(spec: Mapping[str, Any]) -> int:
     return reading
 
 
-def _given(environment: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
-    """What the batch system tells the command, in its words and in ours; `ours` are the job's own variables."""
+def _given(environment: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, str]:
+    """What the batch system tells the command, in its words and in ours, as if the user had submitted it there."""
     found = {name: value for name, value in environment.items() if name in _VISIBLE or name.startswith(_THEIRS)}
     cards = found.setdefault("CUDA_VISIBLE_DEVICES", "")
     found["DIBS_GPUS"] = cards
     found["GPU"] = ",".join(f"cuda{card}" if card.isdecimal() else card for card in cards.split(",") if card)
-    if task := ours.get("DIBS_ARRAY_TASK_ID"):
+    found["SLURM_SUBMIT_DIR"] = spec["workdir"]
+    found["SLURM_RESTART_COUNT"] = str(spec["attempt"] - 1)
+    if spec.get("name"):
+        found["SLURM_JOB_NAME"] = spec["name"]
+    # What was said of the job counts more: of an array, Slurm may have only a part.
+    found |= {name: value for name, value in spec["env"].items() if name.startswith(_THEIRS)}
+    if task := spec["env"].get("DIBS_ARRAY_TASK_ID"):
         found["SLURM_ARRAY_TASK_ID"] = task  # over there it may have another number, or be a job by itself
     return found
 

@@ -1,6 +1,6 @@
 """Slurm's side of the verbs. One caller at a time; every call may take as long as its commands' deadline.
 
-What protects against running twice, from the outside in: a job is looked for by its name before it is submitted;
+What protects against running twice, from the outside in: a job is looked for by its mark before it is submitted;
 Slurm never runs one again by itself (`--no-requeue`); and the shim passes the fence in the attempt's folder once.
 A controller that forgets jobs or brings old ones back costs time, and at worst an attempt that counts as lost.
 """
@@ -30,7 +30,7 @@ from dibs.backends.slurm.controller import Commands, Controller, SlurmRefused, l
 from dibs.backends.slurm.fetched import FetchedFiles
 from dibs.backends.slurm.files import Files, NotReached, SharedFiles, cannot_look, cannot_put
 from dibs.backends.slurm.root_mark import RootMark
-from dibs.backends.slurm.sbatch import SlurmBatch, batches, flags, identity
+from dibs.backends.slurm.sbatch import SlurmBatch, batches, flags, named
 from dibs.backends.slurm.settings import SlurmSettings
 from dibs.backends.slurm.squeue import SqueueRow
 from dibs.backends.slurm.states import judge_gone, judge_live, judge_removed, judge_unseen
@@ -74,6 +74,7 @@ class SlurmBackend:
         self._strays: list[Identity] = []  # what the last look saw beside what it was asked about
         self._ending: set[AttemptRef] = set()  # whose end was asked for while their folders were away
         self._unborn: set[AttemptRef] = set()  # not handed over before their folders were removed with the cluster
+        self._keeps_comments = False  # a mark in a comment came back
         self._gpus: dict[AttemptRef, str] = {}  # of those that were seen running; their folders are read once
 
     @property
@@ -266,7 +267,7 @@ class SlurmBackend:
     def remove_strays(self, strays: Sequence[Identity]) -> None:
         """Look for them again first: a number that was seen before may be another job's by now."""
         wanted = set(strays)
-        found = [row for row in self._queue() if row.is_live and identity(row.name, row.task) in wanted]
+        found = [row for row in self._queue() if row.is_live and row.identity in wanted]
         self._controller.scancel([], [row.address for row in found])
 
     def _judge_unseen(self, ref: AttemptRef, row: SqueueRow | None, why: str) -> Observed:
@@ -330,10 +331,13 @@ class SlurmBackend:
 
     def _queue(self) -> list[SqueueRow]:
         try:
-            return self._controller.queue()
+            found = self._controller.queue()
         except BackendSilent:
             self._doubted_since.clear()  # a controller that comes back hears of its jobs only after a while
             raise
+        if not self._keeps_comments and any(row.keeps_comments for row in found):
+            self._keeps_comments = self._controller.config().keeps_comments
+        return found
 
     def _prepare(
         self, batch: SlurmBatch, refused: dict[AttemptRef, DibsError], put_off: dict[AttemptRef, str]
@@ -364,7 +368,11 @@ class SlurmBackend:
             asked.append(f"--array={show_ranges(batch.members)}{most}")
         # All of our environment is next to nothing. NONE would run a login shell on the node first, and tell every
         # `srun` of the command to pass on nothing.
-        own = ["--export=ALL", "--chdir=/", f"--output={self._files.output}", f"--job-name={batch.name}"]
+        options = dict(self._with_options(batch.wanted).options)
+        comment = f"{batch.mark} {options.get('comment', '')}".strip()
+        name = batch.title if batch.title and self._keeps_comments else named(batch.title, batch.mark)
+        own = ["--export=ALL", f"--chdir={batch.workdir}", f"--output={self._files.output}"]
+        own += [f"--job-name={name}", f"--comment={comment}"]
         # Ours come last: nothing that was passed on may take their place.
         self._commands.ask("sbatch", ["--parsable", *asked, *own], given=self._files.script(batch))
 

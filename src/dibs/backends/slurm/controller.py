@@ -150,6 +150,7 @@ class Config:
 
     kill_wait: float  # seconds between TERM and KILL
     largest_array: int
+    keeps_comments: bool  # also where its accounting keeps jobs
 
 
 class Controller:
@@ -168,7 +169,9 @@ class Controller:
         """Asked for once."""
         if self._config is None:
             found = self._show_config()
+            accounts = found.get("AccountingStorageType", "").partition("/")[2] not in ("", "none")
             self._config = Config(
+                keeps_comments=not accounts or "job_comment" in found.get("AccountingStoreFlags", ""),
                 kill_wait=float(_first_number(found.get("KillWait", ""), 30)),
                 largest_array=max(1, _first_number(found.get("MaxArraySize", ""), 1001)),
             )

@@ -1,8 +1,9 @@
-"""How attempts become calls of `sbatch`: names, options, arrays and batch scripts.
+"""How attempts become calls of `sbatch`: marks, names, options, arrays and batch scripts.
 
-The name carries an attempt's identity: `dibs-k3f9-17.1` is the first attempt of job 17. The elements of an array
-share the array's name and differ in Slurm's task number. Where that cannot be as high as ours, the name has an
-offset: `dibs-k3f9-17+1000.1`.
+A mark carries an attempt's identity: `dibs-k3f9-17.1` is the first attempt of job 17. The elements of an array
+share the array's mark and differ in Slurm's task number. Where that cannot be as high as ours, the mark has an
+offset: `dibs-k3f9-17+1000.1`. The mark is the first word of the comment. It stands in the job's name as well,
+behind the name that the user gave, until it is known that this Slurm keeps comments.
 """
 
 import math
@@ -18,12 +19,13 @@ from dibs.errors import BackendRefused, BadInput
 from dibs.model.slurm_options import OF_GPUS, OF_MEMORY, OF_TASKS, SPREAD, check_option
 from dibs.supervise.script_job import NO_SOURCE, pack
 
-_NAME = re.compile(r"dibs-([A-Za-z0-9-]{1,80})(?:_([0-9]{1,9})|\+([0-9]{1,9}))?\.([0-9]{1,6})")
+_MARK = re.compile(r"dibs-([A-Za-z0-9-]{1,80})(?:_([0-9]{1,9})|\+([0-9]{1,9}))?\.([0-9]{1,6})")
+_LONGEST_TITLE = 60  # bytes of a user's name in front of a mark
 
 
 @dataclass(frozen=True, slots=True)
-class JobName:
-    """What is called so over there: a job, or the elements of an array from `offset` on."""
+class JobMark:
+    """What has this mark over there: a job, or the elements of an array from `offset` on."""
 
     base: str
     attempt: int
@@ -41,9 +43,17 @@ def split_key(key: str) -> tuple[str, int | None]:
     return base, int(task) if underscore else None
 
 
-def identity(name: str, task: int | None) -> tuple[str, int] | None:
-    """The key and attempt of a Slurm job with this name and task number; None for jobs that are not ours."""
-    match = _NAME.fullmatch(name)
+def named(title: str, mark: JobMark) -> str:
+    """The name of a job whose comment may get lost: its user's title, and the mark."""
+    if not title:
+        return str(mark)
+    cut = title.encode("utf-8", "replace")[:_LONGEST_TITLE].decode("utf-8", "ignore")
+    return f"{cut}.{mark}"
+
+
+def identity(name: str, comment: str, task: int | None) -> tuple[str, int] | None:
+    """The key and attempt of a Slurm job with this name, comment and task number; None for one of others."""
+    match = _MARK.fullmatch(comment.partition(" ")[0]) or _MARK.fullmatch(_behind_title(name))
     if match is None:
         return None
     base, element, offset, attempt = match.groups()
@@ -52,6 +62,11 @@ def identity(name: str, task: int | None) -> tuple[str, int] | None:
     if offset:
         return None
     return (f"{base}_{element}" if element else base), int(attempt)
+
+
+def _behind_title(name: str) -> str:
+    """`dibs-k3f9-17.1` of `train.dibs-k3f9-17.1`."""
+    return name[start:] if (start := name.rfind(".dibs-") + 1) else name
 
 
 _MIB = 1024 * 1024
@@ -121,10 +136,12 @@ def _cards(wanted: Resources, shards_per_gpu: int) -> list[str]:
 class SlurmBatch:
     """What one call of sbatch submits: a job, or elements of an array by Slurm's task numbers."""
 
-    name: JobName
+    mark: JobMark
     flags: tuple[str, ...]
     members: Mapping[int, Submission]
     most: int | None  # so many at once
+    title: str = ""  # what the user calls them
+    workdir: str = "/"
 
     @property
     def refs(self) -> list[AttemptRef]:
@@ -146,23 +163,32 @@ class SlurmBatch:
         return parts[0], parts[1]
 
 
+_Group = tuple[str, int, int, bool, tuple[tuple[str, ...], int | None, str, str]]
+
+
 def batches(wanted: Iterable[tuple[Submission, tuple[str, ...]]], *, largest_array: int) -> list[SlurmBatch]:
     """In the order given. Elements of one array that ask for the same go together, in blocks of numbers below
     `largest_array`; one that is left alone, such as a retry, is a job by itself."""
-    groups: dict[tuple[str, int, int, bool, tuple[str, ...], int | None], dict[int, Submission]] = {}
+    groups: dict[_Group, dict[int, Submission]] = {}
     for one, flags in wanted:
         base, task = split_key(one.ref.key)
         block = 0 if task is None else task // largest_array * largest_array
-        group = (base, one.ref.attempt, block, task is None, flags, one.wanted.most)
+        same = (flags, one.wanted.most, printable(one.spec.get("name", "")), one.spec.get("workdir", "/"))
+        group = (base, one.ref.attempt, block, task is None, same)
         groups.setdefault(group, {})[0 if task is None else task - block] = one
     found = []
-    for (base, attempt, block, is_single, flags, most), members in groups.items():
+    for (base, attempt, block, is_single, (flags, most, title, workdir)), members in groups.items():
         if len(members) > 1:
-            name = JobName(base, attempt, offset=block)
+            mark = JobMark(base, attempt, offset=block)
         else:
-            name = JobName(base, attempt, None if is_single else block + next(iter(members)))
-        found.append(SlurmBatch(name, flags, members, most))
+            mark = JobMark(base, attempt, None if is_single else block + next(iter(members)))
+        found.append(SlurmBatch(mark, flags, members, most, title, workdir))
     return found
+
+
+def printable(title: str) -> str:
+    """A name as other programs may print it."""
+    return "".join(one if one.isprintable() else "_" for one in title)
 
 
 def script(python: str, source: str, folder: str) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dibs.backends.slurm.sbatch import identity
 from dibs.dataclass import dataclass
 
-# The name comes last: a stranger's may hold anything.
+# Comment and name come last: a stranger's may hold anything.
 _COLUMNS = (
     ("JobID", 16),
     ("ArrayJobID", 16),
@@ -23,7 +23,8 @@ _COLUMNS = (
     ("NodeList", 64),
     ("BatchHost", 64),
     ("Reason", 120),
-    ("Name", 128),
+    ("Comment", 160),
+    ("Name", 160),
 )
 FORMAT = ",".join(f"{name}:{width}" for name, width in _COLUMNS)
 _LIVE_QUEUED = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
@@ -38,6 +39,7 @@ class SqueueRow:
     array: int
     task: int | None
     name: str
+    comment: str
     state: str
     status: int  # as `wait` tells it
     restarts: int  # how often Slurm took it back; asked not to, it still does where a node did not confirm a start
@@ -46,6 +48,16 @@ class SqueueRow:
     ended: float | None
     node: str  # on which its shim runs; of several the first
     reason: str  # Slurm's own word
+
+    @property
+    def identity(self) -> tuple[str, int] | None:
+        """The key and attempt of ours that it is."""
+        return identity(self.name, self.comment, self.task)
+
+    @property
+    def keeps_comments(self) -> bool:
+        """Whether the mark in its comment came back as it was given: its name has the same."""
+        return identity(self.name, "", self.task) == identity("", self.comment, self.task) is not None
 
     @property
     def address(self) -> str:
@@ -93,6 +105,7 @@ def parse(output: bytes) -> Iterator[SqueueRow]:
             array=_number(cells["ArrayJobID"]) or int(cells["JobID"]),
             task=_number(cells["ArrayTaskID"]),
             name=cells["Name"],
+            comment=_name(cells["Comment"]),
             state=cells["State"],
             status=_number(cells["exit_code"]) or 0,
             restarts=_number(cells["RestartCnt"]) or 0,
@@ -108,7 +121,7 @@ def by_identity(rows: Iterable[SqueueRow]) -> dict[tuple[str, int], SqueueRow]:
     """Our jobs by key and attempt. Of several copies the one that lives, then the latest."""
     found: dict[tuple[str, int], SqueueRow] = {}
     for row in rows:
-        name = identity(row.name, row.task)
+        name = row.identity
         if name is not None and (name not in found or _weight(row) > _weight(found[name])):
             found[name] = row
     return found

@@ -48,7 +48,7 @@ class SubmitLimits:
         if (limit := self._limits.get(whose)) is not None and limit.most - self._live < room:
             room, why = limit.most - self._live, limit.sentence
         # Each part has its own count over there: together they must not run more than the array may.
-        if batch.most is not None and (there := self._of_arrays[batch.name.base]) and batch.most - there < room:
+        if batch.most is not None and (there := self._of_arrays[batch.mark.base]) and batch.most - there < room:
             room, why = (
                 batch.most - there,
                 f"{there} elements of its array are there, which may run {batch.most} at once",

@@ -14,9 +14,11 @@ from dibs.dataclass import dataclass
 from dibs.engine.launch.containers import AttemptContainers
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.results import Results
+from dibs.engine.launch.slurm_variables import SUBMIT_DIR, Machine, slurm_variables
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.cards import Cards
 from dibs.files import replace_file
+from dibs.leases.lockers import user_name
 from dibs.model.events import Event, Started, Trouble
 from dibs.model.gpus import gpu_environment
 from dibs.model.jobs import Attempt, Job, JobId
@@ -90,6 +92,9 @@ class Place:
         if request.array is not None:
             env["DIBS_ARRAY_ID"] = str(request.array.array)
             env["DIBS_ARRAY_TASK_ID"] = str(request.array.task)
+        if SUBMIT_DIR in env and not attempt.backend:
+            machine = Machine(os.uname().nodename, os.cpu_count() or 1, os.getuid(), user_name(os.getuid()))
+            env = slurm_variables(job, attempt, env, machine) | env
         if request.checkpoint is not None:
             env["DIBS_CHECKPOINT_DIR"] = self.checkpoint_folder(job.id)
         if request.workdir:
@@ -105,6 +110,8 @@ class Place:
             if "PWD" in env:
                 lasting.setdefault("PWD", env["PWD"])
             more["warm"] = {"modules": request.warm, "env": lasting}
+        if attempt.backend:
+            more["name"] = request.name
         if attempt.backend and request.image:  # the other system decides how its nodes run it
             more["image"] = {
                 "name": request.image,
