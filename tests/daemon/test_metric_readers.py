@@ -14,7 +14,7 @@ from dibs.daemon.logs import output
 from dibs.daemon.progress import ProgressBoard
 from dibs.engine.launch.browse import BrowsableFolders
 from dibs.errors import StoreUnusable
-from dibs.metrics.progress import JobProgress
+from dibs.metrics.progress import JobProgress, JobReport
 from dibs.model.jobs import State
 
 RESULTS = BrowsableFolders("")
@@ -29,13 +29,13 @@ def a_row(number: int, folder: str = "/x") -> Any:
 def test_a_folder_that_does_not_answer_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     hang, asked = threading.Event(), []
 
-    def read(files: Any, began: float) -> JobProgress:
+    def read(files: Any, began: float) -> JobReport:
         asked.append(files[0].path)
         if "/x/1/" in files[0].path:
             hang.wait(30)
-        return JobProgress(0.5, 7.0, None)
+        return JobReport(JobProgress(0.5, 7.0, None))
 
-    monkeypatch.setattr(progress, "read_progress", read)
+    monkeypatch.setattr(progress, "read_report", read)
     board = ProgressBoard(RESULTS)
 
     async def look_twice() -> float:
@@ -48,8 +48,8 @@ def test_a_folder_that_does_not_answer_is_left_alone_for_a_while(monkeypatch: py
     hang.set()
 
     assert asked == ["/x/1/metrics", "/x/2/metrics"]
-    assert board.of(a_row(1)) is None
-    assert board.of(a_row(2)) == JobProgress(0.5, 7.0, None)
+    assert board.of(a_row(1)) == JobReport()
+    assert board.of(a_row(2)) == JobReport(JobProgress(0.5, 7.0, None))
 
 
 def test_only_one_thread_hangs_in_the_files_of_an_attempt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from dibs.metrics.attempt import LineFile
 from dibs.metrics.lines import read_line
-from dibs.metrics.progress import JobProgress, read_progress
+from dibs.metrics.progress import JobProgress, read_report
 
 BEGAN, WRITTEN = 1000.0, 1100.0  # seconds since the epoch
 
@@ -16,7 +16,7 @@ def progress_of(folder: Path, text: str) -> JobProgress | None:
     path = folder / "metrics"
     path.write_text(text)
     os.utime(path, (WRITTEN, WRITTEN))
-    return read_progress([LineFile(str(path), read_line)], BEGAN)
+    return read_report([LineFile(str(path), read_line)], BEGAN).progress
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_a_pipe_or_a_link_in_its_place_says_nothing(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "real")
 
     for name in ("pipe", "link", "missing"):
-        assert read_progress([LineFile(str(tmp_path / name), read_line)], BEGAN) is None
+        assert read_report([LineFile(str(tmp_path / name), read_line)], BEGAN).progress is None

@@ -145,6 +145,15 @@ def test_the_table_at_the_end_shows_failures_first_with_their_last_lines(world: 
     assert re.fullmatch(r"1 succeeded, 2 failed in .*", said[-2])
 
 
+def test_the_table_at_the_end_has_the_last_numbers_of_the_jobs(world: World) -> None:
+    lines = 'echo loss=0.5; echo "acc=0.25" >> "$DIBS_METRICS"; echo loss=0.125\ntrue'
+
+    ended = world.dibs("run", "--gpus", "0", "--metric-pattern", r"loss=(?P<loss>\S+)", input=lines)
+
+    assert ended.said[1].split()[4:6] == ["acc=0.25", "loss=0.125"]
+    assert ended.said[0].split()[4] == "metrics"
+
+
 def test_what_is_no_utf8_passes_through_exactly_and_is_shown_escaped(world: World) -> None:
     ended = world.dibs("run", "--gpus", "0", input=b"printf '%s\\n' a\xffb\nfalse \xfe")
 

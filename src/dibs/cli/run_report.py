@@ -24,6 +24,7 @@ _PROGRESS_EVERY = 0.1  # seconds
 _PATIENCE = 0.5  # seconds that a job may wait before we say why
 _TAIL_LINES = 5
 _TAIL_BYTES = 4096
+_LONGEST_NUMBERS = 60  # letters of a job's metrics
 
 
 class RunReport:
@@ -166,7 +167,7 @@ class RunReport:
     def _table(self, rows: Sequence[EndedJob]) -> None:
         if not rows:
             return
-        cells = [
+        cells: list[tuple[str, ...]] = [
             (
                 _name(row.job),
                 ",".join(map(str, row.gpus)) or "-",
@@ -176,9 +177,11 @@ class RunReport:
             )
             for row in rows
         ]
-        lines = output.table(
-            ("job", "GPU", "exit", "time", "command"), cells, width=output.terminal_width(), shrink=4
-        )
+        headings = ["job", "GPU", "exit", "time", "command"]
+        if any(row.metrics for row in rows):
+            headings.insert(4, "metrics")
+            cells = [(*cell[:4], _numbers(row.metrics), cell[4]) for cell, row in zip(cells, rows, strict=True)]
+        lines = output.table(headings, cells, width=output.terminal_width(), shrink=len(headings) - 1)
         self._say(lines[0], "bold")
         for row, line in zip(rows, lines[1:], strict=True):
             failed = row.job.state in FAILED
@@ -304,6 +307,12 @@ def _which_try(attempts: int) -> str:
     return f" ({attempts}{ending} try)"
 
 
+def _numbers(metrics: Mapping[str, float | None]) -> str:
+    """`loss=0.31 acc=0.9`"""
+    told = " ".join(f"{name}={'?' if value is None else f'{value:.4g}'}" for name, value in metrics.items())
+    return output.one_line(told, _LONGEST_NUMBERS) or "-"
+
+
 def _details(row: EndedJob) -> list[str]:
     """Why a job failed, as far as we know: our own sentence, or the last lines of its log."""
     if row.outcome is not None and row.outcome.message:
@@ -374,6 +383,11 @@ class JsonReport:
                 "failed": summary.failed,
                 "stopped": summary.stopped,
                 "not_started": summary.left,
+                "metrics": {
+                    str(row.job.id): dict(row.metrics)
+                    for row in (*summary.failures, *summary.stops, *summary.successes)
+                    if row.metrics
+                },
                 "seconds": round(summary.seconds, 3),
             }
         )

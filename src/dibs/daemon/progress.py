@@ -1,4 +1,4 @@
-"""How far running jobs are, by what they report. Read when a list of jobs is asked for, in a thread."""
+"""What running jobs report: their numbers and their progress. Read when a list is asked for, in a thread."""
 
 import contextlib
 import time
@@ -9,7 +9,7 @@ from dibs.dataclass import dataclass
 from dibs.engine.launch.browse import BrowsableFolders
 from dibs.engine.launch.metric_sources import sources_of
 from dibs.metrics.attempt import MetricSources
-from dibs.metrics.progress import JobProgress, read_progress
+from dibs.metrics.progress import JobReport, read_report
 from dibs.model.jobs import State
 from dibs.store.codec import JobRow
 from dibs.worker_thread import PatientReader, run_in_thread
@@ -19,24 +19,26 @@ _WAIT = 0.3  # seconds that a list waits for it
 _KEPT_FOR = 60.0  # seconds after the last look, where many are known
 _MOST_HANGING = 4  # threads
 
+_NOTHING = JobReport()
+
 _Key = tuple[int, int]  # a job, and which of its attempts
 
 
 class ProgressBoard:
-    """The progress of running attempts, as of the last look."""
+    """What running attempts have reported, as of the last look."""
 
     def __init__(self, results: BrowsableFolders) -> None:
         self._results = results
         self._folders = PatientReader(patience=_WAIT / 2, most_hanging=_MOST_HANGING)
         self._seen: dict[_Key, _Seen] = {}
 
-    def of(self, row: JobRow) -> JobProgress | None:
+    def of(self, row: JobRow) -> JobReport:
         """What was known of a running job at the last look."""
         seen = self._seen.get((row.job.id, row.job.attempts))
-        return None if seen is None else seen.progress
+        return _NOTHING if seen is None else seen.report
 
     async def look(self, rows: Iterable[JobRow]) -> None:
-        """Read the progress of those that run, the longest unseen first, for a moment."""
+        """Read what those report that run, the longest unseen first, for a moment."""
         now = time.monotonic()
         due = []
         for row in rows:
@@ -61,9 +63,9 @@ class ProgressBoard:
         """In a thread."""
         until = time.monotonic() + _WAIT / 2
         for key, one in sources:
-            found = self._seen[key].progress if key in self._seen else None
+            found = self._seen[key].report if key in self._seen else _NOTHING
             with contextlib.suppress(TimeoutError):  # its folder does not answer
-                found = self._folders.read(one.folder, partial(read_progress, one.line_files(), one.began))
+                found = self._folders.read(one.folder, partial(read_report, one.line_files(), one.began))
             self._seen[key] = _Seen(found, time.monotonic() + _FRESH_FOR)
             if time.monotonic() > until:
                 return
@@ -76,5 +78,5 @@ class ProgressBoard:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    progress: JobProgress | None
+    report: JobReport
     due_at: float  # by the monotonic clock

@@ -33,10 +33,11 @@ from dibs.daemon.web.listener import WebListener
 from dibs.daemon.weekly_report import WeeklyReport
 from dibs.engine.driver import Driver
 from dibs.engine.watch.card_history import CardHistory
+from dibs.engine.watch.last_metrics import LastMetrics
 from dibs.engine.watch.survey import GpuUse, survey, unseen
 from dibs.errors import DibsError
 from dibs.leases.lockers import user_name
-from dibs.model.events import Event, Trouble
+from dibs.model.events import Ended, Event, Trouble
 from dibs.model.gpus import Reading
 from dibs.model.jobs import OVER, JobId
 from dibs.settings import Settings, load_settings
@@ -127,6 +128,7 @@ class Service:
             wake=self._feed.wake,
             keep_logs=settings.keep_logs,
         )
+        self._last_metrics = LastMetrics(self._parts.engine.store, self._parts.results, self._feed.wake)
         self._lists = ListEntry(queue=self._parts.queue, wake=self._feed.wake)
         self._app = self._make_app(user)
         self._server = Server(with_limits(self._app))
@@ -143,6 +145,7 @@ class Service:
                 for task in (
                     self._clean_regularly(),
                     self._lists.drop_regularly(),
+                    self._last_metrics.run(),
                     self._keep_socket(),
                     return_memory_when_quiet(self._parts.engine.store, self._activity),
                     self._test_quarantined_gpus(),
@@ -235,6 +238,8 @@ class Service:
         for event in events:
             if isinstance(event, Trouble):
                 log.info("%s", event.sentence)
+            elif isinstance(event, Ended):
+                self._last_metrics.add(event.job, event.attempt, time.time(), event.outcome)
         if self._parts.notifier is not None:
             self._parts.notifier.on_events(events)
 

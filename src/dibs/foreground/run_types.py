@@ -86,6 +86,7 @@ class EndedJob(NamedTuple):
     outcome: Outcome | None
     gpus: tuple[int, ...]
     streams: tuple[str, str]  # the files of stdout and stderr
+    metrics: Mapping[str, float | None] = {}  # the last numbers; None: not finite
 
 
 @dataclass

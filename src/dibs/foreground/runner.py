@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import signal
 import sys
 import time
@@ -11,6 +12,7 @@ from dibs.backends.protocol import AttachedStreams
 from dibs.build.run import build_cards, build_list_engine, build_place
 from dibs.engine.driver import Driver, Timer
 from dibs.engine.engine import Engine, EngineLimits
+from dibs.engine.launch.results import Results
 from dibs.engine.machine import this_machine
 from dibs.engine.queue.run_list import RunList
 from dibs.engine.watch.sharing_rules import sharing_rules
@@ -24,7 +26,7 @@ from dibs.foreground.terminal import Terminal, is_in_background, is_terminal
 from dibs.gpus.pool import read_pool_file, resolve_pool
 from dibs.inputs.entries import BadEntry, Entry
 from dibs.model.events import Ended, Event, Refused, Skipped, Started, Waits
-from dibs.model.jobs import Cause, Command, JobId, Request, State
+from dibs.model.jobs import Cause, Command, Job, JobId, Outcome, Request, State
 from dibs.paths import FolderRefused
 from dibs.supervise.launcher import Zygote
 
@@ -123,10 +125,12 @@ class Runner:
         store, results = self.engine.store, self._options.results
 
         def ended(states: Sequence[State], most: int) -> list[EndedJob]:
-            return [
-                EndedJob(row.job, row.outcome, row.gpus, results.streams(row.job, row.folder))
-                for row in store.rows(states, most)
-            ]
+            found = []
+            for row in store.rows(states, most):
+                streams = results.streams(row.job, row.folder)
+                metrics = _metrics(row.job, row.folder, row.started_at, row.ended_at, row.outcome, results)
+                found.append(EndedJob(row.job, row.outcome, row.gpus, streams, metrics))
+            return found
 
         self.summary.recorded = sum(store.counts().values())
         self.summary.failures = ended(FAILED, _MOST_FAILURES)
@@ -356,6 +360,19 @@ class Runner:
         with contextlib.suppress(ValueError):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGWINCH):
                 self._loop.remove_signal_handler(number)
+
+
+def _metrics(
+    job: Job, folder: str, began: float | None, ended_at: float | None, outcome: Outcome | None, results: Results
+) -> Mapping[str, float | None]:
+    """The last numbers of a job that is over."""
+    if not folder or began is None or ended_at is None or outcome is None:
+        return {}
+    if not job.request.metric_patterns and not os.path.exists(f"{folder}/metrics"):
+        return {}
+    from dibs.engine.launch.metric_sources import Ran, numbers_of  # most runs report nothing
+
+    return numbers_of(job, Ran(folder, began, ended_at, outcome.exit_code is not None), results)
 
 
 def _cannot_begin(run: Run, error: OSError | StoreUnusable) -> FolderRefused:

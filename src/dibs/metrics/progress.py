@@ -1,13 +1,17 @@
-"""How far a job is, as it reports itself, and when it will be over. Only the ends of a file are read."""
+"""What a job that runs reports now: its last numbers, how far it is, and when it will be over.
+
+Only the ends of a file are read.
+"""
 
 import math
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 
 from dibs.dataclass import dataclass
 from dibs.metrics.attempt import LineFile
 from dibs.metrics.lines import PROGRESS, STEP, STEPS, WRITTEN_AT, line_text, read_number
-from dibs.metrics.series import read_step
+from dibs.metrics.series import MOST_SERIES, numbers_in, printable_name, read_step
 from dibs.supervise.folder import open_own_file
 
 _HEAD = 4 * 1024  # bytes, for the first report and the number of steps
@@ -25,13 +29,23 @@ class JobProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class JobReport:
+    """What an attempt that runs has reported."""
+
+    progress: JobProgress | None = None
+    numbers: Mapping[str, float | None] = field(default_factory=dict)  # the last; None: it is not finite
+
+
+@dataclass(frozen=True, slots=True)
 class _Told:
     part: float
     at: float
 
 
-def read_progress(files: Iterable[LineFile], began: float) -> JobProgress | None:
-    """The progress that an attempt has told; None where it has told none. Blocks on the disk."""
+def read_report(files: Iterable[LineFile], began: float) -> JobReport:
+    """What an attempt has reported lately. What two files tell is that of the first. Blocks on the disk."""
+    progress: JobProgress | None = None
+    numbers: dict[str, float | None] = {}
     for file in files:
         try:
             handle = open_own_file(file.path)
@@ -45,16 +59,26 @@ def read_progress(files: Iterable[LineFile], began: float) -> JobProgress | None
             continue
         finally:
             os.close(handle)
-        if found := _progress(file, head, tail, size, began, max(began, written)):
-            return found
-    return None
+        last_lines = _whole_lines(file, tail, begin=size - len(tail), size=size)
+        progress = progress or _progress(file, head, last_lines, size, began, max(began, written))
+        numbers = _last_numbers(last_lines) | numbers
+    return JobReport(progress, dict(list(numbers.items())[:MOST_SERIES]))
+
+
+def _last_numbers(lines: Iterable[tuple[float, Mapping[str, object]]]) -> dict[str, float | None]:
+    found = {name: number for _, told in lines for name, number in numbers_in(told)}
+    return {printable_name(name): number if math.isfinite(number) else None for name, number in found.items()}
 
 
 def _progress(
-    file: LineFile, head: bytes, tail: bytes, size: int, began: float, written: float
+    file: LineFile,
+    head: bytes,
+    last_lines: list[tuple[float, Mapping[str, object]]],
+    size: int,
+    began: float,
+    written: float,
 ) -> JobProgress | None:
     first_lines = _whole_lines(file, head, begin=0, size=size)
-    last_lines = _whole_lines(file, tail, begin=size - len(tail), size=size)
     steps = next((found for _, told in first_lines if (found := read_step(told.get(STEPS))) is not None), None)
 
     def found_in(lines: Iterable[tuple[float, Mapping[str, object]]]) -> _Told | None:

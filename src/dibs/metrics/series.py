@@ -139,18 +139,14 @@ class MetricTable:
         if written is not None and math.isfinite(written):
             at = written
         step = read_step(told.get(STEP))
-        numbers = [
-            (name[:_LONGEST_NAME], number)
-            for name, given in told.items()
-            if name and name not in NOT_METRICS and (number := read_number(given)) is not None
-        ]
+        numbers = numbers_in(told)
         if not numbers and step is not None:
             self._step = step
         for name, number in numbers:
             self.add(name, self._step if step is None else step, at, number)
 
     def add(self, name: str, step: float | None, at: float, value: float) -> None:
-        series = self.series.get(name) or self.series.get(name := _printable(name))
+        series = self.series.get(name) or self.series.get(name := printable_name(name))
         if series is None:
             if len(self.series) >= MOST_SERIES:
                 if len(self.left_out) < MOST_SERIES:
@@ -160,7 +156,16 @@ class MetricTable:
         series.add(step, at, value)
 
 
-def _printable(name: str) -> str:
+def numbers_in(told: Mapping[str, object]) -> list[tuple[str, float]]:
+    """The metrics in one line, by shortened names."""
+    return [
+        (name[:_LONGEST_NAME], number)
+        for name, given in told.items()
+        if name and name not in NOT_METRICS and (number := read_number(given)) is not None
+    ]
+
+
+def printable_name(name: str) -> str:
     """A name without control characters and lone surrogates, which a JSON object may hold."""
     return name if name.isprintable() else ascii(name)[1:-1][:_LONGEST_NAME]
 

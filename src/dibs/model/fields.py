@@ -247,7 +247,7 @@ FIELDS = (
          group=_PLACE, default="", takes_none=True, choices=("end", "failure", "never"), label="notify",
          more="[notifications](queue.md#notifications)"),
     _row("metric_patterns", Kind.PATTERNS, "Find metrics in their output: 'loss=(?P<loss>\\S+)', or auto.",
-         group=_PLACE, verbs=_QUEUE - _PLUGINS, default=(), word="metric_pattern", metavar="REGEX",
+         group=_PLACE, verbs=_ALL - _PLUGINS, default=(), word="metric_pattern", metavar="REGEX",
          takes_none=True, not_in_script="its metrics are not read from its output", label="metrics in",
          more="may be given again: [metrics out of a log](metrics.md#out-of-a-log)"),
     _row("on", Kind.PLACE, "Run here, or on Slurm (default: the setting default_backend).",

@@ -6,7 +6,7 @@ The JSON is plain ASCII, so that bytes which are not UTF-8 survive exactly.
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import field, fields
 from fractions import Fraction
 from functools import lru_cache
 from operator import attrgetter, is_
@@ -229,6 +229,12 @@ class JobRow:
     node: str = ""  # the machine of the last attempt, where another system ran it
     node_gpus: str = ""  # its cards there
     trial: "TrialRow | None" = None  # of a sweep that is still known
+    reported: Mapping[str, float | None] = field(default_factory=dict)  # by name, once it has ended
+
+    @property
+    def metrics(self) -> Mapping[str, float | None]:
+        """The last numbers of the job; of a trial first its results."""
+        return {**self.trial.results, **self.trial.reported} if self.trial else self.reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +243,7 @@ class TrialRow:
 
     point: Mapping[str, str | None]
     results: Mapping[str, float]
+    reported: Mapping[str, float | None] = field(default_factory=dict)  # the last of all its numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +264,9 @@ JOB_ROW = (
     " (select usage from attempts where job = jobs.id and number = jobs.attempts),"
     " (select node from attempts where job = jobs.id and number = jobs.attempts),"
     " (select node_gpus from attempts where job = jobs.id and number = jobs.attempts),"
-    " (select json_array(point, found, json_extract(spec, '$.metrics'))"
-    " from trials join sweeps on sweeps.id = sweep where job = jobs.id)"
+    " (select json_array(point, found, json_extract(spec, '$.metrics'), trials.reported)"
+    " from trials join sweeps on sweeps.id = sweep where job = jobs.id),"
+    " (select numbers from reported where job = jobs.id and attempt = jobs.attempts)"
 )
 # What _attempt reads.
 ATTEMPT = "number, boot_id, folder, claims, opened_at, backend, node, node_gpus"
@@ -303,7 +311,7 @@ def attempt_row_of(row: tuple) -> AttemptRow:  # type: ignore[type-arg]
 
 def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
     job = job_of(row[:_OF_JOB])
-    *ended, queued_at, started_at, ended_at, claims, folder, usage, node, node_gpus, trial = row[_OF_JOB:]
+    *ended, queued_at, started_at, ended_at, claims, folder, usage, node, node_gpus, trial, numbers = row[_OF_JOB:]
     held = decode_claims(claims or "[]")
     return JobRow(
         job=job,
@@ -318,15 +326,26 @@ def job_row_of(row: tuple) -> JobRow:  # type: ignore[type-arg]
         node=node or "",
         node_gpus=node_gpus or "",
         trial=None if trial is None else _trial(trial),
+        reported={} if numbers is None else read_numbers(numbers),
     )
+
+
+def read_numbers(text: str) -> Mapping[str, float | None]:
+    """Reported numbers by name. What cannot be read is left out, as with a measurement."""
+    try:
+        found = json.loads(text)
+        return {name: None if value is None else float(value) for name, value in found.items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _trial(text: str) -> TrialRow | None:
     """What cannot be read is left out, as with a measurement."""
     try:
-        point, found, metrics = (json.loads(one) if isinstance(one, str) else one for one in json.loads(text))
+        parts = (json.loads(one) if isinstance(one, str) else one for one in json.loads(text))
+        point, found, metrics, reported = parts
         names = [metric["name"] for metric in metrics or ()]
-        return TrialRow(point, dict(zip(names, found or (), strict=False)))
+        return TrialRow(point, dict(zip(names, found or (), strict=False)), reported or {})
     except (ValueError, TypeError, KeyError):
         return None
 

@@ -52,14 +52,20 @@ _KEYS = {
     "queued": "queued_at",
     "started": "started_at",
     "changed": "coalesce(ended_at, started_at, queued_at)",
+    "metrics": "coalesce((select json_extract(found, '$[0]') from trials where job = jobs.id),"  # the first one
+    " (select one.value from reported, json_each(numbers) as one"
+    " where job = jobs.id and attempt = jobs.attempts and one.value is not null limit 1))",
 }
 SORTED_BY = tuple(_KEYS)
 PARAMETER, METRIC = "param.", "metric."  # before the name of one, in the word for an order
-# The same for one parameter or metric of the trials of sweeps. The value is its path in the point, or its name.
-_OF_TRIAL = {
+# The same for one parameter of the trials of sweeps, and for one metric of all jobs.
+_NAMED = {
     PARAMETER: "(select json_extract(point, ?) from trials where job = jobs.id)",
-    METRIC: "(select json_extract(found, '$[' || one.key || ']') from trials join sweeps on sweeps.id = sweep,"
-    " json_each(spec, '$.metrics') as one where job = jobs.id and json_extract(one.value, '$.name') = ?)",
+    METRIC: "coalesce("
+    "(select json_extract(found, '$[' || one.key || ']') from trials join sweeps on sweeps.id = sweep,"
+    " json_each(spec, '$.metrics') as one where job = jobs.id and json_extract(one.value, '$.name') = ?1),"
+    " (select json_extract(reported, ?2) from trials where job = jobs.id),"
+    " (select json_extract(numbers, ?2) from reported where job = jobs.id and attempt = jobs.attempts))",
 }
 
 _SPAN = (
@@ -413,12 +419,13 @@ def _sort_key(order: str) -> tuple[str, list[Any]]:
     """What jobs are sorted by in this order, and the values in it."""
     if order in _KEYS:
         return _KEYS[order], []
-    kind, name = next(((kind, order.removeprefix(kind)) for kind in _OF_TRIAL if order.startswith(kind)), ("", ""))
+    kind, name = next(((kind, order.removeprefix(kind)) for kind in _NAMED if order.startswith(kind)), ("", ""))
     if not name or '"' in name:
         raise BadInput(
             f"cannot sort by {order[:60]!r}", remedy=f"sort by {', '.join(SORTED_BY)}, param.NAME or metric.NAME"
         )
-    return _OF_TRIAL[kind], [f'$."{name}"' if kind == PARAMETER else name]
+    path = f'$."{name}"'
+    return _NAMED[kind], [path] if kind == PARAMETER else [name, path]
 
 
 def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:

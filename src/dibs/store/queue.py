@@ -284,6 +284,7 @@ class QueueTables:
             "delete from dependencies where needs = ?",
             "delete from dependencies where job = ?",
             "delete from jobs where id = ?",
+            "delete from reported where job = ?",
         ):
             self._db.executemany(statement, values)
 

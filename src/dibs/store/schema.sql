@@ -59,6 +59,13 @@ create index jobs_stopped on jobs (stopped_by) where stopped_by is not null;
 create unique index jobs_listed on jobs (content_key, occurrence) where content_key is not null;
 create unique index jobs_once on jobs (once) where once is not null;
 
+-- The last number that a job has reported under each name, once an attempt has ended. Trials keep their own.
+create table reported (
+  job     integer primary key,
+  attempt integer not null,
+  numbers text    not null  -- a JSON object; null stands for what is not finite
+);
+
 -- How many jobs there are, so that a million need not be counted. The triggers keep it up to date.
 create table tally (
   project text    not null,

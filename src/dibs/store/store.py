@@ -33,6 +33,7 @@ from dibs.store.lessons import LessonTable
 from dibs.store.listing import Ask, Listing
 from dibs.store.lists import ListTables
 from dibs.store.queue import QueueTables
+from dibs.store.reported import ReportedNumbers
 from dibs.store.sweeps import SweepTable
 
 _T = TypeVar("_T")
@@ -73,6 +74,7 @@ class Store:
         self.lessons = LessonTable(self._db, self._ask)
         self.sweeps = SweepTable(self._db, self._ask)
         self.history = HistoryTables(self._db, self._ask)
+        self.reported = ReportedNumbers(self._db, self._ask)
         self._has_history = bool(self._ask("select 1 from jobs limit 1"))
         self._is_list = is_list
         if is_list:

@@ -1626,6 +1626,10 @@ export interface components {
             image_pull: string;
             /** Is Ending */
             is_ending: boolean;
+            /** Last Metrics */
+            last_metrics: {
+                [key: string]: number | null;
+            };
             /** Mem Bytes */
             mem_bytes: number | null;
             /** Message */
@@ -2708,6 +2712,10 @@ export interface components {
             image_pull: string;
             /** Is Ending */
             is_ending: boolean;
+            /** Last Metrics */
+            last_metrics: {
+                [key: string]: number | null;
+            };
             /** Lessons */
             lessons: components["schemas"]["LessonObject"][];
             /** Mem Bytes */
@@ -3666,7 +3674,7 @@ export interface operations {
                 ids?: string;
                 /** @description somewhere in the name, the command, the project or a tag, in any case; or the number */
                 text?: string;
-                /** @description newest, oldest, ended, turn, name, project, seconds, priority, state, tags, array, gpus, attempts, exit_code, cause, queued, started, changed; or, of trials, param.NAME or metric.NAME */
+                /** @description newest, oldest, ended, turn, name, project, seconds, priority, state, tags, array, gpus, attempts, exit_code, cause, queued, started, changed, metrics; or, of trials, param.NAME or metric.NAME */
                 order?: string;
                 reverse?: boolean;
                 limit?: number;
@@ -3884,7 +3892,7 @@ export interface operations {
                 ids?: string;
                 /** @description somewhere in the name, the command, the project or a tag, in any case; or the number */
                 text?: string;
-                /** @description newest, oldest, ended, turn, name, project, seconds, priority, state, tags, array, gpus, attempts, exit_code, cause, queued, started, changed; or, of trials, param.NAME or metric.NAME */
+                /** @description newest, oldest, ended, turn, name, project, seconds, priority, state, tags, array, gpus, attempts, exit_code, cause, queued, started, changed, metrics; or, of trials, param.NAME or metric.NAME */
                 order?: string;
                 reverse?: boolean;
                 /** @description names with commas between: those of a job, param.NAME and metric.NAME */

@@ -109,7 +109,7 @@ def _parameter(row: JobRow, name: str) -> Cell:
 
 
 def _metric(row: JobRow, name: str) -> Cell:
-    return row.trial.results.get(name) if row.trial else None
+    return row.metrics.get(name)
 
 
 def _pairs(pairs: Mapping[str, object]) -> str:
@@ -153,5 +153,5 @@ _COLUMNS: dict[str, Callable[[JobRow], Cell]] = {
     "seconds": _of_outcome(lambda outcome: outcome.seconds),
     "workdir": lambda row: row.job.request.workdir,
     "params": lambda row: _pairs(row.trial.point) if row.trial else "",
-    "metrics": lambda row: _pairs(row.trial.results) if row.trial else "",
+    "metrics": lambda row: _pairs(row.metrics),
 }

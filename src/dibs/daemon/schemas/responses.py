@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads the one in typing from Python 3.12 only
 
 from dibs.daemon.schemas.requests import Moment, StateName
-from dibs.metrics.progress import JobProgress
+from dibs.metrics.progress import JobReport
 from dibs.model import fields
 from dibs.model.fields import Kind
 from dibs.model.jobs import Outcome, Reason, Request, State, request_json
@@ -137,6 +137,7 @@ class JobObject(_Asked):
     usage: UsageObject | None  # of its last attempt
     progress: float | None  # 0 to 1, as it reports itself while it runs; null: it does not
     ends_at: Moment | None  # estimated from its progress
+    last_metrics: dict[str, float | None]  # the last number under each name; null: it is not finite
     sweep: SweepTrial | None  # null: it is not a trial of a sweep
 
 
@@ -333,12 +334,13 @@ def job_object(
     user: str,
     usage: Usage | None = None,
     orphans: Sequence[int] | None = None,
-    progress: JobProgress | None = None,
+    report: JobReport | None = None,
     *,
     hide_secrets: bool,
 ) -> dict[str, Any]:
-    """A job as the API shows it. `usage`, `orphans` and `progress` are those of the running attempt."""
+    """A job as the API shows it. `usage`, `orphans` and `report` are those of the running attempt."""
     job = row.job
+    progress = report.progress if report else None
     return {
         "id": job.id,
         "user": user,
@@ -362,6 +364,7 @@ def job_object(
         "usage": usage_object(usage or row.usage),
         "progress": None if progress is None else round(progress.part, 4),
         "ends_at": None if progress is None else moment(progress.ends_at),
+        "last_metrics": {**row.metrics, **(report.numbers if report else {})},
         "sweep": _sweep(row),
     }
 

@@ -128,7 +128,7 @@ function OneLog({ job, which, streams, isWhole }: OneLogProps) {
                 line={lines.at(rows.base + item.index)}
                 index={item.index}
                 top={item.start}
-                showsStream={merged?.isMixed.value ?? false}
+                showsStream={merged?.isMarked.value ?? false}
                 query={search.query.value}
                 isLinked={rows.base + item.index === linked}
                 isCurrent={rows.base + item.index === current}

@@ -39,7 +39,7 @@ export function Head({ place, pages, columns, order, sort }: Props) {
 }
 
 /** All that match, also those that are not in sight. */
-export function ChooseAll({ pages }: { pages: JobPages }) {
+export function ChooseAll({ pages, word }: { pages: JobPages; word?: string }) {
   const all = allThatMatch.value;
   const change = (isOn: boolean) => {
     if (isOn) pages.all().then(chooseAll).catch(sayError);
@@ -55,6 +55,7 @@ export function ChooseAll({ pages }: { pages: JobPages }) {
         indeterminate={all ? all.without.size > 0 : chosen.value.size > 0}
         onChange={(event) => change(event.currentTarget.checked)}
       />
+      {word}
     </label>
   );
 }

@@ -29,7 +29,7 @@ export function Tools({ asked, pages, columns, change }: Props) {
   return (
     <div class="table-tools">
       <span class="only-compact">
-        <ChooseAll pages={pages} />
+        <ChooseAll pages={pages} word="all" />
       </span>
       <ColumnMenu columns={columns} jobs={() => pages.read()} change={change} />
       <ViewMenu />

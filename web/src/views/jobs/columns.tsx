@@ -94,7 +94,7 @@ const COLUMNS: Column[] = [
   },
   { key: "workdir", label: "folder", least: 180, csv: ["workdir"], shows: (job) => job.workdir },
   { key: "params", label: "parameters", least: 200, csv: ["params"], shows: (job) => pairs(parametersOf(job)) },
-  { key: "metrics", label: "last metrics", least: 160, csv: ["metrics"], shows: (job) => pairs(metricsOf(job)) },
+  { key: "metrics", label: "last metrics", least: 200, order: "metrics", csv: ["metrics"], shows: (job) => pairs(job.last_metrics) },
 ];
 const BY_KEY = new Map(COLUMNS.map((column) => [column.key, column]));
 
@@ -103,7 +103,7 @@ export function allColumns(jobs: Iterable<Job>): Column[] {
   const more = new Set<string>();
   for (const job of jobs) {
     for (const name of Object.keys(parametersOf(job))) more.add(`param.${name}`);
-    for (const name of Object.keys(metricsOf(job))) more.add(`metric.${name}`);
+    for (const name of Object.keys(job.last_metrics)) more.add(`metric.${name}`);
   }
   return [...COLUMNS, ...[...more].sort().map((key) => columnOf(key)!)];
 }
@@ -118,18 +118,13 @@ export function columnsOf(text: string): Column[] {
 function columnOf(key: string): Column | undefined {
   const [, kind, name] = /^(param|metric)\.([^\s"'{}=:,;]{1,200})$/.exec(key) ?? [];
   if (!name) return BY_KEY.get(key);
-  const shows = kind === "param" ? (job: Job) => word(parametersOf(job)[name]) : (job: Job) => word(metricsOf(job)[name]);
+  const shows = kind === "param" ? (job: Job) => word(parametersOf(job)[name]) : (job: Job) => word(job.last_metrics[name]);
   return { key, label: name, least: 96, order: key, csv: [key], class: "job-figure", shows };
 }
 
 /** Where the trial of a sweep is tried. */
 function parametersOf(job: Job): Record<string, string | null> {
   return job.sweep?.point ?? {};
-}
-
-/** What it reported last; of a trial, its values. */
-function metricsOf(job: Job & { last_metrics?: Record<string, number> | null }): Record<string, number> {
-  return { ...job.sweep?.results, ...job.last_metrics };
 }
 
 function pairs(values: Record<string, string | number | null>): string {

@@ -10,7 +10,7 @@ const PAGE = 200;
 const KEPT = 40; // pages in memory
 const MOST_AT_ONCE = 1000; // jobs in one answer
 const AT_MOST = 1000; // milliseconds between two looks at what is in sight
-const PROGRESS_EVERY = 5000; // milliseconds; the progress of a running job changes without an event
+const REPORTS_EVERY = 5000; // milliseconds; what a running job reports changes without an event
 
 export class JobPages {
   readonly total = signal<number | null>(null);
@@ -26,16 +26,16 @@ export class JobPages {
   private inSight: [number, number] = [0, 0]; // rows
   private newest: number | null = null; // the first job of the list; null where it is not sorted by number
   private timer = 0;
-  private readonly progress: number;
+  private readonly reports: number;
   private readonly stop: () => void;
 
   constructor(private readonly wanted: Asked) {
     this.stop = onEvents((events) => {
       if (events.some((event) => event.kind.startsWith("job") || event.kind === "events.missed")) this.refreshSoon();
     });
-    this.progress = window.setInterval(() => {
-      if (this.hasProgressInSight()) this.refreshSoon();
-    }, PROGRESS_EVERY);
+    this.reports = window.setInterval(() => {
+      if (this.hasReportsInSight()) this.refreshSoon();
+    }, REPORTS_EVERY);
     void this.refresh();
   }
 
@@ -121,13 +121,16 @@ export class JobPages {
   close(): void {
     this.closing.abort();
     window.clearTimeout(this.timer);
-    window.clearInterval(this.progress);
+    window.clearInterval(this.reports);
     this.stop();
   }
 
-  private hasProgressInSight(): boolean {
+  private hasReportsInSight(): boolean {
     const [first, last] = this.inSight;
-    for (let place = first; place <= last; place++) if (this.row(place)?.progress != null) return true;
+    for (let place = first; place <= last; place++) {
+      const job = this.row(place);
+      if (job?.state === "running" && (job.progress !== null || Object.keys(job.last_metrics).length)) return true;
+    }
     return false;
   }
 

@@ -78,7 +78,9 @@ function when(job: Job, isDense: boolean): string {
   if (job.started_at && job.state !== "queued") {
     const where = isDense ? "" : placeInWords(job); // the rows of the cards tell it
     const took = duration((now.value - Date.parse(job.started_at)) / 1000);
-    return [where, took, progressWords(job, now.value)].filter(Boolean).join(" · ");
+    const progress = progressWords(job, now.value);
+    if (isDense) return progress || took; // the name must have room
+    return [where, took, progress].filter(Boolean).join(" · ");
   }
   return isDense ? ago(job.queued_at, now.value) : `added ${ago(job.queued_at, now.value)}`;
 }

@@ -23,6 +23,7 @@ export class MergedLines implements Lines {
   readonly tail = computed(() => this.logs.flatMap((log) => log.tail.value));
   readonly error = computed(() => this.logs.map((log) => log.error.value).find(Boolean) ?? "");
   readonly isMixed = signal(false); // both have lines
+  readonly isMarked = signal(false); // its lines say their stream: otherwise stderr alone would look like stdout
   readonly isOrdered = signal(false); // by when they came, as far as the page looked
 
   private readonly logs: [LogLines, LogLines]; // as they stand at first
@@ -99,6 +100,7 @@ export class MergedLines implements Lines {
     this.known = totals;
     this.total.value = totals.reduce((sum, total) => sum + total, 0);
     this.isMixed.value = totals.every(Boolean);
+    this.isMarked.value = this.logs.some((log, place) => log.which.stream === "stderr" && totals[place]! > 0);
     this.isOrdered.value = this.parts.length > 2;
     this.changes.value = this.changes.peek() + 1;
   }

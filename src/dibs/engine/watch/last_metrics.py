@@ -1,0 +1,120 @@
+"""The last numbers of attempts that have ended, kept in the store: lists show them without reading a file.
+
+They also outlive the attempt's folder. What cannot be read is left out: no job depends on it.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from dibs.engine.launch.metric_sources import Ran, numbers_of
+from dibs.engine.launch.results import Results
+from dibs.errors import StoreUnusable
+from dibs.model.jobs import Attempt, Job, JobId, Outcome
+from dibs.model.sweeps import trial_of
+from dibs.store.reported import Numbers
+from dibs.store.store import Store
+from dibs.worker_thread import run_in_thread
+
+_TOGETHER = 0.2  # seconds: attempts that end together are read together
+_MOST_WAITING = 10_000  # attempts
+_AT_ONCE = 500  # attempts in one thread and one turn of the store
+_LOOKED_BACK = 1_000  # jobs that may have ended while no daemon read them
+_READ_FOR = 5.0  # seconds, one attempt
+_PATIENCE = 10.0  # seconds for a disk that does not answer
+_MOST_HANGING = 4  # threads
+
+
+class LastMetrics:
+    """Reads attempts as they end. All its methods are called on the loop."""
+
+    def __init__(self, store: Store, results: Results, changed: Callable[[], None]) -> None:
+        """`changed` is called when the store has new numbers."""
+        self._store = store
+        self._results = results
+        self._changed = changed
+        self._waiting: deque[tuple[Job, int, Ran]] = deque(maxlen=_MOST_WAITING)
+        self._wake = asyncio.Event()
+        self._hanging = 0
+
+    def add(self, job: Job, attempt: Attempt, ended_at: float, outcome: Outcome | None) -> None:
+        """An attempt that has ended. A trial keeps its own."""
+        if trial_of(job.request.once) is None:
+            is_whole = outcome is not None and outcome.exit_code is not None
+            self._waiting.append((job, attempt.number, Ran(attempt.folder, attempt.opened_at, ended_at, is_whole)))
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Read what has ended, for as long as the daemon runs."""
+        self._look_back()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await asyncio.sleep(_TOGETHER)
+            while self._waiting:
+                some = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
+                await self._read(some)
+
+    def _look_back(self) -> None:
+        """Those that ended while no daemon ran, and all of a store that was made again."""
+        listing = self._store.listing
+        for job, number in reversed(self._store.reported.ended_without(_LOOKED_BACK)):
+            for row in listing.attempts(job)[-1:]:
+                if row.attempt.number == number and row.ended_at is not None:
+                    self.add(listing.row(job).job, row.attempt, row.ended_at, row.outcome)
+
+    async def _read(self, some: Sequence[tuple[Job, int, Ran]]) -> None:
+        """In a thread. Of an attempt whose disk does not answer nothing is kept, and the next one is read."""
+        while some and self._hanging < _MOST_HANGING:
+            work = _Work(some, self._results)
+            try:
+                await run_in_thread(lambda: self._run(work), _PATIENCE + _READ_FOR, "last-metrics")  # noqa: B023
+            except TimeoutError:
+                work.is_over.set()
+            except MemoryError:  # no thread could be started
+                return
+            some = some[work.begun :]
+            self._keep(work.found)
+
+    def _run(self, work: "_Work") -> None:
+        self._hanging += 1
+        try:
+            work.run()
+        finally:
+            self._hanging -= 1
+
+    def _keep(self, found: Sequence[tuple[JobId, int, Numbers]]) -> None:
+        if not found:
+            return
+        with suppress(StoreUnusable):  # on a full disk: the next daemon reads them
+            with self._store.turn():
+                self._store.reported.put(found)
+                for job, number, _ in found:
+                    self._store.events.write(time.time(), "job.reported", job, {"attempt": number})
+            self._changed()
+
+
+class _Work:
+    """One thread's."""
+
+    def __init__(self, ended: Sequence[tuple[Job, int, Ran]], results: Results) -> None:
+        self.begun = 0  # attempts
+        self.found: list[tuple[JobId, int, Numbers]] = []
+        self.is_over = threading.Event()  # it is waited for no more
+        self._ended = ended
+        self._results = results
+
+    def run(self) -> None:
+        until = time.monotonic() + _READ_FOR
+        for job, attempt, ran in self._ended:
+            self.begun += 1
+            numbers = numbers_of(job, ran, self._results)
+            if self.is_over.is_set():
+                return
+            if numbers:
+                self.found.append((job.id, attempt, numbers))
+            if time.monotonic() > until:
+                return
