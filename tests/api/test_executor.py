@@ -14,6 +14,7 @@ import pytest
 
 import dibs
 from dibs.api.errors import RemoteTraceback
+from dibs.api.submit import add
 from dibs.api.watch import the_watch
 from stories.outside import World, wait_until
 
@@ -613,3 +614,54 @@ def test_a_warm_function_leaves_nothing_undone_at_its_end(here: World) -> None:
     assert (here.folder / "left-open").read_text() == "by the function\nby a thread\nat the exit\n"
     assert future.job.log() == "not flushed"
     assert future.job.exit_code == 0
+
+
+def test_chunksize_puts_calls_together(here: World) -> None:
+    with dibs.Executor(num_gpus=0, name="chunks") as executor:
+        found = list(
+            executor.map(lambda a, b: (a * b, os.environ["DIBS_JOB_ID"]), range(5), range(5), chunksize=2)
+        )
+
+    assert [value for value, _ in found] == [0, 1, 4, 9, 16]
+    numbers = [number for _, number in found]
+    assert len(set(numbers)) == 3 and numbers[0] == numbers[1] and numbers[2] == numbers[3]
+    first = dibs.job_by_id(int(numbers[0]))
+    assert first.command == "lambda(0, 0) and 1 more"
+    assert calls(here) == []
+
+
+def test_max_workers_limits_the_calls_of_one_executor_and_no_others(here: World) -> None:
+    def most_at_once(folder: str) -> int:
+        import time
+
+        mine = Path(folder, os.environ["DIBS_JOB_ID"])
+        mine.touch()
+        time.sleep(0.2)
+        seen = len(list(Path(folder).iterdir()))
+        mine.unlink()
+        return seen
+
+    together = here.folder / "together"
+    together.mkdir()
+    with dibs.Executor(2, num_gpus=0) as executor, dibs.Executor(num_gpus=0, hold=True) as other:
+        waits = other.submit(int)
+        mapped = executor.map(most_at_once, [str(together)] * 3)
+        futures = [executor.submit(most_at_once, str(together)) for _ in range(2)]
+        most = max([*mapped, *(future.result(60) for future in futures)])
+        waits.cancel()
+
+    assert most <= 2
+    arrays = [future.job.refresh().about["array"] for future in futures]
+    assert [(array["task"], array["most"]) for array in arrays] == [(4, 2), (5, 2)]
+    assert arrays[0]["id"] == arrays[1]["id"] < futures[0].job.id
+    assert waits.job.refresh().about["array"] is None
+    with pytest.raises(ValueError, match="max_workers"):
+        dibs.Executor(0)
+
+
+def test_nothing_joins_an_array_that_there_is_not(here: World) -> None:
+    plain = dibs.submit("true", num_gpus=0)
+
+    for array in (plain.id, 999):
+        with pytest.raises(dibs.BadInput, match=f"there is no array {array}"):
+            add([{"command": "true", "array": {"task": 1, "id": array}}], {})

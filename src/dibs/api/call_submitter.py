@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -12,13 +13,17 @@ from dibs.api.submit import add
 from dibs.api.wishes import read_wishes
 from dibs.dataclass import dataclass
 from dibs.errors import BadInput
+from dibs.inputs.slurm import MOST_TASKS
 
 _Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 _AFTER = ("after", "after_any", "after_fail")
 
 
 class CallSubmitter:
-    """Adds calls of functions as jobs, with these wishes, interpreter and runner, which are checked at once."""
+    """Adds calls of functions as jobs, with these wishes, interpreter and runner, which are checked at once.
+
+    `most` of them run at once: they are the tasks of one array.
+    """
 
     def __init__(
         self,
@@ -27,6 +32,7 @@ class CallSubmitter:
         python: str = "",
         runner: Sequence[str] = (),
         by_value: Sequence[ModuleType] = (),
+        most: int | None = None,
     ) -> None:
         # Dependencies may be given by name, which only the daemon can resolve: they are checked later.
         read_wishes({word: value for word, value in wishes.items() if word not in _AFTER})
@@ -37,22 +43,35 @@ class CallSubmitter:
         self._path = import_path(python)
         self._by_value = by_value
         self._before = words_of(runner) if runner else ()
+        self._array = None if most is None else _Array(most)
 
     @contextmanager
-    def packed(self, function: Callable[..., Any], calls: Sequence[_Arguments]) -> "Iterator[PackedCalls]":
-        """Written calls; removed at the end of the block unless they were sent."""
+    def packed(
+        self, function: Callable[..., Any], calls: Sequence[_Arguments], *, chunk: int = 1
+    ) -> "Iterator[PackedCalls]":
+        """Written calls; removed at the end of the block unless they were sent.
+
+        With a larger `chunk`, so many calls by position are one job, whose value is the list of theirs.
+        """
         if not callable(function):
             raise BadInput(f"cannot call {function!r:.60} in a job", remedy="give a function and its arguments")
-        packed = PackedCalls(self.wishes)
+        packed = PackedCalls(self.wishes, self._array)
+        shown = [shown_call(function, words, named) for words, named in calls[::chunk]]
+        if chunk > 1:
+            parts = [[words for words, _ in calls[at : at + chunk]] for at in range(0, len(calls), chunk)]
+            shown = [_with_others(text, len(part)) for text, part in zip(shown, parts, strict=True)]
+            calls = [(part, {}) for part in parts]
         try:
-            for words, named in calls:
-                call = write_call(function, words, named, by_value=self._by_value, path=self._path)
+            for (words, named), text in zip(calls, shown, strict=True):
+                call = write_call(
+                    function, words, named, by_value=self._by_value, path=self._path, is_chunk=chunk > 1
+                )
                 packed.calls.append(call)
                 packed.jobs.append(
                     job_of(
                         call,
                         function,
-                        shown_call(function, words, named),
+                        text,
                         python=self._python,
                         before=self._before,
                         named=bool(self.wishes.get("name")),
@@ -70,14 +89,45 @@ class PackedCalls:
     """Written calls and their jobs."""
 
     wishes: Mapping[str, Any]
+    array: "_Array | None" = None
     calls: list[Call] = field(default_factory=list)
     jobs: list[dict[str, Any]] = field(default_factory=list)
     is_sent: bool = False
 
     def send(self) -> list[tuple[Job, Call]]:
         """Add the jobs: all, or none."""
-        sent = list(zip(add(self.jobs, self.wishes), self.calls, strict=True))
+        jobs = add(self.jobs, self.wishes) if self.array is None else self.array.add(self.jobs, self.wishes)
+        sent = list(zip(jobs, self.calls, strict=True))
         self.is_sent = True
         for job, call in sent:
             call.keep(job.id)
         return sent
+
+
+class _Array:
+    """An array of the queue, of which so many tasks run at once. Later jobs join it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._number: int | None = None
+        self._tasks = 0
+        self._lock = Lock()  # the first jobs decide its number
+
+    def add(self, jobs: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> list[Job]:
+        with self._lock:
+            begins = self._number is None
+            if begins and len(jobs) > MOST_TASKS:
+                raise BadInput(
+                    f"cannot limit {len(jobs):,} jobs that are added at once: {MOST_TASKS:,} is the most",
+                    remedy="put calls together with chunksize, or leave out the limit",
+                )
+            array = {"most": self._most} | ({} if begins else {"id": self._number})
+            tasks = [{**job, "array": {**array, "task": task}} for task, job in enumerate(jobs, self._tasks + 1)]
+            found = add(tasks, wishes, is_array=begins)
+            self._number = self._number or found[0].id
+            self._tasks += len(jobs)
+            return found
+
+
+def _with_others(shown: str, number: int) -> str:
+    return shown if number == 1 else f"{shown} and {number - 1} more"

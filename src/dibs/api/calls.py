@@ -114,10 +114,12 @@ def write_call(
     *,
     by_value: Iterable[ModuleType] = (),
     is_runner: bool = False,
+    is_chunk: bool = False,
     path: Sequence[str] | None = None,
 ) -> Call:
     """Write a call for a job; the text `module:function` is imported in the job.
 
+    The words of a chunk are the words of several calls.
     `by_value`: modules that the job cannot import, which are pickled by value. `path`: its module search path.
     """
     if isinstance(function, str):
@@ -130,6 +132,7 @@ def write_call(
         "name": name_of(function),
         "function": function if isinstance(function, str) else "",
         "is_runner": is_runner,
+        "is_chunk": is_chunk,
     }
     shelf = _shelf()
     _tidy(shelf)

@@ -7,6 +7,7 @@ from concurrent.futures import Executor as StandardExecutor
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from functools import partial
+from itertools import chain
 from types import ModuleType, TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack
 
@@ -78,7 +79,7 @@ class JobFuture(Future[_T]):
 
 
 class Executor(StandardExecutor):
-    """Runs functions as jobs of the queue, each with these wishes.
+    """Runs functions as jobs of the queue, each with these wishes, and `max_workers` of them at once.
 
     `python` is another interpreter of the same version; `by_value` are modules that a job cannot import; `runner`
     are words that precede the interpreter, such as those of a container. Leaving a `with` block waits for all
@@ -87,6 +88,7 @@ class Executor(StandardExecutor):
 
     def __init__(
         self,
+        max_workers: int | None = None,
         *,
         python: str = "",
         runner: Sequence[str] = (),
@@ -95,7 +97,11 @@ class Executor(StandardExecutor):
     ) -> None:
         if "once" in wishes:
             raise BadInput("once names one job, and an Executor makes many", remedy="leave it out")
-        self._shipping = CallSubmitter(wishes, python=python, runner=runner, by_value=tuple(by_value))
+        if max_workers is not None and max_workers < 1:
+            raise ValueError("max_workers must be greater than 0")  # as other executors
+        self._shipping = CallSubmitter(
+            wishes, python=python, runner=runner, by_value=tuple(by_value), most=max_workers
+        )
         self._lock = threading.Lock()
         self._is_shut = False
         self._open: set[JobFuture[Any]] = set()
@@ -107,10 +113,17 @@ class Executor(StandardExecutor):
     def map(
         self, fn: Callable[..., _T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[_T]:
-        """The results of a job for each set of arguments, in their order. `chunksize` is ignored."""
+        """The results of a call for each set of arguments, in their order; `chunksize` of them are one job."""
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")  # as other executors
         ends_at = None if timeout is None else time.monotonic() + timeout
-        futures = self._submit(fn, [(words, {}) for words in zip(*iterables, strict=False)])
-        return self._results(futures, ends_at)
+        calls: list[tuple[Sequence[Any], Mapping[str, Any]]] = [
+            (words, {}) for words in zip(*iterables, strict=False)
+        ]
+        if chunksize == 1:
+            return self._results(self._submit(fn, calls), ends_at)
+        chunks: list[JobFuture[Any]] = self._submit(fn, calls, chunk=chunksize)
+        return chain.from_iterable(self._results(chunks, ends_at))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls; `cancel_futures` cancels those whose jobs have not started."""
@@ -146,7 +159,7 @@ class Executor(StandardExecutor):
             ask(partial(_kill, jobs=numbers[start : start + _AT_ONCE]))
 
     def _submit(
-        self, fn: Callable[..., _T], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
+        self, fn: Callable[..., _T], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]], *, chunk: int = 1
     ) -> list[JobFuture[_T]]:
         with self._lock:
             if self._is_shut:
@@ -155,7 +168,7 @@ class Executor(StandardExecutor):
             return []
         futures: list[JobFuture[_T]] = []
         watch = the_watch()
-        with self._shipping.packed(fn, calls) as packed, watch.listening():
+        with self._shipping.packed(fn, calls, chunk=chunk) as packed, watch.listening():
             for job, call in packed.send():
                 future: JobFuture[_T] = JobFuture(job, call)
                 futures.append(future)

@@ -61,12 +61,14 @@ def check(wishes: Mapping[str, Any]) -> None:
     ask(asked)
 
 
-def add(jobs: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> list[Job]:
-    """Add jobs with the same wishes: all, or none."""
-    return ask(lambda client: add_with(client, jobs, wishes))
+def add(jobs: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any], *, is_array: bool = False) -> list[Job]:
+    """Add jobs with the same wishes: all, or none. Those of a new array have their `array`."""
+    return ask(lambda client: add_with(client, jobs, wishes, is_array=is_array))
 
 
-def add_with(client: "Client", jobs: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> list[Job]:
+def add_with(
+    client: "Client", jobs: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any], *, is_array: bool = False
+) -> list[Job]:
     """The same, over an open connection."""
     environ = dict(os.environ)
     base = read_wishes(wishes, client=client)
@@ -75,7 +77,7 @@ def add_with(client: "Client", jobs: Sequence[Mapping[str, Any]], wishes: Mappin
         check_request(_request(base, job), size)
     sent = send(
         client,
-        [Batch(jobs)],
+        [Batch(jobs, is_array=is_array)],
         defaults=difference(base, NOTHING),
         environment=environ,
         code=describe_code(base.workdir, environ),

@@ -46,7 +46,10 @@ def main(folder: str) -> int:
     if head["is_runner"]:
         return _status(function(*words, **named))
     try:
-        value = function(*words, **named)
+        if head.get("is_chunk"):
+            value = [function(*each) for each in words]
+        else:
+            value = function(*words, **named)
     except SystemExit:
         raise  # ends the job with this status
     except BaseException as error:

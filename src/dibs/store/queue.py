@@ -341,10 +341,10 @@ class QueueTables:
 
 
 def with_arrays(requests: Iterable[Request], first: JobId) -> Iterator[Request]:
-    """The requests, those of an array with the number of its first job."""
+    """The requests, those of an array with the number of its first job, unless they join an earlier one."""
     array, last_task = first, None
     for number, request in enumerate(requests, first):
-        if request.array is None:
+        if request.array is None or request.array.array:
             last_task = None
         else:
             if last_task is None or request.array.task <= last_task:

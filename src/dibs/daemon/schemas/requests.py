@@ -83,6 +83,7 @@ class NewDependency(TypedDict):
 @with_config(_STRICT)
 class NewArrayTask(TypedDict):
     task: Annotated[int, Field(ge=0, le=_MOST)]
+    id: NotRequired[Annotated[int, Field(ge=1, le=_MOST)]]
     most: NotRequired[Annotated[int, Field(ge=1, le=1_000_000)] | None]
 
 
@@ -445,7 +446,7 @@ def _begin(value: str | None, key: str) -> float | None:
 
 
 def _array(value: dict[str, Any] | None, key: str) -> ArrayTask | None:
-    return None if value is None else ArrayTask(JobId(0), value["task"], value.get("most"))
+    return None if value is None else ArrayTask(JobId(value.get("id", 0)), value["task"], value.get("most"))
 
 
 def _checkpoint(value: dict[str, Any] | None, key: str) -> Checkpoint | None:

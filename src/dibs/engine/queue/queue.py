@@ -147,6 +147,7 @@ class Queue:
                 self._tables.remember_call(submission.key, known, known, change.now)
             return Added(known, known, is_new=False)
         whole = None if submission.part is None else self._list_of(submission.key, submission.part)
+        self._check_arrays(requests)
         self.check_possible(requests, range(0) if whole is None else range(whole.first, whole.last + 1))
         requests = by_uuid(requests, self._engine.cards.pool)
         snapshot = (submission.code or {}).get("snapshot")
@@ -494,6 +495,18 @@ class Queue:
             (request,) = by_uuid([request], self._engine.cards.pool)
             new = replace(old, request=request, not_before=request.begin)
         return new
+
+    def _check_arrays(self, requests: Sequence[Request]) -> None:
+        """Raise BadInput for tasks that join an array which there never was."""
+        begin = self._tables.next_number()
+        for array in {request.array.array for request in requests if request.array is not None} - {JobId(0)}:
+            heads = self._tables.find([array])  # none where it was cleaned away
+            if array >= begin or any(
+                head.request.array is None or head.request.array.array != array for head in heads
+            ):
+                raise BadInput(
+                    f"there is no array {array}", remedy="the first task of an array gives it its number"
+                )
 
     def _check_key(self, job: Job, once: str) -> None:
         """Raise BadInput where a job cannot have this key for `--once`."""

@@ -33,6 +33,9 @@ _MOST_SAID = 1 << 20  # bytes of what modules say while they are imported
 # What a package imports when it is first used, and nearly every job uses it. To make an optimizer, for instance,
 # PyTorch imports its compiler, which takes as long as all the rest.
 _LATER = {"torch": ("torch._dynamo",)}
+# The folder of the script that runs a function (api/work.py), and what that imports.
+_CALLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "api")
+_FOR_CALLS = ("json", "pickle", "cloudpickle", "threading")
 _OOM_SCORE = "/proc/self/oom_score_adj"
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 
@@ -230,7 +233,8 @@ def _import(modules: list[str], first: str | None, channel: int) -> tuple[tuple[
                 __import__(name)
             except BaseException as error:
                 refuse(channel, f"{name} cannot be imported: {_in_words(error)}")
-        for later in (later for name in modules for later in _LATER.get(name, ())):
+        more = [later for name in modules for later in _LATER.get(name, ())]
+        for later in (*more, *(_FOR_CALLS if first == _CALLS else ())):
             with contextlib.suppress(Exception):  # it is called otherwise in another version
                 __import__(later)
         sys.stdout.flush()
