@@ -108,6 +108,18 @@ class LogGone(DibsError):
         )
 
 
+class LogReplaced(DibsError):
+    """Something else is in the place of the file that an attempt wrote to."""
+
+    code = "log-replaced"
+
+    def __init__(self, job: int, path: str, what: str) -> None:
+        super().__init__(
+            f"cannot show the output of job {job}: {path} was replaced, {what}",
+            remedy="`ls -l` shows what is there; jobs can change the files in their folders",
+        )
+
+
 class Conflict(DibsError):
     """It is too late for this, or too early."""
 

@@ -100,3 +100,27 @@ def test_a_link_in_the_place_of_a_log_is_not_followed(daemon: DaemonProcess):
     ]
 
     assert not [answer for answer in answers if b"the secret" in answer]
+    shown = daemon.world.dibs("log", str(number))
+    sentence, remedy = shown.stderr.splitlines()
+    assert (shown.status, shown.stdout) == (1, "")
+    assert sentence.startswith(f"dibs: error: cannot show the output of job {number}: ")
+    assert sentence.endswith("/stdout was replaced, it is a symbolic link")
+    assert remedy == "  `ls -l` shows what is there; jobs can change the files in their folders"
+
+
+def test_the_record_of_another_attempt_is_not_shown_as_its_own(daemon: DaemonProcess):
+    first = daemon.add("echo here")
+    daemon.wait(first)
+    go_on = "while [ ! -e ../../../go ]; do sleep 0.02; done"
+    copy = f"cat ../{first}.1/record > record"
+    number = daemon.add(f'cd "$(dirname "$DIBS_METRICS")"; {go_on}; {copy}; echo copied; sleep 600')
+    wait_until(lambda: daemon.job(number)["attempts_list"][-1]["pid"])  # its own record is whole
+    (daemon.queue / "go").touch()
+    wait_until(lambda: output(daemon, number) == b"copied\n")
+
+    (shown,) = daemon.job(number)["attempts_list"]
+    (own,) = daemon.job(first)["attempts_list"]
+
+    daemon.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
+    assert None not in (own["pid"], own["cpu_seconds"], own["max_rss_bytes"])
+    assert (shown["pid"], shown["cpu_seconds"], shown["max_rss_bytes"]) == (None, None, None)

@@ -64,7 +64,8 @@ def test_records_that_hang_are_left_out_and_asked_for_once(tmp_path: Path, monke
     disk = SilentDisk(monkeypatch)
     here, hangs, well = (an_attempt(tmp_path / str(n), n, backend="slurm" if n > 1 else "") for n in (1, 2, 3))
     for one, cpu in ((here, 2.5), (hangs, 4.5), (well, 2.5)):
-        Path(one.folder, "record").write_bytes(encode_record({"v": 1, "state": "ended", "cpu": cpu}))
+        identity = {"job": 1, "attempt": one.number}
+        Path(one.folder, "record").write_bytes(encode_record({**identity, "v": 1, "state": "ended", "cpu": cpu}))
     disk.below = hangs.folder
 
     async def ask() -> tuple[list[Any], int, Any]:

@@ -9,7 +9,7 @@ from dibs.errors import BadInput
 from dibs.model.jobs import Attempt, JobId
 from dibs.store.codec import AttemptRow
 from dibs.store.listing import Listing
-from dibs.supervise.folder import record_of
+from dibs.supervise.folder import record_of_attempt
 from dibs.worker_thread import run_in_thread
 
 _READ_WITHIN = 3.0  # seconds; then the job is shown without them
@@ -78,6 +78,7 @@ class _Read:
         """In a thread. Those of this machine first, and the latest: earlier ones may be below another root."""
         try:
             for one in sorted(attempts, key=lambda one: (one.backend != "", -one.number)):
-                self.found[one.number] = record_of(one.folder) or {}
+                opened_at = None if one.backend else one.opened_at  # elsewhere it is moved to the start there
+                self.found[one.number] = record_of_attempt(one.folder, *one.key, opened_at) or {}
         finally:
             self.is_over = True

@@ -64,6 +64,17 @@ def open_own_file(path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int
     raise _not_ours(path, seen)
 
 
+def replacement_of(path: str) -> str:
+    """What is in the place of such a file, `it is a pipe`; empty where the file is there, or nothing."""
+    try:
+        os.close(open_own_file(path))
+    except NotOurFile as error:
+        return str(error.strerror)
+    except (OSError, ValueError):
+        pass
+    return ""
+
+
 def _not_ours(path: str, seen: os.stat_result) -> NotOurFile:
     if stat.S_ISREG(seen.st_mode):
         return NotOurFile(EPERM, f"it belongs to uid {seen.st_uid}", path)
@@ -261,6 +272,18 @@ def record_of(folder: str) -> dict[str, Any] | None:
     return None
 
 
+def record_of_attempt(folder: str, job: int, number: int, opened_at: float | None) -> dict[str, Any] | None:
+    """The same of this very attempt: None also for the record of another, which was copied here."""
+    try:
+        with open(open_own_file(f"{folder}/{RECORD}"), "rb", buffering=0) as file:
+            content = file.read(RECORD_SIZE)
+            record = decode_record(content)
+            found = AttemptFacts(False, record, has_started=True, identity=_identity(record or {}, file.fileno()))
+    except OSError:
+        return None
+    return record if found.is_of(job, number, opened_at) else None
+
+
 def read_spec(folder: str) -> dict[str, Any] | None:
     """What the shim was told to run; None if it cannot be read."""
     try:
@@ -291,11 +314,15 @@ def facts(folder: str) -> AttemptFacts:
         if whole is None:
             damage = "its record is damaged" if content else "its record is empty"
             return AttemptFacts(is_locked, None, has_started=True, damage=damage)
-        # An older shim does not name the attempt: the spec in the same file does.
-        identity = identity_in(whole) or identity_in(_spec_in(os.pread(fd, _LONGEST_SPEC, RECORD_SIZE)) or {})
+        identity = _identity(whole, fd)
     finally:
         os.close(fd)
     return AttemptFacts(is_locked, record, has_started=blank is None, identity=identity)
+
+
+def _identity(record: Mapping[str, Any], fd: int) -> dict[str, Any]:
+    """An older shim does not name the attempt: the spec in the same file does."""
+    return identity_in(record) or identity_in(_spec_in(os.pread(fd, _LONGEST_SPEC, RECORD_SIZE)) or {})
 
 
 def _facts_without_record(folder: str, damage: str) -> AttemptFacts:

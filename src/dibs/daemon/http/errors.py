@@ -33,6 +33,7 @@ _STATUS = {
     "backend-silent": 503,
     "conflict": 409,
     "log-gone": 410,
+    "log-replaced": 410,
     "folder-in-use": 409,
     "store-unusable": 503,
     "probe-failed": 503,

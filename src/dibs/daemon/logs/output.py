@@ -11,8 +11,9 @@ from typing import TypeVar
 
 from dibs.daemon.logs.lines import Cut, open_output, read_cut
 from dibs.dataclass import dataclass
-from dibs.errors import LogGone, StoreUnusable
+from dibs.errors import LogGone, LogReplaced, StoreUnusable
 from dibs.model.jobs import JobId, State
+from dibs.supervise.folder import replacement_of
 from dibs.worker_thread import run_in_thread
 
 _BLOCK = 65536
@@ -46,9 +47,13 @@ class AttemptOutput:
     path: str  # empty: nothing has been written yet
 
     def check_exists(self, size: int) -> None:
-        """Raise LogGone if the file is empty because the output was removed."""
-        if not size and was_removed(self.folder):
+        """Raise LogGone if there is nothing because the output was removed, or because its file was replaced."""
+        if size:
+            return
+        if was_removed(self.folder):
             raise LogGone(self.job)
+        if self.path and (what := replacement_of(self.path)):
+            raise LogReplaced(self.job, self.path, what)
 
     def read(self, offset: int, limit: int, tail: int | None = None) -> Piece:
         """A piece of the output; LogGone if it was removed."""
