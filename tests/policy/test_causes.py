@@ -70,6 +70,14 @@ def test_a_broken_card_counts_more_than_a_full_one():
     assert cause_in(f"{GPU_OOM[0]}\n{GPU_FAULT[0]}\n".encode()) == (Cause.GPU_FAULT, GPU_FAULT[0])
 
 
+def test_a_long_message_shows_that_it_was_cut():
+    line = f"torch.OutOfMemoryError: CUDA out of memory. {'If reserved but unallocated memory is large ' * 9}"
+
+    _, shown = cause_in(f"{line}\n".encode())
+
+    assert shown == f"{line[:299]}…"
+
+
 @pytest.mark.parametrize("around", [b"x " * 8000, b"progress 1 %\r" * 1000, b"\0\xff\xfe" * 500])
 def test_a_line_without_an_end_is_quoted_in_part(around):
     cause, line = cause_in(around + b"CUDA out of memory" + around)

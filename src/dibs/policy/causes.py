@@ -176,10 +176,10 @@ def _tracebacks(lines: list[bytes]) -> list[int]:
 
 
 def _shown(line: bytes) -> str:
-    return line[:_LONGEST_LINE].decode("utf-8", "replace").strip()
+    text = line[:_LONGEST_LINE].decode("utf-8", "replace").strip()
+    return text if len(line) <= _LONGEST_LINE else f"{text[:-1]}…"
 
 
 def _line_around(tail: bytes, place: int) -> str:
     start = max(tail.rfind(b"\n", 0, place) + 1, tail.rfind(b"\r", 0, place) + 1, place - _LONGEST_LINE // 2)
-    line = tail[start : start + _LONGEST_LINE].splitlines()[0]
-    return line.decode("utf-8", "replace").strip()
+    return _shown(tail[start : start + _LONGEST_LINE + 1].splitlines()[0])
