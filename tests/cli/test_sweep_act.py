@@ -20,6 +20,17 @@ from stories.outside import wait_until
         (["resume", "3", "--samples", "80"], {"action": "resume", "samples": 80}, "resumed sweep 3: 2 trials"),
         (["retry-failed"], {"action": "retry-failed"}, "retried sweep 3: 2 trials"),
         (["edit", "--parallel", "8"], {"action": "edit", "parallel": 8}, "changed sweep 3: 2 trials"),
+        (
+            ["edit", "3", "-p", "lr", "1", "2", "--metric", "acc:max:best", "--where", "lr>1", "--target", "0.5"],
+            {
+                "action": "edit",
+                "parameters": [{"name": "lr", "values": ["1", "2"], "when": ""}],
+                "metrics": [{"name": "acc", "goal": "max", "take": "best"}],
+                "where": ["lr>1"],
+                "target": 0.5,
+            },
+            "changed sweep 3: 2 trials",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -14,8 +14,9 @@ from dibs.build.queue import BuiltQueue, build_queue
 from dibs.engine.driver import Driver
 from dibs.engine.sweeps import new_trials
 from dibs.engine.sweeps import run as sweep_run
+from dibs.engine.sweeps.actions import SweepChanges
 from dibs.engine.sweeps.manager import NewSweep
-from dibs.errors import StoreUnusable
+from dibs.errors import BadInput, Conflict, StoreUnusable
 from dibs.model.jobs import Command, Request, Wishes
 from dibs.model.sweeps import Sweep, SweepState, TrialState
 from dibs.settings import load_settings
@@ -246,5 +247,107 @@ def test_a_sweep_that_is_resumed_while_its_task_ends_goes_on(live, monkeypatch):
         room.parts.sweeping.act(sweep.id, "resume", samples=4)
         await room.until(sweep, SweepState.FINISHED)
         assert len(room.points(sweep)) == 4
+
+    live(scenario)
+
+
+LOSS = [{"name": "loss", "goal": "min"}]
+SMALL = {**WHOLE, "high": 4}
+
+
+def edit(room: Room, sweep: Sweep, **changes: Any) -> Awaitable[Any]:
+    return room.parts.sweeping.edit(sweep.id, SweepChanges(**changes))
+
+
+def values_of(room: Room, sweep: Sweep) -> list[Any]:
+    return [trial.values and trial.values[0] for trial in room.table.all_of(sweep.id)]
+
+
+def test_the_best_value_of_a_trial_is_its_result_on_request(live):
+    command = "printf 'loss=%s\\n' {x} 0.5 nan > $DIBS_METRICS"
+
+    async def scenario(room: Room) -> None:
+        sweep = room.add(command, SMALL, metrics=[{"name": "loss", "take": "best"}])
+        await room.until(sweep, SweepState.FINISHED)
+        assert values_of(room, sweep) == [0.5, 0.5, 0.5, 0.5]
+
+    live(scenario)
+
+
+def test_a_search_is_over_when_a_trial_reaches_the_target(live):
+    async def scenario(room: Room) -> None:
+        metrics = [{"name": "loss", "goal": "max", "target": 3}]
+        sweep = room.add('echo loss={x} > "$DIBS_METRICS"', metrics=metrics, parallel=1)
+        done = await room.until(sweep, SweepState.FINISHED)
+        assert (done.why, room.points(sweep)) == ("trial 3 has reached the target: loss 3", ["1", "2", "3"])
+        with pytest.raises(Conflict, match="trial 3 has reached the target"):
+            room.parts.sweeping.act(sweep.id, "resume")
+
+        await edit(room, sweep, target=5)
+        room.parts.sweeping.act(sweep.id, "resume")
+        assert (await room.until(sweep, SweepState.FINISHED)).why == "trial 5 has reached the target: loss 5"
+
+    live(scenario)
+
+
+def test_a_trial_that_reports_nan_is_ended_on_request(live):
+    async def scenario(room: Room) -> None:
+        command = 'echo "loss=nan step=2" > "$DIBS_METRICS"; test {x} = 2 || sleep 600'
+        sweep = room.add(command, {**WHOLE, "high": 2}, metrics=LOSS, stop_on_nan=True)
+        await room.until(sweep, SweepState.FINISHED)
+        first, second = room.table.all_of(sweep.id)
+        assert (first.state, first.why) == (TrialState.FAILED, "stopped: loss is not finite at step 2")
+        assert second.state is TrialState.FAILED and "loss is nan" in second.why
+
+    live(scenario)
+
+
+def test_another_metric_judges_what_was_reported_before(live):
+    async def scenario(room: Room) -> None:
+        sweep = room.add("""echo "loss={x} acc=$((9 - {x}))" > "$DIBS_METRICS" """, SMALL, metrics=LOSS)
+        await room.until(sweep, SweepState.FINISHED)
+        assert room.table.best(sweep.id)[0].values == (1.0,)
+
+        done = await edit(room, sweep, metrics=[{"name": "acc", "goal": "min"}])
+        assert (done.changed, done.trials, room.table.best(sweep.id)[0].values) == (True, 4, (5.0,))
+        await edit(room, sweep, metrics=[{"name": "f1"}])
+        assert {trial.state for trial in room.table.all_of(sweep.id)} == {TrialState.FAILED}
+        await edit(room, sweep, metrics=LOSS)
+        assert values_of(room, sweep) == [1.0, 2.0, 3.0, 4.0]
+        assert not (await edit(room, sweep, metrics=LOSS)).changed
+
+    live(scenario)
+
+
+def test_other_values_are_tried_without_repeating_any(live):
+    async def scenario(room: Room) -> None:
+        sweep = room.add("true {x}", SMALL)
+        await room.until(sweep, SweepState.FINISHED)
+
+        await edit(room, sweep, parameters=[{"name": "x", "values": ["2", "7", "9"]}])
+        room.parts.sweeping.act(sweep.id, "resume")
+        await room.until(sweep, SweepState.FINISHED)
+        assert room.points(sweep) == ["1", "2", "3", "4", "7", "9"]
+        with pytest.raises(BadInput, match="the sweep has no parameter y"):
+            await edit(room, sweep, parameters=[{"name": "y", "values": ["1"]}])
+
+    live(scenario)
+
+
+def test_an_adaptive_search_goes_on_in_other_ranges(live):
+    pytest.importorskip("optuna")
+
+    async def scenario(room: Room) -> None:
+        x = {"name": "x", "low": 0, "high": 1}
+        sweep = room.add('echo loss={x} > "$DIBS_METRICS"', x, metrics=LOSS, method="adaptive", samples=4)
+        await room.until(sweep, SweepState.FINISHED)
+
+        changes = {"samples": 8, "parameters": [{**x, "low": 0.5, "high": 3}]}
+        await edit(room, sweep, **changes, metrics=[{"name": "loss", "goal": "max"}])
+        room.parts.sweeping.act(sweep.id, "resume")
+        done = await room.until(sweep, SweepState.FINISHED, SweepState.HELD)
+        assert (done.state, done.why) == (SweepState.FINISHED, "")
+        assert all(0.5 <= float(x) <= 3 for x in room.points(sweep)[4:])
+        assert len(room.points(sweep)) == 8
 
     live(scenario)

@@ -297,7 +297,7 @@ def test_a_search_without_an_end_needs_to_be_told_how_many():
         ("metric: loss", "metric is not a mapping"),
         ("metric: {goal: minimize}", "the name of the metric is not a text"),
         ("metric: {name: a, goal: lower}", "the goal is 'lower'"),
-        ("metric: {name: a, target: 0.9}", "dibs has no target that ends the search"),
+        ("metric: {name: a, target: high}", "the target of the metric is not a number"),
         ("metric: {name: a, impute: worst}", "what to do with impute of metric"),
         ("early_terminate: {type: envelope}", "not hyperband"),
         ("early_terminate: {type: hyperband}", "min_iter is not a whole number"),

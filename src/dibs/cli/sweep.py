@@ -50,14 +50,17 @@ _VERBS = {
     "release": ("dibs.cli.sweep_act:release", "Let a held sweep go on."),
     "resume": ("dibs.cli.sweep_act:resume", "Go on with a sweep that was held, stopped or finished."),
     "retry-failed": ("dibs.cli.sweep_act:retry_failed", "Run the failed trials once more."),
-    "edit": ("dibs.cli.sweep_act:edit", "Change how many trials run at a time."),
+    "edit": ("dibs.cli.sweep_act:edit", "Change what it searches, and how many run at a time."),
     "rm": ("dibs.cli.sweep_act:remove", "Forget a sweep that is over."),
 }
 
 # What `dibs sweep --help` shows together.
 _PARTS = {
     "What is tried": ("_params", "where", "method", "sampler", "shuffle", "seed", "samples", "reuse"),
-    "Results": ("metric", "goal", "from_log", "result_file", "from_wandb", "prune", "prune_after"),
+    "Results": (
+        *("metric", "goal", "target", "from_log", "result_file", "from_wandb"),
+        *("prune", "prune_after", "stop_on_nan"),
+    ),
     "Running it": ("parallel", "dry_run", "wait", "quiet", "as_json"),
 }
 
@@ -140,9 +143,11 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "l
     "--metric",
     multiple=True,
     metavar="NAME",
-    help="What trials tell of themselves: val_loss, or acc:max; again for several.",
+    help="What trials tell of themselves: val_loss, acc:max, or loss:min:best; again for several.",
 )
 @click.option("--goal", type=click.Choice(["min", "max"]), help="Whether less or more of it is better (min).")
+@click.option("--target", type=float, metavar="X", help="End the search when a trial reaches it.")
+@click.option("--stop-on-nan", is_flag=True, help="End a trial that reports a metric which is not finite.")
 @click.option("--from-log", metavar="REGEX", help="Read it from the output: 'loss (?P<loss>[0-9.]+)'.")
 @click.option("--result-file", metavar="FILE", help="Read it from a file that each trial writes: JSON, or a=b.")
 @click.option("--from-wandb", is_flag=True, help="Read what its program gives wandb.log; no network is needed.")

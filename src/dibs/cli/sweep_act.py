@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from dibs.cli.commands import CommandWithArguments
 from dibs.cli.options import TIME, count
 from dibs.cli.output import confirm, one_line, say, show_json, terminal_width, write_all
 from dibs.cli.references import NAMED_SWEEP, SWEEP
@@ -91,15 +92,49 @@ def retry_failed(reference: str, follows: bool, as_json: bool) -> int:
     return _act("retry-failed", reference, as_json, "retried", "has no failed trial", follows=follows)
 
 
-@click.command(epilog="\b\nExamples:\n  dibs sweep edit 3 --parallel 8     from now on at most eight at a time\n")
+class _EditCommand(CommandWithArguments):
+    """Takes `-p NAME VALUES...`."""
+
+    format_options = click.Command.format_options
+
+
+@click.command(
+    cls=_EditCommand,
+    epilog="""\b
+Examples:
+  dibs sweep edit 3 --parallel 8                from now on at most eight at a time
+  dibs sweep edit 3 --samples 200 -p lr 1e-5..1e-2:log
+  dibs sweep edit 3 --metric val_acc:max:best   what the trials have reported is judged by it
+
+\b
+-p takes the place of the values that a parameter had. What was tried stays; points outside of the new
+values do not guide an adaptive search. `dibs sweep resume` goes on where a sweep had finished.
+""",
+)
 @SWEEP
+@click.option("-p", "--param", "_params", metavar="NAME VALUES...", help="Other values of a parameter.")
+@click.option("--where", multiple=True, metavar="EXPR", help="Conditions, in the place of those it has.")
+@click.option("--samples", type=count(1), metavar="N", help="The number of points in all, with those it has.")
+@click.option("--metric", multiple=True, metavar="NAME", help="Other metrics: acc:max, or loss:min:best.")
+@click.option("--target", type=float, metavar="X", help="End the search when a trial reaches it.")
 @click.option("--parallel", type=count(1), metavar="N", help="Run at most N trials at a time.")
 @_JSON
-def edit(reference: str, parallel: int | None, as_json: bool) -> int:
-    """Change how many trials of a sweep run at a time."""
-    if parallel is None:
+@click.pass_context
+def edit(ctx: click.Context, /, reference: str, as_json: bool, _params: str, **options: Any) -> int:
+    """Change what a sweep searches, also while it runs."""
+    from dibs.sweeps.space import parse_parameter  # not for the other verbs
+    from dibs.sweeps.spec import parameter_object, parse_metric
+
+    changes = {name: value for name, value in options.items() if value not in (None, ())}
+    if "metric" in changes:
+        changes["metrics"] = [parse_metric(text) for text in changes.pop("metric")]
+    if params := ctx.meta["params"]:
+        changes["parameters"] = [parameter_object(parse_parameter(name, values)) for name, values in params]
+    if "where" in changes:
+        changes["where"] = list(changes["where"])
+    if not changes:
         raise BadInput("there is nothing to change", remedy="dibs sweep edit 3 --parallel 8")
-    return _act("edit", reference, as_json, "changed", "is like that already", parallel=parallel)
+    return _act("edit", reference, as_json, "changed", "is like that already", **changes)
 
 
 @click.command(

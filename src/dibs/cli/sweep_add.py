@@ -24,7 +24,7 @@ from dibs.model.jobs import NOTHING
 from dibs.model.places import LOCAL
 from dibs.sweeps.points import Points
 from dibs.sweeps.space import parse_parameter
-from dibs.sweeps.spec import parameter_object, read_spec, spec_object
+from dibs.sweeps.spec import parameter_object, parse_metric, read_spec, spec_object
 from dibs.sweeps.sweepfile import read_sweep_file
 
 _LONGEST_FILE = 1 << 20  # bytes
@@ -204,6 +204,7 @@ _SAME = {
     "parallel": "parallel",
     "reuse": "reuse",
     "shuffle": "shuffle",
+    "stop_on_nan": "stop_on_nan",
 }
 
 
@@ -279,11 +280,13 @@ def _results(spec: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
     given = [f"--{name.replace('_', '-')}" for name in ("from_log", "result_file", "from_wandb") if options[name]]
     if len(given) > 1:
         raise BadInput(f"{given[0]} and {given[1]} were both given", remedy="results come from one place")
-    metrics = [_metric(text, options["goal"]) for text in options["metric"]] or list(spec.get("metrics", ()))
+    metrics = [parse_metric(text, options["goal"]) for text in options["metric"]] or list(spec.get("metrics", ()))
     if options["goal"] and not metrics:
         raise BadInput("--goal is for --metric", remedy=f"--metric val_loss --goal {options['goal']}")
     if options["goal"] and not options["metric"]:
         metrics = [{**metric, "goal": options["goal"]} for metric in metrics]
+    if options["target"] is not None:
+        metrics = _with_target(metrics, options["target"])
     found: dict[str, Any] = {"metrics": metrics}
     if options["from_log"]:
         found["results"] = {"from": "log", "pattern": options["from_log"]}
@@ -294,11 +297,13 @@ def _results(spec: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
     return found
 
 
-def _metric(text: str, goal: str | None) -> dict[str, str]:
-    name, _, own = text.rpartition(":")
-    if name and own in ("min", "max"):
-        return {"name": name, "goal": own}
-    return {"name": text, "goal": goal or "min"}
+def _with_target(metrics: Sequence[Mapping[str, Any]], target: float) -> list[dict[str, Any]]:
+    if len(metrics) != 1:
+        raise BadInput(
+            "--target is for one metric",
+            remedy="name one: --metric loss --target 0.1; in a file each may have one",
+        )
+    return [{**metrics[0], "target": target}]
 
 
 def _choose(spec: dict[str, Any], options: Mapping[str, Any]) -> bool:

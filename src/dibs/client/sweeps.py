@@ -95,9 +95,13 @@ def act_on_sweep(
     samples: int | None = None,
     parallel: int | None = None,
     running: str | None = None,
+    **changes: Any,
 ) -> Answer:
-    """Stop, hold, release, resume, retry-failed or edit a sweep: `{"changed", "trials"}`."""
-    said = {"samples": samples, "parallel": parallel, "running": running}
+    """Stop, hold, release, resume, retry-failed or edit a sweep: `{"changed", "trials"}`.
+
+    `edit` also changes metrics, parameters, where and target, as they are in a spec.
+    """
+    said = {"samples": samples, "parallel": parallel, "running": running, **changes}
     body = {"action": action, **{name: value for name, value in said.items() if value is not None}}
     # To retry twice may run what failed again meanwhile a second time; all else is done once however often said.
     return client._post(f"/v1/sweeps/{number}/act", body, repeat=action != "retry-failed")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 from dibs.dataclass import dataclass
 from dibs.model.gpus import Card
@@ -95,7 +95,8 @@ def judged(trial: Trial, job: Job, outcome: Outcome | None) -> SweepVerdict | No
         return None  # also if it was cancelled in that moment: it has ended by itself
     said = f": {outcome.message}" if outcome is not None and outcome.message else ""
     if job.state is State.CANCELLED and trial.pruned_by:
-        return SweepVerdict(TrialState.PRUNED, trial.pruned_by)
+        state = TrialState.FAILED if trial.cause else TrialState.PRUNED
+        return SweepVerdict(state, trial.pruned_by, trial.cause)
     if job.state is State.CANCELLED:
         return SweepVerdict(TrialState.FAILED, f"job {job.id} was cancelled{said}")
     if job.state is State.LOST:
@@ -133,6 +134,35 @@ def fail_alike(first: Sequence[Trial], *, is_anew: bool = False) -> str:
 
 
 # -- when it is over ---------------------------------------------------------------------------------------
+
+
+class Aim(Protocol):
+    """A metric, and the value of it that is enough."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def goal(self) -> Goal: ...
+
+    @property
+    def target(self) -> float | None: ...
+
+
+def reached_by(best: Sequence[Trial], metrics: Sequence[Aim]) -> str:
+    """Which of the best trials has reached every target, as a sentence; empty where none has."""
+    aims = [(place, metric) for place, metric in enumerate(metrics) if metric.target is not None]
+    for trial in best if aims else ():
+        values = trial.values or ()
+        if len(values) == len(metrics) and all(_is_reached(values[place], metric) for place, metric in aims):
+            told = " and ".join(f"{metric.name} {values[place]:g}" for place, metric in aims)
+            return f"trial {trial.number} has reached the target: {told}"
+    return ""
+
+
+def _is_reached(value: float, metric: Aim) -> bool:
+    assert metric.target is not None
+    return value >= metric.target if metric.goal == "max" else value <= metric.target
 
 
 def is_over(sweep: Sweep, *, open_trials: int, due: int, made: int, most: int | None, is_exhausted: bool) -> bool:

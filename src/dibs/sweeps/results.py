@@ -8,6 +8,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
 
 from dibs.dataclass import dataclass
 from dibs.metrics.lines import (
@@ -25,13 +26,17 @@ from dibs.metrics.wandb_file import WandbFile
 _SHOWN = 60  # letters of a written value, in a message
 _MOST_OTHERS = 10
 
+Bests = Mapping[str, Literal["min", "max"]]  # metrics of which the best value counts, and what is better
+NO_BESTS: Bests = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The finite numbers of one line, and its step if it has one."""
+    """The numbers of one line, and its step if it has one."""
 
     step: int | None
-    values: dict[str, float]
+    values: dict[str, float]  # that are finite
+    not_finite: tuple[str, ...] = ()  # names of metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +48,15 @@ class Result:
 
 
 class TrialTally:
-    """The last value of each metric, or the problem with it."""
+    """The last value of each metric, or its best one, or the problem with it."""
 
-    def __init__(self, names: Sequence[str], hint: str = "") -> None:
-        """Without names every number is kept. The hint completes the message about a metric that is missing."""
+    def __init__(self, names: Sequence[str], hint: str = "", bests: Bests = NO_BESTS) -> None:
+        """Without names every number is kept. The hint completes the message about a metric that is missing.
+
+        Of those in `bests` the best value counts, not the last one.
+        """
         self.names = tuple(names)
+        self.bests = bests
         self._hint = hint
         self._last: dict[str, float | str] = {}  # a number, or the problem with it
         self._others: dict[str, None] = {}  # reported names that are not metrics, in order
@@ -58,6 +67,7 @@ class TrialTally:
             self._hint = self._hint or f"; what was written is {_shown(line)}, which is not name=value"
             return None
         values: dict[str, float] = {}
+        not_finite: list[str] = []
         for name, given in told.items():
             if name in NOT_METRICS and name not in self.names:
                 continue
@@ -67,10 +77,29 @@ class TrialTally:
                 continue
             number = read_number(given)
             if number is not None and math.isfinite(number):
-                values[name] = self._last[name] = number
-            else:
+                values[name] = number
+                self._last[name] = self._better(name, number)
+                continue
+            if number is not None:
+                not_finite.append(name)
+            if name not in self.bests or not isinstance(self._last.get(name), float):
                 self._last[name] = f"{name} is {_shown(given)}, which is not a finite number"
-        return Report(_step(told.get(STEP)), values) if values else None
+        return Report(_step(told.get(STEP)), values, tuple(not_finite)) if values or not_finite else None
+
+    def has(self, name: str) -> bool:
+        """Whether there is a number for it."""
+        return isinstance(self._last.get(name), float)
+
+    def best(self, name: str) -> float:
+        found = self._last[name]
+        assert isinstance(found, float)
+        return found
+
+    def _better(self, name: str, number: float) -> float:
+        before = self._last.get(name)
+        if name not in self.bests or not isinstance(before, float):
+            return number
+        return min(before, number) if self.bests[name] == "min" else max(before, number)
 
     @property
     def problem(self) -> str:
@@ -95,20 +124,25 @@ class TrialTally:
 class Reader(ABC):
     """Reads a growing file line by line; subclasses parse a line."""
 
-    def __init__(self, names: Sequence[str], ends: Sequence[bytes], hint: str = "") -> None:
+    def __init__(
+        self, names: Sequence[str], ends: Sequence[bytes], hint: str = "", bests: Bests = NO_BESTS
+    ) -> None:
         self._lines = LineSplitter(ends)
-        self._tally = TrialTally(names, hint)
+        self._tally = TrialTally(names, hint, bests)
 
     def feed(self, data: bytes) -> list[Report]:
         """The reports of the lines that are complete now."""
         return self._read(self._lines.feed(data))
 
     def skim(self, data: bytes) -> None:
-        """As `feed`, but only for the result: lines before the last report of each metric are not parsed."""
+        """As `feed`, but only for the result: lines before the last report of each metric are not parsed.
+
+        All are, where the best value of a metric counts.
+        """
         lines = self._lines.feed(data)
         missing = set(self._tally.names)
         read: list[tuple[Mapping[str, object] | None, str]] = []
-        while lines and (missing or not self._tally.names):
+        while lines and (missing or not self._tally.names or self._tally.bests):
             line = line_text(lines.pop())
             told = self.told(line)
             missing.difference_update(told or ())
@@ -142,8 +176,8 @@ class Reader(ABC):
 class MetricsReader(Reader):
     """Reads `val_loss=0.31 step=5`, with blanks or commas between, or a JSON object, line by line."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(names, [b"\n"])
+    def __init__(self, names: Sequence[str], bests: Bests = NO_BESTS) -> None:
+        super().__init__(names, [b"\n"], bests=bests)
         self._names = names
 
     def told(self, line: str) -> Mapping[str, object] | None:
@@ -156,11 +190,12 @@ class MetricsReader(Reader):
 class LogReader(Reader):
     """Reads numbers out of what a command prints, with a regular expression."""
 
-    def __init__(self, pattern: str, names: Sequence[str]) -> None:
+    def __init__(self, pattern: str, names: Sequence[str], bests: Bests = NO_BESTS) -> None:
         """Raise BadInput for an expression that cannot be used."""
         self._pattern = LogPattern(pattern, names)
         # A progress bar goes back to the beginning of its line.
-        super().__init__(names, [b"\n", b"\r"], f": no line of the log matches {shown_pattern(pattern)}")
+        hint = f": no line of the log matches {shown_pattern(pattern)}"
+        super().__init__(names, [b"\n", b"\r"], hint, bests)
 
     def told(self, line: str) -> Mapping[str, object] | None:
         return self._pattern.read(line)
@@ -173,9 +208,11 @@ class WandbResults:
     the program has set it.
     """
 
-    def __init__(self, names: Sequence[str], find: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, names: Sequence[str], find: Callable[[], Sequence[str]], bests: Bests = NO_BESTS) -> None:
         """`find` finds the files of the run, of which there are several where the program has begun it again."""
         self._names = names
+        self._bests = bests
+        self._best: dict[str, float] = {}  # of the values in `bests`
         self._find = find
         self._files: dict[str, WandbFile] = {}
 
@@ -187,9 +224,15 @@ class WandbResults:
         steps: dict[int | None, dict[str, float]] = {}
         for file in self._files.values():
             for scalar in file.scalars(math.inf):
-                if scalar.tag in self._names and math.isfinite(scalar.value):
+                if scalar.tag in self._names:
                     steps.setdefault(scalar.step, {})[scalar.tag] = scalar.value
-        return [Report(step, values) for step, values in steps.items()]
+        tally = TrialTally(self._names, bests=self._bests)
+        tally.take(self._best)
+        found = [
+            tally.take({**values, **({} if step is None else {STEP: step})}) for step, values in steps.items()
+        ]
+        self._best = {name: tally.best(name) for name in self._bests if tally.has(name)}
+        return [report for report in found if report is not None]
 
     def skim(self) -> None:
         """Read on for the result only."""
@@ -201,7 +244,8 @@ class WandbResults:
     def result(self) -> Result:
         """The result of the trial, after its last record."""
         hint = "" if self._files else "; the program wrote no file of W&B: does it call wandb.init?"
-        tally = TrialTally(self._names, hint)
+        tally = TrialTally(self._names, hint, self._bests)
+        tally.take(self._best)
         for file in self._files.values():
             tally.take({**file.logged, **file.summary})
         return tally.result()
@@ -210,7 +254,7 @@ class WandbResults:
 _MOST_RUNS = 16
 
 
-def read_result_file(content: bytes, names: Sequence[str]) -> Result:
+def read_result_file(content: bytes, names: Sequence[str], bests: Bests = NO_BESTS) -> Result:
     """The numbers in a trial's result file: one JSON object, or lines as for $DIBS_METRICS."""
     text = content.decode("utf-8", "replace").strip()
     told = read_object(text)
@@ -218,7 +262,7 @@ def read_result_file(content: bytes, names: Sequence[str]) -> Result:
         tally = TrialTally(names)
         tally.take(told)
         return tally.result()
-    reader = MetricsReader(names)
+    reader = MetricsReader(names, bests)
     reader.feed(content)
     reader.finish()
     return reader.result()

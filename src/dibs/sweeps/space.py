@@ -71,6 +71,8 @@ class Choice:
 
     def share_of(self, value: str | None) -> float:
         """A share whose value this is: the middle of its part."""
+        if value not in self.values:  # the parameter was edited
+            return 2.0
         place = self.values.index(value)
         weights = self.weights or (1 / len(self.values),) * len(self.values)
         return min(sum(weights[:place]) + weights[place] / 2, 1.0)
@@ -191,7 +193,10 @@ class Curve:
 
     def share_of(self, value: str | None) -> float:
         """A share whose value this is."""
-        share = share_below(self.kind, self.first, self.second, float(value or 0))
+        try:
+            share = share_below(self.kind, self.first, self.second, float(value or 0))
+        except ValueError:  # the parameter was edited, and had other values
+            return 0.5
         return min(max(share, LEAST_SHARE), 1 - LEAST_SHARE)
 
 

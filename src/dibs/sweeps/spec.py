@@ -22,6 +22,7 @@ from dibs.sweeps.wandb_trial import ConfigPart, read_config
 Method = Literal["grid", "random", "adaptive"]
 Sampler = Literal["tpe", "gp", "cmaes", "qmc"]
 Goal = Literal["min", "max"]
+Taken = Literal["last", "best"]
 Source = Literal["metrics", "log", "file", "wandb"]
 Pruner = Literal["", "halving", "hyperband", "median"]
 
@@ -32,6 +33,8 @@ class Metric:
 
     name: str
     goal: Goal = "min"
+    take: Taken = "last"  # which of the values that a trial reports is its result
+    target: float | None = None  # the search is over when a trial reaches it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,11 @@ class Spec:
     prune_factor: int | None = None  # one of so many trials continues; None: Optuna's 4 (halving), 3 (hyperband)
     parallel: int | None = None
     reuse: bool = False  # results of earlier sweeps, where the program was the same
+    stop_on_nan: bool = False  # end a trial that reports a metric which is not finite
     program: str = ""  # a key of its files, interpreter and environment (inputs/program.py); empty: not known
     name: str = ""
     config: tuple[ConfigPart, ...] = ()  # of `wandb.config`, where that is not just the parameters
+    revision: int = 0  # how often its parameters, conditions or metrics were edited: each has a study of its own
 
     def __post_init__(self) -> None:
         _check_spec(self)
@@ -84,6 +89,11 @@ class Spec:
     def is_for_wandb(self) -> bool:
         """Whether its program uses W&B, whose config has the parameters of a trial."""
         return self.results.kind == "wandb" or bool(self.config)
+
+    @property
+    def watches_trials(self) -> bool:
+        """Whether what trials report while they run may end them."""
+        return bool(self.pruner) or self.stop_on_nan
 
     @property
     def needs_adviser(self) -> bool:
@@ -103,17 +113,26 @@ def spec_object(spec: Spec) -> dict[str, Any]:
         "shuffle": spec.is_shuffled,
         "samples": spec.samples,
         "seed": spec.seed,
-        "metrics": [{"name": metric.name, "goal": metric.goal} for metric in spec.metrics],
+        "metrics": [_metric_object(metric) for metric in spec.metrics],
         "results": {"from": spec.results.kind, "pattern": spec.results.pattern, "path": spec.results.path},
         "pruner": spec.pruner,
         "prune_after": spec.prune_after,
         "prune_factor": spec.prune_factor,
         "parallel": spec.parallel,
         "reuse": spec.reuse,
+        "stop_on_nan": spec.stop_on_nan,
         "program": spec.program,
         "name": spec.name,
         **({"config": [dict(part) for part in spec.config]} if spec.config else {}),
+        "revision": spec.revision,
     }
+
+
+def _metric_object(metric: Metric) -> dict[str, Any]:
+    """What few metrics have is left out where it is not said."""
+    target = {} if metric.target is None else {"target": metric.target}
+    taken = {} if metric.take == "last" else {"take": metric.take}
+    return {"name": metric.name, "goal": metric.goal, **taken, **target}
 
 
 def parameter_object(parameter: Parameter) -> dict[str, Any]:
@@ -154,7 +173,9 @@ def read_spec(given: Mapping[str, Any]) -> Spec:
     metrics = []
     with about("metrics"):
         for each in fields.objects("metrics"):
-            metrics.append(Metric(each.text("name"), each.one_of("goal", Goal, "min")))
+            name, goal = each.text("name"), each.one_of("goal", Goal, "min")
+            target = each.number("target") if each.has("target") else None
+            metrics.append(Metric(name, goal, each.one_of("take", Taken, "last"), target))
             each.end()
     source = fields.object("results")
     results = ResultSource(
@@ -182,9 +203,11 @@ def read_spec(given: Mapping[str, Any]) -> Spec:
         prune_factor=fields.whole("prune_factor", None),
         parallel=parallel,
         reuse=fields.truth("reuse"),
+        stop_on_nan=fields.truth("stop_on_nan"),
         program=fields.text("program", ""),
         name=fields.text("name", ""),
         config=read_config(fields.items("config")),
+        revision=fields.whole("revision", 0),
     )
     fields.end()
     return spec
@@ -219,6 +242,18 @@ def _read_parameter(fields: "_Fields", place: int) -> Parameter:
             )
         fields.end()
     return parameter
+
+
+def parse_metric(text: str, goal: str | None = None) -> dict[str, Any]:
+    """`val_loss`, `acc:max`, or with `best` or `last` behind it: which of the reported values is the result."""
+    found: dict[str, Any] = {"goal": goal or "min"}
+    name, _, word = text.rpartition(":")
+    if name and word in ("best", "last"):
+        found["take"], text = word, name
+        name, _, word = text.rpartition(":")
+    if name and word in ("min", "max"):
+        found["goal"], text = word, name
+    return {"name": text, **found}
 
 
 def read_parameter(given: Mapping[str, Any]) -> Parameter:
@@ -310,6 +345,7 @@ def _check_spec(spec: Spec) -> None:
         _check_metrics(spec)
     with about("results"):
         _check_results(spec)
+    _check_nan(spec)
     _check_search(spec)
     _check_numbers(spec)
     with about("name"):
@@ -413,6 +449,15 @@ def _check_search(spec: Spec) -> None:
             "a pruner needs numbers while a trial runs, and a result file comes at its end",
             remedy="report to $DIBS_METRICS, or leave the pruner out",
             field="pruner",
+        )
+
+
+def _check_nan(spec: Spec) -> None:
+    if spec.stop_on_nan and (not spec.metrics or spec.results.kind == "file"):
+        raise BadInput(
+            "trials can be ended on NaN by a metric that they report while they run, and there is none",
+            remedy="name a metric, reported to $DIBS_METRICS or found in the log",
+            field="stop_on_nan",
         )
 
 

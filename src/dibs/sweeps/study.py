@@ -26,6 +26,7 @@ from dibs.sweeps.study_storage import DraftStorage, open_journal
 
 _POINT = "point"
 _RETRY_OF = "again"  # the number of the trial that this one repeats
+_OUTSIDE = "outside"  # its point lies outside of the ranges, which were edited
 
 # Enough for a condition that one point in thousands fulfils, and few enough to fail within seconds.
 _MOST_DRAWS = 5000
@@ -101,11 +102,16 @@ class SweepStudy:
     def begin(self, point: Point) -> int:
         """Add a trial for a point that was chosen elsewhere; returns its number."""
         params, distributions = self._suggestions.of(point)
-        return self._write(_trial(params, distributions, {_POINT: point}, TrialState.RUNNING)).number
+        try:
+            new = _trial(params, distributions, {_POINT: point}, TrialState.RUNNING)
+        except ValueError:
+            new = _trial({}, {}, {_POINT: point, _OUTSIDE: True}, TrialState.FAIL)
+        return self._write(new).number
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Record a value of the trial at a step; whether the trial is to be pruned."""
-        if self._latest(number).state in (TrialState.COMPLETE, TrialState.PRUNED):
+        latest = self._latest(number)
+        if latest.state in (TrialState.COMPLETE, TrialState.PRUNED) or _OUTSIDE in latest.user_attrs:
             return False
         trial = self._open_trial(number)
         if step not in trial.intermediate_values:  # the first value of a step counts, as in Optuna
@@ -119,6 +125,8 @@ class SweepStudy:
         """Record the outcome of a trial; does nothing where it is known."""
         told = self._latest(number)
         if told.state == _STATES[state] or told.state in (TrialState.COMPLETE, TrialState.PRUNED):
+            return
+        if _OUTSIDE in told.user_attrs:
             return
         if state == "complete" and not self._is_result(values):
             raise DibsError(f"cannot record the outcome of trial {number}: it needs one number for each metric")
@@ -249,11 +257,21 @@ class Suggestions:
             elif isinstance(parameter, Choice):
                 params[parameter.name] = text
             elif isinstance(parameter, Range) and text is not None:
-                low, high = parameter.drawn or (parameter.low, parameter.high)
-                number = min(max(float(text), low), high)
-                is_whole = parameter.is_integer and parameter.drawn is None
-                params[parameter.name] = int(number) if is_whole else number
+                params[parameter.name] = _number_in(parameter, text)
         return params, {name: self._distributions[name] for name in params}
+
+
+def _number_in(parameter: Range, text: str) -> float | int | str:
+    """What Optuna would have drawn for this text; text that it refuses, where the range was edited."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    if not parameter.low <= number <= parameter.high:
+        return text
+    if parameter.drawn is not None:  # which a rounded number may leave
+        return min(max(number, parameter.drawn[0]), parameter.drawn[1])
+    return int(number) if parameter.is_integer else number
 
 
 def _draw(trial: Trial, name: str, of: _Distribution) -> Any:

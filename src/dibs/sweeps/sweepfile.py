@@ -36,7 +36,7 @@ def read_sweep_file(
 
 _TEXTS = ("shell", "method", "sampler", "pruner", "name")
 _WHOLES = ("samples", "seed", "prune_after", "prune_factor", "parallel")
-_TRUTHS = ("shuffle", "reuse")
+_TRUTHS = ("shuffle", "reuse", "stop_on_nan")
 
 
 class _SweepFile:
@@ -100,8 +100,9 @@ class _SweepFile:
             parameter = read_parameter({key: self._plain(value) for key, value in given.items()})
             given = {}
         else:
-            low, high = self._number(given, name, "low"), self._number(given, name, "high")
-            step = self._number(given, name, "step") if given.get("step") is not None else None
+            owner = f"the parameter {name}"
+            low, high = self._number(given, owner, "low"), self._number(given, owner, "high")
+            step = self._number(given, owner, "step") if given.get("step") is not None else None
             given.pop("step", None)
             parameter = Range(
                 name,
@@ -125,8 +126,17 @@ class _SweepFile:
             metric = {"name": self._text(rest.pop("metric"), "metric")}
             if "goal" in rest:
                 metric["goal"] = self._text(rest.pop("goal"), "goal")
-            return {"metrics": [metric]}
-        return {"metrics": rest.pop("metrics")} if "metrics" in rest else {}
+            metric |= {key: rest.pop(key) for key in ("take", "target") if key in rest}
+            return {"metrics": [self._with_target(metric)]}
+        if "metrics" not in rest:
+            return {}
+        metrics = rest.pop("metrics")
+        return {"metrics": [self._with_target(one) for one in metrics] if isinstance(metrics, list) else metrics}
+
+    def _with_target(self, metric: Any) -> Any:
+        if not isinstance(metric, Mapping) or "target" not in metric:
+            return metric
+        return {**metric, "target": self._number(dict(metric), "a metric", "target")}
 
     def _value(self, name: str, value: object) -> str | None:
         return None if value is None else value_of(self._text(value, f"a value of {name}"))
@@ -152,7 +162,7 @@ class _SweepFile:
         if isinstance(value, str):
             with suppress(ValueError):
                 return float(value)
-        raise self._wrong(f"{key} of the parameter {name}", "a number")
+        raise self._wrong(f"{key} of {name}", "a number")
 
     def _numbers(self, values: object, key: str) -> tuple[float, ...]:
         try:

@@ -350,10 +350,10 @@ class _Wandb:
         name, goal = metric.pop("name", None), metric.pop("goal", "minimize")
         if goal not in _GOALS:
             raise self._refused(f"the goal is {goal!r}", "it is minimize or maximize")
-        if "target" in metric:
-            raise self._refused("dibs has no target that ends the search", "leave it out, and use run_cap")
+        target = metric.pop("target", None)
+        aim = {} if target is None else {"target": self._number(target, "the target of the metric")}
         self._end(metric, "metric")
-        return {"metrics": [{"name": self._text(name, "the name of the metric"), "goal": _GOALS[goal]}]}
+        return {"metrics": [{"name": self._text(name, "the name of the metric"), "goal": _GOALS[goal], **aim}]}
 
     def _early_terminate(self, given: Any) -> dict[str, Any]:
         if given is None:

@@ -780,7 +780,7 @@ export interface paths {
         put?: never;
         /**
          * Act
-         * @description Stop, hold, release or resume a sweep, retry its failed trials, or change its number of trials.
+         * @description Stop, hold, release or resume a sweep, retry its failed trials, or change what it searches.
          */
         post: operations["act_v1_sweeps__number__act_post"];
         delete?: never;
@@ -1903,6 +1903,8 @@ export interface components {
         };
         /** NewArrayTask */
         NewArrayTask: {
+            /** Id */
+            id?: number;
             /** Most */
             most?: number | null;
             /** Task */
@@ -2408,8 +2410,16 @@ export interface components {
              * @enum {string}
              */
             action: "stop" | "hold" | "release" | "resume" | "retry-failed" | "edit";
+            /** Metrics */
+            metrics?: {
+                [key: string]: unknown;
+            }[];
             /** Parallel */
             parallel?: number;
+            /** Parameters */
+            parameters?: {
+                [key: string]: unknown;
+            }[];
             /**
              * Running
              * @enum {string}
@@ -2417,6 +2427,10 @@ export interface components {
             running?: "stop" | "keep";
             /** Samples */
             samples?: number;
+            /** Target */
+            target?: number;
+            /** Where */
+            where?: string[];
         };
         /** SweepList */
         SweepList: {

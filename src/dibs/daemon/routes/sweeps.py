@@ -13,6 +13,7 @@ from dibs.daemon.http.errors import JsonResponse, StrictRoute, errors
 from dibs.daemon.schemas import requests
 from dibs.daemon.schemas.requests import Moment, read_states, requests_of
 from dibs.daemon.schemas.responses import moment
+from dibs.engine.sweeps.actions import SweepChanges
 from dibs.engine.sweeps.context import trial_told
 from dibs.engine.sweeps.manager import NewSweep, SweepSummary
 from dibs.errors import BadInput, DibsError, about
@@ -25,6 +26,7 @@ SweepNumber = Annotated[int, Path(ge=1, le=2**53, description="the sweep's numbe
 
 _MOST_SWEEPS = 100
 _MOST_TRIALS = 1000
+_EDITED = ("samples", "parallel", "metrics", "parameters", "where", "target")
 _OF_ONE_JOB = ("command", "words", "shell", "array", "once")
 
 
@@ -242,7 +244,14 @@ def sweep_routes(app: AppState) -> APIRouter:
 
     @routes.post("/v1/sweeps/{number}/act", responses={200: {"model": ActedSweep}, **errors(404, 409, 413, 503)})
     async def act(number: SweepNumber, body: Annotated[requests.SweepAct, Body()]) -> Response:
-        """Stop, hold, release or resume a sweep, retry its failed trials, or change its number of trials."""
+        """Stop, hold, release or resume a sweep, retry its failed trials, or change what it searches."""
+        changes = {key: body[key] for key in _EDITED if key in body}  # type: ignore[literal-required]
+        if body["action"] == "edit":
+            done = await app.sweeping.edit(SweepId(number), SweepChanges(**changes))
+            app.feed.wake()
+            return JsonResponse({"changed": done.changed, "trials": done.trials})
+        if unknown := [key for key in changes if key not in ("samples", "parallel")]:
+            raise BadInput(f"`{body['action']}` does not change {unknown[0]}", remedy="`edit` does")
         done = app.sweeping.act(
             SweepId(number),
             body["action"],

@@ -214,6 +214,11 @@ class SweepAct(TypedDict):
     samples: NotRequired[Annotated[int, Field(ge=1, le=_MOST)]]
     parallel: NotRequired[Annotated[int, Field(ge=1, le=100_000)]]
     running: NotRequired[Literal["stop", "keep"]]  # with `stop`: what becomes of trials that run
+    # With `edit`, as in the spec; parameters take the place of those with their names.
+    metrics: NotRequired[list[dict[str, Any]]]
+    parameters: NotRequired[list[dict[str, Any]]]
+    where: NotRequired[list[str]]
+    target: NotRequired[float]  # of its only metric
 
 
 @with_config(_STRICT)

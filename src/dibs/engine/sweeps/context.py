@@ -120,6 +120,8 @@ class Search:
     @property
     def size(self) -> int | None:
         """The number of trials in the end, where it is known without enumerating the points."""
+        if self.spec.revision:  # which of the points were tried before is not counted
+            return self.spec.samples
         size = None if self.spec.method == "adaptive" else self.points.size
         return planned(size, self.spec.samples)
 

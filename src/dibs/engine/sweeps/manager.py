@@ -13,7 +13,7 @@ from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.results import Results
 from dibs.engine.queue.queue import Queue
-from dibs.engine.sweeps.actions import ActionResult, act, check_removable, remove
+from dibs.engine.sweeps.actions import ActionResult, SweepChanges, act, check_removable, edit, remove
 from dibs.engine.sweeps.context import Search, SweepContext, SweepRecords
 from dibs.engine.sweeps.new_trials import reopened
 from dibs.engine.sweeps.run import SweepRun
@@ -176,10 +176,17 @@ class SweepManager:
         parallel: int | None = None,
         keeps_running: bool = False,
     ) -> ActionResult:
-        """Stop, hold, release, resume, retry-failed or edit. If it raises, nothing has changed."""
+        """Stop, hold, release, resume or retry-failed. If it raises, nothing has changed."""
         done = act(self._context, number, action, samples, parallel, keeps_running)
         is_running = self._table.sweep(number).state is SweepState.RUNNING
         if number in self._tasks or is_running or self._table.open(number):
+            self._ensure_task(number)
+        return done
+
+    async def edit(self, number: SweepId, changes: SweepChanges) -> ActionResult:
+        """Change what a sweep searches. If it raises, nothing has changed."""
+        done = await edit(self._context, number, changes)
+        if number in self._tasks or self._table.sweep(number).state is SweepState.RUNNING:
             self._ensure_task(number)
         return done
 

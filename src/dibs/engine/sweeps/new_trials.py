@@ -11,7 +11,7 @@ from dibs.engine.sweeps.work import LazyAdviser, SweepWork
 from dibs.engine.turn.state import Change
 from dibs.model.jobs import JobId
 from dibs.model.sweeps import Point, Sweep, SweepState, Trial, TrialState
-from dibs.policy.sweeps import MOST_LEFT_OUT, room
+from dibs.policy.sweeps import MOST_LEFT_OUT, reached_by, room
 
 _AT_ONCE = 16  # trials recorded in one turn, which takes some milliseconds
 _SLICE = 0.002  # seconds of searching for points, and then as many for other tasks
@@ -37,6 +37,8 @@ class TrialStarter:
         self._drawn_from: object = None
         self._warm_to = 0  # the index up to which points were drawn, which is needed to detect duplicates
         self._first_free: int | None = None  # the trial number after the highest that a job has
+        self._tried: set[str] = set()  # fingerprints; of a sweep whose points were edited
+        self._tried_of: object = None
         self.left_out = 0  # consecutive points that the conditions exclude
 
     async def fill(self) -> None:
@@ -46,16 +48,24 @@ class TrialStarter:
         while (places := min(self._room(), _AT_ONCE)) > 0:
             if due := work.table.due(work.id, places):
                 self._try_again(due)
-            elif points := await self._next_points(self._to_look_at(places)):
-                await self._record(points, places)
             else:
-                break
+                points = await self._next_points(self._to_look_at(places))
+                if not work.is_current:
+                    continue  # it was edited, and these points are not of its ranges
+                if not points:
+                    break
+                await self._record(points, places)
             await asyncio.sleep(_SLICE)  # other tasks must not wait for 100,000 points with known results
         if work.search.spec.pruner and self._may_begin(work.load()):
             await self._adviser.enroll()
 
     def _may_begin(self, sweep: Sweep) -> bool:
-        return sweep.state is SweepState.RUNNING and not self._work.context.engine.is_draining
+        work = self._work
+        if sweep.state is not SweepState.RUNNING or work.context.engine.is_draining:
+            return False
+        metrics = work.search.spec.metrics
+        has_target = any(metric.target is not None for metric in metrics)
+        return not (has_target and reached_by(work.table.best(work.id), metrics))
 
     def _room(self) -> int:
         work = self._work
@@ -92,6 +102,7 @@ class TrialStarter:
         if points is not self._drawn_from:
             self._drawn_from, self._warm_to = points, 0
         found: list[NextPoint] = []
+        tried = self._tried_before(points)
         begin = time.perf_counter()
         while len(found) < count and not self._is_exhausted(cursor):
             if points.size is None and self._warm_to < cursor:
@@ -101,6 +112,8 @@ class TrialStarter:
                 before = cursor
                 cursor, point = points.next(cursor, _LOOKED_AT)
                 self._warm_to = cursor
+                if point is not None and tried and work.search.fingerprint(point, sweep.request) in tried:
+                    continue
                 if point is not None:
                     found.append(NextPoint(point, cursor))
                 self.left_out = 0 if point is not None else self.left_out + cursor - before
@@ -113,6 +126,15 @@ class TrialStarter:
             with work.context.engine.change() as change:
                 work.context.records.changed(replace(work.table.sweep(work.id), cursor=cursor), change.now)
         return found
+
+    def _tried_before(self, points: object) -> set[str]:
+        """The fingerprints of what an edited sweep tried before: it goes through its new points from the first."""
+        work = self._work
+        if self._tried_of is not points:
+            is_edited = work.search.spec.revision > 0
+            self._tried = {one.fingerprint for one in work.table.all_of(work.id)} if is_edited else set()
+            self._tried_of = points
+        return self._tried
 
     def _is_exhausted(self, cursor: int) -> bool:
         size = self._work.search.points.size

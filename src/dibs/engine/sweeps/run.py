@@ -16,7 +16,7 @@ from dibs.engine.sweeps.work import LazyAdviser, SweepWork
 from dibs.errors import DibsError, StoreUnusable
 from dibs.model.jobs import JobId
 from dibs.model.sweeps import SweepId, SweepState, Trial, TrialState
-from dibs.policy.sweeps import FIRST_TRIALS, MOST_LEFT_OUT, fail_alike, is_over, judged
+from dibs.policy.sweeps import FIRST_TRIALS, MOST_LEFT_OUT, fail_alike, is_over, judged, reached_by
 
 _LOOK_AT_REPORTS = 1.0  # seconds between two reads of running trials' reports, where a pruner needs them
 _AFTER_TROUBLE = 2.0  # seconds until a full disk is tried again
@@ -100,7 +100,7 @@ class SweepRun:
 
     def _looks_at_reports(self) -> bool:
         work = self.work
-        if not work.is_loaded or not work.search.spec.pruner:
+        if not work.is_loaded or not work.search.spec.watches_trials:
             return False
         is_running = work.table.sweep(work.id).state is SweepState.RUNNING
         return is_running and any(key[0] in work.jobs for key in self._context.engine.state.everywhere)
@@ -109,16 +109,17 @@ class SweepRun:
         work = self.work
         sweep = work.load()
         counts = work.table.counts(work.id)
+        reached = reached_by(work.table.best(work.id), work.search.spec.metrics)
         if not is_over(
             sweep,
             open_trials=counts.get(TrialState.OPEN, 0),
-            due=len(work.table.due(work.id, 1)),
+            due=0 if reached else len(work.table.due(work.id, 1)),
             made=sum(counts.values()),
             most=work.search.size,
-            is_exhausted=self._starter.is_exhausted(sweep),
+            is_exhausted=bool(reached) or self._starter.is_exhausted(sweep),
         ):
             return
-        if self._starter.left_out >= MOST_LEFT_OUT:
+        if not reached and self._starter.left_out >= MOST_LEFT_OUT:
             why = (
                 f"its conditions left out {self._starter.left_out:,} points in a row; there may be none that fits"
             )
@@ -127,7 +128,7 @@ class SweepRun:
             return
         with self._context.engine.change() as change:
             work.context.records.changed(
-                replace(sweep, state=SweepState.FINISHED, why="", ended_at=change.now), change.now
+                replace(sweep, state=SweepState.FINISHED, why=reached, ended_at=change.now), change.now
             )
 
 
@@ -200,6 +201,8 @@ async def _record(work: SweepWork, adviser: LazyAdviser, ended: Sequence[Trial])
         return
     done: list[Trial] = []
     with work.context.engine.change() as change:
+        if not work.is_current:
+            return  # its metrics were edited: the results are read again
         states = work.context.engine.store.listing.states([one.job for one in ended if one.job is not None])
         for trial in ended:
             if trial.job in states and not states[trial.job].is_over:
@@ -231,27 +234,37 @@ async def _hold_where_all_die(work: SweepWork) -> None:
 
 
 async def prune(work: SweepWork, adviser: LazyAdviser) -> None:
-    """End running trials that the pruner rejects by their new reports."""
-    if not work.search.spec.pruner:
+    """End running trials that the pruner rejects by their new reports, or that report what is not finite."""
+    spec = work.search.spec
+    if not spec.watches_trials:
         return
     _stop_again(work)
     if work.table.sweep(work.id).state is not SweepState.RUNNING:
         return
     running = {key[0]: one for key, one in work.context.engine.state.everywhere.items() if key[0] in work.jobs}
     for trial in work.table.open(work.id) if running else ():
-        if trial.job not in running or trial.pruned_by or trial.study is None:
+        if trial.job not in running or trial.pruned_by:
             continue
-        for step, value in await work.reader.new_reports(trial, running[trial.job]):
+        news = await work.reader.news(trial, running[trial.job])
+        if spec.stop_on_nan and news.not_finite:
+            end_early(work, replace(trial, pruned_by=f"stopped: {news.not_finite}", cause="not finite"))
+            continue
+        if not spec.pruner or trial.study is None:
+            continue
+        for step, value in news.steps:
             if await adviser.should_prune(trial, step, value):
                 _end_pruned(work, trial, step, value)
                 break
 
 
 def _end_pruned(work: SweepWork, trial: Trial, step: int, value: float) -> None:
-    """Record the reason, then kill the job: without the record the trial would count as failed."""
     metric = work.search.metric_names[0]
     why = f"pruned at step {step}: others had a better {metric} than {value:g} by then"
-    trial = replace(trial, pruned_by=why)
+    end_early(work, replace(trial, pruned_by=why))
+
+
+def end_early(work: SweepWork, trial: Trial) -> None:
+    """Record the reason, then kill the job: without the record it would be unknown after a crash."""
     work.record([trial])
     work.context.reach("sweep-gave-up")
     _stop(work, trial)

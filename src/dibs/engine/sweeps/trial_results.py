@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dibs.dataclass import dataclass
 from dibs.engine.launch.browse import fill_in
@@ -19,7 +19,16 @@ from dibs.model.sweeps import Trial
 from dibs.paths import network_file_system
 from dibs.store.codec import JobRow
 from dibs.supervise.folder import open_own_file
-from dibs.sweeps.results import LogReader, MetricsReader, Reader, Report, Result, WandbResults, read_result_file
+from dibs.sweeps.results import (
+    Bests,
+    LogReader,
+    MetricsReader,
+    Reader,
+    Report,
+    Result,
+    WandbResults,
+    read_result_file,
+)
 from dibs.sweeps.spec import Spec
 
 _IS_OLDER = "it is older than the trial, which has not written it"
@@ -32,12 +41,23 @@ _LONGEST_SHOWN = 120  # letters of that line, in a message
 _CLOCKS_DIFFER = 2.0  # seconds; a file server has its own clock, and some file systems round
 
 
+NO_RESULT = "no result"
+
+
 class NoResult(Exception):
     """A trial has no result; the message says why. `kind` is the same for the same cause."""
 
-    def __init__(self, sentence: str, kind: str = "no result") -> None:
+    def __init__(self, sentence: str, kind: str = NO_RESULT) -> None:
         super().__init__(sentence)
         self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class TrialNews:
+    """What a running trial has reported."""
+
+    steps: Sequence[tuple[int, float]] = ()  # values of the first metric, by step
+    not_finite: str = ""  # a clause about the first value that is not finite
 
 
 class TrialReader:
@@ -47,24 +67,29 @@ class TrialReader:
         self._spec = spec
         self._context = context
         self._names = [metric.name for metric in spec.metrics]
+        self._bests: Bests = {metric.name: metric.goal for metric in spec.metrics if metric.take == "best"}
         self._tails: dict[int, _Tail] = {}  # by the trial's number
         self._last_file: tuple[_Identity, _Attempt] | None = None  # the result file that was read last
 
-    async def new_reports(self, trial: Trial, running: OpenAttempt) -> list[tuple[int, float]]:
-        """The values of the first metric, by step, that a running trial has reported since the last call."""
+    async def news(self, trial: Trial, running: OpenAttempt) -> "TrialNews":
+        """What a running trial has reported since the last call."""
         if self._spec.results.kind == "file" or not self._names:
-            return []
+            return TrialNews()
         attempt = running.attempt
         tail = self._tail(trial, running.job, attempt.folder, attempt.number, attempt.opened_at)
         try:
             reports = await self._context.in_thread(tail.read)
         except TimeoutError:
-            return []
-        found = []
+            return TrialNews()
+        found: list[tuple[int, float]] = []
+        bad = ""
         for report in reports:
             if self._names[0] in report.values:
                 found += tail.judged(report.step, report.values[self._names[0]])
-        return found
+            if report.not_finite and not bad:
+                where = "" if report.step is None else f" at step {report.step}"
+                bad = f"{report.not_finite[0]} is not finite{where}"
+        return TrialNews(found, bad)
 
     async def result(self, trial: Trial, row: JobRow) -> tuple[float, ...] | None:
         """The values of a trial whose job is over; None where the sweep has no metric. Raises NoResult."""
@@ -149,7 +174,7 @@ class TrialReader:
             except (OSError, ValueError) as error:
                 said = error.strerror if isinstance(error, OSError) else str(error)
                 return None, f"cannot read {path}: {said}"
-            result = read_result_file(content, self._names)
+            result = read_result_file(content, self._names, self._bests)
             return result.values, result.problem
 
         return read
@@ -165,7 +190,9 @@ class TrialReader:
             ]
             if self._spec.results.kind == "wandb":
                 run, where = run_of(dict(job.request.env), job.request.workdir)
-                streams.insert(0, WandbResults(self._names, lambda: find_run_files(where, run, began)))
+                streams.insert(
+                    0, WandbResults(self._names, lambda: find_run_files(where, run, began), self._bests)
+                )
             tail = self._tails[trial.number] = _Tail((job.id, attempt), streams)
         return tail
 
@@ -173,8 +200,8 @@ class TrialReader:
         if self._spec.results.kind == "log":
             # Some programs print their numbers and some log them to stderr; with `-o` both are one file.
             paths = dict.fromkeys(self._context.results.streams(job, folder))
-            return [(path, LogReader(self._spec.results.pattern, self._names)) for path in paths]
-        return [(f"{folder}/{METRICS_FILE}", MetricsReader(self._names))]
+            return [(path, LogReader(self._spec.results.pattern, self._names, self._bests)) for path in paths]
+        return [(f"{folder}/{METRICS_FILE}", MetricsReader(self._names, self._bests))]
 
 
 _Identity = tuple[int, int, int]  # of a file: device, inode, modification time

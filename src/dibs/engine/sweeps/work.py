@@ -10,6 +10,7 @@ from dibs.engine.sweeps.trial_results import TrialReader
 from dibs.model.jobs import JobId, State, Wishes
 from dibs.model.sweeps import Point, Sweep, SweepId, SweepState, Trial, TrialState
 from dibs.sweeps.adviser import Adviser, EndedTrial, SuggestedPoint
+from dibs.sweeps.spec import Spec
 
 
 class SweepWork:
@@ -34,10 +35,15 @@ class SweepWork:
         sweep = self.table.sweep(self.id)
         if sweep.spec != self._given:
             search = Search(sweep.spec)
-            if not self.is_loaded:
+            if not self.is_loaded or self.search.spec.metrics != search.spec.metrics:
                 self.reader = TrialReader(search.spec, self.context)
             self.search, self._given = search, sweep.spec
         return sweep
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the sweep is still what was loaded, and was not edited since."""
+        return self.table.sweep(self.id).spec == self._given
 
     def wishes(self, sweep: Sweep) -> Wishes:
         """The resources that its jobs request."""
@@ -82,6 +88,7 @@ class LazyAdviser:
     def __init__(self, work: SweepWork) -> None:
         self._work = work
         self._adviser: Adviser | None = None
+        self._spec: Spec | None = None  # that it was opened with
         self._asked: list[SuggestedPoint] = []  # not recorded in the store yet
 
     @property
@@ -129,8 +136,11 @@ class LazyAdviser:
             await adviser.close()
 
     async def _open(self) -> "Adviser":
+        if self._adviser is not None and self._spec != self._work.search.spec:
+            await self.close()  # it was edited
         if self._adviser is None:
             work = self._work
+            spec = self._spec = work.search.spec
             known: dict[int, Point] = {}
             ended: list[EndedTrial] = []
             for place, trial in enumerate(work.table.all_of(work.id)):
@@ -140,7 +150,9 @@ class LazyAdviser:
                         ended.append(_told(trial))
                 if place % _AT_ONCE == 0:
                     await asyncio.sleep(0)
-            adviser = Adviser(Path(work.context.folder(work.id)), work.search.spec, f"sweep-{work.id}")
+            # What an edited sweep has tried is told to a new study, whose distributions are others.
+            name = f"sweep-{work.id}{f'.{spec.revision}' if spec.revision else ''}"
+            adviser = Adviser(Path(work.context.folder(work.id)), spec, name)
             self._asked = await adviser.start(known, ended)  # type: ignore[arg-type]
             self._adviser = adviser
         return self._adviser
