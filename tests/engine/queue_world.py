@@ -11,7 +11,7 @@ from dibs.model.jobs import After, Dependency, Job, JobId, Request
 from dibs.policy.outcomes import Limits
 from dibs.store.journal import NAME, Journal
 from dibs.store.recorder import Recorder
-from engine.world import World, a_request
+from engine.world import FailingStore, World, a_request
 
 
 def a_wish(text: str = "train", *, after: dict[int, str] | None = None, **more: Any) -> Request:
@@ -39,6 +39,9 @@ class QueueWorld(World):
             Explain(self.engine, lambda: self.now),
             lambda text, probe: Pool(cards=()),
         )
+
+    def open_store(self) -> FailingStore:
+        return FailingStore(f"{self.root}/store.db")
 
     def parts(self) -> dict[str, Any]:
         self.journal = Journal(f"{self.root}/{NAME}")

@@ -333,7 +333,7 @@ class World:
     def open(self) -> None:
         self.turn_is_due = False
         self.machine.epoch += 1
-        self.store = FailingStore(f"{self.root}/store.db", is_list=True)
+        self.store = self.open_store()
         self.leases = RemembersLeases(self.leases_folder, uid=os.geteuid(), user="tester")
         self.backend = FakeBackend(self.machine, self._claims_of)
         self.cards = Cards(self.pool, is_ours=lambda pid: True, is_alive=lambda pid: True)
@@ -368,6 +368,9 @@ class World:
 
     def _clock(self) -> float:
         return self.now + self.clock_is_off
+
+    def open_store(self) -> FailingStore:
+        return FailingStore(f"{self.root}/store.db", is_list=True)
 
     def make_list(self) -> None:
         self.list = RunList(self.engine)
