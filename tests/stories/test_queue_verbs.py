@@ -137,6 +137,24 @@ def test_why_and_ls_and_info_say_the_same_sentence(queue):
         assert sentence in queue(*words).stdout
 
 
+def test_why_of_many_says_each_answer_once(queue):
+    first = int(queue.add("--hold", "-J", "many", "--array", "1-30", "--", "true").partition("-")[0])
+    queue("kill", str(first))
+    other = int(queue.add("--begin", "tomorrow", "--", "true"))
+
+    shown = sorted(queue("why", f"{first}-{other}").stdout.splitlines())
+    told = json.loads(queue("why", "--json", f"{first}-{other}").stdout)
+
+    assert shown[0] == f"1 job ({first}): cancelled"
+    assert shown[1].startswith(f"1 job ({other}), the first of them: waits for its time")
+    assert shown[2].startswith(f"29 jobs ({first + 1}-{first + 29}), the first of them: is held")
+    assert len(shown) == 3
+    assert {one["job"]: (one["state"], one["reason"] and one["reason"]["code"]) for one in told} == (
+        {first: ("cancelled", None), other: ("queued", "begin")}
+        | dict.fromkeys(range(first + 1, first + 30), ("held", "held"))
+    )
+
+
 def test_kill_ends_what_runs_and_what_waits(queue):
     jobs = [queue.add("--", "sleep", "60") for _ in range(3)]
     queue.wait_for(jobs[0], "running")

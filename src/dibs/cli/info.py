@@ -30,10 +30,10 @@ from dibs.cli.output import (
     waiting_text,
     why_sentence,
 )
-from dibs.cli.references import REF, find_job, find_jobs
+from dibs.cli.references import REF, find_job, find_jobs, in_chunks
 from dibs.client.client import Client, connect
 from dibs.model.fields import BY_KEY, Field, Kind
-from dibs.model.units import show_duration, show_energy, show_size
+from dibs.model.units import show_duration, show_energy, show_ranges, show_size
 
 # They differ between any two shells, and no job cares.
 _OF_THE_SHELL = frozenset(("_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "WINDOWID", "SSH_TTY", "GPG_TTY"))
@@ -291,6 +291,8 @@ def why(references: Sequence[str], as_json: bool) -> int:
     """Say what a job waits for; of a job that does not wait, say whether it runs or how it ended."""
     client = connect(os.environ)
     jobs = find_jobs(client, references)
+    if len(jobs) > _FEW:
+        return _why_many(client, jobs, as_json=as_json)
     if as_json:
         answers = [client.why(job) for job in jobs]
         show_json(answers[0] if len(answers) == 1 else answers)
@@ -298,6 +300,27 @@ def why(references: Sequence[str], as_json: bool) -> int:
     for number in jobs:
         job = client.job(number)
         show(why_sentence(job, client.why(number)))
+    return 0
+
+
+_FEW = 20  # jobs of which each is asked about by itself
+_MOST_REFERENCES = 100  # in one question
+
+
+def _why_many(client: Client, jobs: Sequence[int], *, as_json: bool) -> int:
+    """Each answer once, with the jobs that it is true of."""
+    ranges = show_ranges(jobs).split(",")
+    answers = [one for some in in_chunks(ranges, _MOST_REFERENCES) for one in client.why_many(*some)]
+    if as_json:
+        by_job = {job: {"job": job, **one} for one in answers for job in one.pop("jobs")}
+        show_json([by_job[job] for job in jobs if job in by_job])
+        return 0
+    for one in answers:
+        which = f"{len(one['jobs'])} job{'s' * (len(one['jobs']) != 1)} ({show_ranges(one['jobs'])})"
+        if one["state"] in WAITING:
+            show(f"{which}, the first of them: {waiting_text(one)}")
+        else:
+            show(f"{which}: {one['state'].replace('_', ' ')}")
     return 0
 
 

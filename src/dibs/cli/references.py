@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -22,6 +22,8 @@ _MOST_JOBS = 200  # to choose from
 _MOST_SWEEPS = 100
 # A name with other letters could break the shell's line, or be executed by it.
 _PLAIN = r"[\w.+=:/%-][\w.+=:/@%-]{0,99}"
+
+T = TypeVar("T")
 
 
 class Reference(click.ParamType):  # type: ignore[type-arg]  # generic only in newer clicks
@@ -94,8 +96,8 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 15
 
 
-def in_chunks(ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """At most `size` numbers at a time: the daemon limits the length of a request."""
+def in_chunks(ids: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """At most `size` of them at a time: the daemon limits the length of a request."""
     for start in range(0, len(ids), size):
         yield ids[start : start + size]
 

@@ -223,6 +223,11 @@ class Client:
     def why(self, number: int) -> Answer:
         return self._get(f"/v1/jobs/{number}/why")
 
+    def why_many(self, *references: str) -> list[Answer]:
+        """The same for many jobs, each answer once with its `jobs`."""
+        found: list[Answer] = self._get(_with_query("/v1/why", [("ref", one) for one in references]))["answers"]
+        return found
+
     def log(
         self,
         number: int,

@@ -949,6 +949,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Why Many
+         * @description Why many jobs wait, each answer once: those of one array or call that wait alike have that of the first.
+         *
+         *     Jobs that run or are over have a state only.
+         */
+        get: operations["why_many_v1_why_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -2319,6 +2341,21 @@ export interface components {
             /** Until At */
             until_at: string | null;
         };
+        /** SharedWhy */
+        SharedWhy: {
+            /** Jobs */
+            jobs: number[];
+            /** No Estimate */
+            no_estimate: string;
+            reason: components["schemas"]["ReasonObject"] | null;
+            /** Starts At */
+            starts_at: string | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+        };
         /**
          * SpanObject
          * @description One attempt, as a bar on a time line.
@@ -2838,6 +2875,11 @@ export interface components {
              * @enum {string}
              */
             state: "queued" | "held" | "submitted" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost";
+        };
+        /** WhyMany */
+        WhyMany: {
+            /** Answers */
+            answers: components["schemas"]["SharedWhy"][];
         };
     };
     responses: never;
@@ -7310,6 +7352,92 @@ export interface operations {
             };
             /** @description the request is too large */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the Host header does not name this server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description the request's headers are too large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description dibs has met a bug and goes on */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there are too many connections */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    why_many_v1_why_get: {
+        parameters: {
+            query: {
+                /** @description 17, @, @~2, a name, 17_4, 3-9 */
+                ref: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhyMany"];
+                };
+            };
+            /** @description cannot understand the request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description this queue belongs to another user */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description there is nothing at this address */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -31,6 +31,7 @@ from dibs.daemon.schemas.responses import (
 from dibs.dataclass import dataclass
 from dibs.engine.driver import Driver
 from dibs.engine.engine import Engine
+from dibs.engine.queue.explain import Alike
 from dibs.engine.queue.queue import AddCall, PartPlace
 from dibs.engine.watch.metering import Series, read_series
 from dibs.errors import BadInput
@@ -39,14 +40,17 @@ from dibs.model.jobs import Request as JobRequest
 from dibs.policy.advice import failure_advice, usage_advice
 from dibs.policy.forecast import MOST_JOBS
 from dibs.store.codec import AttemptRow, JobRow
-from dibs.store.listing import ORDERS, SORTED_BY, Filter
+from dibs.store.listing import ORDERS, SORTED_BY, Filter, Listing
 
 MOST_WAITED = 10_000  # jobs in one call of `wait`
 _PAGE = 500
 _WAITING = (State.QUEUED, State.SUBMITTED, State.HELD)
 _SECRET = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # in the name of a variable
 
+_AT_ONCE = 500  # jobs that are explained before the loop does other things
+
 Number = Annotated[int, Path(ge=1, le=2**53, description="the job's number")]
+References = Annotated[list[str], Query(min_length=1, max_length=500, description="17, @, @~2, a name, 17_4, 3-9")]
 AttemptNumber = Annotated[int | None, Query(ge=1, le=2**31, description="the last if left out")]
 
 
@@ -274,6 +278,32 @@ def jobs_routes(app: AppState) -> APIRouter:
             }
         )
 
+    @routes.get("/v1/why", responses={200: {"model": responses.WhyMany}, **errors(404, 503)})
+    async def why_many(ref: References) -> Response:
+        """Why many jobs wait, each answer once: those of one array or call that wait alike have that of the first.
+
+        Jobs that run or are over have a state only.
+        """
+        numbers = _found(listing, ref)
+        known: Alike = {}
+        for some in range(0, len(numbers), _AT_ONCE):
+            known = app.queue.why_alike(numbers[some : some + _AT_ONCE], known)
+            await asyncio.sleep(0)
+        return JsonResponse(
+            {
+                "answers": [
+                    {
+                        "state": str(one.state),
+                        "reason": reason_object(one.answer.reason),
+                        "starts_at": moment(one.answer.starts_at),
+                        "no_estimate": one.answer.unknown,
+                        "jobs": one.jobs,
+                    }
+                    for one in known.values()
+                ]
+            }
+        )
+
     @routes.get("/v1/reasons", responses={200: {"model": responses.Reasons}, **errors(503)})
     async def reasons(
         limit: Annotated[int, Query(ge=1, le=MOST_JOBS, description="of each of the states")] = 100,
@@ -294,14 +324,9 @@ def jobs_routes(app: AppState) -> APIRouter:
         )
 
     @routes.get("/v1/find", responses={200: {"model": responses.FoundIds}, **errors(404, 503)})
-    async def find(
-        ref: Annotated[
-            list[str], Query(min_length=1, max_length=500, description="17, @, @~2, a name, 17_4, 3-9")
-        ],
-    ) -> Response:
+    async def find(ref: References) -> Response:
         """The numbers of the jobs that references name, each once."""
-        ids = dict.fromkeys(number for one in ref for number in listing.find(one[:4096]))
-        return JsonResponse({"ids": list(ids)})
+        return JsonResponse({"ids": _found(listing, ref)})
 
     @routes.get(
         "/v1/export",
@@ -315,6 +340,10 @@ def jobs_routes(app: AppState) -> APIRouter:
         return StreamingResponse(lines, media_type="application/jsonl")
 
     return routes
+
+
+def _found(listing: Listing, references: Sequence[str]) -> list[JobId]:
+    return list(dict.fromkeys(number for one in references for number in listing.find(one[:4096])))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -268,6 +268,18 @@ class Why(TypedDict):
     no_estimate: str  # why its start cannot be estimated; empty where it can, and where it does not wait
 
 
+class SharedWhy(TypedDict):
+    state: StateName
+    reason: ReasonObject | None
+    starts_at: Moment | None
+    no_estimate: str
+    jobs: list[int]
+
+
+class WhyMany(TypedDict):
+    answers: list[SharedWhy]
+
+
 class SharedReasonObject(TypedDict):
     code: str
     sentence: str

@@ -2,7 +2,7 @@
 
 import heapq
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, takewhile
 
@@ -38,6 +38,18 @@ class SharedReason:
 
     reason: Reason
     jobs: list[JobId]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedExplanation:
+    """What several jobs of one state wait for."""
+
+    state: State
+    answer: WaitExplanation
+    jobs: list[JobId]
+
+
+Alike = dict[Hashable, SharedExplanation]  # by what makes the answers the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +114,31 @@ class Explain:
         reason = self._before_line(job, now) or self._in_line(job, now)
         starts_at = None if reason.code == "paused" else prospect.starts_at
         return WaitExplanation(reason, starts_at, prospect.unknown)
+
+    def why_alike(self, numbers: Sequence[JobId], known: Alike | None = None) -> Alike:
+        """Why these wait, for many: those of one array or call that wait alike get the answer of the first.
+
+        Of jobs that run, or are over, it has the state only. `known` is the answer about others, to go on with.
+        """
+        found: Alike = known or {}
+        for job in self._engine.store.queue.find(numbers):
+            request, array = job.request, job.request.array
+            key: tuple[Hashable, ...] = (job.state,)
+            if job.state is State.SUBMITTED and self._engine.remote is not None:
+                key += self._engine.remote.waiting(job)
+            elif job.state in (State.QUEUED, State.HELD):
+                which = (job.batch or job.id) if array is None else array.array
+                key += (which, job.not_before, job.blockers, job.why_held, request.priority, request.wishes)
+            if key in found:
+                found[key].jobs.append(job.id)
+            else:
+                answer = WaitExplanation()
+                if job.state is State.HELD:
+                    answer = WaitExplanation(_is_held(job), unknown="it is held")
+                elif job.state in (State.QUEUED, State.SUBMITTED):
+                    answer = self.why(job.id)
+                found[key] = SharedExplanation(job.state, answer, [job.id])
+        return found
 
     def reasons(self, most: int) -> list[SharedReason]:
         """Why jobs wait, each reason once: of the first queued, submitted and held ones, so many of each.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.launcher import Place
-from dibs.engine.queue.explain import Explain, JobProspect, SharedReason, WaitExplanation
+from dibs.engine.queue.explain import Alike, Explain, JobProspect, SharedReason, WaitExplanation
 from dibs.engine.queue.gpu_time import keep_gpu_time
 from dibs.engine.queue.pool import PoolActions, clear_mark, set_mark
 from dibs.engine.turn.state import Change
@@ -314,6 +314,10 @@ class Queue:
 
     def why(self, job: JobId) -> WaitExplanation:
         return self._explain.why(job)
+
+    def why_alike(self, jobs: Sequence[JobId], known: Alike | None = None) -> Alike:
+        """Why many jobs wait, each answer once."""
+        return self._explain.why_alike(jobs, known)
 
     def reasons(self, most: int) -> list[SharedReason]:
         """Why jobs wait, each reason once; of the queued, submitted and held ones the first so many."""
