@@ -11,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OURS = {"dibs", "hydra_plugins"}
 _IMPORT = r"from (dibs(?:\.\w+)*) import (?:\(([^)]*)\)|([^\n;#]*))"
-OF_OTHERS = {"omegaconf"}  # a part of Hydra's interface
+# A part of Hydra's interface; and what a program that uses a callback of dibs.integrations has itself.
+OF_OTHERS = {"omegaconf", "lightning", "pytorch_lightning", "transformers", "keras", "torch"}
 
 
 def imported(source: Path) -> dict[str, str]:

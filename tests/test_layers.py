@@ -67,6 +67,7 @@ MAY_USE = {
     },
     "api": {"model", "policy", "gpus", "leases", "supervise", "inputs", "sweeps", "engine", "client"},
     "plugins": {"model", "api", "client"},
+    "integrations": {"api"},
     # `doctor` reads the store, the leases and the driver where no daemon can; `gpus` shows a survey of the engine;
     # `gpus --on slurm`, `export --sbatch` and `cluster` use the Slurm backend. All of them work without a daemon.
     # `run` starts the zygote before it imports the rest.

@@ -97,6 +97,7 @@ class Place:
             env = slurm_variables(job, attempt, env, machine) | env
         if request.checkpoint is not None:
             env["DIBS_CHECKPOINT_DIR"] = self.checkpoint_folder(job.id)
+            env["DIBS_CHECKPOINT_SIGNAL"] = str(int(request.checkpoint.signal))
         if request.workdir:
             env["PWD"] = os.path.join(self.workdir, request.workdir)
         more: dict[str, Any] = {"cpus": list(cpus)} if cpus else {}
