@@ -56,6 +56,17 @@ def test_output_comes_while_it_runs_and_the_rest_with_the_record(site: Site) -> 
     assert {"stdout", "environment.json"} <= set(os.listdir(node_root(site.root) / "attempts" / f"{ref.key}.1.1"))
 
 
+def test_stderr_in_a_file_of_its_own_arrives_there(site: Site) -> None:
+    named = f"{site.workdir}/%N.err"
+
+    ref = site.start("echo out; echo err >&2", stderr=named)
+    node = site.wait(ref, Phase.ENDED).node
+
+    assert site.log(ref) == "out\n"
+    assert (site.workdir / f"{node}.err").read_text() == "err\n"
+    assert not (site.workdir / "%N.err").exists()
+
+
 def test_paths_below_our_folders_are_paths_on_the_node(site: Site) -> None:
     one = site.submission("")
     line = (

@@ -237,7 +237,9 @@ def test_a_script_for_slurm_is_taken_as_it_is(queue, typed: Typed):
     assert first["after"] == [{"job": 7, "kind": "ok"}]
     assert first["begin_at"] == "2035-01-01T00:00:00Z"
     assert last["array"] == {"task": 2, "most": 1}
-    assert last["env"] == {"SLURM_ARRAY_TASK_ID": "2"}
+    tasks = {"ID": "2", "COUNT": "3", "MIN": "0", "MAX": "2"}
+    whole = {f"SLURM_ARRAY_TASK_{name}": value for name, value in tasks.items()}
+    assert last["env"] == whole | {"SLURM_SUBMIT_DIR": os.getcwd()}
 
 
 def test_many_jobs_go_as_the_parts_of_one_list_after_their_wishes_were_checked(queue, typed: Typed):

@@ -1,5 +1,6 @@
 """Results as people look for them, whatever jobs are called."""
 
+import getpass
 import os
 from pathlib import Path
 
@@ -182,6 +183,20 @@ def test_the_file_that_a_job_named_takes_both_streams():
     task = a_job(output="/logs/%x-%A_%a-%j-%%-%z-%", name="../n", array=ArrayTask(JobId(12), 4))
 
     assert BrowsableFolders("").streams(task, "/attempts/1.1") == ("/logs/%2E.%2Fn-12_4-17-%-%z-%",) * 2
+
+
+def test_stderr_may_have_a_file_of_its_own():
+    alone, both = a_job(error="/logs/e-%3j"), a_job(output="/logs/o", error="/logs/e")
+
+    assert BrowsableFolders("").streams(alone, "/attempts/1.1") == ("/attempts/1.1/stdout", "/logs/e-017")
+    assert BrowsableFolders("").streams(both, "/attempts/1.1") == ("/logs/o", "/logs/e")
+
+
+def test_the_node_stands_in_a_name_once_it_is_known():
+    here, there = a_job(), a_job(on="slurm")
+
+    assert fill_in("%u-%N", here) == f"{getpass.getuser()}-{os.uname().nodename.partition('.')[0]}"
+    assert (fill_in("%N", there), fill_in("%N", there, "n2")) == ("%N", "n2")
 
 
 def test_a_job_of_no_array_is_its_own_array():

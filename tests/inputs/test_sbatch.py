@@ -100,7 +100,7 @@ def test_what_dibs_does_not_use_is_one_warning(script):
 
     [warning] = read_script(path, DEFAULTS).warnings
 
-    assert warning == f"{path}: dibs ignores --partition, -c, --export, --mem, the GPU type a100"
+    assert warning == f"{path}: dibs ignores --partition, -c, --mem, the GPU type a100"
 
 
 def test_a_script_without_such_lines_is_an_ordinary_command(script):
@@ -234,6 +234,17 @@ def test_here_a_line_that_would_make_the_job_another_is_refused_unless_it_is_to_
     assert refusal.value.message.startswith(f"{path} line 3: cannot do what {line} asks for: ")
     assert "--ignore" in refusal.value.remedy
     assert (insisted.request.wishes.num_gpus, insisted.warnings) == (1, ())
+
+
+def test_what_a_script_exports_is_set_unless_the_command_line_says_otherwise(script):
+    path = script("#SBATCH --export=FOO=1,PATH,SEED=2 --error=x.err --output=y.out --chdir=/data")
+
+    read = read_script(path, replace(DEFAULTS, env=(("SEED", "7"),)), QUEUED)
+
+    env = dict(read.request.env)
+    assert (env["FOO"], env["SEED"], "PATH" in env) == ("1", "7", False)
+    assert (read.request.output, read.request.error) == ("/data/y.out", "/data/x.err")
+    assert read.warnings == (f"{path}: dibs ignores that --export keeps your other variables out",)
 
 
 def test_here_what_each_gpu_or_cpu_has_is_booked(script):

@@ -1,5 +1,6 @@
 """The queue with a real Slurm beside it, from outside: the same commands, run by Slurm's nodes."""
 
+import getpass
 import json
 import os
 import signal
@@ -173,18 +174,27 @@ SEEN = (
 
 @pytest.mark.parametrize("place", ["slurm", "local"])
 def test_a_script_is_told_what_scripts_of_hpc_centres_rely_on(there: Afar, place: str) -> None:
-    world = there.world
+    world, host = there.world, os.uname().nodename.partition(".")[0]
     there.daemon()
-    world.write("job.sh", f"#!/bin/bash\n#SBATCH --gres=gpu:1 -c 2 -J my-job --array=3,5\n{SEEN}")
+    world.write(
+        "job.sh",
+        "#!/bin/bash\n#SBATCH --gres=gpu:1 -c 2 -J my-job --array=3,5\n"
+        "#SBATCH --output=logs/%x-%N-%u_%2a.out --error=logs/%N-%A-%a.err --export=ALL,FOO=bar\n"
+        f'echo "$FOO" >&2\n{SEEN}',
+    )
 
     added = world.dibs("add", "-q", "--on", place, "-f", "job.sh", timeout=60)
-    [first, _] = there.wait_for(1, 2)
+    over = first, _ = there.wait_for(1, 2)
+    nodes = [(one["attempts_list"][0]["node"] or host, one["array"]["task"]) for one in over]
 
     assert added.stdout == "1-2\n"
     said = f"{world.folder}|my-job|1|1|1|2|3 of 2|0\n"
     assert world.client().log(1).data == os.fsencode(said), Path(first["stderr"]).read_text()
-    host = os.uname().nodename.partition(".")[0]
     assert (world.read("node") == f"id{host}\n") is (place == "local")
+    written = {path.name for path in (world.folder / "logs").iterdir()}
+    errors = {f"{node}-1-{task}.err" for node, task in nodes}
+    assert written == errors | {f"my-job-{node}-{getpass.getuser()}_{task:02}.out" for node, task in nodes}
+    assert world.client().log(1, stream="stderr").data == b"bar\n"
     there.assert_nothing_is_left()
 
 

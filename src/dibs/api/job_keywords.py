@@ -41,6 +41,7 @@ class JobKeywords(TypedDict, total=False):
     env: Mapping[str, str | int | float]  # A variable for the jobs; may be given again.
     workdir: "str | os.PathLike[str]"  # Run the jobs in this folder.
     output: "str | os.PathLike[str]"  # Their output goes here; %j is the number, %a the task.
+    error: "str | os.PathLike[str]"  # Their stderr goes here, apart from the rest of the output.
     image: str  # Run the jobs in a container of this image.
     container_engine: str  # What runs it (default: the setting container_engine).
     mounts: str | Sequence[str]  # A folder for it, SRC[:DST][:ro]; may be given again.

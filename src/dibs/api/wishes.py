@@ -9,7 +9,7 @@ from dibs.errors import BadInput
 from dibs.inputs.checks import check_output
 from dibs.inputs.wishes import apply_wishes, check_checkpoint
 from dibs.model.fields import Kind, Verb, fields_of
-from dibs.model.jobs import NOTHING, After, Dependency, JobId, Request
+from dibs.model.jobs import NOTHING, After, Dependency, JobId, Request, with_values
 
 if TYPE_CHECKING:
     from dibs.client.client import Client
@@ -36,10 +36,12 @@ def read_wishes(wishes: Mapping[str, Any], *, client: "Client | None" = None) ->
     if len({one.job for one in after}) < len(after):
         raise BadInput("the same job is in two kinds of dependencies", remedy="name it once")
     check_checkpoint(request)
-    output = os.path.join(request.workdir, request.output) if request.output else ""
-    if output:
-        check_output(output)
-    return replace(request, output=output, after=tuple(after))
+    for name in ("output", "error"):
+        if path := getattr(request, name):
+            path = os.path.join(request.workdir, path)
+            check_output(path)
+            request = with_values(request, {name: path})
+    return replace(request, after=tuple(after))
 
 
 def _numbers(value: Any, word: str, client: "Client | None") -> Iterable[int]:

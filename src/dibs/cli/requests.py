@@ -31,10 +31,11 @@ def request_of(options: Mapping[str, Any], verb: Verb, base: Request) -> Request
         if field.kind is Kind.VARIABLES:
             values[field.name] = tuple(_variables(value).items())
     request = with_values(base, {**values, "on_options": told} if told else values)
-    if request.output:
-        output = os.path.join(request.workdir, request.output)
-        check_output(output)
-        request = with_values(request, {"output": output})
+    for name in ("output", "error"):
+        if path := getattr(request, name):
+            path = os.path.join(request.workdir, path)
+            check_output(path)
+            request = with_values(request, {name: path})
     if request.checkpoint is not None:
         from dibs.inputs.wishes import check_checkpoint
 
@@ -51,9 +52,10 @@ def queue_request_of(options: Mapping[str, Any], verb: Verb) -> Request:
 def changes_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """What `dibs edit` is to change, as the keys of the API; variables and Slurm's options are `merges_of`."""
     values = _values(options, Verb.EDIT)
-    if values.get("output"):
-        check_output(values["output"])
-        values["output"] = os.path.abspath(values["output"])
+    for name in ("output", "error"):
+        if values.get(name):
+            check_output(values[name])
+            values[name] = os.path.abspath(values[name])
     return {key: to_json(field, values[field.name]) for key, field in BY_KEY.items() if field.name in values}
 
 

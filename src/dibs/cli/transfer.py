@@ -373,6 +373,8 @@ def _header(jobs: Sequence[Job]) -> Iterator[str]:
     yield from (flag for flag in flags(wanted) if not flag.startswith("--kill-on-invalid-dep"))
     if job["output"]:
         yield f"--output={_quoted(job['output'])}"
+    if job.get("error"):
+        yield f"--error={_quoted(job['error'])}"
     if len(jobs) > 1:
         most = f"%{job['array']['most']}" if job["array"]["most"] else ""
         yield f"--array={show_ranges(one['array']['task'] for one in jobs)}{most}"

@@ -54,7 +54,7 @@ class MetricReaders:
             return await asyncio.shield(asyncio.ensure_future(read_output(row.attempt.folder, work)))
 
     def _reader(self, job: Job, attempt: Attempt) -> "_Kept":
-        sources = sources_of(job, self._results, attempt.folder, attempt.opened_at)
+        sources = sources_of(job, self._results, attempt.folder, attempt.opened_at, node=attempt.node)
         kept = self._kept.get(attempt.key)
         if kept is None or kept.metrics.sources != sources:  # a job that was edited has other patterns
             kept = self._kept[attempt.key] = _Kept(AttemptMetrics(sources))

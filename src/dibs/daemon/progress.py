@@ -57,7 +57,7 @@ class ProgressBoard:
 
     def _sources_of(self, row: JobRow) -> tuple[_Key, MetricSources]:
         begun = row.started_at or row.queued_at
-        return (row.job.id, row.job.attempts), sources_of(row.job, self._results, row.folder, begun)
+        return (row.job.id, row.job.attempts), sources_of(row.job, self._results, row.folder, begun, node=row.node)
 
     def _read(self, sources: Sequence[tuple[_Key, MetricSources]]) -> None:
         """In a thread."""

@@ -22,7 +22,7 @@ class InAttemptFolders:
     def forget(self, job: Job) -> None:
         pass
 
-    def streams(self, job: Job, folder: str) -> tuple[str, str]:
+    def streams(self, job: Job, folder: str, node: str = "") -> tuple[str, str]:
         return f"{folder}/stdout", f"{folder}/stderr"
 
     def begin(self, job: Job, attempt: Attempt) -> None:
@@ -63,7 +63,7 @@ class JobFolders:
     def forget(self, job: Job) -> None:
         pass
 
-    def streams(self, job: Job, folder: str) -> tuple[str, str]:
+    def streams(self, job: Job, folder: str, node: str = "") -> tuple[str, str]:
         folder, name = self._folder(job)
         return f"{folder}/{self.stdout.format(name)}", f"{folder}/{self.stderr.format(name)}"
 

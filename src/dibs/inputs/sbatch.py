@@ -18,10 +18,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 from dibs.dataclass import dataclass
 from dibs.errors import BadInput
-from dibs.inputs.checks import check_request
+from dibs.inputs.checks import check_request, check_variable_name
 from dibs.inputs.entries import open_input
 from dibs.inputs.slurm import Tasks, parse_array, parse_dependency, parse_gpus, parse_gres
 from dibs.inputs.wishes import apply_wishes, check_checkpoint, parse_begin, parse_checkpoint
+from dibs.model.fields import FIELDS
 from dibs.model.jobs import After, Command, Dependency, JobId, Request
 from dibs.model.places import LOCAL, SLURM
 from dibs.model.slurm_options import OF_GPUS, OF_TASKS, Use, check_option, takes_value, use_of, whole_name
@@ -231,9 +232,9 @@ class _ScriptReader:
                 self._apply(image=_image(value))
             case "container-mounts":
                 self._apply(mounts=[_mount(one) for one in value.split(",")])
-            case "export" | "error":
-                self._leave_out(line)
-            case "requeue" | "no-requeue" | "output" if self._now is None:
+            case "export":
+                self._export(value)
+            case "requeue" | "no-requeue" | "output" | "error" if self._now is None:
                 self._leave_out(line)
             case _ if self._now is None:
                 raise self._refusal(
@@ -242,7 +243,7 @@ class _ScriptReader:
             case "array":
                 self.tasks = parse_array(value)
             case "requeue" | "no-requeue":
-                self.request = replace(self.request, restartable=line.name == "requeue")
+                self._apply(**{_OF_REQUEUE: "yes" if line.name == "requeue" else "no"})
             case "hold":
                 self.request = replace(self.request, hold=True)
             case "signal":
@@ -256,6 +257,18 @@ class _ScriptReader:
                 self.request = replace(self.request, after=(*self.request.after, *after))
             case "output":
                 self.request = replace(self.request, output=os.path.join(self.request.workdir, value))
+            case "error":
+                self.request = replace(self.request, error=os.path.join(self.request.workdir, value))
+
+    def _export(self, value: str) -> None:
+        """`ALL,FOO=1`: what has a value is set. The job has the variables of the caller in any case."""
+        words = [word.strip() for word in value.split(",") if word.strip()]
+        pairs = [word.partition("=") for word in words if "=" in word]
+        for name, _, _ in pairs:
+            check_variable_name(name)
+        self._set({name: text for name, _, text in pairs})
+        if "ALL" not in (word.upper() for word in words):
+            self.unused.append("that --export keeps your other variables out")
 
     def _set(self, variables: Mapping[str, str]) -> None:
         """Variables of the job, where the command line does not say otherwise."""
@@ -314,6 +327,7 @@ class _ScriptReader:
             self.unused.append(f"the GPU type {kind}")
 
 
+(_OF_REQUEUE,) = (field.word for field in FIELDS if "--requeue" in field.aliases)
 _OF_QUEUE = ("cpus-per-task", "mem")
 _SHARES = ("cpus-per-gpu", "mem-per-gpu", "mem-per-cpu")
 _ONLY_QUEUED = {

@@ -173,6 +173,7 @@ class Request:
     tags: tuple[str, ...] = ()
     umask: int | None = None  # None: the engine's own
     output: str = ""  # a file for stdout and stderr, absolute; empty: the attempt's folder
+    error: str = ""  # a file for stderr alone, absolute; empty: where the output goes
     after: tuple[Dependency, ...] = ()
     begin: float | None = None  # seconds since the epoch; not before this moment
     hold: bool = False  # wait until it is released

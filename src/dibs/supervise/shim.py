@@ -183,6 +183,8 @@ class Shim:
         self._identity = identity_in(spec)
         if self._given:
             spec["env"] = spec["env"] | self._given
+        if node := self._facts.get("node"):  # who made the names did not know it
+            spec |= {stream: spec[stream].replace("%N", node.partition(".")[0]) for stream in ("stdout", "stderr")}
         # The fence against a second start. It must survive kill -9 only, so it is not synced.
         try:
             os.pwrite(handed.record, encode_record(self._facts | self._identity | {"state": "starting"}), 0)

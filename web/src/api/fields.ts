@@ -26,6 +26,7 @@ export const ASKED_AGAIN = [
   "env",
   "workdir",
   "output",
+  "error",
   "image",
   "container_engine",
   "mounts",

@@ -1228,6 +1228,8 @@ export interface components {
             env?: {
                 [key: string]: string;
             };
+            /** Error */
+            error?: string;
             /** Gpu Type */
             gpu_type?: string;
             /** Grace Seconds */
@@ -1628,6 +1630,8 @@ export interface components {
             env: {
                 [key: string]: string;
             };
+            /** Error */
+            error: string;
             /** Exit Code */
             exit_code: number | null;
             /** Folder */
@@ -1975,6 +1979,8 @@ export interface components {
             env?: {
                 [key: string]: string;
             };
+            /** Error */
+            error?: string;
             /** Gpu Type */
             gpu_type?: string;
             /** Grace Seconds */
@@ -2741,6 +2747,8 @@ export interface components {
             env: {
                 [key: string]: string;
             };
+            /** Error */
+            error: string;
             /** Exit Code */
             exit_code: number | null;
             /** Explanation */

@@ -268,15 +268,16 @@ class FetchedFiles:
         if word is None or word == fence.CANCELLED:
             return
         fence.take(ref.folder, word)
-        mirror.add(ref, own, pieces, found["cut"])
+        mirror.add(ref, own.on(node), pieces, found["cut"])
         if found["record"]:
             files = found.get("checkpoint", {})
             if not node_files.has_arrived(f"{ref.folder}/{node_files.CHECKPOINT}", files):
                 raise _OnItsWay(f"its checkpoint is still on its way from node {node}")
             own.unpack(node, found, f"{attempts_below(self._settings.node_root)}/{name}")
             mirror.finish(ref, found["record"])
-            if own.output:  # it is in the file that the user named
-                _remove([f"{ref.folder}/stdout"])
+            # What is in a file that the user named need not be kept twice.
+            named = zip(_OUTPUTS, (own.output, own.error), strict=True)
+            _remove([f"{ref.folder}/{stream}" for stream, path in named if path])
             if not found.get("excess"):
                 os.makedirs(f"{self._delivered}/{node}", mode=0o700, exist_ok=True)
                 open(f"{self._delivered}/{node}/{name}", "w").close()
@@ -327,7 +328,11 @@ class FetchedFiles:
         env = {name: moved(value) for name, value in one.spec["env"].items()}
         if own.checkpoint:
             env["DIBS_CHECKPOINT_DIR"] = f"{there}/{node_files.CHECKPOINT}"
-        outputs = {name: f"{there}/stdout" if own.output else moved(one.spec[name]) for name in _OUTPUTS}
+        outputs = {name: moved(one.spec[name]) for name in _OUTPUTS}
+        if own.output:
+            outputs = dict.fromkeys(_OUTPUTS, f"{there}/stdout")
+        if own.error:
+            outputs["stderr"] = f"{there}/stderr"
         words = list(one.spec["words"])
         if own.call:
             words = call_moved(words, self._settings.source, there)

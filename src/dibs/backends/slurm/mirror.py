@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dibs.backends.protocol import AttemptRef
@@ -41,6 +42,7 @@ class AttemptFiles:
     call: str = ""  # the folder of the call
     checkpoint: str = ""  # the job's folder for checkpoints
     output: str = ""  # the file that takes its output, where that is not in the attempt's folder
+    error: str = ""  # the same of its stderr, where that is a file of its own
     umask: int = 0o077
 
     @property
@@ -64,12 +66,13 @@ class AttemptFiles:
                 f" and without a shared file system {most} are the most",
                 remedy="give the function a path instead of data, keep fewer checkpoints, or share a file system",
             )
-        if self.output:
+        for path in filter(None, (self.output, self.error)):
             try:
-                self.append(b"")
+                if "%N" not in path:  # of a node that is not known yet
+                    self.append(path, b"")
             except OSError as error:
                 raise BackendRefused(
-                    f"cannot write its output to {self.output}: {error.strerror}", remedy="name another file"
+                    f"cannot write its output to {path}: {error.strerror}", remedy="name another file"
                 ) from error
 
     def outgoing(self) -> node_files.FileSizes:
@@ -99,11 +102,16 @@ class AttemptFiles:
                 found[name] = text, os.fstat(file.fileno()).st_mtime_ns
         return found
 
-    def append(self, content: bytes) -> None:
-        """Append to the file that the user named, as a command here would; other jobs may write to it, too."""
-        os.makedirs(os.path.dirname(self.output), exist_ok=True)
+    def on(self, node: str) -> "AttemptFiles":
+        """The same, once it is known where it runs."""
+        short = node.partition(".")[0]
+        return replace(self, output=self.output.replace("%N", short), error=self.error.replace("%N", short))
+
+    def append(self, path: str, content: bytes) -> None:
+        """Append to a file that the user named, as a command here would; other jobs may write to it, too."""
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-        fd = os.open(self.output, how, 0o644 & ~self.umask)
+        fd = os.open(path, how, 0o644 & ~self.umask)
         try:
             os.set_blocking(fd, True)
             while content:
@@ -160,6 +168,9 @@ def belongings(ref: AttemptRef, spec: Mapping[str, Any]) -> AttemptFiles:
         call=call,
         checkpoint=checkpoint if checkpoint.startswith(f"{root}/checkpoints/") else "",
         output="" if spec["stdout"].startswith(f"{ref.folder}/") else spec["stdout"],
+        error=""
+        if spec["stderr"] == spec["stdout"] or spec["stderr"].startswith(f"{ref.folder}/")
+        else spec["stderr"],
         umask=spec["umask"],
     )
 
@@ -212,8 +223,8 @@ def add(ref: AttemptRef, own: AttemptFiles, pieces: Pieces, cut: Mapping[str, Se
     """Put new pieces in their places. A file that begins anew there begins anew here."""
     for stream, start, content in pieces:
         path = f"{ref.folder}/{stream}"
-        if own.output and stream == "stdout":
-            own.append(content)  # first: after a crash in between it is there twice, and not never
+        if named := {"stdout": own.output, "stderr": own.error}.get(stream):
+            own.append(named, content)  # first: after a crash in between it is there twice, and not never
         with contextlib.suppress(FileNotFoundError), _opened(path, os.O_WRONLY) as fd:
             if start < os.fstat(fd).st_size:
                 os.ftruncate(fd, start)

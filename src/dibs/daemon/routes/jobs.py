@@ -231,7 +231,7 @@ def jobs_routes(app: AppState) -> APIRouter:
         written = await records.of([one.attempt for one in listing.attempts(JobId(number))])
         row = listing.row(JobId(number))  # no `await` from here on, so that all of it is of one moment
         job = row.job
-        stdout, stderr = app.results.streams(job, row.folder) if row.folder else ("", "")
+        stdout, stderr = app.results.streams(job, row.folder, row.node) if row.folder else ("", "")
         return JsonResponse(
             app.job(row, hide_secrets=app.is_guest(request))
             | {

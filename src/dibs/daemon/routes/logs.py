@@ -198,7 +198,7 @@ def _output_of(
     if row is None:
         return AttemptOutput(job.id, 0, job.state, "", "")
     folder = row.attempt.folder
-    path = results.streams(job, folder)[stream == "stderr"]
+    path = results.streams(job, folder, row.attempt.node)[stream == "stderr"]
     return AttemptOutput(job.id, row.attempt.number, job.state, folder, path)
 
 

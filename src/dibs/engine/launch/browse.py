@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import re
 from collections import OrderedDict
 from urllib.parse import quote_from_bytes
 
+from dibs.leases.lockers import user_name
 from dibs.model.jobs import Attempt, Job, Outcome
 from dibs.model.usage import Usage
 
@@ -24,12 +26,14 @@ class BrowsableFolders:
         self.root = root
         self._made: OrderedDict[str, None] = OrderedDict()
 
-    def streams(self, job: Job, folder: str) -> tuple[str, str]:
-        """The attempt's own files, or for both the file of `-o`, with `%j`, `%a`, `%A` and `%x` filled in."""
+    def streams(self, job: Job, folder: str, node: str = "") -> tuple[str, str]:
+        """The attempt's own files, or for both the file of `-o`, and for stderr that of `--error`."""
+        out, err = f"{folder}/stdout", f"{folder}/stderr"
         if job.request.output:
-            path = fill_in(job.request.output, job)
-            return path, path
-        return f"{folder}/stdout", f"{folder}/stderr"
+            out = err = fill_in(job.request.output, job, node)
+        if job.request.error:
+            err = fill_in(job.request.error, job, node)
+        return out, err
 
     def shows_attempts(self, job: Job) -> bool:
         """What has no name and said nothing is nothing to look for."""
@@ -42,8 +46,9 @@ class BrowsableFolders:
         start will tell. What another system runs has the folder made when it is handed over (`away/round.py`).
         """
         with contextlib.suppress(OSError):
-            if job.request.output and not attempt.backend:
-                os.makedirs(os.path.dirname(fill_in(job.request.output, job)), exist_ok=True)
+            if (job.request.output or job.request.error) and not attempt.backend:
+                for path in self.streams(job, attempt.folder):
+                    os.makedirs(os.path.dirname(path), exist_ok=True)
         with contextlib.suppress(OSError):
             self._begin(job, attempt)
 
@@ -119,23 +124,38 @@ def harmless(name: str) -> str:
     return f"{head}%~{end}"
 
 
-def fill_in(pattern: str, job: Job) -> str:
-    """`%j` the job's number, `%a` its task, `%A` its array, `%x` its name made harmless, `%%` a percent sign."""
+def fill_in(pattern: str, job: Job, node: str = "") -> str:
+    """Slurm's patterns: `%j` the job's number, `%a` its task, `%A` its array, `%x` its name made harmless.
+
+    `%u` is the user, `%N` the node, `%%` a percent sign, and `%4j` is filled with zeros. While it is not known on
+    which node of another system it runs, `%N` stays: the shim there knows it.
+    """
+    if "%" not in pattern:
+        return pattern
     array = job.request.array
+    task = "" if array is None else str(array.task)
+    node = node or ("%N" if job.request.on else os.uname().nodename.partition(".")[0])
     parts = {
         "j": str(job.id),
-        "a": "" if array is None else str(array.task),
+        "J": str(job.id),
+        "a": task,
+        "b": task[-1:],
         "A": str(job.id) if array is None else str(array.array),
         "x": harmless(job.request.name or "job"),
+        "u": harmless(user_name(os.getuid())) if "u" in pattern else "",
+        "N": node,
+        "n": "0",
+        "t": "0",
+        "s": "batch",
         "%": "%",
     }
-    filled, rest = [], iter(pattern)
-    for letter in rest:
-        if letter == "%":
-            following = next(rest, "")
-            letter = parts.get(following, f"%{following}")
-        filled.append(letter)
-    return "".join(filled)
+
+    def filled(found: re.Match[str]) -> str:
+        width, letter = found.groups()
+        value = parts.get(letter, found[0])
+        return value.zfill(int(width)) if width and value.isdecimal() else value
+
+    return re.sub(r"%([0-9]?)(.)", filled, pattern, flags=re.DOTALL)
 
 
 def _link(target: str, link: str) -> None:

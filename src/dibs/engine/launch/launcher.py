@@ -142,7 +142,7 @@ class Place:
             if request.checkpoint is None
             else (request.checkpoint.signal, request.checkpoint.seconds),
             # A file that the user named is not shortened.
-            "log_limit": None if request.output else self.log_limit,
+            "log_limit": None if request.output or request.error else self.log_limit,
         }
 
     def environment_path(self, key: str) -> str:

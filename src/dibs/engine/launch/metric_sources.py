@@ -24,13 +24,15 @@ class Ran:
     is_whole: bool  # it was not killed, so that its last line counts without an end
 
 
-def sources_of(job: Job, results: Results, folder: str, began: float, *, has_events: bool = True) -> MetricSources:
+def sources_of(
+    job: Job, results: Results, folder: str, began: float, *, node: str = "", has_events: bool = True
+) -> MetricSources:
     """Where an attempt's metrics are. Files of other tools are searched on this machine only."""
     run, where = run_of(dict(job.request.env), job.request.workdir)
     return MetricSources(
         folder=folder,
         began=began,
-        logs=results.streams(job, folder),
+        logs=results.streams(job, folder, node),
         patterns=job.request.metric_patterns,
         workdir="" if job.request.on or not has_events else job.request.workdir,
         wandb_run=run,

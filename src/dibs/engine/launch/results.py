@@ -18,8 +18,8 @@ class Results(Protocol):
         """Whether people are led into the folders of this job's attempts, so that these must stay."""
         ...
 
-    def streams(self, job: Job, folder: str) -> tuple[str, str]:
-        """The files that take stdout and stderr; `folder` is the attempt's."""
+    def streams(self, job: Job, folder: str, node: str = "") -> tuple[str, str]:
+        """The files that take stdout and stderr; `node` is where another system runs it."""
         ...
 
     def forget(self, job: Job) -> None:

@@ -92,10 +92,11 @@ def _cannot_write(error: OSError, target: str, plan: RoundPlan) -> str:
 
 
 def _make_folder_for_output(one: Submission) -> None:
-    """Of `-o`. Not on the loop: its file system may not answer. Without the folder the start fails and says so."""
+    """Of `-o` and `--error`. Not on the loop: its file system may not answer. Without it the start says so."""
     with contextlib.suppress(OSError):
-        if (where := os.path.dirname(one.spec["stdout"])) != one.ref.folder:
-            os.makedirs(where, exist_ok=True)
+        for stream in ("stdout", "stderr"):
+            if (where := os.path.dirname(one.spec[stream])) != one.ref.folder:
+                os.makedirs(where, exist_ok=True)
 
 
 def _copy(source: str, target: str) -> None:

@@ -387,7 +387,7 @@ class _Reader:
         if is_new:
             attempt = replace(attempt, opened_at=began)
         self._remote[attempt.key] = replace(one, job=replace(one.job, state=State.RUNNING), attempt=attempt)
-        self.findings.append(RemoteRunFound(attempt, *self._results.streams(one.job, attempt.folder)))
+        self.findings.append(RemoteRunFound(attempt, *self._results.streams(one.job, attempt.folder, node)))
 
     def _end(self, state: RemoteState, one: OpenAttempt, outcome: Outcome) -> None:
         if outcome.cause is Cause.KILLED and one.attempt.key in state.stopping:

@@ -118,7 +118,7 @@ class TrialReader:
         has_events = row.outcome is not None and (row.outcome.seconds or 0.0) >= _SOONEST_EVENTS
         began = row.started_at or row.queued_at
         metrics = AttemptMetrics(
-            sources_of(row.job, self._context.results, row.folder, began, has_events=has_events)
+            sources_of(row.job, self._context.results, row.folder, began, node=row.node, has_events=has_events)
         )
         path = self._result_path(row) if self._spec.results.kind == "file" else ""
 
@@ -137,7 +137,7 @@ class TrialReader:
         """The last line that a job wrote, to stderr or else to stdout; empty where there is none."""
         if not row.folder:
             return ""
-        out, err = self._context.results.streams(row.job, row.folder)
+        out, err = self._context.results.streams(row.job, row.folder, row.node)
         try:
             said: str = await self._context.in_thread(lambda: _last_line(err) or _last_line(out))
         except TimeoutError:

@@ -30,6 +30,7 @@ export function wishes(job: Job): [string, string][] {
     ["notify", job.notify],
     ["once", job.once],
     ["output", job.output],
+    ["stderr", job.error],
   ];
   return found.filter((pair): pair is [string, string] => Boolean(pair[1]));
 }
