@@ -665,3 +665,35 @@ def test_nothing_joins_an_array_that_there_is_not(here: World) -> None:
     for array in (plain.id, 999):
         with pytest.raises(dibs.BadInput, match=f"there is no array {array}"):
             add([{"command": "true", "array": {"task": 1, "id": array}}], {})
+
+
+def test_calls_that_wait_for_the_gpu_of_their_own_caller_say_so_and_may_run_inside_it(here: World) -> None:
+    def outer(nested: str) -> list[object]:
+        import os
+
+        import dibs
+
+        def inner(number: int) -> tuple[int, str, str]:
+            if number > 1:
+                os._exit(3)
+            return number, os.environ["CUDA_VISIBLE_DEVICES"], os.environ["DIBS_JOB_ID"]
+
+        with dibs.Executor(nested=nested, num_gpus=2) as executor:  # type: ignore[arg-type]
+            futures = [executor.submit(inner, number) for number in range(3)]
+            return [future.exception() or future.result() for future in futures]
+
+    with dibs.Executor(num_gpus=1) as executor:
+        stuck = executor.submit(outer, "queue")
+        wait_until(lambda: len(list(dibs.jobs(state="queued"))) == 3, show=here.dibs("ls").stdout)
+        wait_until(lambda: "then nothing goes on" in stuck.job.log(), show=lambda: stuck.job.log())
+        why = next(iter(dibs.jobs(state="queued"))).why()
+        here.dibs("kill", *(str(job.id) for job in dibs.jobs(state="queued")))
+        stuck.exception(60)
+        inside = executor.submit(outer, "inside")
+        first, second, third = inside.result(60)
+
+    assert f"its holder, job {stuck.job.id}, added it and may wait for it" in why
+    gpu = str(inside.job.gpus[0])
+    assert [first, second] == [(0, gpu, str(inside.job.id)), (1, gpu, str(inside.job.id))]
+    assert isinstance(third, dibs.JobFailed) and "exit code 3" in str(third)
+    assert calls(here) == []

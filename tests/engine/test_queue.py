@@ -827,6 +827,30 @@ def test_a_reason_names_jobs_by_their_numbers_and_names(make_queue):
     assert world.queue.why(JobId(2)).reason.sentence == "waits for a GPU: GPU 0 is held by job 1 (train)"
 
 
+def test_a_job_that_needs_what_its_waiting_parent_holds_says_so(make_queue):
+    world = make_queue(1, 1)
+    outer, other = world.add(a_wish("outer", name="outer"), a_wish("other", name="other"))
+
+    def inner(parent, *wishes, **more):
+        folder = world.engine.state.open[parent.id, 1].attempt.folder
+        environment = {"HOME": "/", "DIBS_METRICS": f"{folder}/metrics"}
+        world.calls += 1
+        world.queue.add(AddCall(key=f"call {world.calls}", requests=wishes, environment=environment, **more))
+        world.settle_down()
+
+    inner(outer, a_wish("inner"), a_wish("for two", gpus=2))
+    fits_later, never_fits = world.sentence(3), world.sentence(4)
+    inner(other, a_wish("inner of the other"))
+    both = world.sentence(3)
+    world.end(other)
+
+    assert "its holder" not in fits_later  # the other job ends sometime
+    assert "its holder, job 1, added it and may wait for it: then nothing goes on" in never_fits
+    assert "num_gpus=0" in never_fits and "nested='inside'" in never_fits
+    assert "its holders, job 1 and job 2, wait for jobs like it" in both
+    assert world.queue.why(JobId(4)).reason.code == "nested"
+
+
 def test_every_waiting_job_has_an_estimated_start_or_the_reason_why_there_is_none(make_queue):
     world = make_queue(1)
     timed = [a_wish("timed", time_limit=90.0, grace=10.0)] * 4

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import field
 from threading import Lock
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dibs.api.calls import Call, check_interpreter, import_path, job_of, shown_call, words_of, write_call
 from dibs.api.job import Job
@@ -14,6 +14,11 @@ from dibs.api.wishes import read_wishes
 from dibs.dataclass import dataclass
 from dibs.errors import BadInput
 from dibs.inputs.slurm import MOST_TASKS
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from dibs.api.inside import CallsInside
 
 _Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 _AFTER = ("after", "after_any", "after_fail")
@@ -93,6 +98,11 @@ class PackedCalls:
     calls: list[Call] = field(default_factory=list)
     jobs: list[dict[str, Any]] = field(default_factory=list)
     is_sent: bool = False
+
+    def begin_inside(self, inside: "CallsInside") -> "list[Future[Any]]":
+        """Run the calls as processes of this job instead."""
+        self.is_sent = True
+        return [inside.begin(job["words"], call) for job, call in zip(self.jobs, self.calls, strict=True)]
 
     def send(self) -> list[tuple[Job, Call]]:
         """Add the jobs: all, or none."""

@@ -28,6 +28,11 @@ class JobFailed(DibsError):
         self.log = log
         super().__init__(message or how_it_ended(about), remedy=f"`dibs info {self.job}` tells more")
 
+    def __reduce__(self) -> Any:
+        """A job may raise it about another job: it must be readable again where that is collected."""
+        about = {"id": self.job, "state": self.state, "cause": self.cause}
+        return _failed, ({**about, "exit_code": self.exit_code, "signal": self.signal}, self.log, self.message)
+
     def __str__(self) -> str:
         last = "".join(f"\n  | {line}" for line in self.log.splitlines())
         return f"{self.message}{last}"
@@ -42,6 +47,10 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return f'\n"""\n{self.text.rstrip()}\n"""'
+
+
+def _failed(about: Mapping[str, Any], log: str, message: str) -> JobFailed:
+    return JobFailed(about, log=log, message=message)
 
 
 def how_it_ended(about: Mapping[str, Any]) -> str:

@@ -1,23 +1,28 @@
 """An Executor of concurrent.futures that runs each call as a job of the queue."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor as StandardExecutor
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from types import ModuleType, TracebackType
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
 
 from dibs.api.call_submitter import CallSubmitter
 from dibs.api.calls import Call
-from dibs.api.connection import ask
+from dibs.api.connection import ask, say
 from dibs.api.job import Job
 from dibs.api.job_keywords import JobKeywords
 from dibs.api.watch import News, the_watch
 from dibs.errors import BadInput, DibsError
+
+if TYPE_CHECKING:
+    from dibs.api.inside import CallsInside
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -82,8 +87,9 @@ class Executor(StandardExecutor):
     """Runs functions as jobs of the queue, each with these wishes, and `max_workers` of them at once.
 
     `python` is another interpreter of the same version; `by_value` are modules that a job cannot import; `runner`
-    are words that precede the interpreter, such as those of a container. Leaving a `with` block waits for all
-    jobs; Ctrl-C in it ends them.
+    are words that precede the interpreter, such as those of a container. In a job, `nested="inside"` runs the
+    calls as processes of that job, on its GPUs, `max_workers` (1) at a time, instead of as jobs for which it would
+    wait. Leaving a `with` block waits for all jobs; Ctrl-C in it ends them.
     """
 
     def __init__(
@@ -93,6 +99,7 @@ class Executor(StandardExecutor):
         python: str = "",
         runner: Sequence[str] = (),
         by_value: Iterable[ModuleType] = (),
+        nested: Literal["queue", "inside"] = "queue",
         **wishes: Unpack[JobKeywords],
     ) -> None:
         if "once" in wishes:
@@ -102,12 +109,19 @@ class Executor(StandardExecutor):
         self._shipping = CallSubmitter(
             wishes, python=python, runner=runner, by_value=tuple(by_value), most=max_workers
         )
+        if nested not in ("queue", "inside"):
+            raise BadInput(
+                f"cannot read {nested!r:.60} as nested",
+                remedy="it is 'queue', or 'inside' for the GPUs of this job",
+            )
+        self._is_in_job = "DIBS_JOB_ID" in os.environ
+        self._inside = _inside(max_workers) if nested == "inside" and self._is_in_job else None
         self._lock = threading.Lock()
         self._is_shut = False
         self._open: set[JobFuture[Any]] = set()
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> JobFuture[_T]:
-        """Call a function in a job; the future gets its value or its exception."""
+        """Call a function in a job; the future gets its value or its exception. Inside a job it has no `job`."""
         return self._submit(fn, [(args, kwargs)])[0]
 
     def map(
@@ -130,6 +144,9 @@ class Executor(StandardExecutor):
         with self._lock:
             self._is_shut = True
             futures = list(self._open)
+        if self._inside is not None:
+            self._inside.shutdown(wait=wait, cancel_futures=cancel_futures)
+            return
         if cancel_futures:
             _withdraw(futures)
         if wait:
@@ -154,6 +171,10 @@ class Executor(StandardExecutor):
     def _end_all(self) -> None:
         with self._lock:
             self._is_shut = True
+            if self._inside is not None:
+                self._inside.end_all()
+                self._inside.shutdown(wait=False, cancel_futures=True)
+                return
             numbers = [future.job.id for future in self._open]
         for start in range(0, len(numbers), _AT_ONCE):
             ask(partial(_kill, jobs=numbers[start : start + _AT_ONCE]))
@@ -166,6 +187,9 @@ class Executor(StandardExecutor):
                 raise RuntimeError("cannot schedule new futures after shutdown")
         if not calls:
             return []
+        if self._inside is not None:
+            with self._shipping.packed(fn, calls, chunk=chunk) as packed:
+                return packed.begin_inside(self._inside)  # type: ignore[return-value]  # see `submit`
         futures: list[JobFuture[_T]] = []
         watch = the_watch()
         with self._shipping.packed(fn, calls, chunk=chunk) as packed, watch.listening():
@@ -177,6 +201,9 @@ class Executor(StandardExecutor):
             self._open.update(futures)
         for future in futures:
             future.add_done_callback(self._forget)
+        if self._is_in_job:
+            self._is_in_job = False  # asked once
+            _warn_if_it_waits_for_itself(futures[0].job)
         return futures
 
     def _forget(self, future: Future[Any]) -> None:
@@ -195,12 +222,25 @@ class Executor(StandardExecutor):
             _withdraw(futures)
 
 
+def _inside(max_workers: int | None) -> "CallsInside":
+    from dibs.api.inside import CallsInside  # most programs are no jobs
+
+    return CallsInside(max_workers or 1)
+
+
 def _withdraw(futures: Sequence[JobFuture[Any]]) -> None:
     """Cancel those whose jobs have not started, in few calls.
 
     They are held first, so that none can start in between, and killed last, so that no listener gets their end.
     """
-    waiting = {future.job.id: future for future in futures if not future.done() and not future.running()}
+    for future in futures:
+        if not isinstance(future, JobFuture):  # it runs inside a job
+            future.cancel()
+    waiting = {
+        future.job.id: future
+        for future in futures
+        if isinstance(future, JobFuture) and not future.done() and not future.running()
+    }
     numbers = list(waiting)
     for start in range(0, len(numbers), _AT_ONCE):
         held = ask(partial(_hold, jobs=numbers[start : start + _AT_ONCE]))
@@ -208,6 +248,14 @@ def _withdraw(futures: Sequence[JobFuture[Any]]) -> None:
             waiting[number].withdraw()
         if held:
             ask(partial(_kill, jobs=held))
+
+
+def _warn_if_it_waits_for_itself(job: Job) -> None:
+    """Say in the log of this job that its own GPUs are what its calls wait for."""
+    with suppress(DibsError):
+        reason = ask(lambda client: client.why(job.id))["reason"] or {}
+        if reason.get("code") == "nested":
+            say(f"job {job.id} {reason['sentence']}")
 
 
 def _hold(client: Any, *, jobs: Sequence[int]) -> list[int]:

@@ -372,6 +372,12 @@ class Listing:
             found.setdefault(project, {})[State(state)] = jobs
         return found
 
+    def environments_of_queued(self, most: int) -> list[dict[str, str]]:
+        """The environments of the queued jobs that were added last."""
+        newest = "select environment from jobs where state = 'queued' order by id desc limit ?"
+        keys = self._ask(f"select distinct environment from ({newest})", [most])
+        return [self.environment(key) for (key,) in keys]
+
     def environment(self, key: str) -> dict[str, str]:
         row = self._one("select content from environments where key = ?", (key,))
         found: dict[str, str] = json.loads(row[0]) if row else {}

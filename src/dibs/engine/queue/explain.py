@@ -10,16 +10,19 @@ from dibs.backends.local import Leftovers
 from dibs.dataclass import dataclass
 from dibs.engine.engine import Engine
 from dibs.engine.launch.settlement import named
+from dibs.engine.queue.nested import in_the_way, parent_of, reason_of
 from dibs.model.gpus import Card
 from dibs.model.jobs import After, Job, JobId, Reason, Request, State
 from dibs.policy.fitting import may_meet
 from dibs.policy.forecast import MOST_JOBS, Line, Prospect, forecast, starting_order
 from dibs.policy.schedule import fair_order, longest, schedule, waits_for_turn
+from dibs.policy.snapshot import Snapshot
 from dibs.store.listing import Filter
 
 _PORTION = 64  # jobs of a class that are read at once
 _STALE_AFTER = 5  # times as long as an outlook took to make, so that a busy queue is not simulated all the time
 _ROOM = frozenset({"no-gpu", "no-room", "no-cpus", "no-mem", "min-free"})  # reasons that any job ahead may cause
+_CHILDREN = 2_000  # queued jobs of which is asked who added them
 _KEPT_FOR = 1.0  # seconds, also where nothing has happened: the estimates move on with the clock
 
 
@@ -239,10 +242,26 @@ class Explain:
         reason = schedule(snapshot).reasons.get(job.id)
         if reason is None:
             return _STARTING
+        if nested := self._nested(job, snapshot, reason):
+            return nested
         ahead = self._outlook(now).ahead_of(job, self._engine.cards.pool.cards) if reason.code in _ROOM else None
         if ahead is None:
             ahead = self._listing.ahead_of(job.id, now)
         return waits_for_turn(ahead, reason) if ahead else reason
+
+    def _nested(self, job: Job, snapshot: Snapshot, reason: Reason) -> Reason | None:
+        """The reason of a job that needs what its own parent holds, or other jobs that wait for theirs."""
+        running = list(self._engine.state.open.values())
+        parent = parent_of(self._listing.environment(job.environment), running)
+        if parent is None:
+            return None
+        parents = {
+            one.job.id: one
+            for environment in self._listing.environments_of_queued(_CHILDREN)
+            if (one := parent_of(environment, running)) is not None
+        }
+        holders = in_the_way(job, snapshot, parents.values(), running)
+        return reason_of(job, parent, holders, reason) if holders else None
 
     def _prospect(self, number: JobId, now: float) -> Prospect:
         known = self._outlook(now).prospects.get(number)
