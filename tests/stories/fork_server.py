@@ -292,7 +292,10 @@ def _umask() -> int:
 # -- the server --------------------------------------------------------------------------------------------
 
 # Not imported: code that is sent to other hosts, code that runs in other processes, plugins of other packages.
-_LEFT_OUT = ("dibs.__main__", "dibs.cluster.on_host", "dibs.supervise.warm", "dibs.plugins", ADVISER_MAIN)
+_LEFT_OUT = (
+    *("dibs.__main__", "dibs.cluster.on_host", "dibs.supervise.warm", ADVISER_MAIN),
+    *("dibs.plugins", "dibs.integrations"),  # they import packages that need not be there
+)
 
 
 @dataclass(frozen=True)
