@@ -351,3 +351,65 @@ def test_an_adaptive_search_goes_on_in_other_ranges(live):
         assert len(room.points(sweep)) == 8
 
     live(scenario)
+
+
+def test_points_are_repeated_and_judged_by_their_mean(live):
+    async def scenario(room: Room) -> None:
+        command = 'test {x}{seed} = 13 || echo "loss=$(({x} * {seed}))" > "$DIBS_METRICS"'
+        two = {**WHOLE, "high": 2}
+        sweep = room.add(command, two, metrics=LOSS, repeat=3, over="seed", parallel=2)
+        await room.until(sweep, SweepState.FINISHED)
+        trials = list(room.table.all_of(sweep.id))
+        assert [(one.point["x"], one.point["seed"], one.repeat_of) for one in trials] == [
+            *(("1", str(seed), 1) for seed in (1, 2, 3)),
+            *(("2", str(seed), 4) for seed in (1, 2, 3)),
+        ]
+        assert (trials[0].means, trials[0].spreads) == ((1.5,), (0.5**0.5,))  # the third has failed
+        assert (trials[3].means, trials[3].spreads) == ((4.0,), (2.0,))
+        assert [one.number for one in room.table.best(sweep.id)] == [1]
+        page = room.table.trials(sweep.id, "best", (), None, 9)
+        assert [one.number for one in page.trials] == [1, 4]
+
+    live(scenario)
+
+
+def test_what_a_study_is_told_of_repeats_is_their_mean(live):
+    optuna = pytest.importorskip("optuna")
+    told = []
+
+    async def scenario(room: Room) -> None:
+        x = {"name": "x", "low": 0, "high": 1}
+        command = 'echo "loss={seed}" > "$DIBS_METRICS" # {x}'
+        more = {"method": "adaptive", "samples": 2, "repeat": 2, "over": "seed", "parallel": 3}
+        sweep = room.add(command, x, metrics=LOSS, **more)
+        await room.until(sweep, SweepState.FINISHED)
+        told.append(room.parts.sweeping.about(room.table.sweep(sweep.id)).journal)
+        assert len({one.study for one in room.table.all_of(sweep.id)}) == 2
+
+    live(scenario)
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(told[0]))
+    study = optuna.load_study(study_name="sweep-1", storage=storage)
+    assert [trial.value for trial in study.trials] == [1.5, 1.5]
+
+
+def test_a_point_that_is_pruned_is_pruned_with_all_its_repeats(live, monkeypatch):
+    pytest.importorskip("optuna")
+    monkeypatch.setattr(sweep_run, "_LOOK_AT_REPORTS", 0.05)
+
+    async def scenario(room: Room) -> None:
+        report = 'echo "loss={x} step=1" >> "$DIBS_METRICS"'
+        command = (
+            f"{report}; sleep 0.3; test {{x}} = 9 && sleep 600; echo loss={{x}} step=2 >> $DIBS_METRICS # {{seed}}"
+        )
+        values = {"name": "x", "values": ["1", "1.5", "2", "2.5", "3", "9"]}
+        sweep = room.add(
+            command, values, metrics=LOSS, repeat=2, over="seed", parallel=1, pruner="median", prune_after=0
+        )
+        await room.until(sweep, SweepState.FINISHED)
+        trials = list(room.table.all_of(sweep.id))
+        assert [one.state for one in trials[:10]] == [TrialState.COMPLETE] * 10
+        # With one place the second repeat of the last point is never begun.
+        assert [(one.number, one.state) for one in trials[10:]] == [(11, TrialState.PRUNED)]
+        assert trials[10].means is None
+
+    live(scenario)

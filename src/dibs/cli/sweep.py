@@ -56,7 +56,18 @@ _VERBS = {
 
 # What `dibs sweep --help` shows together.
 _PARTS = {
-    "What is tried": ("_params", "where", "method", "sampler", "shuffle", "seed", "samples", "reuse"),
+    "What is tried": (
+        "_params",
+        "where",
+        "method",
+        "sampler",
+        "shuffle",
+        "seed",
+        "samples",
+        "repeat",
+        "over",
+        "reuse",
+    ),
     "Results": (
         *("metric", "goal", "target", "from_log", "result_file", "from_wandb"),
         *("prune", "prune_after", "stop_on_nan"),
@@ -138,6 +149,8 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "l
 @click.option("--shuffle", is_flag=True, help="Take the points of a grid in random order.")
 @click.option("--seed", type=count(0, 2**31 - 1), metavar="N", help="The same seed tries the same points.")
 @click.option("--samples", type=count(1), metavar="N", help="How many points are tried.")
+@click.option("--repeat", type=count(1), metavar="N", help="Run each point N times; the mean is its result.")
+@click.option("--over", metavar="NAME", help="The placeholder that gets 1, 2, … N of --repeat: --over seed.")
 @click.option("--reuse", is_flag=True, help="Take results of earlier sweeps where the program was the same.")
 @click.option(
     "--metric",

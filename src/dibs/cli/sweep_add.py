@@ -205,6 +205,8 @@ _SAME = {
     "reuse": "reuse",
     "shuffle": "shuffle",
     "stop_on_nan": "stop_on_nan",
+    "repeat": "repeat",
+    "over": "over",
 }
 
 

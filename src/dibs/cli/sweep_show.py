@@ -215,7 +215,8 @@ def _leaders(sweep: Mapping[str, Any], leaders: Sequence[Mapping[str, Any]]) -> 
         return []
     # What a sweep without a metric has found is whatever its trials reported.
     others = [] if sweep["metrics"] else _reported_names(sweep, leaders)
-    return ["", *_trials(sweep["spec"], leaders, indent="  ", others=others)]
+    has_means = any(trial["means"] for trial in leaders)
+    return ["", *_trials(sweep["spec"], leaders, indent="  ", others=others, has_means=has_means)]
 
 
 def _importance(answer: Mapping[str, Any]) -> list[str]:
@@ -291,9 +292,13 @@ def _print_trials(sweep: Mapping[str, Any], trials: Iterator[Mapping[str, Any]])
 
 
 def _trials(
-    spec: Mapping[str, Any], trials: Sequence[Mapping[str, Any]], indent: str = "", others: Sequence[str] = ()
+    spec: Mapping[str, Any],
+    trials: Sequence[Mapping[str, Any]],
+    indent: str = "",
+    others: Sequence[str] = (),
+    has_means: bool = False,
 ) -> Iterator[str]:
-    headings, rows = trial_table(spec, trials, others)
+    headings, rows = trial_table(spec, trials, others, has_means)
     last = len(headings) - 1
     width = table_width() - len(indent)
     # On a narrow terminal the job leaves first, then the time, then reported numbers and values from the right.
@@ -334,23 +339,42 @@ def _print_steps(rows: Iterator[tuple[int, int, str, float, float, float]], *, a
 def _print_csv(spec: Mapping[str, Any], trials: Iterator[Mapping[str, Any]], others: Sequence[str] = ()) -> None:
     metrics = [metric["name"] for metric in spec.get("metrics", ())]
     names = [parameter["name"] for parameter in spec["parameters"]]
+    over = spec.get("over")
+    if over:
+        names.append(over)
+    repeats = ["repeat_of", *(f"{word}.{name}" for word in ("mean", "spread") for name in metrics)] if over else []
     taken = {"trial", "job", "state", "seconds", "why", *metrics, *others}
     columns = [f"param.{name}" if name in taken else name for name in names]
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(["trial", "job", "state", *metrics, *others, *columns, "seconds", "why"])
+    writer.writerow(["trial", "job", "state", *metrics, *others, *columns, "seconds", "why", *repeats])
     for trial in trials:
         values = [*(trial["values"] or ()), *[None] * len(metrics)][: len(metrics)]
         values += ["nan" if one is None else one for one in _reported(trial, others)]
         point = [trial["point"].get(name) for name in names]
         job = _job_of(trial)
         seconds = None if trial["seconds"] is None else round(trial["seconds"], 3)
-        writer.writerow([trial["number"], job, trial["state"], *values, *point, seconds, trial["why"]])
+        writer.writerow(
+            [
+                trial["number"],
+                job,
+                trial["state"],
+                *values,
+                *point,
+                seconds,
+                trial["why"],
+                *_of_repeats(trial, over),
+            ]
+        )
         if lines.tell() > 1 << 16:
             show(lines.getvalue(), end="")
             lines.seek(0)
             lines.truncate()
     show(lines.getvalue(), end="")
+
+
+def _of_repeats(trial: Mapping[str, Any], over: str | None) -> list[Any]:
+    return [trial["repeat_of"], *(trial["means"] or ()), *(trial["spreads"] or ())] if over else []
 
 
 Sweep = Mapping[str, Any]
@@ -399,9 +423,9 @@ def counts_text(sweep: Sweep) -> str:
 
 def results_text(spec: Mapping[str, Any], trial: Trial) -> str:
     """`val_loss 0.0312`, or of several metrics `loss 0.3, seconds 12`."""
-    values = trial.get("values") or ()
+    values = _mean_texts(trial) or list(map(show_result, trial.get("values") or ()))
     pairs = zip((metric["name"] for metric in spec.get("metrics", ())), values, strict=False)
-    return ", ".join(f"{one_line(name, 40)} {show_result(value)}" for name, value in pairs)
+    return ", ".join(f"{one_line(name, 40)} {value}" for name, value in pairs)
 
 
 def best_text(sweep: Sweep) -> str:
@@ -462,30 +486,42 @@ def importance_bars(importance: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def trial_table(
-    spec: Mapping[str, Any], trials: Sequence[Trial], others: Sequence[str] = ()
+    spec: Mapping[str, Any], trials: Sequence[Trial], others: Sequence[str] = (), has_means: bool = False
 ) -> tuple[list[str], list[tuple[str, ...]]]:
     """The headings and rows of some trials: results first, then the values that led to them."""
     metrics = [one_line(metric["name"], 24) for metric in spec.get("metrics", ())]
     names = [parameter["name"] for parameter in spec["parameters"]]
+    if spec.get("over") and not has_means:
+        names.append(spec["over"])
     reported = [one_line(name, 24) for name in others]
     headings = ["trial", *metrics, *reported, *(one_line(name, 24) for name in names), "time", "job", "state"]
-    return headings, [_row(trial, len(metrics), names, others) for trial in trials]
+    return headings, [_row(trial, len(metrics), names, others, has_means) for trial in trials]
 
 
-def _row(trial: Trial, metrics: int, names: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+def _row(
+    trial: Trial, metrics: int, names: Sequence[str], others: Sequence[str], has_means: bool
+) -> tuple[str, ...]:
     values = [*(trial.get("values") or ()), *[None] * metrics][:metrics]
     seconds, job = trial.get("seconds"), trial.get("job") or trial.get("reused_from")
     state, why = trial["state"], one_line(trial.get("why") or "", 300)
     said = why if why.startswith(state) else f"{state}: {why}" if why else state
     return (
         str(trial["number"]),
-        *map(show_result, values),
+        *((_mean_texts(trial) if has_means else None) or map(show_result, values)),
         *("nan" if one is None else show_result(one) if one != "" else "-" for one in _reported(trial, others)),
         *(_value(trial["point"].get(name)) for name in names),
         "-" if seconds is None else show_duration(seconds),
         str(job or "-"),
         said,
     )
+
+
+def _mean_texts(trial: Trial) -> list[str] | None:
+    """`0.31 ± 0.02` of each metric, where the trial stands for the repeats of its point."""
+    if not trial.get("means"):
+        return None
+    pairs = zip(trial["means"], trial["spreads"], strict=True)
+    return [f"{show_result(mean)} ± {show_result(float(f'{spread:.2g}'))}" for mean, spread in pairs]
 
 
 def _reported(trial: Trial, names: Sequence[str]) -> Iterator[Any]:

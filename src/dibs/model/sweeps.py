@@ -87,6 +87,15 @@ class Trial:
     is_due: bool = False  # it failed, and is tried again as soon as there is room
     # The last of every number that it reported, also of the metrics; None: it is not finite.
     reported: Mapping[str, float | None] = field(default_factory=dict)
+    repeat_of: int | None = None  # of a sweep with repeats: the number of the first trial of the same point
+    # Only of that first one, when all of them have ended: the mean and the standard deviation of each metric.
+    means: tuple[float, ...] | None = None
+    spreads: tuple[float, ...] | None = None
+
+    @property
+    def judged_values(self) -> tuple[float, ...] | None:
+        """By which trials are compared: those of a point's repeats count once, with their mean."""
+        return self.values if self.repeat_of is None else self.means
 
 
 def trial_key(sweep: SweepId, number: int) -> str:

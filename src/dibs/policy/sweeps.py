@@ -77,6 +77,25 @@ def _is_as_good(one: Sequence[float], other: Sequence[float]) -> bool:
     return all(mine <= its for mine, its in zip(one, other, strict=True))
 
 
+def is_whole_point(trials: Sequence[Trial], repeats: int) -> bool:
+    """Whether nothing more will be known of a point with these trials."""
+    is_pruned = any(one.state is TrialState.PRUNED for one in trials)
+    has_all = is_pruned or len(trials) == repeats
+    return has_all and all(one.state is not TrialState.OPEN for one in trials)
+
+
+def mean_and_spread(
+    values: Sequence[Sequence[float]],
+) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Of each metric over the repeats of a point, the deviation with n - 1; None where there is no value."""
+    if not values:
+        return None
+    columns = list(zip(*values, strict=True))
+    means = tuple(math.fsum(column) / len(column) for column in columns)
+    squares = (math.fsum((one - mean) ** 2 for one in column) for column, mean in zip(columns, means, strict=True))
+    return means, tuple(math.sqrt(square / max(1, len(values) - 1)) for square in squares)
+
+
 # -- what became of a trial --------------------------------------------------------------------------------
 
 
@@ -153,7 +172,7 @@ def reached_by(best: Sequence[Trial], metrics: Sequence[Aim]) -> str:
     """Which of the best trials has reached every target, as a sentence; empty where none has."""
     aims = [(place, metric) for place, metric in enumerate(metrics) if metric.target is not None]
     for trial in best if aims else ():
-        values = trial.values or ()
+        values = trial.judged_values or ()
         if len(values) == len(metrics) and all(_is_reached(values[place], metric) for place, metric in aims):
             told = " and ".join(f"{metric.name} {values[place]:g}" for place, metric in aims)
             return f"trial {trial.number} has reached the target: {told}"

@@ -454,6 +454,10 @@ def _new_trial(line: Mapping[str, Any]) -> Trial:
     )
 
 
+def _numbers(given: list[float] | None) -> tuple[float, ...] | None:
+    return None if given is None else tuple(given)
+
+
 def _became(trial: Trial, line: Mapping[str, Any]) -> Trial:
     job, values, reused_from = line.get("as_job"), line.get("values"), line.get("reused_from")
     return replace(
@@ -470,4 +474,7 @@ def _became(trial: Trial, line: Mapping[str, Any]) -> Trial:
         pruned_by=line.get("pruned_by", ""),
         is_due=line.get("due", False),
         reported=line.get("reported", {}),
+        repeat_of=line.get("repeat_of"),
+        means=_numbers(line.get("means")),
+        spreads=_numbers(line.get("spreads")),
     )

@@ -17,7 +17,7 @@ from dibs.store.file import LEFT_UNCHANGED
 _SWEEP = "id, key, name, spec, request, environment, code, state, why, cursor, counts_from, queued_at, ended_at"
 _TRIAL = (
     "sweep, number, point, command, fingerprint, state, job, found, why, cause, seconds, reused_from, ended_at,"
-    " study, pruned_by, is_due, reported"
+    " study, pruned_by, is_due, reported, repeat_of, means, spreads"
 )
 _AT_ONCE = 1_000  # rows of a long list
 
@@ -97,13 +97,13 @@ class SweepTable:
         """What became of it; its point stays."""
         self._db.execute(
             "update trials set state = ?, job = ?, found = ?, score = ?, why = ?, cause = ?, seconds = ?,"
-            " reused_from = ?, ended_at = ?, study = ?, pruned_by = ?, is_due = ?, reported = ?"
-            " where sweep = ? and number = ?",
+            " reused_from = ?, ended_at = ?, study = ?, pruned_by = ?, is_due = ?, reported = ?,"
+            " repeat_of = ?, means = ?, spreads = ? where sweep = ? and number = ?",
             (
                 trial.state,
                 trial.job,
                 None if trial.values is None else json.dumps(trial.values),
-                score(trial.values, goals) if trial.state.has_values else None,
+                _score(trial, goals),
                 text_value(trial.why),
                 trial.cause,
                 trial.seconds,
@@ -113,11 +113,16 @@ class SweepTable:
                 text_value(trial.pruned_by),
                 trial.is_due,
                 text_value(json.dumps(dict(trial.reported))),
+                trial.repeat_of,
+                None if trial.means is None else json.dumps(trial.means),
+                None if trial.spreads is None else json.dumps(trial.spreads),
                 trial.sweep,
                 trial.number,
             ),
         )
-        if trial.state.has_values and trial.values and trial.sweep in self._fronts:
+        if trial.repeat_of is not None:
+            self._fronts.pop(trial.sweep, None)  # a mean may change when a repeat is tried again
+        elif trial.state.has_values and trial.values and trial.sweep in self._fronts:
             self._put_into_front(trial, goals)
 
     def remove(self, sweep: SweepId) -> None:
@@ -275,6 +280,15 @@ class SweepTable:
         )
         return _trial(rows[0]) if rows else None
 
+    def of_point(self, sweep: SweepId, first: int, repeats: int) -> list[Trial]:
+        """The trials of one point, of which this is the first; they have consecutive numbers."""
+        rows = self._ask(
+            f"select {_TRIAL} from trials where sweep = ? and number between ? and ? and repeat_of = ?"
+            " order by number",
+            (sweep, first, first + repeats - 1, first),
+        )
+        return [_trial(row) for row in rows]
+
     def next_number(self, sweep: SweepId) -> int:
         ((last,),) = self._ask("select max(number) from trials where sweep = ?", (sweep,))
         return int(last or 0) + 1
@@ -312,7 +326,9 @@ class SweepTable:
         count = sum(trials for state, trials in counts.items() if state.has_values)
         if self._fronts.get(sweep, (-1, {}))[0] != count:
             rows = self._ask(
-                "select number, found from trials where sweep = ? and score is not null order by number", (sweep,)
+                "select number, coalesce(means, found) from trials where sweep = ? and score is not null"
+                " order by number",
+                (sweep,),
             )
             found = {number: tuple(json.loads(values)) for number, values in rows}
             self._fronts[sweep] = (count, {number: found[number] for number in front(list(found.items()), goals)})
@@ -325,6 +341,12 @@ class SweepTable:
             found = {**known, trial.number: trial.values}
             chosen = {number: found[number] for number in front(list(found.items()), goals)}
             self._fronts[trial.sweep] = (count + 1, chosen)
+
+
+def _score(trial: Trial, goals: Sequence[Goal]) -> float | None:
+    if trial.repeat_of is None and not trial.state.has_values:
+        return None
+    return score(trial.judged_values, goals)
 
 
 def goals_of(spec: Any) -> list[Goal]:
@@ -355,7 +377,7 @@ def _sweep(row: Sequence[Any]) -> Sweep:
 
 def _trial(row: Sequence[Any]) -> Trial:
     sweep, number, point, command, fingerprint, state, job, found, why, cause, *more = row
-    seconds, reused_from, ended_at, study, pruned_by, is_due, reported = more
+    seconds, reused_from, ended_at, study, pruned_by, is_due, reported, repeat_of, means, spreads = more
     try:
         return Trial(
             sweep=SweepId(sweep),
@@ -375,6 +397,9 @@ def _trial(row: Sequence[Any]) -> Trial:
             pruned_by=pruned_by,
             is_due=bool(is_due),
             reported=json.loads(reported),
+            repeat_of=repeat_of,
+            means=None if means is None else tuple(json.loads(means)),
+            spreads=None if spreads is None else tuple(json.loads(spreads)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise StoreUnusable(

@@ -6,7 +6,6 @@ share, and an adaptive one searches in shares.
 
 import math
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import Literal
 
 CurveKind = Literal["normal", "log_normal", "beta"]
@@ -20,6 +19,8 @@ def quantile(kind: CurveKind, first: float, second: float, share: float) -> floa
     share = min(max(share, LEAST_SHARE), 1 - LEAST_SHARE)
     if kind == "beta":
         return _inverse(lambda x: _beta_share(first, second, x), share)
+    from statistics import NormalDist  # milliseconds that few sweeps pay
+
     number = NormalDist(first, second).inv_cdf(share)
     return math.exp(min(number, _LARGEST_EXPONENT)) if kind == "log_normal" else number
 
@@ -32,6 +33,8 @@ def share_below(kind: CurveKind, first: float, second: float, number: float) -> 
         if number <= 0:
             return 0.0
         number = math.log(number)
+    from statistics import NormalDist
+
     return NormalDist(first, second).cdf(number)
 
 

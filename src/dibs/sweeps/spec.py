@@ -70,6 +70,8 @@ class Spec:
     pruner: Pruner = ""
     prune_after: int = 1  # how many steps a trial may take before it can be pruned
     prune_factor: int | None = None  # one of so many trials continues; None: Optuna's 4 (halving), 3 (hyperband)
+    repeat: int = 1  # how often each point is run
+    over: str = ""  # the placeholder that gets the number of the repeat, from 1 on
     parallel: int | None = None
     reuse: bool = False  # results of earlier sweeps, where the program was the same
     stop_on_nan: bool = False  # end a trial that reports a metric which is not finite
@@ -96,6 +98,11 @@ class Spec:
         return bool(self.pruner) or self.stop_on_nan
 
     @property
+    def placeholders(self) -> tuple[str, ...]:
+        """What the command may have: the parameters, and what counts the repeats."""
+        return (*self.names, self.over) if self.over else self.names
+
+    @property
     def needs_adviser(self) -> bool:
         """Whether it needs Optuna."""
         return self.method == "adaptive" or bool(self.pruner)
@@ -118,6 +125,8 @@ def spec_object(spec: Spec) -> dict[str, Any]:
         "pruner": spec.pruner,
         "prune_after": spec.prune_after,
         "prune_factor": spec.prune_factor,
+        "repeat": spec.repeat,
+        "over": spec.over,
         "parallel": spec.parallel,
         "reuse": spec.reuse,
         "stop_on_nan": spec.stop_on_nan,
@@ -201,6 +210,8 @@ def read_spec(given: Mapping[str, Any]) -> Spec:
         pruner=fields.one_of("pruner", Pruner, ""),
         prune_after=fields.whole("prune_after", 1),
         prune_factor=fields.whole("prune_factor", None),
+        repeat=fields.whole("repeat", 1),
+        over=fields.text("over", ""),
         parallel=parallel,
         reuse=fields.truth("reuse"),
         stop_on_nan=fields.truth("stop_on_nan"),
@@ -269,7 +280,7 @@ class CommandTemplate:
 
     def __init__(self, spec: Spec) -> None:
         """Raise BadInput where the placeholders do not match the parameters."""
-        self._line, self._words, self._names = spec.line, spec.words, spec.names
+        self._line, self._words, self._names = spec.line, spec.words, spec.placeholders
         self._shell, self._program = spec.shell, spec.program
         self._source = (spec.results.kind, spec.results.pattern, spec.results.path)
         self._own_flags = {parameter.name for parameter in spec.parameters if _is_flag(parameter)}
@@ -324,6 +335,7 @@ def _is_flag(parameter: Parameter) -> bool:
 
 _MOST_SAMPLES = 1_000_000
 _MOST_CONDITIONS = 100
+_MOST_REPEATS = 1000
 _MOST_METRICS = 10
 _LONGEST_NAME = 200
 _SEEDS = 2**32  # what the generators of random numbers take
@@ -333,6 +345,8 @@ _METRIC = re.compile(r"[^\s=:,;'\"{}]+")
 def _check_spec(spec: Spec) -> None:
     with about("parameters"):
         check_names(spec.names)
+        if spec.over:
+            check_names([spec.over])
         Constraints(spec.parameters, ())
     with about("command"):
         _check_command(spec)
@@ -346,6 +360,7 @@ def _check_spec(spec: Spec) -> None:
     with about("results"):
         _check_results(spec)
     _check_nan(spec)
+    _check_repeats(spec)
     _check_search(spec)
     _check_numbers(spec)
     with about("name"):
@@ -452,6 +467,21 @@ def _check_search(spec: Spec) -> None:
         )
 
 
+def _check_repeats(spec: Spec) -> None:
+    if spec.repeat != 1 and not spec.over:
+        raise BadInput(
+            "points are to be repeated, but nothing would distinguish the repeats",
+            remedy="name a placeholder: --repeat 3 --over seed, with --seed {seed} in the command",
+            field="over",
+        )
+    if spec.over in spec.names:
+        raise BadInput(
+            f"{spec.over} counts the repeats of each point and is a parameter, too",
+            remedy=f"leave out -p {spec.over}",
+            field="over",
+        )
+
+
 def _check_nan(spec: Spec) -> None:
     if spec.stop_on_nan and (not spec.metrics or spec.results.kind == "file"):
         raise BadInput(
@@ -465,6 +495,7 @@ def _check_numbers(spec: Spec) -> None:
     for name, number, least, most in [
         ("samples", spec.samples, 1, _MOST_SAMPLES),
         ("parallel", spec.parallel, 1, _MOST_SAMPLES),
+        ("repeat", spec.repeat, 1, _MOST_REPEATS),
         ("prune_after", spec.prune_after, 0, _MOST_SAMPLES),
         ("prune_factor", spec.prune_factor, 2, _MOST_SAMPLES),
         ("seed", spec.seed, 0, _SEEDS - 1),

@@ -34,8 +34,8 @@ def read_sweep_file(
     return _SweepFile(path).read(given)
 
 
-_TEXTS = ("shell", "method", "sampler", "pruner", "name")
-_WHOLES = ("samples", "seed", "prune_after", "prune_factor", "parallel")
+_TEXTS = ("over", "shell", "method", "sampler", "pruner", "name")
+_WHOLES = ("repeat", "samples", "seed", "prune_after", "prune_factor", "parallel")
 _TRUTHS = ("shuffle", "reuse", "stop_on_nan")
 
 

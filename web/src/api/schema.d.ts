@@ -2580,12 +2580,16 @@ export interface components {
             ended_at: string | null;
             /** Job */
             job: number | null;
+            /** Means */
+            means: number[] | null;
             /** Number */
             number: number;
             /** Point */
             point: {
                 [key: string]: string | null;
             };
+            /** Repeat Of */
+            repeat_of: number | null;
             /** Reported */
             reported: {
                 [key: string]: number | null;
@@ -2594,6 +2598,8 @@ export interface components {
             reused_from: number | null;
             /** Seconds */
             seconds: number | null;
+            /** Spreads */
+            spreads: number[] | null;
             /**
              * State
              * @enum {string}

@@ -6,6 +6,7 @@ from typing import Any
 
 from dibs.dataclass import dataclass
 from dibs.engine.sweeps.context import Search, SweepContext
+from dibs.engine.sweeps.repeats import record_means
 from dibs.engine.sweeps.trial_results import NO_RESULT, NoResult, TrialReader
 from dibs.engine.sweeps.work import hold_waiting, jobs_in
 from dibs.errors import BadInput, Conflict, NoSuchJob
@@ -197,6 +198,7 @@ async def edit(context: SweepContext, number: SweepId, changes: SweepChanges) ->
         context.records.changed(edited, change.now, is_edited=True)
         for trial in judged.values():
             context.records.trial(trial, goals, change.now)
+        record_means(context, number, spec, list(judged.values()), change.now)
     return ActionResult(True, len(judged))
 
 
@@ -231,9 +233,9 @@ def _last_values(trial: Trial, spec: Spec) -> tuple[float, ...] | None:
 
 
 def _edited(context: SweepContext, sweep: Sweep, changes: SweepChanges) -> Sweep:
-    made = sum(context.table.counts(sweep.id).values())
+    made = -(-sum(context.table.counts(sweep.id).values()) // int(sweep.spec.get("repeat") or 1))
     if changes.samples is not None and changes.samples < made:
-        raise Conflict(f"sweep {sweep.id} has {made} trials already", remedy=f"ask for {made} or more")
+        raise Conflict(f"sweep {sweep.id} has {made} points already", remedy=f"ask for {made} or more")
     spec = spec_object(read_spec(sweep.spec))
     for key in ("samples", "parallel", "metrics", "where"):
         if (value := getattr(changes, key)) is not None:

@@ -74,6 +74,9 @@ def trial_told(trial: Trial) -> dict[str, Any]:
         "point": dict(trial.point),
         "values": None if trial.values is None else list(trial.values),
         "reported": dict(trial.reported),
+        "repeat_of": trial.repeat_of,
+        "means": None if trial.means is None else list(trial.means),
+        "spreads": None if trial.spreads is None else list(trial.spreads),
         "seconds": trial.seconds,
         "why": trial.why,
         "reused_from": trial.reused_from,
@@ -119,11 +122,12 @@ class Search:
 
     @property
     def size(self) -> int | None:
-        """The number of trials in the end, where it is known without enumerating the points."""
+        """The number of trials in the end, with all repeats, where it is known without enumerating the points."""
         if self.spec.revision:  # which of the points were tried before is not counted
-            return self.spec.samples
-        size = None if self.spec.method == "adaptive" else self.points.size
-        return planned(size, self.spec.samples)
+            size = self.spec.samples
+        else:
+            size = planned(None if self.spec.method == "adaptive" else self.points.size, self.spec.samples)
+        return None if size is None else size * self.spec.repeat
 
     def command(self, point: Point) -> Command:
         words = self._template.expand(dict(point))

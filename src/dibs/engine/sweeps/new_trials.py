@@ -25,6 +25,7 @@ class NextPoint:
     point: Point
     cursor: int = 0
     study: int | None = None
+    repeat: int = 0  # from 1 on, where points are repeated
 
 
 class TrialStarter:
@@ -49,7 +50,7 @@ class TrialStarter:
             if due := work.table.due(work.id, places):
                 self._try_again(due)
             else:
-                points = await self._next_points(self._to_look_at(places))
+                points = await self._with_repeats(self._to_look_at(places))
                 if not work.is_current:
                     continue  # it was edited, and these points are not of its ranges
                 if not points:
@@ -88,6 +89,34 @@ class TrialStarter:
 
     # -- points ----------------------------------------------------------------------------------------
 
+    async def _with_repeats(self, count: int) -> list[NextPoint]:
+        """At most `count` points; perhaps more where each has all its repeats: some find no place, and wait."""
+        spec = self._work.search.spec
+        if not spec.over:
+            return await self._next_points(count)
+        found = self._left_of_last_point()
+        if len(found) < count:
+            for one in await self._next_points(-(-(count - len(found)) // spec.repeat)):
+                found += (self._repeated(one, repeat) for repeat in range(1, spec.repeat + 1))
+        return found
+
+    def _left_of_last_point(self) -> list[NextPoint]:
+        """The repeats that the last point lacks: the points before it have theirs, or were pruned."""
+        work, spec = self._work, self._work.search.spec
+        number = work.table.next_number(work.id)
+        last = work.table.trial(work.id, number - 1)
+        if last is None or last.repeat_of is None:
+            return []
+        trials = work.table.of_point(work.id, last.repeat_of, spec.repeat)
+        if any(one.state is TrialState.PRUNED or one.pruned_by for one in trials):
+            return []
+        cursor = work.table.sweep(work.id).cursor
+        base = NextPoint(last.point, cursor, last.study)
+        return [self._repeated(base, repeat) for repeat in range(len(trials) + 1, spec.repeat + 1)]
+
+    def _repeated(self, one: NextPoint, repeat: int) -> NextPoint:
+        return replace(one, point={**one.point, self._work.search.spec.over: str(repeat)}, repeat=repeat)
+
     async def _next_points(self, count: int) -> list[NextPoint]:
         """At most `count` points; none where there are no more, or none for now."""
         if self._work.search.spec.method == "adaptive":
@@ -112,7 +141,7 @@ class TrialStarter:
                 before = cursor
                 cursor, point = points.next(cursor, _LOOKED_AT)
                 self._warm_to = cursor
-                if point is not None and tried and work.search.fingerprint(point, sweep.request) in tried:
+                if point is not None and tried and self._fingerprint(point, sweep) in tried:
                     continue
                 if point is not None:
                     found.append(NextPoint(point, cursor))
@@ -135,6 +164,10 @@ class TrialStarter:
             self._tried = {one.fingerprint for one in work.table.all_of(work.id)} if is_edited else set()
             self._tried_of = points
         return self._tried
+
+    def _fingerprint(self, point: Point, sweep: Sweep) -> str:
+        over = self._work.search.spec.over
+        return self._work.search.fingerprint({**point, over: "1"} if over else point, sweep.request)
 
     def _is_exhausted(self, cursor: int) -> bool:
         size = self._work.search.points.size
@@ -189,6 +222,7 @@ class TrialStarter:
             command=work.search.command(following.point).shown,
             fingerprint=work.search.fingerprint(following.point, sweep.request),
             study=following.study,
+            repeat_of=number - following.repeat + 1 if following.repeat else None,
         )
         before = work.table.done_before(trial.fingerprint, None if work.search.spec.reuse else work.id)
         if before is None:
@@ -299,6 +333,8 @@ def reopened(trial: Trial, job: JobId | None) -> Trial:
         reused_from=None,
         ended_at=None,
         pruned_by="",
+        means=None,
+        spreads=None,
         is_due=False,
         reported={},
     )

@@ -5,18 +5,26 @@ task continues from the rows.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from dibs.engine.sweeps.context import SweepContext
 from dibs.engine.sweeps.new_trials import TrialStarter
+from dibs.engine.sweeps.repeats import record_means
 from dibs.engine.sweeps.trial_results import NoResult
 from dibs.engine.sweeps.work import LazyAdviser, SweepWork
 from dibs.errors import DibsError, StoreUnusable
 from dibs.model.jobs import JobId
 from dibs.model.sweeps import SweepId, SweepState, Trial, TrialState
-from dibs.policy.sweeps import FIRST_TRIALS, MOST_LEFT_OUT, fail_alike, is_over, judged, reached_by
+from dibs.policy.sweeps import (
+    FIRST_TRIALS,
+    MOST_LEFT_OUT,
+    fail_alike,
+    is_over,
+    judged,
+    reached_by,
+)
 
 _LOOK_AT_REPORTS = 1.0  # seconds between two reads of running trials' reports, where a pruner needs them
 _AFTER_TROUBLE = 2.0  # seconds until a full disk is tried again
@@ -209,6 +217,7 @@ async def _record(work: SweepWork, adviser: LazyAdviser, ended: Sequence[Trial])
                 continue  # it was queued again while its results were read
             done.append(replace(trial, ended_at=trial.ended_at or change.now))
             work.context.records.trial(done[-1], work.search.goals, change.now)
+        record_means(work.context, work.id, work.search.spec, done, change.now)
     work.context.reach("sweep-ended")
     for trial in done:
         if trial.job is not None:
@@ -217,6 +226,8 @@ async def _record(work: SweepWork, adviser: LazyAdviser, ended: Sequence[Trial])
     await _hold_where_all_die(work)
     await adviser.tell(done)
     work.context.reach("sweep-told")
+    if done:
+        await _end_siblings(work, done)
 
 
 async def _hold_where_all_die(work: SweepWork) -> None:
@@ -251,7 +262,7 @@ async def prune(work: SweepWork, adviser: LazyAdviser) -> None:
             continue
         if not spec.pruner or trial.study is None:
             continue
-        for step, value in news.steps:
+        for step, value in work.curves.judged(trial, news.steps, _begun_repeats(work, trial, running)):
             if await adviser.should_prune(trial, step, value):
                 _end_pruned(work, trial, step, value)
                 break
@@ -261,6 +272,23 @@ def _end_pruned(work: SweepWork, trial: Trial, step: int, value: float) -> None:
     metric = work.search.metric_names[0]
     why = f"pruned at step {step}: others had a better {metric} than {value:g} by then"
     end_early(work, replace(trial, pruned_by=why))
+
+
+def _begun_repeats(work: SweepWork, trial: Trial, running: Container[JobId]) -> list[Trial]:
+    """The trials of the same point that have begun."""
+    if trial.repeat_of is None:
+        return [trial]
+    trials = work.table.of_point(work.id, trial.repeat_of, work.search.spec.repeat)
+    return [one for one in trials if one.state is not TrialState.OPEN or one.job in running]
+
+
+async def _end_siblings(work: SweepWork, ended: Sequence[Trial]) -> None:
+    """End the other repeats of points that were pruned: one mean was judged, not one trial."""
+    for pruned in ended:
+        if pruned.state is TrialState.PRUNED and pruned.repeat_of is not None:
+            for one in work.table.of_point(work.id, pruned.repeat_of, work.search.spec.repeat):
+                if one.state is TrialState.OPEN and not one.pruned_by and one.job is not None:
+                    end_early(work, replace(one, pruned_by=pruned.pruned_by))
 
 
 def end_early(work: SweepWork, trial: Trial) -> None:

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from dibs.engine.sweeps.context import Search, SweepContext
+from dibs.engine.sweeps.repeats import Curves
 from dibs.engine.sweeps.trial_results import TrialReader
 from dibs.model.jobs import JobId, State, Wishes
 from dibs.model.sweeps import Point, Sweep, SweepId, SweepState, Trial, TrialState
+from dibs.policy.sweeps import is_whole_point
 from dibs.sweeps.adviser import Adviser, EndedTrial, SuggestedPoint
 from dibs.sweeps.spec import Spec
 
@@ -21,6 +23,7 @@ class SweepWork:
         self.context = context
         self.table = context.table
         self.jobs: set[JobId] = set()  # of open trials; news about one of them wakes this sweep's task
+        self.curves = Curves()
         self.shape = ""  # of its jobs, with `--vram auto`
         self.search: Search
         self.reader: TrialReader
@@ -112,6 +115,11 @@ class LazyAdviser:
         work = self._work
         for trial in work.table.open(work.id):
             if trial.study is None and trial.job is not None:
+                if trial.repeat_of not in (None, trial.number):
+                    first = work.table.trial(work.id, trial.repeat_of)
+                    if first is not None and first.study is not None:
+                        work.record([replace(trial, study=first.study)])
+                    continue
                 number = await (await self._open()).begin(dict(trial.point))
                 work.context.reach("sweep-enrolled")
                 if (latest := work.table.trial(work.id, trial.number)) is not None:
@@ -125,8 +133,23 @@ class LazyAdviser:
     async def tell(self, trials: Sequence[Trial]) -> None:
         """Tell the adviser the outcomes of trials, if it is open."""
         for trial in trials:
-            if trial.study is not None and self._adviser is not None:
-                await self._adviser.tell(_told(trial))
+            told = self._outcome(trial) if trial.study is not None else None
+            if told is not None and self._adviser is not None:
+                await self._adviser.tell(told)
+
+    def _outcome(self, trial: Trial) -> "EndedTrial | None":
+        """What the study is told: of repeats the mean, when all have ended; None: not yet."""
+        if trial.repeat_of is None:
+            return _told(trial)
+        spec = self._work.search.spec
+        trials = self._work.table.of_point(self._work.id, trial.repeat_of, spec.repeat)
+        if not is_whole_point(trials, spec.repeat):
+            return None
+        assert trial.study is not None
+        if trials[0].means is not None:
+            return EndedTrial(trial.study, "complete", trials[0].means)
+        is_pruned = any(one.state is TrialState.PRUNED for one in trials)
+        return EndedTrial(trial.study, "pruned" if is_pruned else "failed")
 
     async def close(self) -> None:
         """End the process until it is needed again."""
@@ -146,8 +169,9 @@ class LazyAdviser:
             for place, trial in enumerate(work.table.all_of(work.id)):
                 if trial.study is not None:
                     known[trial.study] = dict(trial.point)
-                    if trial.state is not TrialState.OPEN:
-                        ended.append(_told(trial))
+                    is_judge = trial.repeat_of in (None, trial.number)  # of repeats the first one tells for all
+                    if trial.state is not TrialState.OPEN and is_judge:
+                        ended += [told for told in (self._outcome(trial),) if told is not None]
                 if place % _AT_ONCE == 0:
                     await asyncio.sleep(0)
             # What an edited sweep has tried is told to a new study, whose distributions are others.
