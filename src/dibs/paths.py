@@ -30,6 +30,10 @@ class FolderRefused(DibsError):
     exit_status = 2
 
 
+# In a job, and in a block of `dibs.gpu`: what DIBS_LEASES is outside of it, maybe nothing.
+OUTER_LEASES = "DIBS_OUTER_LEASES"
+
+
 def state_folder(environ: Mapping[str, str]) -> str:
     """Our folder for stores, attempts and logs, on a disk where locks work."""
     if chosen := environ.get("DIBS_STATE"):

@@ -292,6 +292,36 @@ def test_leaving_the_block_in_a_fork_leaves_everything_to_the_parent(here: World
     assert not os.path.exists(inner)
 
 
+def test_dibs_gpus_shows_the_whole_machine_in_a_block_and_in_a_job(here: World) -> None:
+    look = [DIBS, "gpus", "--json"]
+
+    def states(shown: str) -> dict[int, list[str]]:
+        return {gpu["index"]: [one["job"] for one in gpu["holders"]] for gpu in json.loads(shown)}
+
+    with dibs.gpu(gpus="0", name="block"):
+        in_block = states(subprocess.run(look, capture_output=True, text=True, check=True).stdout)
+        job = dibs.submit(look, num_gpus=1)
+        assert job.result(60) == 0
+    in_job = states(job.log(stream="stdout"))
+
+    assert in_block == {0: ["block"]}
+    assert in_job == {0: ["block"], 1: [str(job.id)]}
+
+
+def test_a_lease_obeys_the_setting_gpus_also_when_it_is_changed(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DIBS_POOL")  # which goes before the setting
+    here.dibs("config", "set", "gpus", "1")
+    with dibs.gpu() as leased:
+        assert leased.ids == (1,)
+    with pytest.raises(dibs.BadInput, match="it wants 2 GPUs"):
+        dibs.gpu(2).take()
+    here.dibs("config", "set", "gpus", "0")
+    with dibs.gpu() as leased:
+        assert leased.ids == (0,)
+
+
 def test_a_lease_file_deleted_in_the_block_is_made_again_and_an_overlap_is_logged(
     here: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -206,7 +206,7 @@ def _inner_leases() -> str:
 
 def _leasing_in(folder: str) -> Mapping[str, str]:
     """Variables for leases inside the block, which are taken from the GPUs held here, as inside a job."""
-    from dibs.client.starting import OUTER_LEASES
+    from dibs.paths import OUTER_LEASES
 
     outer = os.environ.get(OUTER_LEASES) or os.environ.get("DIBS_LEASES", "")
     return {"DIBS_LEASES": folder, OUTER_LEASES: outer}

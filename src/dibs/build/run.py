@@ -51,6 +51,7 @@ def build_place(
         run=run,
         umask=umask,
         workdir=workdir,
+        leases=environ.get(paths.OUTER_LEASES, environ.get("DIBS_LEASES", "")),
         log_limit=log_limit,
     )
 

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from dibs.client.connection import Connection, NoAnswer, NotListening, error_of
 from dibs.errors import NoDaemon
-from dibs.paths import make_private, queue_folder, socket_path, state_folder
+from dibs.paths import OUTER_LEASES, make_private, queue_folder, socket_path, state_folder
 
-OUTER_LEASES = "DIBS_OUTER_LEASES"  # in a block of `dibs.gpu`, what DIBS_LEASES was outside of it
 READY_FD = "DIBS_READY_FD"  # tells a daemon on which descriptor its starter waits for a line
 _PATIENCE = 20.0  # seconds until a daemon must listen
 _PAUSE = 0.03  # seconds between two looks

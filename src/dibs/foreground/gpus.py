@@ -12,6 +12,7 @@ from dibs.gpus.detect import find_probe
 from dibs.gpus.probe import ProbeFailed, answer_within
 from dibs.gpus.processes import BusyRules
 from dibs.leases.files import Holder
+from dibs.leases.folder import outside
 from dibs.leases.leases import Leases, build_leases
 from dibs.leases.lockers import user_name
 from dibs.model.gpus import declared_key
@@ -38,7 +39,7 @@ def survey_gpus(environ: Mapping[str, str], *, energy: bool = False) -> GpuSurve
             reading = answer_within(partial(probe.read, energy=energy))
         except ProbeFailed as error:
             failure = error
-    leases, settings = build_leases(environ), load_settings(environ)
+    leases, settings = build_leases(outside(environ)), load_settings(environ)
     rules = BusyRules(settings.respect_graphics, settings.ignore_memory)
     user = user_name(os.geteuid())
     table = leases.look()
@@ -69,7 +70,7 @@ def find_gpu(gpu_id: str, uses: Sequence[GpuUse]) -> list[GpuUse]:
 
 def end_job(environ: Mapping[str, str], holder: Holder, say: Callable[[str], None]) -> None:
     """Ask the holder's job to end, and return when its claim on this GPU is gone."""
-    leases = build_leases(environ)
+    leases = build_leases(outside(environ))
     is_told = bool(holder.folder) and folder.tell(holder.folder, "stop")
     say_at = time.monotonic() + _SAY_AFTER
     while _still_holds(leases, holder):

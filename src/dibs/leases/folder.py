@@ -6,11 +6,19 @@ from collections.abc import Mapping, Sequence
 
 from dibs.leases.files import LeaseRefused
 from dibs.leases.lockers import user_name
-from dibs.paths import MOUNTS, network_file_system
+from dibs.paths import MOUNTS, OUTER_LEASES, network_file_system
 
 ADMIN_FOLDER = "/var/lib/dibs/leases"
 # Not /dev/shm: a user's files there are removed at logout, and with them the locks of their jobs.
 SHARED_FOLDERS = ("/run/lock", "/var/lock", "/var/tmp", "/tmp")
+
+
+def outside(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the leases of the whole machine: those inside a job know its own GPUs alone."""
+    found = dict(environ)
+    if OUTER_LEASES in found:
+        found["DIBS_LEASES"] = found.pop(OUTER_LEASES)
+    return found
 
 
 def lease_folder(

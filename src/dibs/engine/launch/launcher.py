@@ -23,6 +23,7 @@ from dibs.model.events import Event, Started, Trouble
 from dibs.model.gpus import gpu_environment
 from dibs.model.jobs import Attempt, Job, JobId
 from dibs.model.sweeps import WANDB_PARAMETERS
+from dibs.paths import OUTER_LEASES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +37,7 @@ class Place:
     run: str  # the run's name, for DIBS_RUN
     umask: int
     workdir: str  # the caller's folder
+    leases: str = ""  # DIBS_LEASES of the engine, or of what is around the job in which it runs
     log_limit: int | None = None  # bytes kept of each of a job's streams
 
     def attempt_folder(self, job: JobId, number: int) -> str:
@@ -87,6 +89,7 @@ class Place:
             "DIBS_METRICS": f"{attempt.folder}/metrics",
             # Inside a job the pool is that job's own claims: its leases are a world of their own.
             "DIBS_LEASES": f"{attempt.folder}/leases",
+            OUTER_LEASES: self.leases,  # for `dibs gpus`
             **dict(request.env),
         }
         if request.array is not None:
