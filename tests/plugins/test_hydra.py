@@ -205,3 +205,111 @@ def test_who_interrupts_leaves_the_jobs_and_is_told_how_to_end_them(queue: World
     assert [job["state"] for job in latest(queue, 2)] == ["running", "running"]
     assert queue.dibs("kill", f"{first}-{last}").status == 0
     queue.wait_for(first, last)
+
+
+# -- the sweeper -------------------------------------------------------------------------------------------
+
+SEARCHED = """
+import hydra
+
+@hydra.main(version_base=None, config_path=".", config_name="config")
+def train(config):
+    if config.do == "raise":
+        raise ValueError("this cannot be trained")
+    if config.do == "text":
+        return "good"
+    return (config.x - 3) ** 2 + config.model.layers
+
+if __name__ == "__main__":
+    train()
+"""
+CONFIG = """
+defaults: [{model: small}, _self_]
+x: 1
+lr: 1
+do: ''
+hydra:
+  sweeper:
+    params: {lr: "tag(log, interval(1e-5, 0.1))", x: "range(0, 3)"}
+"""
+
+
+@pytest.fixture
+def searched(here: Path) -> Path:
+    (here / "app.py").write_text(SEARCHED)
+    (here / "config.yaml").write_text(CONFIG)
+    (here / "model").mkdir()
+    for name, layers in (("small", 1), ("large", 5)):
+        (here / "model" / f"{name}.yaml").write_text(f"layers: {layers}\n")
+    return here
+
+
+def search(queue: World, app: Path, *words: str) -> Finished:
+    line = ("--multirun", "hydra/sweeper=dibs", *words)
+    return queue.start(*line, program=(sys.executable, "app.py"), cwd=app).wait(120)
+
+
+def test_the_sweeper_searches_ranges_and_config_groups_with_todays_optuna(queue: World, searched: Path) -> None:
+    words = ["model=glob(*)", "x=range(0,7)", "hydra.sweeper.n_trials=6", "hydra.sweeper.seed=1"]
+
+    ended = search(queue, searched, *words, "hydra/launcher=dibs", "hydra.launcher.num_gpus=0")
+
+    assert ended.status == 0, ended
+    [folder] = [path.parent for path in searched.glob("multirun/*/*/optimization_results.yaml")]
+    found = yaml.safe_load((folder / "optimization_results.yaml").read_text())
+    best = found["best_evaluated_params"]
+    assert set(best) == {"lr", "x", "model"} and best["model"] in ("small", "large")
+    assert found["best_value"] == (best["x"] - 3) ** 2 + {"small": 1, "large": 5}[best["model"]]
+    tried = [yaml.safe_load((folder / str(number) / ".hydra/config.yaml").read_text()) for number in range(6)]
+    assert min((one["x"] - 3) ** 2 + one["model"]["layers"] for one in tried) == found["best_value"]
+    assert all(1e-5 <= one["lr"] <= 0.1 for one in tried)
+    jobs = latest(queue, 6)
+    assert {job["state"] for job in jobs} == {"succeeded"} and "model=" in jobs[0]["command"]
+    # Each result is told when it is there.
+    assert all(f" : job {job['id']}" in ended.stdout for job in jobs) and "best parameters" in ended.stdout
+
+
+@pytest.mark.parametrize(("do", "said"), [("raise", "this cannot be trained"), ("text", "'good', not a number")])
+def test_a_search_whose_first_trials_fail_ends_with_a_sentence(
+    queue: World, searched: Path, do: str, said: str
+) -> None:
+    ended = search(queue, searched, f"do={do}", "hydra.sweeper.n_jobs=1", "hydra.sweeper.n_trials=9")
+
+    assert ended.status == 1
+    assert "the first 3 trials failed" in ended.stderr and said in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_study_that_is_kept_goes_on(queue: World, searched: Path) -> None:
+    kept = (
+        "hydra.sweeper.storage=sqlite:///study.db",
+        "hydra.sweeper.study_name=mine",
+        "hydra.sweeper.n_trials=1",
+    )
+
+    first, second = search(queue, searched, *kept), search(queue, searched, *kept, "hydra.sweeper.sampler=random")
+
+    assert (first.status, second.status) == (0, 0), (first, second)
+    import optuna
+
+    study = optuna.load_study(study_name="mine", storage=f"sqlite:///{searched}/study.db")
+    assert len(study.trials) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["hydra.sweeper.params=null"], "there is nothing to search"),
+        (["hydra.sweeper.sampler=magic"], "there are tpe, gp, cmaes, qmc, nsgaii, random"),
+        (["hydra.sweeper.direction=up"], "cannot make the study"),
+        (["hydra.sweeper.n_jobs=0"], "whole numbers from 1"),
+        (["x=tag(log,interval(0,1))"], "cannot search x=tag(log,interval(0,1))"),
+    ],
+)
+def test_a_search_that_cannot_be_meant_is_refused_in_a_sentence(
+    queue: World, searched: Path, words: list[str], said: str
+) -> None:
+    ended = search(queue, searched, *words)
+
+    assert ended.status == 1
+    assert said in ended.stderr and "Traceback" not in ended.stderr, ended.stderr

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrides, setup_globals
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from dibs.errors import DibsError
 
 log = logging.getLogger(__name__)
+
+
+class BegunJob(NamedTuple):
+    """A job of a multirun that is in the queue."""
+
+    number: int  # in the multirun
+    job: "Job"
+    config: DictConfig
 
 
 class DibsLauncher(Launcher):
@@ -41,11 +49,18 @@ class DibsLauncher(Launcher):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self._context, self._function, self._config = hydra_context, task_function, config
 
+    def begin(self, overrides: Sequence[str], number: int) -> BegunJob:
+        """Put one job into the queue, for a sweeper that waits for each by itself, after `make_ready`."""
+        config = self._composed(overrides, number)
+        [job] = self._add([config], [" ".join(filter_overrides(overrides))])
+        return BegunJob(number, job, config)
+
+    def finish(self, one: BegunJob) -> JobReturn:
+        """What a job that is over gave back."""
+        return _result(one.job, one.config)
+
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        assert self._config is not None
-        setup_globals()
-        configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
-        Path(self._config.hydra.sweep.dir).mkdir(parents=True, exist_ok=True)
+        self.make_ready()
         configs = [
             self._composed(overrides, number) for number, overrides in enumerate(job_overrides, initial_job_idx)
         ]
@@ -55,6 +70,13 @@ class DibsLauncher(Launcher):
         for number, (job, overrides) in enumerate(zip(jobs, shown, strict=True), initial_job_idx):
             log.info(f"\t#{number} : {overrides} : job {job.id}")
         return _wait(jobs, configs)
+
+    def make_ready(self) -> None:
+        """Set up Hydra's log and the folder of the multirun."""
+        assert self._config is not None
+        setup_globals()
+        configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
+        Path(self._config.hydra.sweep.dir).mkdir(parents=True, exist_ok=True)
 
     def _composed(self, overrides: Sequence[str], number: int) -> DictConfig:
         """The job's config as it is now: who edits a file while the job waits does not change it."""
