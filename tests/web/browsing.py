@@ -144,16 +144,30 @@ def fits(page: Page) -> Mapping[str, int]:
     return dict(found)
 
 
-def findings(page: Page, axe: str) -> list[str]:
-    """What axe objects to on a page whose policy for scripts is off."""
+def findings(page: Page, axe: str, theme: str = "light") -> list[str]:
+    """What axe objects to on a page whose policy for scripts is off. In the dark only the colours are others."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(axe)
-    found = page.evaluate("async () => (await axe.run(document)).violations")
+    rules = {"runOnly": ["color-contrast"]} if theme == "dark" else {}
+    found = page.evaluate("async rules => (await axe.run(document, rules)).violations", rules)
     return [
         f"{one['id']} ({one['impact']}): {node['html'][:160]} {node.get('failureSummary', '')[:300]}"
         for one in found
         for node in one["nodes"]
     ]
+
+
+def cut_controls(page: Page) -> list[str]:
+    """Buttons whose words have no room."""
+    found = page.evaluate(
+        """() => [...document.querySelectorAll("button, .button, summary, nav a")]
+            .filter(one => one.checkVisibility({visibilityProperty: true}))
+            .map(one => [one, getComputedStyle(one)])
+            .filter(([_, {display, textOverflow}]) => display !== "inline" && textOverflow !== "ellipsis")
+            .filter(([{scrollWidth, clientWidth}]) => scrollWidth > clientWidth + 1)
+            .map(([one]) => one.outerHTML.slice(0, 140))"""
+    )
+    return list(found)
 
 
 def small_targets(page: Page) -> list[str]:

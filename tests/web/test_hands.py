@@ -116,10 +116,30 @@ def test_a_finger_opens_whole_rows_chooses_and_moves_a_job(
         box = pick.bounding_box()
         assert box and min(box["width"], box["height"]) >= 44
         page.touchscreen.tap(box["x"] + 3, box["y"] + 3)
-        page.get_by_role("button", name="To the top").tap()
-
-        expect(page.locator(".job-rows .job-row a").first).to_have_text(str(jobs[2]))
+        order = page.locator(".job-rows .job-row a")
+        first, second, other = map(str, jobs)
+        for button, wanted in (
+            ("To the top", [other, first, second]),
+            ("Down", [first, other, second]),
+            ("To the bottom", [first, second, other]),
+            ("Up", [first, other, second]),
+            ("To the top", [other, first, second]),
+        ):
+            move = page.get_by_role("button", name=button, exact=True)
+            expect(move).to_be_in_viewport(ratio=1)
+            move.tap()
+            expect(order).to_have_text(wanted)
+            expect(page.locator(".job-row.is-chosen")).to_be_in_viewport(ratio=0.9)
         assert small_targets(page) == []
+
+        with page.expect_response(re.compile("v1/jobs[?]")):
+            daemon.post("/v1/jobs/act", {"action": "priority", "ids": [jobs[1]], "priority": -5})
+        page.get_by_role("button", name="To the bottom").tap()  # where another priority is needed
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("its priority becomes -5 instead of 0")
+        dialog.get_by_role("button", name="Cancel").tap()
+        expect(dialog).to_have_count(0)
+        expect(order).to_have_text([other, first, second])
         row = page.locator(".job-rows .job-row").last.bounding_box()
         assert row
         page.touchscreen.tap(row["x"] + row["width"] - 8, row["y"] + row["height"] / 2)

@@ -196,6 +196,15 @@ def test_a_failed_job_opens_on_both_streams_and_tells_its_exception(page: Page, 
     expect(page.locator(".log-line")).to_have_count(3)
 
 
+def test_stderr_is_marked_where_stdout_is_empty(page: Page, site: Site, daemon: DaemonProcess):
+    number = daemon.add({"command": "echo wrong >&2; exit 1", "num_gpus": 0})
+    daemon.wait(number)
+
+    go(page, site, f"job/{number}")
+
+    expect(page.locator(".log-line").filter(has_text="wrong").locator(".log-stream")).to_have_text("err")
+
+
 def test_an_exception_on_stdout_stands_last(page: Page, site: Site, daemon: DaemonProcess):
     number = daemon.add({"command": f"seq 100 >&2; printf '{TRACEBACK}'; exit 1", "name": "on stdout"})
     daemon.wait(number)

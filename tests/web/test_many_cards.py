@@ -1,11 +1,13 @@
 """Now on a large machine: 16 cards and 40 jobs on one screen."""
 
 import json
+import re
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, Request, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
-from web.browsing import NARROW, Site, Watch, fits, go, visit
+from web.browsing import NARROW, Site, Watch, findings, fits, go, visit
 from web.conftest import READINGS
 
 CARDS = 16
@@ -44,7 +46,8 @@ def jobs(daemon: DaemonProcess) -> dict[str, int]:
     """The first number of each kind."""
     packed = {"command": "sleep 600", "name": "packed", "share": "1/8", "only": ["0"]}
     first = daemon.add(*({**packed, "array": {"task": number}} for number in range(1, PACKED + 1)))
-    alone = daemon.add(*({"command": "sleep 600", "name": f"alone-{number}"} for number in range(ALONE)))
+    command = 'echo step=40 steps=100 >> "$DIBS_METRICS"; exec sleep 600'
+    alone = daemon.add(*({"command": command, "name": f"alone-{number}"} for number in range(ALONE)))
     wait_until(lambda: daemon.get("/v1/status")["counts"]["running"] == PACKED + ALONE)
     wish = {"command": "true", "only": ["0"]}
     behind = daemon.add(*({**wish, "name": f"behind-{number}"} for number in range(BEHIND)))
@@ -91,6 +94,27 @@ def test_a_row_tells_the_use_of_its_card_and_who_has_which_part_of_it(
     last = card_rows(page).nth(CARDS - 1)
     expect(last.locator(".is-hot")).to_have_text("91")
     expect(last).to_contain_text("python of ann")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_bar_of_progress_leaves_the_name_and_the_time_where_they_are(
+    site: Site, browser: Browser, jobs: dict[str, int], axe: str, theme: Literal["light", "dark"]
+):
+    with visit(site, browser, color_scheme=theme, bypass_csp=True) as (page, _):
+        go(page, site, "now")
+        running = page.get_by_role("region", name="Running")
+        expect(running.get_by_role("progressbar")).to_have_count(ALONE)
+        expect(running.get_by_text(re.compile("^40 %"))).to_have_count(ALONE)
+
+        names = running.locator(".job-title").evaluate_all(
+            "all => all.map(one => one.scrollWidth - one.clientWidth)"
+        )
+        ends = running.locator(".job-when").evaluate_all(
+            "all => [...new Set(all.map(one => Math.round(one.getBoundingClientRect().right)))]"
+        )
+        assert max(names) <= 0, "a name is cut"
+        assert len(ends) <= 2, "the times of a column do not stand below each other"
+        assert findings(page, axe, theme) == []
 
 
 def test_a_reason_is_told_once_for_all_that_wait_for_it_and_unfolds(page: Page, site: Site, jobs: dict[str, int]):

@@ -81,6 +81,8 @@ def test_chosen_jobs_are_compared_and_told_apart_by_what_differs(
     expect(curve(page, "loss")).to_have_attribute("aria-label", "loss by step, 3 lines")
     legend.get_by_label(f"show job {runs[0]}").uncheck()
     expect(curve(page, "val/acc")).to_have_attribute("aria-label", "val/acc by step, 2 lines")
+    figure, panel = (page.locator(one).first.bounding_box() for one in (".chart", ".compare-charts > .panel"))
+    assert figure and panel and figure["x"] - panel["x"] < 24
     box = curve(page, "loss").bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)  # the legend is left, and the lines are drawn anew
     expect(page.locator(".chart figcaption").first).to_have_text("loss")

@@ -9,12 +9,13 @@ from playwright.sync_api import Browser, Page, expect
 
 from daemon.daemon_process import DaemonProcess
 from stories.outside import wait_until
-from web.browsing import NARROW, Site, each_view, findings, fits, go, small_targets, visit
+from web.browsing import NARROW, Site, cut_controls, each_view, findings, fits, go, small_targets, visit
 from web.proxy import below
 
 VIEWS = (  # neighbours differ: see `each_view`
     *("now", "job/{0}", "jobs", "job/{0}/log", "timeline?hours=1", "job/{0}/environment", "sweeps"),
-    *("job/{0}/code", "history", "submit", "job/{1}"),
+    *("job/{0}/code", "history", "submit", "job/{1}", "manage", "compare?jobs={0},{1}", "sweeps/new"),
+    "jobs?columns=name,user,priority,tags,why,array,started_at,params,metrics,metric.loss",
 )
 LONG = "a-name-that-is-much-longer-than-a-narrow-screen-is-wide-and-has-no-place-to-break-it"
 
@@ -49,6 +50,7 @@ def test_a_phone_needs_no_sideways_scrolling_and_no_thin_fingers(
             found = fits(page)
             assert found["content"] <= found["window"], (path, _too_wide(page))
             assert (path, small_targets(page)) == (path, [])
+            assert (path, cut_controls(page)) == (path, [])
             assert page.locator("h1").count() == 1, path
         for name in ("Now", "Jobs", "Timeline", "Sweeps", "Submit"):
             expect(page.get_by_role("navigation", name="views").get_by_text(name, exact=True)).to_be_visible()
@@ -60,16 +62,23 @@ def test_axe_finds_nothing(theme: Any, site: Site, browser: Browser, jobs: tuple
         for path in each_view(page, site, (view.format(*jobs) for view in VIEWS)):
             settle(page)
 
-            assert (path, findings(page, axe)) == (path, [])
+            assert (path, findings(page, axe, theme)) == (path, [])
+        for summary in ("Columns", "Views"):
+            page.locator("summary", has_text=summary).click()
+            assert (summary, findings(page, axe, theme)) == (summary, [])
+            page.keyboard.press("Escape")
+        page.get_by_role("checkbox", name="choose all that match").check()
+        expect(page.get_by_role("toolbar")).to_be_visible()
+        assert findings(page, axe, theme) == []
         for key in ("?", "Control+k"):
             page.keyboard.press(key)
             expect(page.get_by_role("dialog")).to_be_visible()
-            assert (key, findings(page, axe)) == (key, [])
+            assert (key, findings(page, axe, theme)) == (key, [])
             page.keyboard.press("Escape")
         page.evaluate("() => localStorage.clear()")
         page.reload()
         expect(page.get_by_label("Code")).to_be_visible()
-        assert findings(page, axe) == []
+        assert findings(page, axe, theme) == []
 
 
 def test_the_page_works_below_a_path_prefix(

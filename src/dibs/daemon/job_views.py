@@ -6,7 +6,7 @@ import math
 import time
 from array import array
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -28,6 +28,7 @@ _BY_NUMBER = ("newest", "oldest")
 _BACKWARDS = ("ended", "seconds", "queued", "started", "changed", "attempts")  # the largest first
 _TEXTS = ("name", "project", "tags")  # in any case
 _PLACE = {str(state): place for place, state in enumerate(State)}
+_NOTHING_LIVE: Mapping[int, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class JobView:
 class _Cached:
     view: JobView
     after: int  # the last event that it includes
+    live: Mapping[int, Any]  # what it was told of jobs that run
     took: float  # seconds
     made_at: float
     used_at: float
@@ -57,17 +59,28 @@ class JobViews:
         self._at_work = asyncio.Lock()  # one at a time: two at once would take as long
         self._timer: asyncio.TimerHandle | None = None
 
-    async def of(self, wanted: Filter, order: str, reverse: bool = False, *, is_fresh: bool = False) -> JobView:
-        """The jobs that match now. One that takes long to make may be a moment old, unless it must be fresh."""
+    async def of(
+        self,
+        wanted: Filter,
+        order: str,
+        reverse: bool = False,
+        *,
+        live: Mapping[int, Any] = _NOTHING_LIVE,
+        is_fresh: bool = False,
+    ) -> JobView:
+        """The jobs that match now. One that takes long to make may be a moment old, unless it must be fresh.
+
+        `live`: what jobs that run are sorted by now, where the store does not know it.
+        """
         key = (wanted, order, reverse)
         async with self._at_work:
             now = time.monotonic()
             kept = self._kept.get(key)
-            if kept is None or not self._holds(kept, now, is_fresh):
+            if kept is None or not self._holds(kept, now, live, is_fresh):
                 after = self._store.events.last_id
-                view = await self._make(wanted, order, reverse)
+                view = await self._make(wanted, order, reverse, live)
                 ready = time.monotonic()
-                kept = self._kept[key] = _Cached(view, after, ready - now, ready, ready)
+                kept = self._kept[key] = _Cached(view, after, live, ready - now, ready, ready)
             kept.used_at = time.monotonic()
             self._kept.move_to_end(key)
             if len(self._kept) > _MOST_KEPT:
@@ -85,10 +98,10 @@ class JobViews:
         scanned = self._scanned(wanted, "ended")
         return sum([sum(ended_at < before for _, ended_at in some) async for some in scanned])
 
-    def _holds(self, kept: _Cached, now: float, is_fresh: bool) -> bool:
+    def _holds(self, kept: _Cached, now: float, live: Mapping[int, Any], is_fresh: bool) -> bool:
         if not is_fresh and kept.took > _QUICK and now - kept.made_at < kept.took * _STALE_AFTER:
             return True
-        return self._store.events.last_id == kept.after
+        return self._store.events.last_id == kept.after and kept.live == live
 
     def _forget(self) -> None:
         old = time.monotonic() - _KEPT_FOR
@@ -97,12 +110,12 @@ class JobViews:
         again = asyncio.get_running_loop().call_later(_KEPT_FOR, self._forget) if self._kept else None
         self._timer = again
 
-    async def _make(self, wanted: Filter, order: str, reverse: bool) -> JobView:
+    async def _make(self, wanted: Filter, order: str, reverse: bool, live: Mapping[int, Any]) -> JobView:
         if order in _BY_NUMBER:
             found = await self._numbers(wanted)
             is_upwards = (order == "oldest") != reverse
             return JobView(found[::-1] if is_upwards else found, len(found))
-        return await self._sorted(wanted, order, (order in _BACKWARDS) != reverse)
+        return await self._sorted(wanted, order, (order in _BACKWARDS) != reverse, live)
 
     async def _numbers(self, wanted: Filter) -> Sequence[int]:
         """The newest first."""
@@ -115,7 +128,7 @@ class JobViews:
             found.extend([job for job, _ in some])
         return found
 
-    async def _sorted(self, wanted: Filter, order: str, is_backwards: bool) -> JobView:
+    async def _sorted(self, wanted: Filter, order: str, is_backwards: bool, live: Mapping[int, Any]) -> JobView:
         """Jobs without a key to sort by come last, in both directions."""
         runs: list[list[tuple[Any, int]]] = []
         rest: list[int] = []
@@ -126,6 +139,8 @@ class JobViews:
                 continue  # they are only counted
             some = some[: MOST_SORTED - taken]
             taken += len(some)
+            if live:
+                some = [(job, live.get(job, key)) for job, key in some]
             rest += [job for job, key in some if key is None]
             runs.append(
                 sorted(((_key(order, key), job) for job, key in some if key is not None), reverse=is_backwards)

@@ -68,7 +68,9 @@ def test_they_are_columns_of_the_csv(shared: DaemonProcess, jobs: list[int]) -> 
     ]
 
 
-def test_a_running_job_tells_those_of_now(shared: DaemonProcess, tmp_path: Path) -> None:
+def test_a_running_job_tells_those_of_now_and_is_sorted_by_them(
+    shared: DaemonProcess, jobs: list[int], tmp_path: Path
+) -> None:
     go = tmp_path / "go"
     wait = f"while [ ! -e {go} ]; do sleep 0.05; done"
     write = '>> "$DIBS_METRICS"'
@@ -82,6 +84,8 @@ def test_a_running_job_tells_those_of_now(shared: DaemonProcess, tmp_path: Path)
     wait_until(lambda: last(shared, number) == {"loss": 5})
     go.touch()
     wait_until(lambda: last(shared, number) == {"loss": 4, "acc": 1})
+    by_loss = f"/v1/jobs?ids={jobs[0]}-{jobs[2]},{number}&order=metric.loss"
+    assert [job["id"] for job in shared.get(by_loss)["jobs"]] == [jobs[2], jobs[0], number, jobs[1]]
     shared.post("/v1/jobs/act", {"action": "kill", "ids": [number]})
 
 

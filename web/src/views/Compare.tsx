@@ -72,7 +72,9 @@ export default function Compare() {
         <ul class="compare-legend">
           {jobs.map((job, place) => (
             <li key={job.id} onMouseEnter={() => setPointed(job.id)} onMouseLeave={() => setPointed(null)}>
-              <input type="checkbox" aria-label={`show job ${job.id}`} checked={!hidden.has(job.id)} onChange={() => toggle(job.id)} />
+              <label class="compare-show">
+                <input type="checkbox" aria-label={`show job ${job.id}`} checked={!hidden.has(job.id)} onChange={() => toggle(job.id)} />
+              </label>
               <Swatch {...styleOf(place)} />
               <a href={to(`job/${job.id}`)}>{jobNumber(job)}</a>
               <StateBadge state={job.state} isEnding={job.is_ending} />

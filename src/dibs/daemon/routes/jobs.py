@@ -40,7 +40,7 @@ from dibs.model.jobs import Request as JobRequest
 from dibs.policy.advice import failure_advice, usage_advice
 from dibs.policy.forecast import MOST_JOBS
 from dibs.store.codec import AttemptRow, JobRow
-from dibs.store.listing import ORDERS, SORTED_BY, Filter, Listing
+from dibs.store.listing import METRIC, ORDERS, SORTED_BY, Filter, Listing
 
 MOST_WAITED = 10_000  # jobs in one call of `wait`
 _PAGE = 500
@@ -372,10 +372,25 @@ def _needs_view(asked: JobPageQuery, wanted: Filter) -> bool:
 
 async def sorted_jobs(app: AppState, wanted: Filter, asked: SortedJobQuery) -> JobView:
     """All jobs that match, in order; by turn, those that start first are in front."""
-    view = await app.views.of(wanted, asked.order, asked.reverse)
+    live = await _live_keys(app, asked.order)
+    view = await app.views.of(wanted, asked.order, asked.reverse, live=live)
     if asked.order == "turn" and not asked.reverse:
         view = replace(view, jobs=_with_first(view.jobs, app.queue.starting_order()))
     return view
+
+
+async def _live_keys(app: AppState, order: str) -> dict[int, float]:
+    """By what jobs that run are sorted, where the order is of metrics: the store knows those of ended ones."""
+    if order != "metrics" and not order.startswith(METRIC):
+        return {}
+    rows = app.store.listing.rows([job for job, _ in app.engine.state.everywhere])
+    await app.progress.look(rows)
+    keys: dict[int, float] = {}
+    for row in rows:
+        numbers = app.progress.of(row).numbers
+        named = [numbers.get(order.removeprefix(METRIC))] if order != "metrics" else numbers.values()
+        keys |= {int(row.job.id): one for one in list(named)[:1] if one is not None}
+    return keys
 
 
 def _with_first(jobs: Sequence[int], first: Sequence[int]) -> Sequence[int]:

@@ -52,39 +52,41 @@ export function Bulk({ asked, pages, isInTurn }: Props) {
   return (
     <div class="bulk panel" role="toolbar" aria-label="chosen jobs">
       <span>{all ? `All ${count(number, "job")} that match` : `${count(number, "job")} chosen`}</span>
-      {!isReadOnly.value && (
-        <>
-          <button disabled={isBusy} onClick={() => void run(() => (all ? act("retry", jobs) : retry(ids)))}>
-            Retry
-          </button>
-          {button("Hold", "hold")}
-          {button("Release", "release")}
-          <form noValidate onSubmit={prioritise}>
-            <label>
-              Priority{" "}
-              <input
-                name="priority"
-                inputMode="numeric"
-                defaultValue="0"
-                aria-invalid={wrong !== ""}
-                aria-describedby="bulk-wrong"
-                onInput={() => setWrong("")}
-              />
-            </label>
-            <button disabled={isBusy}>Set</button>
-            <span id="bulk-wrong" class="error" role="alert">
-              {wrong}
-            </span>
-          </form>
-          {isInTurn && ids.length === 1 && <Moves pages={pages} id={ids[0]!} />}
-          {button("Kill", "kill")}
-        </>
-      )}
-      {!all && ids.length > 1 && <button onClick={() => go("compare", { jobs: ids.join() })}>Compare</button>}
-      {!all && <TellMe ids={ids} />}
-      <button class="quiet" onClick={chooseNone}>
-        none
-      </button>
+      {!isReadOnly.value && isInTurn && ids.length === 1 && <Moves pages={pages} id={ids[0]!} />}
+      <div class="bulk-acts">
+        {!isReadOnly.value && (
+          <>
+            <button disabled={isBusy} onClick={() => void run(() => (all ? act("retry", jobs) : retry(ids)))}>
+              Retry
+            </button>
+            {button("Hold", "hold")}
+            {button("Release", "release")}
+            <form noValidate onSubmit={prioritise}>
+              <label>
+                Priority{" "}
+                <input
+                  name="priority"
+                  inputMode="numeric"
+                  defaultValue="0"
+                  aria-invalid={wrong !== ""}
+                  aria-describedby="bulk-wrong"
+                  onInput={() => setWrong("")}
+                />
+              </label>
+              <button disabled={isBusy}>Set</button>
+              <span id="bulk-wrong" class="error" role="alert">
+                {wrong}
+              </span>
+            </form>
+            {button("Kill", "kill")}
+          </>
+        )}
+        {!all && ids.length > 1 && <button onClick={() => go("compare", { jobs: ids.join() })}>Compare</button>}
+        {!all && <TellMe ids={ids} />}
+        <button class="quiet" onClick={chooseNone}>
+          none
+        </button>
+      </div>
     </div>
   );
 }
@@ -104,12 +106,12 @@ function Moves({ pages, id }: { pages: JobPages; id: number }) {
     if (job) await moveTo(pages, job, target);
   };
   return (
-    <>
+    <span class="bulk-moves" role="group" aria-label="place in the queue">
       {MOVES.map(([target, label]) => (
         <button key={target} onClick={() => void run(target)}>
           {label}
         </button>
       ))}
-    </>
+    </span>
   );
 }

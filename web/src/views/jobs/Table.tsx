@@ -40,6 +40,7 @@ const HEIGHT = 40; // pixels of a row
 const COMPACT_HEIGHT = 60; // of two lines
 const GAP = 8; // between columns
 const PICK = 28; // the width of the box to choose by
+const PICK_BY_FINGER = 44;
 const PADDING = 24;
 const MOST_CHOSEN = 10_000; // jobs in one range
 
@@ -71,6 +72,13 @@ export function Table({ name, pages, columns, isCompact, order, sort, isInTurn, 
   }, [total > 0]);
   const top = useRef(0); // the element itself may be gone when the table is left
   useEffect(() => () => void left.set(name, { top: top.current, cursor: current.current }), []);
+
+  const wanted = pages.nextInSight.value;
+  useEffect(() => {
+    if (wanted === null) return;
+    pages.nextInSight.value = null;
+    virtual.scrollToIndex(wanted, { align: "auto" });
+  }, [wanted]);
 
   const anchor = useRef<Anchor | null>(null); // where a range begins
   const pick = useCallback((place: number, job: Job, isRange: boolean) => {
@@ -113,8 +121,9 @@ export function Table({ name, pages, columns, isCompact, order, sort, isInTurn, 
   }, []);
 
   const arrived = pages.arrived.value;
-  const width = isCompact ? 0 : PADDING + PICK + [NUMBER, ...columns].reduce((sum, column) => sum + column.least + GAP, 0);
-  const layout = { "--columns": gridOf(columns), "--least": `${width}px` };
+  const pickWidth = window.matchMedia("(max-width: 640px)").matches ? PICK_BY_FINGER : PICK;
+  const width = isCompact ? 0 : PADDING + pickWidth + [NUMBER, ...columns].reduce((sum, column) => sum + column.least + GAP, 0);
+  const layout = { "--columns": gridOf(columns, pickWidth), "--least": `${width}px` };
   return (
     <div class={isCompact ? "job-table is-compact" : "job-table"} role="table" aria-label="jobs" aria-rowcount={total + 1} style={layout}>
       {!isCompact && <Head place={head} pages={pages} columns={columns} order={order} sort={sort} />}
@@ -175,9 +184,9 @@ async function chooseRange(pages: JobPages, from: number, to: number, isIn: bool
   choose(await pages.numbersBetween(from, to), isIn);
 }
 
-function gridOf(columns: Column[]): string {
+function gridOf(columns: Column[], pickWidth: number): string {
   const widths = columns.map(({ least, isWide }) => `minmax(${least}px, ${isWide ? "1fr" : `${least}px`})`);
-  return [`${PICK}px`, `${NUMBER.least}px`, ...widths].join(" ");
+  return [`${pickWidth}px`, `${NUMBER.least}px`, ...widths].join(" ");
 }
 
 /** The cursor where its job stands now. Where the job has left the list, the one in its place takes over. */

@@ -30,8 +30,11 @@ export async function moveTo(pages: JobPages, job: Job, target: Target): Promise
   const isUp = target === "top" || target === "up";
   if (place === (isUp ? 0 : last)) return false;
   try {
-    const other = await pages.jobAt({ top: 0, up: place - 1, down: place + 1, bottom: last }[target]);
-    return other ? await moveBeside(pages, job, isUp ? "before" : "behind", other) : false;
+    const next = { top: 0, up: place - 1, down: place + 1, bottom: last }[target];
+    const other = await pages.jobAt(next);
+    const isDone = other ? await moveBeside(pages, job, isUp ? "before" : "behind", other) : false;
+    if (isDone) pages.nextInSight.value = next;
+    return isDone;
   } catch (error) {
     sayError(error);
     return false;

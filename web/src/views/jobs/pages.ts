@@ -18,6 +18,7 @@ export class JobPages {
   readonly counts = signal<JobPage["counts"] | null>(null);
   readonly isPartial = signal(false); // there are too many to sort
   readonly error = signal("");
+  readonly nextInSight = signal<number | null>(null); // the place that the list should show next
   readonly version = signal(0); // counts up when rows have changed
 
   private readonly pages = new Map<number, Job[]>(); // as the daemon counts them: with those that wait above
