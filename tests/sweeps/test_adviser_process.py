@@ -334,7 +334,7 @@ def test_where_all_that_is_allowed_was_tried_it_is_tried_again(start):
     assert points == [{"a": "1", "b": "1"}] * 2
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "qmc"])
+@pytest.mark.parametrize("sampler", ["tpe", "qmc", "nsga2"])
 def test_a_search_for_several_metrics_finds_a_front(start, sampler):
     spec = a_spec(
         parameters=(Range("x", -5, 5), Choice("kind", ("a", "b"))),
@@ -393,6 +393,36 @@ def test_trials_are_compared_again_after_so_many_times_the_steps(start, pruner, 
             child.tell(asked["number"], 0.5)
 
     assert min(pruned_at) == factor
+
+
+def test_hyperband_whose_length_is_known_prunes_before_a_trial_is_complete(start):
+    child = open_child(start, a_spec(pruner="hyperband", steps=9))
+
+    asked = child.ask(12)
+    pruned = [[child.report(one["number"], 1, place) for place, one in enumerate(asked)]]
+
+    assert any(pruned[0])
+
+
+def test_bohb_learns_from_the_trials_of_its_own_bracket_and_goes_on_after_a_kill(start, tmp_path):
+    """Two searches, of which one is killed, draw the same points; tpe draws others when there are results."""
+    points = {}
+    for name, changes in (("whole", {}), ("killed", {}), ("tpe", {"sampler": "tpe"})):
+        spec = a_spec(**{"sampler": "bohb", "pruner": "hyperband", "steps": 9, **changes})
+        child = open_child(start, spec, tmp_path / name)
+        points[name] = []
+        for place in range(30):
+            if name == "killed" and place == 25:
+                child.kill()
+                child = start(spec, tmp_path / name)
+                child.open()
+            (asked,) = child.ask()
+            points[name].append(asked["point"])
+            child.report(asked["number"], 1, loss(asked["point"]))
+            child.tell(asked["number"], loss(asked["point"]))
+
+    assert points["whole"] == points["killed"]
+    assert points["whole"][:5] == points["tpe"][:5] and points["whole"] != points["tpe"]
 
 
 def test_a_grid_can_be_pruned_too(start):

@@ -70,7 +70,7 @@ _PARTS = {
     ),
     "Results": (
         *("metric", "goal", "target", "from_log", "result_file", "from_wandb"),
-        *("prune", "prune_after", "stop_on_nan"),
+        *("prune", "prune_after", "steps", "stop_on_nan"),
     ),
     "Running it": ("parallel", "dry_run", "wait", "quiet", "as_json"),
 }
@@ -144,7 +144,9 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "l
     help="All points, points by chance, or chosen by the results so far.",
 )
 @click.option(
-    "--sampler", type=click.Choice(["tpe", "gp", "cmaes", "qmc"]), help="How an adaptive search chooses (tpe)."
+    "--sampler",
+    type=click.Choice(["tpe", "gp", "cmaes", "qmc", "bohb", "nsga2"]),
+    help="How an adaptive search chooses (tpe).",
 )
 @click.option("--shuffle", is_flag=True, help="Take the points of a grid in random order.")
 @click.option("--seed", type=count(0, 2**31 - 1), metavar="N", help="The same seed tries the same points.")
@@ -169,6 +171,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "l
     type=click.Choice(["halving", "hyperband", "median"]),
     help="End trials early that fall behind the others.",
 )
+@click.option("--steps", type=count(1), metavar="N", help="How many steps a whole trial has, for hyperband.")
 @click.option("--prune-after", type=count(1), metavar="N", help="Prune no trial before it has told N steps (1).")
 @click.option("--parallel", type=count(1), metavar="N", help="Run at most N trials at a time.")
 @field_options(Verb.SWEEP)

@@ -207,6 +207,7 @@ _SAME = {
     "stop_on_nan": "stop_on_nan",
     "repeat": "repeat",
     "over": "over",
+    "steps": "steps",
 }
 
 

@@ -72,11 +72,16 @@ def show_sweep(reference: str, limit: int, as_json: bool) -> int:
     sweep = _found(client, reference)
     has_metric = bool(sweep["metrics"])
     order = "best" if has_metric else "number"
-    leaders = daemon.trial_page(client, sweep["id"], order=order, limit=limit)["trials"]
+    is_front = len(sweep["metrics"]) > 1  # which no other trial beats in everything
+    if is_front:
+        leaders = sweep["best"][:limit]
+    else:
+        leaders = daemon.trial_page(client, sweep["id"], order=order, limit=limit)["trials"]
     is_known = has_metric and leaders
     importance = daemon.importance(client, sweep["id"]) if is_known else {"importance": [], "why": ""}
     if as_json:
-        show_json({**sweep, "leaders": leaders, **importance})
+        front = {"front": [trial["number"] for trial in sweep["best"]]} if is_front else {}
+        show_json({**sweep, "leaders": leaders, **importance, **front})
         return 0
     lines = [*_head(sweep), *_leaders(sweep, leaders), *_importance(importance), *_best(sweep)]
     show("\n".join([*lines, *_failed(client, sweep), *_dashboard(sweep)]))

@@ -20,7 +20,7 @@ from dibs.sweeps.template import LineTemplate, WordsTemplate, line_without, word
 from dibs.sweeps.wandb_trial import ConfigPart, read_config
 
 Method = Literal["grid", "random", "adaptive"]
-Sampler = Literal["tpe", "gp", "cmaes", "qmc"]
+Sampler = Literal["tpe", "gp", "cmaes", "qmc", "bohb", "nsga2"]
 Goal = Literal["min", "max"]
 Taken = Literal["last", "best"]
 Source = Literal["metrics", "log", "file", "wandb"]
@@ -70,6 +70,7 @@ class Spec:
     pruner: Pruner = ""
     prune_after: int = 1  # how many steps a trial may take before it can be pruned
     prune_factor: int | None = None  # one of so many trials continues; None: Optuna's 4 (halving), 3 (hyperband)
+    steps: int | None = None  # of a whole trial: the horizon of hyperband
     repeat: int = 1  # how often each point is run
     over: str = ""  # the placeholder that gets the number of the repeat, from 1 on
     parallel: int | None = None
@@ -125,6 +126,7 @@ def spec_object(spec: Spec) -> dict[str, Any]:
         "pruner": spec.pruner,
         "prune_after": spec.prune_after,
         "prune_factor": spec.prune_factor,
+        "steps": spec.steps,
         "repeat": spec.repeat,
         "over": spec.over,
         "parallel": spec.parallel,
@@ -210,6 +212,7 @@ def read_spec(given: Mapping[str, Any]) -> Spec:
         pruner=fields.one_of("pruner", Pruner, ""),
         prune_after=fields.whole("prune_after", 1),
         prune_factor=fields.whole("prune_factor", None),
+        steps=fields.whole("steps", None),
         repeat=fields.whole("repeat", 1),
         over=fields.text("over", ""),
         parallel=parallel,
@@ -429,6 +432,24 @@ def _check_search(spec: Spec) -> None:
         raise BadInput(
             "the sampler cmaes knows one metric only", remedy="take tpe, or one metric", field="sampler"
         )
+    if spec.method == "adaptive" and spec.sampler == "nsga2" and len(spec.metrics) < 2:
+        raise BadInput(
+            "the sampler nsga2 is for several metrics",
+            remedy="--metric loss --metric seconds, or take tpe",
+            field="sampler",
+        )
+    if spec.method == "adaptive" and spec.sampler == "bohb" and (spec.pruner != "hyperband" or spec.steps is None):
+        raise BadInput(
+            "the sampler bohb is the search of a hyperband whose length is known",
+            remedy="--prune hyperband --steps 81, where 81 steps are a whole trial",
+            field="sampler",
+        )
+    if spec.steps is not None and (spec.pruner != "hyperband" or spec.steps < spec.prune_after):
+        raise BadInput(
+            f"{spec.steps} steps are for hyperband, and it begins to prune after {spec.prune_after}",
+            remedy="--prune hyperband, and as many steps as a whole trial has",
+            field="steps",
+        )
     if (
         spec.method == "adaptive"
         and spec.sampler == "cmaes"
@@ -495,6 +516,7 @@ def _check_numbers(spec: Spec) -> None:
     for name, number, least, most in [
         ("samples", spec.samples, 1, _MOST_SAMPLES),
         ("parallel", spec.parallel, 1, _MOST_SAMPLES),
+        ("steps", spec.steps, 1, _MOST_SAMPLES),
         ("repeat", spec.repeat, 1, _MOST_REPEATS),
         ("prune_after", spec.prune_after, 0, _MOST_SAMPLES),
         ("prune_factor", spec.prune_factor, 2, _MOST_SAMPLES),

@@ -4,8 +4,9 @@ A trial has the same number here and in the store. Its `point`, as text, is amon
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from math import isnan
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -83,6 +84,8 @@ class SweepStudy:
         """A point that fulfils the conditions, and that was not tried before if one is found."""
         number = self._storage.get_n_trials(self._id)
         repeats = 0
+        if self._spec.sampler == "bohb":
+            self._drafts.is_shown = self._is_in_bracket_of(number)
         for draw in range(_MOST_DRAWS):
             self._draft_study.sampler = _sampler(self._spec, number, draw)
             point = self._suggestions.draw(self._draft_study.ask())
@@ -98,6 +101,21 @@ class SweepStudy:
             f"cannot find a point to try: of {_MOST_DRAWS} drawn, none fulfils {' and '.join(self._spec.where)}",
             remedy="loosen the conditions, or narrow the ranges to where they hold",
         )
+
+    def _is_in_bracket_of(self, number: int) -> Callable[[FrozenTrial], bool]:
+        """Whether a trial is in the hyperband's bracket of this one: what the sampler of BOHB learns from.
+
+        Optuna's TPE asks for all trials, whatever the pruner is.
+        """
+        brackets = pruners.HyperbandPruner(
+            min_resource=max(1, self._spec.prune_after),
+            max_resource=self._spec.steps or 1,
+            reduction_factor=self._spec.prune_factor or 3,
+        )
+        brackets.prune(self._journal_study, _numbered(number))  # makes them; without a step none is pruned
+        bracket_of = partial(brackets._get_bracket_id, self._journal_study)
+        mine = bracket_of(_numbered(number))
+        return lambda trial: bracket_of(trial) == mine
 
     def begin(self, point: Point) -> int:
         """Add a trial for a point that was chosen elsewhere; returns its number."""
@@ -174,10 +192,12 @@ class SweepStudy:
             self._replacement[trial.user_attrs[_RETRY_OF]] = trial.number
 
     def _length_of_first(self) -> int | None:
-        """The last step of the trial that completed first: the length of a trial, for Hyperband.
+        """The length of a trial, for Hyperband: as it was given, or the last step of the one that completed first.
 
         Not of the longest trial: Hyperband's brackets must not change while trials are in them.
         """
+        if self._spec.steps is not None:
+            return self._spec.steps
         if self._trial_length is None and self._spec.pruner == "hyperband":
             over = [trial for trial in self._trials() if trial.state == TrialState.COMPLETE and trial.last_step]
             if over:
@@ -198,6 +218,12 @@ def directions(spec: Spec) -> list[StudyDirection]:
     """Optuna's direction of each metric."""
     goals = {"min": StudyDirection.MINIMIZE, "max": StudyDirection.MAXIMIZE}
     return [goals[metric.goal] for metric in spec.metrics] or [StudyDirection.MINIMIZE]
+
+
+def _numbered(number: int) -> FrozenTrial:
+    trial = create_trial(state=TrialState.RUNNING)
+    trial.number = number
+    return trial
 
 
 def _trial(
@@ -315,7 +341,11 @@ def _distribution(parameter: Parameter) -> _Distribution:
 
 # How many unusable points a sampler may draw before points are drawn at random. After thousands of trials a draw
 # by TPE takes a tenth of a second, and a Gaussian process takes longer and usually draws the same point again.
-_PATIENCE = {"tpe": 20, "cmaes": 20, "qmc": 200, "gp": 3}
+_PATIENCE = {"tpe": 20, "bohb": 20, "cmaes": 20, "nsga2": 100, "qmc": 200, "gp": 3}
+
+
+_POPULATION = 50  # Optuna's own
+_FEWEST_GENERATIONS = 5  # of a search with few samples
 
 
 def _sampler(spec: Spec, number: int, draw: int) -> samplers.BaseSampler:
@@ -328,13 +358,16 @@ def _sampler(spec: Spec, number: int, draw: int) -> samplers.BaseSampler:
         return samplers.RandomSampler(seed=seed)
     is_single = len(spec.metrics) <= 1
     match spec.sampler:
-        case "tpe":
+        case "tpe" | "bohb":
             return samplers.TPESampler(
                 seed=seed,
                 constant_liar=True,  # also avoids the points of running trials
                 multivariate=is_single,
                 group=is_single and any(parameter.when for parameter in spec.parameters),
             )
+        case "nsga2":
+            size = (spec.samples or _POPULATION) // _FEWEST_GENERATIONS
+            return samplers.NSGAIISampler(seed=seed, population_size=max(4, min(_POPULATION, size)))
         case "gp":
             return samplers.GPSampler(seed=seed)
         case "cmaes":

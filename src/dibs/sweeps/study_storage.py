@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class DraftStorage(BaseStorage):
     def __init__(self, study: BaseStorage, study_id: int) -> None:
         self._study = study
         self._study_id = study_id
+        self.is_shown: Callable[[FrozenTrial], bool] | None = None  # to samplers; None: all are
         self._trial: FrozenTrial | None = None
         self._carried: dict[str, Any] = {}
         self._new: dict[str, Any] = {}
@@ -113,6 +114,8 @@ class DraftStorage(BaseStorage):
         if states == (TrialState.WAITING,):
             return []  # trials that another program enqueued are not part of this sweep
         trials = self._study.get_all_trials(study_id, deepcopy=deepcopy, states=states)
+        if self.is_shown is not None:
+            trials = [trial for trial in trials if self.is_shown(trial)]
         if self._trial is not None and (states is None or self._trial.state in states):
             trials = [*trials, copy.deepcopy(self._trial)]
         return trials

@@ -368,9 +368,10 @@ class _Wandb:
         strict = rule.pop("strict", YamlBool("false"))
         if not isinstance(strict, YamlBool) or strict.is_true:
             raise self._refused("dibs has no strict hyperband", "leave `strict` out")
+        horizon = {"steps": self._whole(rule["max_iter"], "max_iter")} if "max_iter" in rule else {}
         after = self._first_look(rule, eta)
         self._end(rule, "early_terminate")
-        return {"pruner": "hyperband", "prune_after": after, **factor}
+        return {"pruner": "hyperband", "prune_after": after, **factor, **horizon}
 
     def _first_look(self, rule: dict[str, Any], eta: int) -> int:
         """The first step at which trials are compared; computed from max_iter and s where those are given."""
