@@ -112,8 +112,8 @@ def answering(path: str, answer: bytes) -> Iterator[None]:
         b"HTTP/1.0 200 OK\r\n\r\n<html></html>",
         b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 \xb2 x\r\n\r\n",
-        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
-        b"\0" * 70_000,
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"\0\xff",
     ],
 )
 def test_another_program_at_the_socket_is_one_sentence(path, answer):

@@ -57,6 +57,7 @@ _CLASSES = {
 }
 
 
+_HTTP = b"HTTP/1."  # how each answer begins
 _MOST_OF_A_HEAD = 65_536  # bytes
 _PIECE = 65_536  # bytes
 _PAUSE = 0.01  # seconds, where the daemon's line of callers is full
@@ -144,13 +145,13 @@ class Connection:
 
     def _head(self) -> AnswerHead:
         while (end := self._rest.find(b"\r\n\r\n")) < 0:
-            if len(self._rest) > _MOST_OF_A_HEAD:
+            if len(self._rest) > _MOST_OF_A_HEAD or not _HTTP.startswith(self._rest[: len(_HTTP)]):
                 raise self._foreign()
             self._more()
         lines = self._rest[:end].decode("latin-1").split("\r\n")
         self._rest = self._rest[end + 4 :]
         words = lines[0].split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
+        if len(words) < 2 or not words[0].startswith(_HTTP.decode()) or not words[1].isdecimal():
             raise self._foreign()
         pairs = (line.partition(":") for line in lines[1:])
         return AnswerHead(int(words[1]), {name.lower(): value.strip() for name, _, value in pairs})
