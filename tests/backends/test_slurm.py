@@ -253,6 +253,22 @@ def test_a_folder_that_the_node_does_not_see_is_named(site: Site, slurm: Private
     assert "is backends.slurm.root on a file system that all nodes share?" in seen.reason
 
 
+def test_a_node_that_sees_nothing_of_the_state_folder_is_tried_once(site: Site, slurm: PrivateSlurm) -> None:
+    """Not even the folder for what goes wrong, so that Slurm itself cannot start it."""
+    one = site.submission("true")
+    site.backend = slurm_backend(slurm, site.root, patience=0.5)
+    slurm.ask("scontrol", "update", "partitionname=gpu", "state=down")
+    site.backend.submit([one])
+    for path in (Path(one.ref.folder), site.root / "slurm"):
+        path.rename(f"{path}.elsewhere")
+    slurm.ask("scontrol", "update", "partitionname=gpu", "state=up")
+
+    seen = site.wait(one.ref, Phase.LOST)
+
+    assert (seen.cause, seen.never_started) == (Cause.START_ERROR, False), seen
+    assert "is backends.slurm.root on a file system that all nodes share?" in seen.reason
+
+
 def test_without_slurm_there_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dibs.backends.slurm.controller._FOLDERS", ())
     place = SlurmBackend(SlurmSettings(root=str(tmp_path)), Commands({"PATH": str(tmp_path)}))

@@ -184,6 +184,13 @@ def test_a_reason_to_wait_is_a_sentence(reason: str, sentence: str) -> None:
         ("CANCELLED", 0, "it was cancelled in Slurm", Cause.KILLED),
         (
             "FAILED",
+            53,
+            "its folder is not there on n2, or cannot be written: is backends.slurm.root on a file system that all"
+            " nodes share?",
+            Cause.START_ERROR,
+        ),
+        (
+            "FAILED",
             127 << 8,
             "the Python of dibs is not there on n2: backends.slurm.python names it",
             Cause.START_ERROR,

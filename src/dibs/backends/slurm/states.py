@@ -167,6 +167,10 @@ _SCRIPTS = {
     FILES_NOT_BROUGHT: (
         "its function or checkpoint did not get to {node} within half an hour: is there room on its disk?"
     ),
+    181: (  # Slurm's own: it could not open the file for the job's output, which is in that folder
+        "its folder is not there on {node}, or cannot be written: is backends.slurm.root on a file system that all"
+        " nodes share?"
+    ),
     126: "the Python of dibs cannot be executed on {node}: backends.slurm.python names it",
     127: "the Python of dibs is not there on {node}: backends.slurm.python names it",
 }
@@ -192,7 +196,7 @@ def why_it_ended(row: SqueueRow | None) -> tuple[str, Cause]:
         return f"{sentence}{where}", cause
     if state in ("FAILED", "COMPLETED") and row.exit_code == FENCED:
         return "another copy of it was started, and Slurm does not know that one any more", Cause.LOST
-    if state == "FAILED" and row.exit_code < 128:
+    if state == "FAILED" and (row.exit_code < 128 or row.exit_code in _SCRIPTS):
         sentence = _SCRIPTS.get(row.exit_code, "its supervisor failed on {node}")
         return sentence.format(node=row.node or "its node"), Cause.START_ERROR
     return f"Slurm says {state.lower() or 'nothing'} (exit code {row.exit_code})", Cause.LOST
