@@ -17,7 +17,13 @@ from stories.outside import wait_until
 
 _PATH = os.pathsep.join((os.environ["PATH"], "/usr/sbin", "/sbin"))
 _DATABASE = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacctmgr", "sacct")  # for accounting
+_CGROUP = "/sys/fs/cgroup/memory"
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
+
+
+def has_memory_cgroup() -> bool:
+    """Whether an accounting Slurm keeps its jobs to their memory here."""
+    return os.access(_CGROUP, os.W_OK)
 
 
 def missing_programs(*, accounting: bool = False) -> list[str]:
@@ -29,7 +35,7 @@ class PrivateSlurm:
     """A controller and nodes `n1`, `n2`, ... that tests may kill and start again.
 
     Its cards may be of a kind, and those of each node be divided into so many shards. With accounting it has a
-    database, limits of accounts and QOS, and looks at the memory of its jobs.
+    database, limits of accounts and QOS, and the kernel keeps its jobs to their memory; that needs root.
     """
 
     def __init__(
@@ -152,6 +158,10 @@ class PrivateSlurm:
         if self._database is not None:
             self._database.kill()  # what it holds goes with the folder
             self._database.wait(20)
+            for node in self.nodes:
+                for path, _, _ in os.walk(f"{_CGROUP}/slurm_{node}", topdown=False):
+                    with suppress(OSError):
+                        os.rmdir(path)
 
     def _start_accounting(self) -> None:
         """A database that can be reached by a socket of ours alone, and the daemon that Slurm asks for it."""
@@ -224,7 +234,11 @@ class PrivateSlurm:
 
     def _accounting(self, port: int, user: str) -> str:
         if not self._has_accounting:
-            return "JobAcctGatherType=jobacct_gather/none\nAccountingStorageType=accounting_storage/none"
+            return """\
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+"""
         folder = self.folder
         database = folder / "etc/slurmdbd.conf"
         database.touch(0o600)
@@ -243,9 +257,8 @@ StorageUser=root
 CommunicationParameters=NoInAddrAny
 """)
         return f"""\
-JobAcctGatherType=jobacct_gather/linux
-JobAcctGatherFrequency=1
-JobAcctGatherParams=OverMemoryKill
+TaskPlugin=task/{"cgroup" if has_memory_cgroup() else "none"}
+JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={port}
@@ -282,7 +295,6 @@ MailProg=/bin/true
 MpiDefault=none
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
 {self._accounting(ports[1], user)}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
@@ -305,7 +317,8 @@ PartitionName=gpu Nodes={",".join(self.nodes)} Default=YES MaxTime=INFINITE Stat
 """
         (folder / "etc/slurm.conf").write_text(text)
         # Loaded even when unused; looking for itself it dies where no cgroup is mounted.
-        (folder / "etc/cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        limits = "CgroupMountpoint=/sys/fs/cgroup\nConstrainRAMSpace=yes\nAllowedSwapSpace=0\n"
+        (folder / "etc/cgroup.conf").write_text(f"CgroupPlugin=cgroup/v1\n{limits * self._has_accounting}")
         for number in range(gpus):
             # A card must be a character device; a link to one will do.
             (folder / f"dev/nvidia{number}").symlink_to("/dev/null")

@@ -1,11 +1,13 @@
 """The queue beside a Slurm with accounting: limits of accounts, and what is in its books afterwards."""
 
+import time
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
-from backends.private_slurm import PrivateSlurm
-from stories.on_slurm import PATIENCE, Afar, afar
+from backends.private_slurm import PrivateSlurm, has_memory_cgroup
+from stories.on_slurm import HOLD, PATIENCE, Afar, afar
 from stories.outside import World, wait_until
 
 pytestmark = pytest.mark.parametrize(
@@ -38,3 +40,40 @@ def test_an_array_above_the_limit_of_its_account_runs_in_parts(there: Afar, slur
     assert {job["state"] for job in over} == {"succeeded"}
     assert sorted(there.world.read("ran").split()) == sorted([*map(str, range(1, 13)), *["few"] * 4])
     there.assert_nothing_is_left()
+
+
+def test_ends_are_told_as_slurms_books_have_them(there: Afar, slurm: PrivateSlurm) -> None:
+    """What was cancelled, what ran out of memory unseen by its command, and when a job ran while nobody looked."""
+    world = there.world
+    there.daemon()
+    killed = there.add("-n", "0", "--", HOLD)
+    stamped = there.add(
+        "-n", "0", "--", "date +%s.%N > began; until test -e end; do sleep 0.05; done; date +%s.%N > ended"
+    )
+    if has_memory_cgroup():
+        child = there.add("-n", "0", "--mem", "100M", "--", "(head -c 300M /dev/zero | tail) & wait; exit 0")
+        [short] = there.wait_for(child)
+        assert (short["state"], short["exit_code"], short["cause"]) == ("failed", 0, "host-oom"), short
+        assert "a process of it used more memory than Slurm gave it" in short["message"]
+    there.wait_until_up(killed)
+    number = there.attempt(killed)["backend_job"]
+    world.dibs("kill", str(killed))
+    there.wait_for(killed)
+    wait_until(lambda: (world.folder / "began").exists(), seconds=PATIENCE)
+    world.dibs("daemon", "stop")
+    world.write("end", "")
+    wait_until(lambda: not there.squeue(), show=there.squeue, seconds=PATIENCE)
+    ended = float(world.read("ended"))
+    wait_until(lambda: time.time() > ended + 3)  # by now a daemon that only looks would be wrong
+    there.daemon()
+    [job] = there.wait_for(stamped)
+
+    assert abs(moment(job["started_at"]) - float(world.read("began"))) < 1.5, job
+    assert abs(moment(job["ended_at"]) - ended) < 1.5, job
+    assert slurm.ask("sacct", "-n", "-X", "-P", "-j", number, "-o", "state").startswith("CANCELLED")
+    assert there.job(killed)["state"] == "cancelled"
+    there.assert_nothing_is_left()
+
+
+def moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

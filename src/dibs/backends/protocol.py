@@ -102,6 +102,8 @@ class Observed:
     gpus: str = ""  # the cards that it was given, as that node counts them: `0,1`
     number: str = ""  # the other system's: `4711`, or `4711_3` in an array
     expected_start: float | None = None  # seconds since the epoch
+    began: float | None = None  # when its command started and ended: seconds since the epoch, by our clock
+    ended: float | None = None
     never_started: bool = False  # lost before its command ran: the same attempt may be submitted again
     may_linger: bool = False  # some of its processes may still run; its leases tell
 

@@ -123,6 +123,7 @@ class AttemptEnded:
     outcome: Outcome
     retry_at: float | None
     usage: Usage | None
+    ended_at: float
 
 
 @dataclass(frozen=True, slots=True)

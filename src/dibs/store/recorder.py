@@ -251,8 +251,8 @@ class Recorder:
     def _attempt_ended(self, record: records.AttemptEnded) -> None:
         attempt, outcome = record.attempt, record.outcome
         state = outcome.state if record.retry_at is None else State.QUEUED
-        self._store.end_attempt(attempt, outcome, self._now, record.retry_at, record.usage)
-        self.note(journal_lines.ended(attempt, outcome, state, record.retry_at, self._now))
+        self._store.end_attempt(attempt, outcome, record.ended_at, record.retry_at, record.usage)
+        self.note(journal_lines.ended(attempt, outcome, state, record.retry_at, record.ended_at))
         body = {"attempt": attempt.number, **_told(outcome, state), "retry_at": record.retry_at}
         self.tell(self._now, "job.ended", attempt.job, body)
         self._followed.touched.append(attempt.job)

@@ -25,6 +25,7 @@ NO_FOLDER = 72  # exit statuses: nothing was started
 FENCED = 73
 
 _LOOK_EVERY = 2.0  # seconds between two looks at who started us
+_LONGEST_CANCEL = 10.0  # seconds; a controller that does not answer keeps nobody waiting
 _PAUSES = (1.0, 5.0, 30.0)  # seconds; too many processes or a full disk may pass
 _NOT_POSSIBLE = "its supervisor could not start it: too many processes, or a full disk?"
 # What a batch system tells its jobs. What was captured where the job was submitted is about another job.
@@ -66,7 +67,10 @@ def main(folder: str, fence_at: tuple[str, str] | None = None) -> int:
         ended = time.time()
         answer = shim.write_end(record, {"by": "start", "message": _NOT_POSSIBLE, "code": 127, "ended": ended})
     insist(lambda: os.fsync(record))
-    return _exit_status(decode_record(answer))
+    found = decode_record(answer)
+    if found is not None and found.get("by") == "stop":
+        _tell_that_it_was_cancelled()
+    return _exit_status(found)
 
 
 def _listen(spec: Mapping[str, Any]) -> int:
@@ -132,6 +136,20 @@ def _remove_own_output() -> None:
         path = os.readlink("/proc/self/fd/1")
         if os.path.basename(path) == f"{os.environ.get('SLURM_JOB_ID')}.out":
             os.unlink(path)
+
+
+def _tell_that_it_was_cancelled() -> None:
+    """Have it cancelled by the batch system itself, whose books say that it failed otherwise."""
+    if not (job := os.environ.get("SLURM_JOB_ID")):
+        return
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    with contextlib.suppress(OSError):  # it is not on this node
+        pid = os.posix_spawnp("scancel", ["scancel", "--quiet", job], os.environ, file_actions=null)
+        until = time.monotonic() + _LONGEST_CANCEL
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > until:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
 
 
 def _exit_status(record: Mapping[str, Any] | None) -> int:

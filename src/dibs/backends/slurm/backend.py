@@ -35,6 +35,7 @@ from dibs.backends.slurm.settings import SlurmSettings
 from dibs.backends.slurm.squeue import SqueueRow
 from dibs.backends.slurm.states import judge_gone, judge_live, judge_removed, judge_unseen
 from dibs.backends.slurm.submit_limits import SubmitLimits
+from dibs.backends.slurm.times import times
 from dibs.errors import BackendMissing, BackendRefused, BackendSilent, DibsError
 from dibs.model.jobs import Cause
 from dibs.model.units import show_ranges
@@ -258,7 +259,13 @@ class SlurmBackend:
         for ref, row in rows.items():
             if ref not in removed:
                 seen = self._judge_unseen(ref, row, away[ref]) if ref in away else self._judge(ref, row)
-                found[ref] = replace(seen, number="" if row is None else row.address)
+                found[ref] = seen
+        ahead = self._controller.ahead() if any(_has_times(seen) for seen in found.values()) else 0.0
+        for ref, seen in found.items():
+            row = rows[ref]
+            began, ended = times(row, seen.record, ahead)
+            number = "" if row is None else row.address
+            found[ref] = replace(seen, number=number, began=began, ended=ended)
         return found
 
     def strays(self, mark: str) -> list[Identity]:
@@ -420,6 +427,10 @@ class SlurmBackend:
 
 def _of(refs: Iterable[AttemptRef], rows: Mapping[Identity, SqueueRow]) -> dict[AttemptRef, SqueueRow | None]:
     return {ref: rows.get((ref.key, ref.attempt)) for ref in refs}
+
+
+def _has_times(seen: Observed) -> bool:
+    return seen.phase is not Phase.QUEUED
 
 
 def _whole(error: DibsError) -> str:

@@ -160,6 +160,7 @@ class Controller:
         self._commands = commands
         self._config: Config | None = None
         self._pyxis: frozenset[str] | None = None
+        self._ahead: float | None = None
 
     def version(self) -> str:
         """Empty where it does not tell."""
@@ -176,6 +177,12 @@ class Controller:
                 largest_array=max(1, _first_number(found.get("MaxArraySize", ""), 1001)),
             )
         return self._config
+
+    def ahead(self) -> float:
+        """Seconds by which its clock was before ours when it was last asked about itself."""
+        if self._ahead is None:
+            self._show_config()
+        return self._ahead or 0.0
 
     def pyxis(self) -> frozenset[str]:
         """The options of pyxis that `srun` takes; none where the site has no pyxis. Asked once."""
@@ -220,6 +227,7 @@ class Controller:
 
     def _show_config(self) -> dict[str, str]:
         lines = self._ask("scontrol", ["show", "config"]).decode("utf-8", "replace").splitlines()
+        self._ahead = _ahead(lines, time.time())
         return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
 
     def _ask(self, command: str, arguments: Sequence[str]) -> bytes:
@@ -229,6 +237,14 @@ class Controller:
             raise BackendSilent(
                 f"cannot ask Slurm: {last_line(str(error))}", remedy="`scontrol ping` shows more"
             ) from None
+
+
+def _ahead(lines: Iterable[str], now: float) -> float:
+    """By how much its clock is before ours, from the moment at which it says that it answered."""
+    for line in lines:
+        if (moment := line.removeprefix("Configuration data as of ")) != line and moment.isdecimal():
+            return float(moment) - now
+    return 0.0
 
 
 def _first_number(text: str, default: int) -> int:

@@ -30,6 +30,8 @@ FORMAT = ",".join(f"{name}:{width}" for name, width in _COLUMNS)
 _LIVE_QUEUED = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _LIVE_RUNNING = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
 
+_OOM = 125  # in the place of a signal
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SqueueRow:
@@ -83,6 +85,11 @@ class SqueueRow:
     @property
     def was_taken_back(self) -> bool:
         return self.is_queued and self.restarts > 0
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether the kernel killed a process of it for its memory; known before Slurm has cleaned up after it."""
+        return self.state == "OUT_OF_MEMORY" or self.status & 0x7F == _OOM
 
     @property
     def exit_code(self) -> int:

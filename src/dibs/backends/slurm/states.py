@@ -76,6 +76,8 @@ def judge_gone(
             is_theirs = failed
         else:
             # The batch job ends as its command did, so that its exit code says nothing new.
+            if row is not None and row.is_out_of_memory and not failed and not record.get("by"):
+                sentence, cause, failed = _CHILD_WITHOUT_MEMORY, Cause.HOST_OOM, True
             is_theirs = failed and cause not in (Cause.LOST, Cause.START_ERROR) and record.get("by") != "stop"
         return Observed(
             phase=Phase.ENDED,
@@ -158,6 +160,9 @@ _ENDS: dict[str, tuple[str, Cause]] = {
     "CANCELLED": ("it was cancelled in Slurm", Cause.KILLED),
     "REVOKED": ("another cluster took it", Cause.LOST),
 }
+_CHILD_WITHOUT_MEMORY = (
+    "a process of it used more memory than Slurm gave it, and was killed; the command itself succeeded"
+)
 _GONE = "Slurm does not know it any more"
 _TAKEN_BACK = "Slurm could not start it on a node and took it back"
 _SCRIPTS = {

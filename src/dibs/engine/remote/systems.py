@@ -359,43 +359,49 @@ class _Reader:
 
     def _see(self, state: RemoteState, one: OpenAttempt, seen: Observed) -> None:
         if seen.phase is Phase.RUNNING:
-            self._runs(one, seen, self._now)
+            self._runs(one, seen, seen.began or self._now)
         elif seen.phase is Phase.ENDED:
             record = dict(seen.record or {})
             outcome = outcome_of(record)
             if seen.cause is not None:
                 outcome = replace(outcome, cause=seen.cause, message=seen.reason or outcome.message)
             if record.get("code") is not None or record.get("signal") is not None:
-                self._runs(one, seen, self._now - (outcome.seconds or 0.0))
-            self._end(state, one, outcome)
+                self._runs(one, seen, seen.began or self._now - (outcome.seconds or 0.0))
+            self._end(state, one, outcome, seen.ended)
         elif seen.phase is Phase.LOST and seen.never_started:
             del self._remote[one.attempt.key]
             self.findings.append(NeverRan(one.attempt.key))
         elif seen.phase is Phase.LOST:
             if seen.node:
-                self._runs(one, seen, self._now)
-            self._end(state, one, Outcome(cause=seen.cause or Cause.LOST, message=seen.reason))
+                self._runs(one, seen, seen.began or self._now)
+            outcome = Outcome(cause=seen.cause or Cause.LOST, message=seen.reason)
+            self._end(state, one, outcome, seen.ended)
 
     def _runs(self, one: OpenAttempt, seen: Observed, began: float) -> None:
         """It was started over there: recorded once, and again where more is known."""
         attempt = one.attempt
         is_new = one.job.state is not State.RUNNING
         node, gpus = seen.node or attempt.node, seen.gpus or attempt.node_gpus
-        if not is_new and (node, gpus) == (attempt.node, attempt.node_gpus):
+        # Until then `opened_at` is when it was handed over, before which it cannot have started.
+        began = min(max(began, attempt.opened_at), self._now) if is_new else attempt.opened_at
+        if seen.record is not None and seen.began is not None and abs(seen.began - began) > _EXACT:
+            began = min(
+                max(seen.began, attempt.opened_at) if is_new else seen.began, self._now
+            )  # its shim knows better than the round that saw it first
+        if not is_new and (node, gpus, began) == (attempt.node, attempt.node_gpus, attempt.opened_at):
             return
-        attempt = replace(attempt, node=node, node_gpus=gpus)
-        if is_new:
-            attempt = replace(attempt, opened_at=began)
+        attempt = replace(attempt, node=node, node_gpus=gpus, opened_at=began)
         self._remote[attempt.key] = replace(one, job=replace(one.job, state=State.RUNNING), attempt=attempt)
         self.findings.append(RemoteRunFound(attempt, *self._results.streams(one.job, attempt.folder, node)))
 
-    def _end(self, state: RemoteState, one: OpenAttempt, outcome: Outcome) -> None:
+    def _end(self, state: RemoteState, one: OpenAttempt, outcome: Outcome, ended_at: float | None = None) -> None:
         if outcome.cause is Cause.KILLED and one.attempt.key in state.stopping:
             outcome = replace(outcome, cause=Cause.STOPPED, message="")  # dibs asked for it
         del self._remote[one.attempt.key]
-        self.findings.append(EndFound(one.attempt.key, outcome))
+        self.findings.append(EndFound(one.attempt.key, outcome, ended_at=ended_at))
 
 
+_EXACT = 0.5  # seconds; Slurm tells whole ones
 _NODES_COUNT = 5.0  # seconds for which a look at the nodes is good
 _PATIENCE = 20.0  # seconds; longer than the deadline of a command over there, shorter than a client waits
 _AGAIN = "try again in a moment"

@@ -163,7 +163,8 @@ class _Decision:
             if outcome.tried_alone:
                 job = again = replace(again, request=with_whole_card(job.request))
             state.waiting.add(again)
-        self._records.append(AttemptEnded(job, attempt, outcome, retry_at, found.usage))
+        ended_at = now if found.ended_at is None else min(max(found.ended_at, attempt.opened_at), now)
+        self._records.append(AttemptEnded(job, attempt, outcome, retry_at, found.usage, ended_at))
         state.events.append(Ended(job, attempt, outcome, retry_at, found.usage))
         if not outcome.tried_alone:  # it ran out of memory beside others, which says nothing about the card
             self._apply_breakers(job, attempt, outcome, is_last=retry_at is None)

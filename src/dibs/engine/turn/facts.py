@@ -163,6 +163,7 @@ class EndFound:
     key: Key
     outcome: Outcome
     usage: Usage | None = None
+    ended_at: float | None = None  # where that is known better than by now being later
 
 
 @dataclass(frozen=True, slots=True)
