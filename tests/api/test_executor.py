@@ -616,6 +616,39 @@ def test_a_warm_function_leaves_nothing_undone_at_its_end(here: World) -> None:
     assert future.job.exit_code == 0
 
 
+MAIN = """
+import functools, multiprocessing, dibs
+@functools.lru_cache(maxsize=7)
+def cached(x):
+    "Its words."
+    return x + 1
+def main(x):
+    return cached(x) * 2
+class Point:
+    def __init__(self, x):
+        self.x = x
+    def __call__(self, y):
+        return self.x + y
+def several(how):
+    with multiprocessing.get_context(how).Pool(2) as pool:
+        return pool.map(main, [1, 2]), pool.map(Point(1), [1, 2])
+if __name__ == "__main__":
+    with dibs.Executor(num_gpus=0) as executor:
+        ones = [executor.submit(cached, 1), executor.submit(lambda: (cached.__doc__, cached.cache_parameters()))]
+        pools = [executor.submit(several, how) for how in ("fork", "spawn")]
+        print([future.result(60) for future in (*ones, *pools)])
+"""
+
+
+def test_cached_functions_and_pools_of_a_script_work_in_a_job(here: World) -> None:
+    (here.folder / "script.py").write_text(MAIN)
+
+    ended = here.start(program=(sys.executable, "script.py")).wait()
+
+    about, pools = "('Its words.', {'maxsize': 7, 'typed': False})", "([4, 6], [2, 3])"
+    assert ended.stdout == f"[2, {about}, {pools}, {pools}]\n", ended.stderr
+
+
 def test_chunksize_puts_calls_together(here: World) -> None:
     with dibs.Executor(num_gpus=0, name="chunks") as executor:
         found = list(

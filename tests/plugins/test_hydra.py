@@ -89,7 +89,7 @@ def test_each_job_of_a_multirun_is_a_job_of_the_queue_with_hydras_folder(queue: 
     client = queue.client()
     client.pause()
     added = len(list(client.jobs()))
-    running = start(queue, app, "x=1,2", "hydra.launcher.project=folders")
+    running = start(queue, app, "x=1,2", "hydra.launcher.project=folders", "hydra.launcher.array_parallelism=2")
     wait_until(lambda: len(list(client.jobs())) == added + 2, show=lambda: running.stderr)
     # What changes while they wait is no business of theirs: neither the file nor the clock.
     (app / "config.yaml").write_text("x: 7\nscale: 0\n")
@@ -104,6 +104,7 @@ def test_each_job_of_a_multirun_is_a_job_of_the_queue_with_hydras_folder(queue: 
         ("app", "app x=1", "succeeded"),
         ("app", "app x=2", "succeeded"),
     ]
+    assert [(job["array"]["task"], job["array"]["most"]) for job in jobs] == [(1, 2), (2, 2)]
     [sweep] = [path.parent for path in app.glob("multirun/*/*/multirun.yaml")]
     for number, job in enumerate(jobs):
         folder = sweep / str(number)

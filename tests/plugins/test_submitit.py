@@ -201,6 +201,39 @@ def test_a_function_that_can_be_saved_is_queued_again_and_goes_on(queue: World, 
     assert about(queue, job)["attempts"] == int(done[-1][1])
 
 
+def test_an_interrupted_function_saves_itself_and_goes_on(queue: World, here: Path) -> None:
+    executor = submitit.AutoExecutor(folder=here / "log", cluster="dibs")
+    executor.update_parameters(timeout_min=10)
+
+    class Stay(submitit.helpers.Checkpointable):
+        def __init__(self) -> None:
+            self.attempts: list[str] = []
+
+        def __call__(self) -> list[str]:
+            self.attempts.append(os.environ["DIBS_ATTEMPT"])
+            Path(f"began-{len(self.attempts)}").touch()
+            while len(self.attempts) < 2:
+                time.sleep(0.05)
+            return self.attempts
+
+    job = executor.submit(Stay())
+    wait_until(lambda: (here / "began-1").exists(), show=job.stderr)
+    job._interrupt()
+
+    assert job.result() == ["1", "2"]
+    assert job.get_info()["jobState"] == "COMPLETED"
+
+
+def test_an_array_runs_so_many_at_once(queue: World, executor: submitit.AutoExecutor) -> None:
+    executor.update_parameters(dibs_array_parallelism=2, dibs_hold=True)
+
+    jobs = executor.map_array(int, range(3))
+
+    arrays = [about(queue, job)["array"] for job in jobs]
+    assert arrays == [{"id": int(jobs[0].job_id), "task": task, "most": 2} for task in (1, 2, 3)]
+    queue.client().act("kill", [int(job.job_id) for job in jobs])
+
+
 def test_a_function_that_cannot_be_saved_has_its_whole_time_and_then_ends(
     queue: World, executor: submitit.AutoExecutor
 ) -> None:

@@ -105,3 +105,19 @@ def test_a_sleep_within_the_limit_ends_nothing(machine: Machine, stops: Stopping
 
     assert machine.look(stops, times=50) == []
     assert stops.timeout(HEARTBEAT) == HEARTBEAT  # however far the limit is, it looks again
+
+
+def test_the_signal_of_a_checkpoint_on_request_is_one_if_the_command_ends_soon(
+    machine: Machine, stops: Stopping
+) -> None:
+    stops.save_before_limit(signal.SIGUSR1, 60.0)
+
+    stops.obey(b"signal 12 1.1\n")
+    other = stops.is_checkpointed
+    stops.obey(b"signal 10 1.1\n")
+    asked = stops.is_checkpointed
+    machine.now += 61.0
+    machine.look(stops)
+
+    assert (other, asked) == (False, True)
+    assert not stops.is_checkpointed  # it has saved, and goes on

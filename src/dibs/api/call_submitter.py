@@ -3,17 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from dibs.api.calls import Call, check_interpreter, import_path, job_of, shown_call, words_of, write_call
 from dibs.api.job import Job
-from dibs.api.submit import add
+from dibs.api.submit import LimitedArray, add
 from dibs.api.wishes import read_wishes
 from dibs.dataclass import dataclass
 from dibs.errors import BadInput
-from dibs.inputs.slurm import MOST_TASKS
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -48,7 +46,7 @@ class CallSubmitter:
         self._path = import_path(python)
         self._by_value = by_value
         self._before = words_of(runner) if runner else ()
-        self._array = None if most is None else _Array(most)
+        self._array = None if most is None else LimitedArray(most)
 
     @contextmanager
     def packed(
@@ -94,7 +92,7 @@ class PackedCalls:
     """Written calls and their jobs."""
 
     wishes: Mapping[str, Any]
-    array: "_Array | None" = None
+    array: LimitedArray | None = None
     calls: list[Call] = field(default_factory=list)
     jobs: list[dict[str, Any]] = field(default_factory=list)
     is_sent: bool = False
@@ -112,31 +110,6 @@ class PackedCalls:
         for job, call in sent:
             call.keep(job.id)
         return sent
-
-
-class _Array:
-    """An array of the queue, of which so many tasks run at once. Later jobs join it."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._number: int | None = None
-        self._tasks = 0
-        self._lock = Lock()  # the first jobs decide its number
-
-    def add(self, jobs: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> list[Job]:
-        with self._lock:
-            begins = self._number is None
-            if begins and len(jobs) > MOST_TASKS:
-                raise BadInput(
-                    f"cannot limit {len(jobs):,} jobs that are added at once: {MOST_TASKS:,} is the most",
-                    remedy="put calls together with chunksize, or leave out the limit",
-                )
-            array = {"most": self._most} | ({} if begins else {"id": self._number})
-            tasks = [{**job, "array": {**array, "task": task}} for task, job in enumerate(jobs, self._tasks + 1)]
-            found = add(tasks, wishes, is_array=begins)
-            self._number = self._number or found[0].id
-            self._tasks += len(jobs)
-            return found
 
 
 def _with_others(shown: str, number: int) -> str:

@@ -5,6 +5,8 @@ after the end of the job.
 """
 
 import contextlib
+import functools
+import io
 import json
 import os
 import pickle
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from dibs.api.job import Job
     from dibs.client.client import Client
 
+_CACHED: Any = functools._lru_cache_wrapper
+_CACHE_INFO: Any = functools._CacheInfo
 _WORK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "work.py")
 _JOB = "job"  # a file with the number of the call's job
 _RUNNER = "--runner"
@@ -133,6 +137,7 @@ def write_call(
         "function": function if isinstance(function, str) else "",
         "is_runner": is_runner,
         "is_chunk": is_chunk,
+        "main": os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None) or ""),
     }
     shelf = _shelf()
     _tidy(shelf)
@@ -218,12 +223,33 @@ def _pickled(
             "cannot send a function to a job: cloudpickle is not installed",
             remedy="pip install 'dibs[python]', or submit a command instead",
         ) from None
+    dumps = _dumps(cloudpickle.Pickler)
     with _by_value(modules):
         try:
-            data: bytes = cloudpickle.dumps((function, words, named))
+            data = dumps((function, words, named))
         except Exception as error:
-            _say_what_cannot_be_sent(cloudpickle.dumps, function, words, named, error)
+            _say_what_cannot_be_sent(dumps, function, words, named, error)
     return data
+
+
+@cache
+def _dumps(base: Any) -> Callable[[Any], bytes]:
+    """Pickles as cloudpickle does, and cached functions of a script by value, as its other functions."""
+
+    class Pickler(base):  # type: ignore[misc]
+        def reducer_override(self, one: Any) -> Any:
+            if type(one) is _CACHED and one.__module__ == "__main__":
+                known = one.cache_parameters()
+                make = one.__wrapped__, known["maxsize"], known["typed"], _CACHE_INFO
+                return _CACHED, make, dict(vars(one))
+            return super().reducer_override(one)
+
+    def dumps(one: Any) -> bytes:
+        with io.BytesIO() as file:
+            Pickler(file).dump(one)
+            return file.getvalue()
+
+    return dumps
 
 
 def _say_what_cannot_be_sent(

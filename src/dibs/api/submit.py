@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Unpack
 
 from dibs.api.connection import ask
@@ -13,6 +14,7 @@ from dibs.client.adding import Batch, command_of, difference, send
 from dibs.errors import BadInput
 from dibs.inputs.checks import check_request, environment_size
 from dibs.inputs.code import describe_code
+from dibs.inputs.slurm import MOST_TASKS
 from dibs.model.jobs import NOTHING, Command, Request
 
 if TYPE_CHECKING:
@@ -83,6 +85,33 @@ def add_with(
         code=describe_code(base.workdir, environ),
     )
     return [Job(number) for number in range(sent.first, sent.last + 1)]
+
+
+class LimitedArray:
+    """An array of the queue, of which so many tasks run at once. Later jobs join it."""
+
+    def __init__(self, most: int) -> None:
+        if most < 1:
+            raise BadInput(f"cannot run {most} jobs at once", remedy="the limit is 1 or more")
+        self._most = most
+        self._number: int | None = None
+        self._tasks = 0
+        self._lock = Lock()  # the first jobs decide its number
+
+    def add(self, jobs: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> list[Job]:
+        with self._lock:
+            begins = self._number is None
+            if begins and len(jobs) > MOST_TASKS:
+                raise BadInput(
+                    f"cannot limit {len(jobs):,} jobs that are added at once: {MOST_TASKS:,} is the most",
+                    remedy="put calls together with chunksize, or leave out the limit",
+                )
+            array = {"most": self._most} | ({} if begins else {"id": self._number})
+            tasks = [{**job, "array": {**array, "task": task}} for task, job in enumerate(jobs, self._tasks + 1)]
+            found = add(tasks, wishes, is_array=begins)
+            self._number = self._number or found[0].id
+            self._tasks += len(jobs)
+            return found
 
 
 def _request(base: Request, job: Mapping[str, Any]) -> Request:

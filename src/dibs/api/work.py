@@ -12,6 +12,10 @@ if sys.path and sys.path[0] == __file__.rpartition("/")[0]:
 import json
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 CALL = "call"  # a line of JSON, then the pickled function and its arguments
 
 
@@ -34,10 +38,8 @@ def main(folder: str) -> int:
     # The search path of the submitting process, so that the same modules are found.
     sys.path[:] = head["path"] + [place for place in sys.path if place not in head["path"]]
     sys.argv[:] = [head["name"]]
-    import pickle
-
     try:
-        function, words, named = pickle.loads(data)
+        function, words, named = _loaded(data, head.get("main", ""))
         if head["function"]:
             function = _named(head["function"])
     except BaseException as error:
@@ -56,6 +58,44 @@ def main(folder: str) -> int:
         _show(error)
         return _fail(folder, error)
     return _give_back(folder, value, head["name"])
+
+
+def _loaded(data: bytes, script: str) -> "tuple[Any, Any, Any]":
+    """The call, with the functions and classes of the user's script in `__main__`, as in that script.
+
+    A function may send them on, as to a `multiprocessing.Pool`: they are found by their names there. Spawned
+    processes import the script itself, as those of the script would.
+    """
+    import io
+    import pickle
+    import types
+
+    made = []
+
+    def recording(make: "Any") -> "Any":
+        def record(*words: "Any", **named: "Any") -> "Any":
+            made.append(make(*words, **named))
+            return made[-1]
+
+        return record
+
+    class Unpickler(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> "Any":
+            found = super().find_class(module, name)
+            is_maker = module.startswith("cloudpickle.") and name.startswith("_make_")
+            return recording(found) if is_maker or name == "_lru_cache_wrapper" else found
+
+    call: tuple[Any, Any, Any] = Unpickler(io.BytesIO(data)).load()
+    main = types.ModuleType("__main__")
+    if script:
+        main.__file__ = script
+    for one in made:
+        name = getattr(one, "__qualname__", "")
+        if getattr(one, "__module__", "") == "__main__" and name and "." not in name:
+            setattr(main, name, one)
+    main.__dict__["_dibs"] = sys.modules["__main__"]  # this file, which is needed until the end
+    sys.modules["__main__"] = main
+    return call
 
 
 def result_path(folder: str, attempt: object) -> str:

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from submitit.core import core, utils
 
 from dibs.api.calls import label_of, name_of, shown_call
-from dibs.api.connection import patient
+from dibs.api.connection import ask, patient
 from dibs.api.job import Job
-from dibs.api.submit import add
+from dibs.api.submit import LimitedArray, add
 from dibs.client.client import Client
 from dibs.errors import BadInput, DibsError
 from dibs.model.fields import Verb, fields_of
@@ -90,6 +90,11 @@ class DibsJob(core.Job[R]):
             job.wait()
         self.watcher.update()  # the known state is out of date
 
+    def _interrupt(self, timeout: bool = False) -> None:
+        """Send the signal to save, after which a checkpointable function is queued again, as on preemption."""
+        number = int(DibsJobEnvironment._usr_sig())
+        ask(lambda client: client.act("kill", [int(self.job_id)], signal=number))
+
     def _get_logs_string(self, name: str) -> str | None:
         """The text of submitit's file, which the job links to its output; without the link, the daemon's."""
         text: str | None = super()._get_logs_string(name)
@@ -132,7 +137,7 @@ class DibsExecutor(core.Executor):
 
     @classmethod
     def _valid_parameters(cls) -> set[str]:
-        return {*_OURS, "env", "checkpoint_seconds"}
+        return {*_OURS, "env", "checkpoint_seconds", "array_parallelism"}
 
     def _internal_update_parameters(self, **kwargs: Any) -> None:
         for name in ("nodes", "tasks_per_node"):
@@ -156,7 +161,9 @@ class DibsExecutor(core.Executor):
                 submission.set_timeout(self.parameters.get("timeout_min", _NO_LIMIT_MIN), self.max_num_timeout)
                 submission.dump(pickle)
             new = [self._job(one, pickle) for one, pickle in zip(delayed_submissions, pickles, strict=True)]
-            added = add(new, self._wishes())
+            most = self.parameters.get("array_parallelism")
+            wishes = self._wishes()
+            added = add(new, wishes) if most is None else LimitedArray(most).add(new, wishes)
         except BaseException:
             for pickle in pickles:
                 pickle.unlink(missing_ok=True)

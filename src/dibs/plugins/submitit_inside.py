@@ -38,7 +38,7 @@ class DibsJobEnvironment(job_environment.JobEnvironment):
         """End with 0, after which the queue runs the job again under the same number."""
         if "DIBS_CHECKPOINT_DIR" not in os.environ:
             raise utils.UncompletedJobError(
-                "Job not requeued because: the signal to save did not come from its time limit."
+                "Job not requeued because: it has no time limit (timeout_min), and only then it is queued again."
             )
         sys.exit(0)
 

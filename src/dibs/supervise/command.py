@@ -198,7 +198,8 @@ class Stopping:
     """When and how the processes of an attempt are asked to end: ask, wait the grace, insist.
 
     A checkpoint is a signal before the time limit, on which the command saves its work. However it ends after
-    that, it is queued again, unless it is stopped.
+    that, it is queued again, unless it is stopped. The same signal on request is a checkpoint if the command ends
+    within the time that it has before the limit; one that goes on has only saved.
     """
 
     def __init__(self, grace: float, attempt: str, processes: Processes) -> None:
@@ -211,12 +212,15 @@ class Stopping:
         self.is_checkpointed = False
         self._checkpoint_at: float | None = None
         self._checkpoint_signal = 0
+        self._checkpoint_seconds = 0.0
+        self._saved_by: float | None = None  # when a command that was sent the signal on request should have ended
         self._insist_at: float | None = None
 
     def save_before_limit(self, number: int, seconds: float) -> None:
         """Send a signal so many seconds before the limit."""
         assert self.limit is not None
-        self._checkpoint_at, self._checkpoint_signal = self.limit - seconds, number
+        self._checkpoint_at = self.limit - seconds
+        self._checkpoint_signal, self._checkpoint_seconds = number, seconds
 
     def obey(self, commands: bytes) -> None:
         for line in commands.decode("ascii", "replace").splitlines():
@@ -235,14 +239,16 @@ class Stopping:
                 self.grace = min(self.grace, float(word[8:]))
                 self._ask("outside")
             elif word.startswith("signal ") and word[7:].isdigit() and 0 < int(word[7:]) < signal.NSIG:
-                self.sent.add(int(word[7:]))
-                self._processes.signal(int(word[7:]))
+                self._send(int(word[7:]))
 
     def act(self) -> None:
         now = boottime()
         if self._checkpoint_at is not None and now >= self._checkpoint_at:
-            self._checkpoint_at = None
+            self._checkpoint_at = self._saved_by = None
             self.is_checkpointed = not self.by and self._processes.signal_listeners(self._checkpoint_signal)
+        if self._saved_by is not None and now >= self._saved_by:
+            self._saved_by = None
+            self.is_checkpointed = False
         if self.limit is not None and now >= self.limit:
             self.limit = None
             self._ask("time")
@@ -259,8 +265,18 @@ class Stopping:
                 self.obey(os.read(control, 4096))
 
     def timeout(self, longest: float) -> float:
-        soon = [at for at in (self._checkpoint_at, self.limit, self._insist_at) if at is not None]
+        moments = (self._checkpoint_at, self._saved_by, self.limit, self._insist_at)
+        soon = [at for at in moments if at is not None]
         return max(0.0, min([longest, *(at - boottime() for at in soon)]))
+
+    def _send(self, number: int) -> None:
+        """Send a signal on request."""
+        self.sent.add(number)
+        if number != self._checkpoint_signal or self.by or self.is_checkpointed:
+            self._processes.signal(number)
+        elif self._processes.signal_listeners(number):
+            self.is_checkpointed = True
+            self._saved_by = boottime() + self._checkpoint_seconds
 
     def _ask(self, by: str) -> None:
         self.by = self.by or by

@@ -25,6 +25,7 @@ def _entry(row: Field) -> tuple[str, Any, Any]:
 
 
 _WORDS = {row.word: _entry(row) for row in fields_of(Verb.HYDRA)}
+_WORDS["array_parallelism"] = ("array_parallelism", int | None, None)
 _WORDS["name"] = ("name", str | None, "${hydra.job.name}")
 DibsLauncherConf = make_dataclass(
     "DibsLauncherConf",

@@ -37,7 +37,8 @@ class DibsLauncher(Launcher):
     Who interrupts it leaves them there: it is told how they are ended.
     """
 
-    def __init__(self, **wishes: Any) -> None:
+    def __init__(self, array_parallelism: int | None = None, **wishes: Any) -> None:
+        self._most = array_parallelism  # jobs of one multirun at once
         self._wishes = {
             word: OmegaConf.to_container(wish) if OmegaConf.is_config(wish) else wish
             for word, wish in wishes.items()
@@ -97,7 +98,8 @@ class DibsLauncher(Launcher):
         commands = [f"{name} {overrides}".rstrip() for overrides in shown]
         run = MultirunJob(self._function, self._context, Singleton.get_state())
         try:
-            return ship(run, configs, commands, CallSubmitter({**self._wishes, "name": name}))
+            calls = CallSubmitter({**self._wishes, "name": name}, most=self._most)
+            return ship(run, configs, commands, calls)
         except DibsError as error:
             raise _told(error) from error
 
