@@ -1,4 +1,4 @@
-"""Everything that one attempt has reported: its file of measurements, its log, and files of TensorBoard and W&B.
+"""Everything that one attempt has reported: its file of measurements, its log, and files of other tools.
 
 Looking again reads only what is new. Everything here blocks on the disk, and is called in a worker thread.
 """
@@ -60,7 +60,7 @@ class MetricSources:
 
 class FoundSeries(NamedTuple):
     name: str
-    source: str  # metrics, log, tensorboard or wandb
+    source: str  # metrics, log, tensorboard, wandb or mlflow
     series: MetricSeries
 
 
@@ -145,7 +145,7 @@ class AttemptMetrics:
                 notes.append(f"the first {size} of {os.path.basename(source.file.path)} were skipped")
         if not self._has_all_files:
             notes.append(
-                f"files of TensorBoard or W&B may be missing: the newest {MOST_FILES} that were found are read"
+                f"files of TensorBoard, W&B or MLflow may be missing: the newest {MOST_FILES} found are read"
             )
         return notes
 

@@ -6,6 +6,7 @@ import socket
 import time
 from typing import NamedTuple
 
+from dibs.metrics.mlflow_run import MlflowRun, run_begun
 from dibs.metrics.scalar import ScalarFile
 from dibs.metrics.tensorboard import EventFile
 from dibs.metrics.wandb_file import RUN_FILE, WandbFile
@@ -20,6 +21,7 @@ _CLOCK_MARGIN = 2.0  # seconds; the names have whole ones
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d{1,12})\.(.+)")
 _PID = re.compile(r"\.(\d{1,9})(?:\.|$)")
 _WANDB_FOLDER = re.compile(r"(?:offline-)?run-(\d{8}_\d{6})-([\w-]+)", re.ASCII)
+_MLFLOW_FOLDER = "metrics"  # of a run
 _PID_IN_LOG = re.compile(rb"MainThread:(\d{1,9})")
 
 
@@ -65,6 +67,8 @@ def find_scalar_files(search: FileSearch) -> FoundFiles:
 
 
 def open_scalar_file(path: str) -> ScalarFile:
+    if os.path.basename(path) == _MLFLOW_FOLDER:
+        return MlflowRun(path)
     return WandbFile(path) if path.endswith(".wandb") else EventFile(path)
 
 
@@ -75,7 +79,7 @@ def _begun(entry: "os.DirEntry[str]", folder: str, search: FileSearch) -> float 
         return begun if _is_then(begun, search) and not _is_of_another(_pid_in(name[2]), search.mark) else None
     if name := RUN_FILE.fullmatch(entry.name):
         return _wandb_begun(entry, folder, name[1], search)
-    return None
+    return _mlflow_begun(folder, search) if entry.name == _MLFLOW_FOLDER else None
 
 
 def _wandb_begun(entry: "os.DirEntry[str]", folder: str, run: str, search: FileSearch) -> float | None:
@@ -91,6 +95,14 @@ def _wandb_begun(entry: "os.DirEntry[str]", folder: str, run: str, search: FileS
         is_own = run == search.wandb_run and is_new and begun <= (search.until or 2**63) + _CLOCK_MARGIN
     else:
         is_own = _is_then(begun, search) and not _is_of_another(_pid_in_log(folder), search.mark)
+    return begun if is_own else None
+
+
+def _mlflow_begun(folder: str, search: FileSearch) -> float | None:
+    if (found := run_begun(folder)) is None:
+        return None
+    begun, attempt = found
+    is_own = os.fsencode(f"DIBS_METRICS={attempt}/metrics") == search.mark if attempt else _is_then(begun, search)
     return begun if is_own else None
 
 
