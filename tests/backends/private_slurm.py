@@ -35,7 +35,8 @@ class PrivateSlurm:
     """A controller and nodes `n1`, `n2`, ... that tests may kill and start again.
 
     Its cards may be of a kind, and those of each node be divided into so many shards. With accounting it has a
-    database, limits of accounts and QOS, and the kernel keeps its jobs to their memory; that needs root.
+    database, limits of accounts and QOS, and the kernel keeps its jobs to their memory; that needs root. Jobs of
+    the partition `urgent`, if there is one, take the places of others.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class PrivateSlurm:
         kind: str = "",
         shards: int = 0,
         accounting: bool = False,
+        is_preemptive: bool = False,
     ) -> None:
         self.folder = folder
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
@@ -62,6 +64,10 @@ class PrivateSlurm:
         folder.chmod(0o755)
         (folder / "run").chmod(0o755)
         self._configure(gpus, kind, shards)
+        if is_preemptive:
+            with (folder / "etc/slurm.conf").open("a") as file:
+                file.write("PreemptType=preempt/partition_prio\nPreemptMode=CANCEL\n")
+                file.write(f"PartitionName=urgent Nodes={','.join(self.nodes)} PriorityTier=10 State=UP\n")
 
     def start(self) -> None:
         munged = [

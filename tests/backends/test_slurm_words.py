@@ -179,7 +179,7 @@ def test_a_reason_to_wait_is_a_sentence(reason: str, sentence: str) -> None:
     [
         ("NODE_FAIL", 0, "its node failed (n2)", Cause.LOST),
         ("OUT_OF_MEMORY", 0, "it used more memory than Slurm gave it", Cause.HOST_OOM),
-        ("PREEMPTED", 0, "a job that goes first took its place", Cause.KILLED),
+        ("PREEMPTED", 0, "a job that goes first took its place (n2)", Cause.LOST),
         ("TIMEOUT", 0, "it reached Slurm's time limit", Cause.TIME_LIMIT),
         ("CANCELLED", 0, "it was cancelled in Slurm", Cause.KILLED),
         (

@@ -83,6 +83,7 @@ def test_a_file_behind_a_link_stays_behind_it(file, typed: Typed, tmp_path):
         (["set", "gpu", "1"], "did you mean gpus?"),
         (["get", "gpu"], "did you mean gpus?"),
         (["set", "retention", "soon"], "cannot read 'soon' as retention"),
+        (["set", "backends.slurm.options", "partitoin=gpu"], "cannot tell Slurm about 'partitoin'"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_the_file_stays(file, typed: Typed, words, says):

@@ -12,6 +12,7 @@ from dibs.model.slurm_options import OPTIONS, Use
 
 HERE = Request(command=Command.line("true"))
 THERE = replace(HERE, on="slurm")
+AT_A_SITE = [name for name, use in OPTIONS.items() if use is Use.SITE and name != "exclude"]
 
 
 @pytest.mark.parametrize(
@@ -20,9 +21,7 @@ THERE = replace(HERE, on="slurm")
         HERE,
         THERE,
         replace(HERE, bind=True, warm=("torch",), wishes=Wishes(only=("0",), shape="x")),
-        replace(
-            THERE, on_options=tuple((name, "a-b,c[1-3]&d|e") for name, use in OPTIONS.items() if use is Use.SITE)
-        ),
+        replace(THERE, on_options=tuple((name, "a-b,c[1-3]&d|e") for name in AT_A_SITE)),
         replace(
             THERE, wishes=Wishes(vram=1, num_gpus=2, gpu_type="h200", cpus=3, mem=4), retries=2, time_limit=60
         ),

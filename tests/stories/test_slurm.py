@@ -17,7 +17,9 @@ from containers.private_pyxis import asked_of_pyxis, containers_of_pyxis, pyxis_
 from stories.on_slurm import HOLD, PATIENCE, Afar, afar
 from stories.outside import Ledger, World, kept_environment, processes_of, wait_until
 
-pytestmark = pytest.mark.parametrize("slurm", [{"kind": "h200"}], indirect=True, scope="module", ids=["h200"])
+pytestmark = pytest.mark.parametrize(
+    "slurm", [{"kind": "h200", "is_preemptive": True}], indirect=True, scope="module", ids=["h200"]
+)
 
 
 @pytest.fixture
@@ -219,6 +221,21 @@ def test_squeue_shows_the_jobs_own_name_and_folder(there: Afar) -> None:
     assert folders.count(os.fsencode(world.folder).decode(errors="replace")) == 3
     assert [one["state"] for one in over] == ["succeeded"] * 3
     assert world.client().log(second).data == b"second\n"
+    there.assert_nothing_is_left()
+
+
+def test_a_restartable_job_whose_place_was_taken_is_queued_again(there: Afar) -> None:
+    there.daemon()
+    job = there.add("--restartable", "--nodelist", "n1", "-n", "2", "--", f"echo start >> starts; {HOLD}")
+    there.wait_until_up(job)
+
+    there.slurm.ask("sbatch", "-p", "urgent", "-w", "n1", "--gres=gpu:2", "-o", "/dev/null", "--wrap", "sleep 1")
+    wait_until(lambda: there.world.read("starts") == "start\n" * 2, show=lambda: there.job(job), seconds=PATIENCE)
+    there.let_go()
+    [over] = there.wait_for(job)
+
+    assert (over["state"], over["attempts"]) == ("succeeded", 2)
+    assert "a job that goes first took its place" in over["attempts_list"][0]["message"]
     there.assert_nothing_is_left()
 
 

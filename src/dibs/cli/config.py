@@ -100,6 +100,10 @@ def set_(key: str, value: str) -> int:
     """Write a setting into your own file. An empty VALUE is an empty text."""
     row = row_of(key)
     check_value(key, value, f"dibs config set {key}")
+    if row.name == "backends.slurm.options":
+        from dibs.model.slurm_options import check_options
+
+        check_options(dict(row.read(value)), may_be_new=False)
     path = user_file(os.environ)
     _write(path, row, value)
     say(f"wrote {path}")

@@ -194,8 +194,8 @@ def _shares(wanted: Sequence[int], rows: int) -> list[int]:
 
 
 def _reasons(client: Client, jobs: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """Why those that are next have not started, why others are held, and what runs without a supervisor."""
-    reasons = {}
+    """Why those that are next have not started, why others are held, and what is wrong with those that run."""
+    reasons = {job["id"]: job["remark"] for job in jobs if job.get("remark")}
     heads = [job for job in jobs if job["state"] in WAITING][:_HEADS]
     for job in [*(job for job in jobs if job.get("orphans") is not None), *heads]:
         try:

@@ -145,8 +145,10 @@ class AppState:
         usage = self.engine.meters.usage_of((row.job.id, row.job.attempts))
         left = self.engine.left_behind(row.job)
         orphans = None if left is None else [one.pid for one in left.processes]
+        is_away = row.job.state is State.RUNNING and row.job.request.on
+        remark = self.remote.seen_reason(row.job) if is_away else ""
         report = self.progress.of(row) if row.job.state is State.RUNNING else None
-        return job_object(row, self.user, usage, orphans, report, hide_secrets=hide_secrets)
+        return job_object(row, self.user, usage, orphans, remark, report, hide_secrets=hide_secrets)
 
 
 class EventFeed:

@@ -63,10 +63,9 @@ def check_place(request: "Request") -> None:
             )
         return
     if request.on_options:
-        from dibs.model.slurm_options import check_option  # few jobs have any
+        from dibs.model.slurm_options import check_options  # few jobs have any
 
-        for name, value in request.on_options:
-            check_option(name, value)
+        check_options(dict(request.on_options))
     if request.container_engine not in ("", "apptainer"):
         raise BadInput(
             f"cannot use {request.container_engine} on Slurm",

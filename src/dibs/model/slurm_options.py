@@ -4,6 +4,7 @@ What is not in the table is an option of a newer Slurm: Slurm is asked, and says
 """
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 
 from dibs.errors import BadInput
@@ -47,6 +48,7 @@ L=licenses S=core-spec s=oversubscribe k=no-kill m=distribution Q=quiet v=verbos
 M=clusters i=input
 """
 SHORT = dict(pair.split("=") for pair in _LETTERS.split())
+_MOST_HOSTS = 10_000  # of one range
 # Any of these says itself how many cards, tasks or nodes the job has.
 OF_GPUS = frozenset({"gres", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task"})
 OF_TASKS = frozenset(name for name in OPTIONS if name.startswith("ntasks")) | {"nodes"}
@@ -84,6 +86,35 @@ def is_passed_on(name: str) -> bool:
     if name in OPTIONS:
         return OPTIONS[name] in (Use.SIZE, Use.SITE)
     return bool(re.fullmatch(r"[a-z][a-z0-9-]{1,59}", name)) and not any(one.startswith(name) for one in OPTIONS)
+
+
+def check_options(options: Mapping[str, str], *, may_be_new: bool = True) -> None:
+    """The same for all options of a job, and for what two of them say together."""
+    for name, value in options.items():
+        check_option(name, value, may_be_new=may_be_new)
+    both = sorted(hosts(options.get("nodelist", "")) & hosts(options.get("exclude", "")))
+    if both:
+        raise BadInput(
+            f"cannot run a job on {', '.join(both[:5])}, which it is to avoid: --nodelist and --exclude name it",
+            remedy="take it out of one of them",
+        )
+
+
+def hosts(text: str) -> set[str]:
+    """The nodes of `n1,n[3-5,07]`, as far as they can be counted here."""
+    found: set[str] = set()
+    for one in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        head, bracket, rest = one.partition("[")
+        inside, _, tail = rest.partition("]")
+        if not bracket:
+            found.add(one)
+            continue
+        for part in inside.split(","):
+            first, dash, last = part.partition("-")
+            if first.isdecimal() and (last.isdecimal() or not dash) and "[" not in tail:
+                numbers = range(int(first), min(int(last or first), int(first) + _MOST_HOSTS) + 1)
+                found.update(f"{head}{number:0{len(first)}}{tail}" for number in numbers)
+    return found
 
 
 def check_option(name: str, value: str, *, may_be_new: bool = True) -> None:

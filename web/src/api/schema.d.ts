@@ -1701,6 +1701,8 @@ export interface components {
              * Format: date-time
              */
             queued_at: string;
+            /** Remark */
+            remark: string;
             /** Restartable */
             restartable: boolean;
             /** Retries */
@@ -2829,6 +2831,8 @@ export interface components {
              */
             queued_at: string;
             reason: components["schemas"]["ReasonObject"] | null;
+            /** Remark */
+            remark: string;
             /** Restartable */
             restartable: boolean;
             /** Retries */

@@ -43,6 +43,17 @@ def refuse_too_long(time_limit: float, partitions: Sequence[Partition]) -> None:
     )
 
 
+def refuse_closed(account: str, partitions: Sequence[Partition]) -> None:
+    """Refuse partitions of which none admits this account. Slurm takes such a job and lets it wait for ever."""
+    if not partitions or any(one.admits(account) for one in partitions):
+        return
+    named = f"the account {account}" if account else "a user without an account"
+    raise BackendRefused(
+        f"cannot run this on Slurm: the partition {partitions[0].name} is closed to {named}",
+        remedy="name another --partition or --account; `scontrol show partition` shows who may use it",
+    )
+
+
 def what_is_too_much(wanted: Resources, nodes: Iterable[Node], partitions: Sequence[Partition]) -> str:
     """What no node has, in words; empty where one has it all and only cannot be used at the moment."""
     names = {one.name for one in partitions}
@@ -159,6 +170,11 @@ _KNOWN = (
         r"generic resource|invalid gres|invalid tres",
         "no node has GPUs like {gres}",
         "`sinfo -o '%N %G'` shows what each node has",
+    ),
+    (
+        r"group not permitted",
+        "the partition {partition} is closed to your groups",
+        "`scontrol show partition` shows who may use it",
     ),
     (r"invalid account", "you cannot use the account {account} here", "`sacctmgr show associations` lists yours"),
     (r"invalid qos", "there is no QOS {qos} for you", "`sacctmgr show qos` lists them"),

@@ -1,6 +1,7 @@
 """Slurm's controller: its client commands, each with a deadline, and what they answer as values."""
 
 import contextlib
+import getpass
 import os
 import re
 import shutil
@@ -150,6 +151,7 @@ class Config:
 
     kill_wait: float  # seconds between TERM and KILL
     largest_array: int
+    has_accounts: bool  # somebody counts for accounts
     keeps_comments: bool  # also where its accounting keeps jobs
 
 
@@ -172,6 +174,7 @@ class Controller:
             found = self._show_config()
             accounts = found.get("AccountingStorageType", "").partition("/")[2] not in ("", "none")
             self._config = Config(
+                has_accounts=accounts,
                 keeps_comments=not accounts or "job_comment" in found.get("AccountingStoreFlags", ""),
                 kill_wait=float(_first_number(found.get("KillWait", ""), 30)),
                 largest_array=max(1, _first_number(found.get("MaxArraySize", ""), 1001)),
@@ -218,6 +221,15 @@ class Controller:
         """All that this user has. `-a`: a partition may be hidden from those who do not use it."""
         asked = ["-h", "-a", "-r", "-t", "all", f"--user={os.getuid()}", "-O", squeue.FORMAT]
         return list(squeue.parse(self._ask("squeue", asked)))
+
+    def default_account(self) -> str | None:
+        """The account that is charged where a job names none; None where that is not known."""
+        if not self.config().has_accounts:
+            return ""
+        with contextlib.suppress(SlurmRefused, BackendMissing, BackendSilent):
+            asked = ["-nP", "show", "user", getpass.getuser(), "format=DefaultAccount"]
+            return self._commands.ask("sacctmgr", asked).decode("utf-8", "replace").strip() or None
+        return None
 
     def scancel(self, how: list[str], addresses: list[str]) -> None:
         for start in range(0, len(addresses), _MOST_CANCELS):

@@ -16,7 +16,7 @@ from typing import Any
 from dibs.backends.protocol import AttemptRef, Resources, Submission
 from dibs.dataclass import dataclass
 from dibs.errors import BackendRefused, BadInput
-from dibs.model.slurm_options import OF_GPUS, OF_MEMORY, OF_TASKS, SPREAD, check_option
+from dibs.model.slurm_options import OF_GPUS, OF_MEMORY, OF_TASKS, SPREAD, check_options
 from dibs.supervise.script_job import NO_SOURCE, pack
 
 _MARK = re.compile(r"dibs-([A-Za-z0-9-]{1,80})(?:_([0-9]{1,9})|\+([0-9]{1,9}))?\.([0-9]{1,6})")
@@ -99,15 +99,13 @@ def flags(wanted: Resources, *, shards_per_gpu: int = 0) -> list[str]:
     if wanted.priority < 0:
         # Only an operator may go in front of others: a higher priority is for our own order of submitting.
         found.append(f"--nice={min(-wanted.priority, _MOST_NICE)}")
+    try:
+        check_options(given)
+    except BadInput as error:
+        raise BackendRefused(error.message, remedy=error.remedy) from error
     if wanted.avoid:
         given["exclude"] = ",".join(filter(None, (given.get("exclude", ""), *wanted.avoid)))
-    for name, value in given.items():
-        try:
-            check_option(name, value)
-        except BadInput as error:
-            raise BackendRefused(error.message, remedy=error.remedy) from error
-        found.append(f"--{name}={value}" if value else f"--{name}")
-    return found
+    return [*found, *(f"--{name}={value}" if value else f"--{name}" for name, value in given.items())]
 
 
 def _cards(wanted: Resources, shards_per_gpu: int) -> list[str]:

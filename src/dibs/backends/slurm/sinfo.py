@@ -100,6 +100,11 @@ class Partition:
     is_default: bool
     longest: float | None  # seconds that a job may run; None: no limit
     is_up: bool = True  # it starts jobs
+    accounts: frozenset[str] | None = None  # that may use it; None: all but those of `not_accounts`
+    not_accounts: frozenset[str] = frozenset()
+
+    def admits(self, account: str) -> bool:
+        return account not in self.not_accounts if self.accounts is None else account in self.accounts
 
 
 def parse_partitions(output: bytes) -> tuple[Partition, ...]:
@@ -110,7 +115,17 @@ def parse_partitions(output: bytes) -> tuple[Partition, ...]:
         if "PartitionName" in cells:
             longest = _seconds(cells.get("MaxTime", ""))
             is_up = cells.get("State", "UP") == "UP"
-            found.append(Partition(cells["PartitionName"], cells.get("Default") == "YES", longest, is_up))
+            allowed, denied = cells.get("AllowAccounts", "ALL"), cells.get("DenyAccounts", "")
+            found.append(
+                Partition(
+                    cells["PartitionName"],
+                    cells.get("Default") == "YES",
+                    longest,
+                    is_up,
+                    None if allowed == "ALL" else frozenset(allowed.split(",")),
+                    frozenset(denied.split(",")),
+                )
+            )
     return tuple(found)
 
 

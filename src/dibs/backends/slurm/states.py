@@ -66,7 +66,8 @@ def judge_gone(
     if record is not None and record.get("state") == "ended":
         failed = bool(record.get("code") or record.get("signal"))
         if failed and is_patient and row is not None and row.state == "COMPLETING":
-            return Observed(phase=Phase.RUNNING, node=node)  # in a moment Slurm tells whether it had a hand in it
+            # In a moment Slurm tells whether it had a hand in it.
+            return Observed(phase=Phase.RUNNING, node=node, reason="it is ending in Slurm")
         # Slurm signals all processes: the command may have ended before its shim handled the signal.
         was_asked = record.get("by") == "outside" or (
             row is not None and row.is_live and bool(record.get("signal")) and record.get("by") != "stop"
@@ -78,7 +79,8 @@ def judge_gone(
             # The batch job ends as its command did, so that its exit code says nothing new.
             if row is not None and row.is_out_of_memory and not failed and not record.get("by"):
                 sentence, cause, failed = _CHILD_WITHOUT_MEMORY, Cause.HOST_OOM, True
-            is_theirs = failed and cause not in (Cause.LOST, Cause.START_ERROR) and record.get("by") != "stop"
+            is_theirs = failed and record.get("by") != "stop"
+            is_theirs &= cause not in (Cause.LOST, Cause.START_ERROR) or _was_preempted(row)
         return Observed(
             phase=Phase.ENDED,
             record=record,
@@ -154,7 +156,7 @@ _ENDS: dict[str, tuple[str, Cause]] = {
     "NODE_FAIL": ("its node failed", Cause.LOST),
     "BOOT_FAIL": ("its node could not be started", Cause.LOST),
     "OUT_OF_MEMORY": ("it used more memory than Slurm gave it", Cause.HOST_OOM),
-    "PREEMPTED": ("a job that goes first took its place", Cause.KILLED),
+    "PREEMPTED": ("a job that goes first took its place", Cause.LOST),  # so that a restartable one is queued again
     "TIMEOUT": ("it reached Slurm's time limit", Cause.TIME_LIMIT),
     "DEADLINE": ("it could not be over by its deadline", Cause.TIME_LIMIT),
     "CANCELLED": ("it was cancelled in Slurm", Cause.KILLED),
@@ -214,6 +216,10 @@ def why_it_was_ended(row: SqueueRow | None) -> tuple[str, Cause]:
     if row.is_live:
         return "Slurm took it back while it ran: it was requeued, or another job took its place", Cause.LOST
     return why_it_ended(row) if _state(row) in _ENDS else ("it was ended in Slurm", Cause.KILLED)
+
+
+def _was_preempted(row: SqueueRow | None) -> bool:
+    return row is not None and _state(row) == "PREEMPTED"
 
 
 def _state(row: SqueueRow) -> str:

@@ -115,6 +115,7 @@ class JobObject(_Asked):
     user: str
     state: StateName
     is_ending: bool  # it runs, or waits at another system, and its end was asked for
+    remark: str  # of what runs at another system: why it makes no progress; empty: it does
     orphans: list[int] | None  # pids of what still runs although its supervisor was killed; null: it was not
     command: str
     words: list[str]
@@ -346,6 +347,7 @@ def job_object(
     user: str,
     usage: Usage | None = None,
     orphans: Sequence[int] | None = None,
+    remark: str = "",
     report: JobReport | None = None,
     *,
     hide_secrets: bool,
@@ -359,6 +361,7 @@ def job_object(
         "state": str(job.state),
         "is_ending": job.is_stopping and job.state in (State.RUNNING, State.SUBMITTED),
         "orphans": None if orphans is None else list(orphans),
+        "remark": remark,
         **wishes_object(job.request, hide_secrets=hide_secrets),
         "shape": job.request.wishes.shape,
         "array": _array(job.request),

@@ -220,6 +220,12 @@ class RemoteSystems:
         said = state.trouble or ("" if seen is None else seen.reason)
         return Reason("backend", said) if said else None
 
+    def seen_reason(self, job: Job) -> str:
+        """What its system said of it at the last look; empty where that is nothing."""
+        state = self._states.get(job.request.on)
+        seen = None if state is None else state.seen.get((job.id, job.attempts))
+        return "" if seen is None else seen.reason
+
     def trouble(self, name: str) -> str:
         """Why it cannot be asked now; empty where it can."""
         state = self._states.get(name)
