@@ -77,12 +77,16 @@ def test_jobs_wait_while_the_disk_is_full_and_start_by_themselves_when_there_is_
     ballast = fill(disk)
     world.write("go", "")
     wait_until(lambda: "disk" in daemon.stderr.split("listens at")[1], show=lambda: daemon.stderr)
-    answered = world.dibs("ls")
+    answered, status = world.dibs("ls"), world.dibs("daemon", "status")
+    waited = world.dibs("wait", "1", "--timeout", "3s")
     early = len(world.ledger.started())
     ballast.unlink()
     over = world.wait_for(*range(1, 7))
 
     assert answered.status == 0
+    for told in (answered.stderr, status.stdout, waited.stderr):
+        assert told.count("store.db: database or disk is full") == 1, told
+    assert "dibs: nothing starts and no end is recorded at the moment: cannot use " in answered.stderr
     assert early == 2
     assert {one["state"] for one in over} == {"succeeded"}
     assert Counter(world.ledger.ended()) == {str(number): 1 for number in range(6)}

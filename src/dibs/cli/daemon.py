@@ -256,6 +256,7 @@ def _told(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("daemon", f"version {found['version']}, pid {found['pid']}, since {show_moment(found['started_at'])}"),
         ("jobs", counts or "none"),
         ("queue", paused),
+        ("trouble", one_line(found.get("trouble") or "", 600)),
         ("gpus", str(found["gpus"])),
         *((one["name"], _standing(one)) for one in found.get("backends", ())),
         ("warm", "; ".join(map(_warm, found.get("warm", ())))),

@@ -32,6 +32,7 @@ from dibs.cli.output import (
     table_width,
     terminal_height,
     terminal_width,
+    trouble_text,
     waiting_text,
     write_all,
 )
@@ -111,10 +112,10 @@ def picture(
     client: Client, query: Mapping[str, Any], options: Mapping[str, Any], *, rows: int, width: int
 ) -> list[str]:
     """The lines of a screen: the table, and what there is no room for in one sentence."""
-    jobs, more = _page(client, query, options, rows)
+    jobs, notes = _page(client, query, options, rows)
     if not jobs:
-        return [one_line(_nothing(query, options), width)]
-    return [*_table(jobs, _reasons(client, jobs), width), *([one_line(more, width)] if more else [])]
+        notes = [_nothing(query, options), *notes]
+    return [*_table(jobs, _reasons(client, jobs), width), *(one_line(note, width) for note in notes)]
 
 
 def _check(watch: bool, only_ids: bool, as_json: bool, options: Mapping[str, Any]) -> None:
@@ -152,35 +153,42 @@ def _said_to_be_cut(jobs: Iterator[Any]) -> Iterator[Any]:
 
 def _page(
     client: Client, query: Mapping[str, Any], options: Mapping[str, Any], rows: int
-) -> tuple[list[Any], str]:
-    """What fits on a page, and a line about what does not."""
+) -> tuple[list[Any], list[str]]:
+    """What fits on a page, and lines about what does not and what is wrong."""
     limit = min(rows, _AT_ONCE)
     if options["sort"] or "state" in query or "ids" in query:
         page = client.page(**query, order=options["sort"] or "newest", limit=limit)
         has_more = page["cursor"] or (options["sort"] == "turn" and len(page["jobs"]) == limit)
-        return page["jobs"], "… and more: `--all` shows them" if has_more else ""
+        return page["jobs"], _notes("… and more: `--all` shows them" if has_more else "", trouble_text(page))
     parts = [_part(client, query, asked, limit) for asked in _PARTS.values()]
-    numbers = _shares([len(jobs) for jobs, _, _ in parts], rows)
+    numbers = _shares([len(jobs) for jobs, *_ in parts], rows)
     is_counted = query.keys() <= {"project"}  # the daemon counts by project, not by what a filter leaves
     shown: list[Any] = []
     hidden = []
-    for word, (jobs, has_more, total), number in zip(_PARTS, parts, numbers, strict=True):
+    for word, (jobs, has_more, total, _), number in zip(_PARTS, parts, numbers, strict=True):
         shown += jobs[:number]
         if is_counted and total > number:
             hidden.append(f"{total - number} more that are {word}")
         elif not is_counted and (has_more or len(jobs) > number):
             hidden.append(f"more that are {word}")
-    return shown, f"… {', '.join(hidden)}: `dibs ls --all`, --state, --limit" if hidden else ""
+    more = f"… {', '.join(hidden)}: `dibs ls --all`, --state, --limit" if hidden else ""
+    return shown, _notes(more, *(trouble for *_, trouble in parts))
+
+
+def _notes(*texts: str) -> list[str]:
+    """Each once, without the empty ones."""
+    return list(dict.fromkeys(filter(None, texts)))
 
 
 def _part(
     client: Client, query: Mapping[str, Any], asked: Sequence[tuple[Sequence[str], str]], limit: int
-) -> tuple[list[Any], bool, int]:
-    """One part of the table: its first jobs, whether there are more, and how many there are without a filter."""
+) -> tuple[list[Any], bool, int, str]:
+    """One part of the table: its first jobs, whether there are more, how many without a filter, what is wrong."""
     pages = [(states, client.page(**query, state=states, order=order, limit=limit)) for states, order in asked]
     jobs = [job for _, page in pages for job in page["jobs"]]
     has_more = any(page["cursor"] or len(page["jobs"]) == limit for _, page in pages)
-    return jobs, has_more, sum(page["counts"].get(state, 0) for states, page in pages for state in states)
+    total = sum(page["counts"].get(state, 0) for states, page in pages for state in states)
+    return jobs, has_more, total, trouble_text(pages[-1][1])
 
 
 def _shares(wanted: Sequence[int], rows: int) -> list[int]:
@@ -224,13 +232,13 @@ def _print_table(client: Client, query: Mapping[str, Any], options: Mapping[str,
             show("\n".join(_table(chunk, {}, width)))
         return 0
     rows = options["limit"] or (max(3, terminal_height() - 3 - _HEADS - _ENDS) if on_terminal else _PAGE)
-    jobs, more = _page(client, query, options, rows)
+    jobs, notes = _page(client, query, options, rows)
     if jobs:
         show("\n".join(_table(jobs, _reasons(client, jobs) | _causes(jobs), width)))
     else:
         say(f"dibs: {_nothing(query, options)}")
-    if more:
-        say(more)
+    for note in notes:
+        say(note)
     return 0
 
 

@@ -157,6 +157,14 @@ def write_all(fd: int, data: bytes) -> bool:
     return True
 
 
+def trouble_text(answer: Mapping[str, Any]) -> str:
+    """What an answer about jobs says of a daemon that can record nothing at the moment; empty: it can."""
+    trouble = answer.get("trouble") or ""
+    return (
+        f"dibs: nothing starts and no end is recorded at the moment: {one_line(trouble, 600)}" if trouble else ""
+    )
+
+
 def say(text: str) -> None:
     """Write a message to stderr; stdout is for data. A closed stderr is ignored."""
     with contextlib.suppress(OSError, AttributeError):  # a stream that was closed from the start is None

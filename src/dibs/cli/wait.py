@@ -10,7 +10,16 @@ from typing import Any
 import click
 
 from dibs.cli.options import TIME
-from dibs.cli.output import WAITING, exit_status, job_name, one_line, outcome_text, say, show_json
+from dibs.cli.output import (
+    WAITING,
+    exit_status,
+    job_name,
+    one_line,
+    outcome_text,
+    say,
+    show_json,
+    trouble_text,
+)
 from dibs.cli.references import Reference, find_jobs
 from dibs.client.client import PATIENCE, Client, RetryingClient, connect
 from dibs.client.connection import ConnectionBroken, NoAnswer
@@ -88,10 +97,14 @@ def _wait(
     seconds = _SAY_AFTER
     left = list(wanted)
     has_said = not os.isatty(2) or quiet
+    has_told = ""
     while left:
         # Those at the front only: when they are over the next ones are asked for.
         asked = left[:_AT_ONCE]
         answer = daemon.ask(partial(_asked, jobs=asked, longest=seconds, ends_at=ends_at), until=ends_at)
+        if not quiet and (told := trouble_text(answer)) not in ("", has_told):
+            say(told)
+            has_told = told
         for job in answer["jobs"]:
             over[job["id"]] = job
             if not quiet and (len(wanted) <= _MOST_NAMED or job["state"] != "succeeded"):

@@ -123,6 +123,7 @@ class Engine:
         self._offset = clock() - ticks()  # it jumps when the wall clock is set
         self._reach = reach
         self._done: list[Key] = []  # released by their shims, to be settled in the next turn
+        self._fault = ""  # the last one, for a sentence
         self._timers: dict[str, float] = {}
         self._undelivered: dict[Key, str] = {}  # commands to attempts that were not delivered yet
         self._to_show: dict[Key, Attempt] = {}  # their leases do not show yet that they hold less
@@ -195,6 +196,11 @@ class Engine:
     def has_trouble(self) -> bool:
         """Whether a passing fault, such as a full disk, is being waited for: nothing starts meanwhile."""
         return "trouble" in self._timers
+
+    @property
+    def trouble(self) -> str:
+        """What that fault is; empty: there is none."""
+        return self._fault if self.has_trouble else ""
 
     @property
     def wake_at(self) -> float | None:
@@ -623,6 +629,7 @@ class Engine:
     def _trouble(self, sentence: str, now: float) -> None:
         """Announce a fault, and start nothing for a moment."""
         self._timers["trouble"] = now + _AFTER_TROUBLE
+        self._fault = sentence
         self._announcer.add([Trouble(sentence)])
 
     def _deliver(self, now: float) -> None:

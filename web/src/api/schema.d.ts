@@ -1759,6 +1759,8 @@ export interface components {
             jobs: components["schemas"]["JobObject"][];
             /** Total */
             total: number | null;
+            /** Trouble */
+            trouble: string;
         };
         /** LessonList */
         LessonList: {
@@ -2431,6 +2433,8 @@ export interface components {
             started_at: string;
             /** State Folder */
             state_folder: string;
+            /** Trouble */
+            trouble: string;
             /** User */
             user: string;
             /** Version */
@@ -2683,6 +2687,8 @@ export interface components {
         Waited: {
             /** Jobs */
             jobs: components["schemas"]["JobObject"][];
+            /** Trouble */
+            trouble: string;
             /** Waiting */
             waiting: number[];
         };

@@ -201,6 +201,7 @@ def jobs_routes(app: AppState) -> APIRouter:
                 "total": some.total,
                 "is_partial": some.is_partial,
                 "counts": counts_object(counts),
+                "trouble": app.engine.trouble,
             }
         )
 
@@ -221,6 +222,7 @@ def jobs_routes(app: AppState) -> APIRouter:
             {
                 "jobs": [app.job(row, hide_secrets=hide) for row in rows if row.job.state.is_over],
                 "waiting": [row.job.id for row in rows if not row.job.state.is_over],
+                "trouble": app.engine.trouble,
             }
         )
 

@@ -51,6 +51,7 @@ class Status(TypedDict):
     default_backend: str  # where jobs run that name no backend: `local` or `slurm`
     backends: list[BackendStanding]
     warm: list[WarmProcess]
+    trouble: str  # why nothing starts or is recorded at the moment, such as a full disk; empty: nothing is wrong
 
 
 class ProjectObject(TypedDict):
@@ -105,6 +106,7 @@ def status_routes(app: AppState) -> APIRouter:
                     }
                     for one in app.remote.standings()
                 ],
+                "trouble": app.engine.trouble,
                 "warm": [{"modules": list(modules), "pid": pid} for modules, pid in app.engine.warm_processes],
             }
         )

@@ -250,11 +250,13 @@ class JobPage(TypedDict):
     total: int | None  # of all pages; null: not counted; they are counted if `offset` is given
     is_partial: bool  # there are too many to sort: the oldest are left out
     counts: Counts
+    trouble: str  # as in the status of the daemon
 
 
 class Waited(TypedDict):
     jobs: list[JobObject]
     waiting: list[int]
+    trouble: str  # as in the status of the daemon
 
 
 class EnvironmentBody(TypedDict):
