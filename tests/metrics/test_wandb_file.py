@@ -135,6 +135,23 @@ def test_a_job_has_the_curves_of_its_own_run(tmp_path):
     assert [at.value for at in series["test_acc"].series.points()] == [0.75]
 
 
+def test_each_attempt_of_a_job_has_the_run_that_it_began(tmp_path):
+    begun = [time.strftime("%Y%m%d_%H%M%S", time.localtime(BEGAN + second)) for second in (1, 11)]
+    for number, at in enumerate(begun):
+        path = run_file(tmp_path, log_of(history(1, loss=number)), begun=at)
+        os.utime(path, (BEGAN + 10 * number + 5,) * 2)
+
+    def losses(began: float, ended: float | None) -> list[float]:
+        metrics = AttemptMetrics(
+            MetricSources(folder=str(tmp_path / "a"), began=began, workdir=str(tmp_path), wandb_run="abc")
+        )
+        metrics.look(time.monotonic() + 60, ended=ended, is_whole=False)
+        return [at.value for one in metrics.series() for at in one.series.points()]
+
+    assert losses(BEGAN, BEGAN + 10) == [0]
+    assert losses(BEGAN + 10, None) == [1]
+
+
 def test_without_an_id_the_time_and_the_process_tell_whose_a_run_is(tmp_path):
     name = time.strftime("%Y%m%d_%H%M%S", time.localtime(BEGAN + 5))
     early = time.strftime("%Y%m%d_%H%M%S", time.localtime(BEGAN - 60))

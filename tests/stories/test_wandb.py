@@ -61,7 +61,7 @@ def test_the_quickstart_of_wandb_runs_as_it_is(queue: World, project: Path) -> N
     done = run_sweep(queue, project)
 
     assert done.status == 0, done
-    assert "best score 3.125" in done.stderr
+    assert "best score 3.125" in done.stderr and "train.py  # x=0.5" in done.stderr
     told = json.loads(queue.dibs("metrics", "2", "--json").stdout)
     series = {one["name"]: one for one in told["series"]}
     assert [series["score"][key] for key in ("source", "last", "reported", "max")] == ["wandb", 11.0, 3, 13.0]

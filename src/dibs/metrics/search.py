@@ -92,7 +92,7 @@ def _wandb_begun(entry: "os.DirEntry[str]", folder: str, run: str, search: FileS
         return None
     if search.wandb_run:
         is_new = entry.stat(follow_symlinks=False).st_mtime >= search.since  # also of a run that is begun again
-        is_own = run == search.wandb_run and is_new and begun <= (search.until or 2**63) + _CLOCK_MARGIN
+        is_own = run == search.wandb_run and is_new and begun <= (search.until or 2**63)
     else:
         is_own = _is_then(begun, search) and not _is_of_another(_pid_in_log(folder), search.mark)
     return begun if is_own else None

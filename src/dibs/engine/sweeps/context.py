@@ -133,6 +133,13 @@ class Search:
         words = self._template.expand(dict(point))
         return Command.line(words, self.spec.shell) if isinstance(words, str) else Command.exact(words)
 
+    def shown(self, point: Point) -> str:
+        """The command of a trial for people, with a comment where only `wandb.config` has its parameters."""
+        command = " ".join(self.spec.words) or self.spec.line
+        hidden = [f"{name}={value}" for name, value in point.items() if f"{{{name}}}" not in command]
+        text = self.command(point).shown
+        return f"{text}  # {' '.join(hidden)}" if hidden and self.spec.is_for_wandb else text
+
     def variables(self, sweep: Sweep, trial: Trial) -> dict[str, str]:
         """What the job of a trial finds in its environment."""
         found = {"DIBS_SWEEP": str(sweep.id), "DIBS_TRIAL": str(trial.number)}

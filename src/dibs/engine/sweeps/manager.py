@@ -149,7 +149,7 @@ class SweepManager:
         while len(commands) < _SHOWN and cursor < (_LOOKED_AT if size is None else min(size, _LOOKED_AT)):
             cursor, point = search.points.next(cursor, _AT_ONCE)
             if point is not None:
-                commands.append(search.command(point).shown)
+                commands.append(search.shown(point))
             await asyncio.sleep(0)
         return DryRun(search.size, commands, cursor - len(commands), await self._reusable(search, new.request))
 

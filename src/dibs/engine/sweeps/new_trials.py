@@ -219,7 +219,7 @@ class TrialStarter:
             sweep=work.id,
             number=number,
             point=following.point,
-            command=work.search.command(following.point).shown,
+            command=work.search.shown(following.point),
             fingerprint=work.search.fingerprint(following.point, sweep.request),
             study=following.study,
             repeat_of=number - following.repeat + 1 if following.repeat else None,
