@@ -93,6 +93,7 @@ def a_trial(number: int, state: str = "complete", **more: Any) -> dict[str, Any]
         "point": {"lr": f"0.{number}", "opt": "adam"},
         "values": [float(number)] if state == "complete" else None,
         "reported": {},
+        "continues": None,
         "repeat_of": None,
         "means": None,
         "spreads": None,

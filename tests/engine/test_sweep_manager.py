@@ -413,3 +413,48 @@ def test_a_point_that_is_pruned_is_pruned_with_all_its_repeats(live, monkeypatch
         assert trials[10].means is None
 
     live(scenario)
+
+
+# Adds x to what its checkpoint holds, and reports the sum.
+TRAINING = """n=$(cat "$DIBS_CHECKPOINT_DIR/n" 2>/dev/null || echo 0); n=$((n + {x}));
+echo $n > "$DIBS_CHECKPOINT_DIR/n"; echo "sum=$n" > "$DIBS_METRICS" """
+POPULATION = {
+    "method": "population",
+    "population": 4,
+    "samples": 12,
+    "metrics": [{"name": "sum", "goal": "max"}],
+}
+
+
+def test_a_population_takes_over_the_checkpoints_of_its_best(live):
+    async def scenario(room: Room) -> None:
+        sweep = room.add(TRAINING, {**WHOLE, "high": 100}, **POPULATION)
+        await room.until(sweep, SweepState.FINISHED)
+        trials = {trial.number: trial for trial in room.table.all_of(sweep.id)}
+        assert len(trials) == 12
+        assert all(trials[number].continues is None for number in range(1, 5))
+        for trial in list(trials.values())[4:]:
+            before = trials[trial.continues]
+            assert trial.values == (before.values[0] + float(trial.point["x"]),)
+        best = max(range(1, 5), key=lambda number: trials[number].values)
+        assert sum(trials[number].continues == best for number in range(5, 9)) == 2
+
+    live(scenario)
+
+
+def test_a_population_whose_trials_save_nothing_is_held_with_a_sentence(live):
+    async def scenario(room: Room) -> None:
+        sweep = room.add('echo sum={x} > "$DIBS_METRICS"', **POPULATION)
+        async with asyncio.timeout(LONG):
+            while room.table.sweep(sweep.id).state is not SweepState.HELD:
+                await asyncio.sleep(0.01)
+        why = room.table.sweep(sweep.id).why
+        assert "cannot copy the checkpoint of trial" in why and "it has saved nothing" in why
+        assert "$DIBS_CHECKPOINT_DIR" in why
+        room.parts.sweeping.act(sweep.id, "release")  # which lets no trial begin without its checkpoint
+        async with asyncio.timeout(LONG):
+            while room.table.sweep(sweep.id).state is not SweepState.HELD:
+                await asyncio.sleep(0.01)
+        assert room.table.counts(sweep.id)[TrialState.COMPLETE] == 4
+
+    live(scenario)

@@ -61,6 +61,7 @@ _PARTS = {
         "where",
         "method",
         "sampler",
+        "population",
         "shuffle",
         "seed",
         "samples",
@@ -140,14 +141,15 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "l
 @click.option("--where", multiple=True, metavar="EXPR", help="Only points for which it holds: 'bs*width < 8192'.")
 @click.option(
     "--method",
-    type=click.Choice(["grid", "random", "adaptive"]),
-    help="All points, points by chance, or chosen by the results so far.",
+    type=click.Choice(["grid", "random", "adaptive", "population"]),
+    help="All points, points by chance, chosen by the results so far, or trained as a population.",
 )
 @click.option(
     "--sampler",
     type=click.Choice(["tpe", "gp", "cmaes", "qmc", "bohb", "nsga2"]),
     help="How an adaptive search chooses (tpe).",
 )
+@click.option("--population", type=count(2), metavar="N", help="Trials of a generation of a population (8).")
 @click.option("--shuffle", is_flag=True, help="Take the points of a grid in random order.")
 @click.option("--seed", type=count(0, 2**31 - 1), metavar="N", help="The same seed tries the same points.")
 @click.option("--samples", type=count(1), metavar="N", help="How many points are tried.")

@@ -208,6 +208,7 @@ _SAME = {
     "repeat": "repeat",
     "over": "over",
     "steps": "steps",
+    "population": "population",
 }
 
 

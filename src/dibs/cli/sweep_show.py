@@ -463,6 +463,8 @@ def search_text(spec: Mapping[str, Any]) -> str:
     method = spec.get("method", "grid")
     if method == "grid":
         text = f"grid (shuffled, seed {spec.get('seed', 0)})" if spec.get("shuffle") else "grid"
+    elif method == "population":
+        text = f"population of {spec.get('population', 8)} (seed {spec.get('seed', 0)})"
     elif method == "random":
         text = f"random (seed {spec.get('seed', 0)})"
     else:

@@ -155,6 +155,9 @@ class Checkpoint:
     seconds: float  # before the limit
 
 
+OF_POPULATION = "DIBS_POPULATION"  # a variable that the trials of a population have: its size
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
     """What a user asks for, before it has a number."""
@@ -191,6 +194,11 @@ class Request:
     metric_patterns: tuple[str, ...] = ()  # that find metrics in its output
     on: str = ""  # the backend that runs it; empty: this machine
     on_options: tuple[tuple[str, str], ...] = ()  # what only that backend understands: `partition`, `account`, ...
+
+    @property
+    def has_checkpoint_folder(self) -> bool:
+        """Whether its command gets a folder for its checkpoints, as the trials of a population do."""
+        return self.checkpoint is not None or any(name == OF_POPULATION for name, _ in self.env)
 
     @property
     def content_key(self) -> str:

@@ -87,6 +87,7 @@ class Trial:
     is_due: bool = False  # it failed, and is tried again as soon as there is room
     # The last of every number that it reported, also of the metrics; None: it is not finite.
     reported: Mapping[str, float | None] = field(default_factory=dict)
+    continues: int | None = None  # the trial whose checkpoint it takes over
     repeat_of: int | None = None  # of a sweep with repeats: the number of the first trial of the same point
     # Only of that first one, when all of them have ended: the mean and the standard deviation of each metric.
     means: tuple[float, ...] | None = None

@@ -191,6 +191,7 @@ def tried(trial: Trial, *, cursor: int | None = None) -> Line:
         "pruned_by": trial.pruned_by or None,
         "due": trial.is_due or None,
         "reported": dict(trial.reported) or None,
+        "continues": trial.continues,
         "repeat_of": trial.repeat_of,
         "means": None if trial.means is None else list(trial.means),
         "spreads": None if trial.spreads is None else list(trial.spreads),

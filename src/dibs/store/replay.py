@@ -474,6 +474,7 @@ def _became(trial: Trial, line: Mapping[str, Any]) -> Trial:
         pruned_by=line.get("pruned_by", ""),
         is_due=line.get("due", False),
         reported=line.get("reported", {}),
+        continues=line.get("continues"),
         repeat_of=line.get("repeat_of"),
         means=_numbers(line.get("means")),
         spreads=_numbers(line.get("spreads")),

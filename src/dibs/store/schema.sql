@@ -213,6 +213,7 @@ create table trials (
   pruned_by   text    not null default '',        -- the sentence with which its end was asked for
   is_due      integer not null default 0,         -- it failed, and is tried again when there is room
   reported    text    not null default '{}',      -- the last of every number that it reported: a JSON object
+  continues   integer,                            -- the trial whose checkpoint it takes over
   repeat_of   integer,                            -- the first trial of the same point, where points are repeated
   means       text,                               -- of that first one: the mean of each metric over the repeats
   spreads     text,                               -- and the standard deviation

@@ -17,7 +17,7 @@ from dibs.store.file import LEFT_UNCHANGED
 _SWEEP = "id, key, name, spec, request, environment, code, state, why, cursor, counts_from, queued_at, ended_at"
 _TRIAL = (
     "sweep, number, point, command, fingerprint, state, job, found, why, cause, seconds, reused_from, ended_at,"
-    " study, pruned_by, is_due, reported, repeat_of, means, spreads"
+    " study, pruned_by, is_due, reported, continues, repeat_of, means, spreads"
 )
 _AT_ONCE = 1_000  # rows of a long list
 
@@ -98,7 +98,7 @@ class SweepTable:
         self._db.execute(
             "update trials set state = ?, job = ?, found = ?, score = ?, why = ?, cause = ?, seconds = ?,"
             " reused_from = ?, ended_at = ?, study = ?, pruned_by = ?, is_due = ?, reported = ?,"
-            " repeat_of = ?, means = ?, spreads = ? where sweep = ? and number = ?",
+            " continues = ?, repeat_of = ?, means = ?, spreads = ? where sweep = ? and number = ?",
             (
                 trial.state,
                 trial.job,
@@ -113,6 +113,7 @@ class SweepTable:
                 text_value(trial.pruned_by),
                 trial.is_due,
                 text_value(json.dumps(dict(trial.reported))),
+                trial.continues,
                 trial.repeat_of,
                 None if trial.means is None else json.dumps(trial.means),
                 None if trial.spreads is None else json.dumps(trial.spreads),
@@ -377,7 +378,7 @@ def _sweep(row: Sequence[Any]) -> Sweep:
 
 def _trial(row: Sequence[Any]) -> Trial:
     sweep, number, point, command, fingerprint, state, job, found, why, cause, *more = row
-    seconds, reused_from, ended_at, study, pruned_by, is_due, reported, repeat_of, means, spreads = more
+    seconds, reused_from, ended_at, study, pruned_by, is_due, reported, continues, repeat_of, means, spreads = more
     try:
         return Trial(
             sweep=SweepId(sweep),
@@ -397,6 +398,7 @@ def _trial(row: Sequence[Any]) -> Trial:
             pruned_by=pruned_by,
             is_due=bool(is_due),
             reported=json.loads(reported),
+            continues=continues,
             repeat_of=repeat_of,
             means=None if means is None else tuple(json.loads(means)),
             spreads=None if spreads is None else tuple(json.loads(spreads)),

@@ -22,7 +22,7 @@ class Points:
         counts = [parameter.count for parameter in spec.parameters]
         self._grid: Grid[int] | None = None  # of indexes into each parameter's values
         is_even = all(parameter.is_even for parameter in spec.parameters)
-        if None not in counts and (spec.method == "grid" or is_even):
+        if None not in counts and (spec.method == "grid" or (is_even and spec.method != "population")):
             self._grid = Grid(spec.names, tuple(range(count or 0) for count in counts))
         self._order: Permutation | None = None
         if self._grid and (spec.is_shuffled or spec.method != "grid"):

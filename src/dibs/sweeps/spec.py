@@ -19,7 +19,7 @@ from dibs.sweeps.space import Choice, Curve, Parameter, Point, Range, Scale, con
 from dibs.sweeps.template import LineTemplate, WordsTemplate, line_without, words_without
 from dibs.sweeps.wandb_trial import ConfigPart, read_config
 
-Method = Literal["grid", "random", "adaptive"]
+Method = Literal["grid", "random", "adaptive", "population"]
 Sampler = Literal["tpe", "gp", "cmaes", "qmc", "bohb", "nsga2"]
 Goal = Literal["min", "max"]
 Taken = Literal["last", "best"]
@@ -70,6 +70,7 @@ class Spec:
     pruner: Pruner = ""
     prune_after: int = 1  # how many steps a trial may take before it can be pruned
     prune_factor: int | None = None  # one of so many trials continues; None: Optuna's 4 (halving), 3 (hyperband)
+    population: int = 8  # trials of a generation
     steps: int | None = None  # of a whole trial: the horizon of hyperband
     repeat: int = 1  # how often each point is run
     over: str = ""  # the placeholder that gets the number of the repeat, from 1 on
@@ -126,6 +127,7 @@ def spec_object(spec: Spec) -> dict[str, Any]:
         "pruner": spec.pruner,
         "prune_after": spec.prune_after,
         "prune_factor": spec.prune_factor,
+        "population": spec.population,
         "steps": spec.steps,
         "repeat": spec.repeat,
         "over": spec.over,
@@ -212,6 +214,7 @@ def read_spec(given: Mapping[str, Any]) -> Spec:
         pruner=fields.one_of("pruner", Pruner, ""),
         prune_after=fields.whole("prune_after", 1),
         prune_factor=fields.whole("prune_factor", None),
+        population=fields.whole("population", 8),
         steps=fields.whole("steps", None),
         repeat=fields.whole("repeat", 1),
         over=fields.text("over", ""),
@@ -426,7 +429,9 @@ def _check_search(spec: Spec) -> None:
         )
     if spec.method != "grid" and spec.samples is None:
         raise BadInput(
-            f"a search that is {spec.method} has no end", remedy="say how many: --samples 40", field="samples"
+            f"a search of the method {spec.method} has no end",
+            remedy="say how many: --samples 40",
+            field="samples",
         )
     if spec.method == "adaptive" and spec.sampler == "cmaes" and len(spec.metrics) > 1:
         raise BadInput(
@@ -472,6 +477,8 @@ def _check_search(spec: Spec) -> None:
         raise BadInput(
             "there is only one point to try", remedy="give a parameter more than one value", field="parameters"
         )
+    if spec.method == "population":
+        _check_population(spec)
     if not spec.pruner:
         return
     if len(spec.metrics) != 1:
@@ -485,6 +492,24 @@ def _check_search(spec: Spec) -> None:
             "a pruner needs numbers while a trial runs, and a result file comes at its end",
             remedy="report to $DIBS_METRICS, or leave the pruner out",
             field="pruner",
+        )
+
+
+def _check_population(spec: Spec) -> None:
+    wrong = ""
+    if len(spec.metrics) != 1:
+        wrong = "compares its trials by one metric"
+    elif spec.pruner:
+        wrong = "has no pruner: its worst trials take over the checkpoints of the best"
+    elif spec.over or spec.reuse:
+        wrong = "repeats and reuses no trial: each goes on from a checkpoint"
+    elif (spec.samples or 0) < spec.population:
+        wrong = f"of {spec.population} has more than {spec.samples} trials"
+    if wrong:
+        raise BadInput(
+            f"a population {wrong}",
+            remedy="--method population --population 8 --samples 80 --metric loss: ten generations of eight",
+            field="method",
         )
 
 
@@ -516,6 +541,7 @@ def _check_numbers(spec: Spec) -> None:
     for name, number, least, most in [
         ("samples", spec.samples, 1, _MOST_SAMPLES),
         ("parallel", spec.parallel, 1, _MOST_SAMPLES),
+        ("population", spec.population, 2, 10_000),
         ("steps", spec.steps, 1, _MOST_SAMPLES),
         ("repeat", spec.repeat, 1, _MOST_REPEATS),
         ("prune_after", spec.prune_after, 0, _MOST_SAMPLES),

@@ -35,7 +35,7 @@ def read_sweep_file(
 
 
 _TEXTS = ("over", "shell", "method", "sampler", "pruner", "name")
-_WHOLES = ("steps", "repeat", "samples", "seed", "prune_after", "prune_factor", "parallel")
+_WHOLES = ("population", "steps", "repeat", "samples", "seed", "prune_after", "prune_factor", "parallel")
 _TRUTHS = ("shuffle", "reuse", "stop_on_nan")
 
 

@@ -2582,6 +2582,8 @@ export interface components {
         TrialObject: {
             /** Command */
             command: string;
+            /** Continues */
+            continues: number | null;
             /** Ended At */
             ended_at: string | null;
             /** Job */

@@ -72,6 +72,7 @@ class TrialObject(TypedDict):
     values: list[float] | None  # in the order of the sweep's metrics
     # The last of every number that it reported, also of the metrics and while it is open; null: not finite.
     reported: dict[str, float | None]
+    continues: int | None  # of a population: the trial whose checkpoint it took over
     repeat_of: int | None  # the first trial of the same point, where points are repeated
     means: list[float] | None  # of that first one: of each metric over the repeats, when all have ended
     spreads: list[float] | None  # the standard deviation

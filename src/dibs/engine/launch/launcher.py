@@ -98,8 +98,9 @@ class Place:
         if SUBMIT_DIR in env and not attempt.backend:
             machine = Machine(os.uname().nodename, os.cpu_count() or 1, os.getuid(), user_name(os.getuid()))
             env = slurm_variables(job, attempt, env, machine) | env
-        if request.checkpoint is not None:
+        if request.has_checkpoint_folder:
             env["DIBS_CHECKPOINT_DIR"] = self.checkpoint_folder(job.id)
+        if request.checkpoint is not None:
             env["DIBS_CHECKPOINT_SIGNAL"] = str(int(request.checkpoint.signal))
         if request.workdir:
             env["PWD"] = os.path.join(self.workdir, request.workdir)
@@ -255,7 +256,7 @@ class AttemptLauncher:
         """Start an attempt that was prepared. OSError: nothing was started."""
         job, attempt = one.job, one.attempt
         prepared = self._prepared.pop(attempt.key)
-        if job.request.checkpoint is not None:
+        if job.request.has_checkpoint_folder:
             os.makedirs(self._place.checkpoint_folder(job.id), mode=0o700, exist_ok=True)
         for path, text in prepared.files.items():
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dibs.dataclass import dataclass
+from dibs.engine.sweeps.checkpoints import WAITS
 from dibs.engine.sweeps.context import Search, SweepContext
 from dibs.engine.sweeps.repeats import record_means
 from dibs.engine.sweeps.trial_results import NO_RESULT, NoResult, TrialReader
@@ -121,7 +122,7 @@ def _refuse_if_done(context: SweepContext, sweep: Sweep) -> None:
     """Raise Conflict where a finished sweep could only finish again."""
     search = Search(sweep.spec)
     made = sum(context.table.counts(sweep.id).values())
-    points = None if search.spec.method == "adaptive" else search.points.size
+    points = search.points.size if search.spec.method in ("grid", "random") else None
     if points is not None and (sweep.cursor >= points or (made >= points and not search.spec.revision)):
         why, remedy = "it has tried every point", ""
     elif search.size is not None and made >= search.size:
@@ -273,7 +274,8 @@ def _run_on(context: SweepContext, sweep: Sweep) -> None:
 
 
 def _release_jobs(context: SweepContext, sweep: SweepId) -> int:
-    held = jobs_in(context, sweep, State.HELD)
+    listing = context.engine.store.listing
+    held = [job for job in jobs_in(context, sweep, State.HELD) if listing.row(job).job.why_held != WAITS]
     return len(context.queue.release(held).jobs) if held else 0
 
 

@@ -9,7 +9,7 @@ from dibs.engine.engine import Engine
 from dibs.engine.launch.results import Results
 from dibs.engine.queue.queue import Queue
 from dibs.metrics.patterns import with_names
-from dibs.model.jobs import Command, Request, Wishes
+from dibs.model.jobs import OF_POPULATION, Command, Request, Wishes
 from dibs.model.sweeps import WANDB_PARAMETERS, Point, Sweep, SweepId, Trial, trial_key
 from dibs.policy.sweeps import Goal, places, places_elsewhere, planned
 from dibs.store import journal_lines
@@ -74,6 +74,7 @@ def trial_told(trial: Trial) -> dict[str, Any]:
         "point": dict(trial.point),
         "values": None if trial.values is None else list(trial.values),
         "reported": dict(trial.reported),
+        "continues": trial.continues,
         "repeat_of": trial.repeat_of,
         "means": None if trial.means is None else list(trial.means),
         "spreads": None if trial.spreads is None else list(trial.spreads),
@@ -126,7 +127,8 @@ class Search:
         if self.spec.revision:  # which of the points were tried before is not counted
             size = self.spec.samples
         else:
-            size = planned(None if self.spec.method == "adaptive" else self.points.size, self.spec.samples)
+            has_end = self.spec.method in ("grid", "random")
+            size = planned(self.points.size if has_end else None, self.spec.samples)
         return None if size is None else size * self.spec.repeat
 
     def command(self, point: Point) -> Command:
@@ -143,6 +145,8 @@ class Search:
     def variables(self, sweep: Sweep, trial: Trial) -> dict[str, str]:
         """What the job of a trial finds in its environment."""
         found = {"DIBS_SWEEP": str(sweep.id), "DIBS_TRIAL": str(trial.number)}
+        if self.spec.method == "population":
+            found[OF_POPULATION] = str(self.spec.population)
         if self.spec.is_for_wandb:
             found |= wandb_variables(sweep.id, trial.number, sweep.key, dict(sweep.request.env))
             text = parameter_file(dict(trial.point), self.spec.config, self.spec.parameters)

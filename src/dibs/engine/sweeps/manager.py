@@ -242,6 +242,11 @@ class SweepManager:
                 "cannot reuse results: it is not known which program would run",
                 remedy="leave out reuse; `dibs sweep --reuse` can tell for programs of up to 5,000 files",
             )
+        if search.spec.method == "population" and new.request.on:
+            raise BadInput(
+                f"a population hands checkpoints over on this machine, and this one is for {new.request.on}",
+                remedy="leave out --on, or take another method",
+            )
         if problem := adviser_problem(search.spec):
             what, _, remedy = problem.partition("; ")
             raise BadInput(what, remedy=remedy)

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dibs.dataclass import dataclass
+from dibs.engine.sweeps.checkpoints import WAITS, hand_over
 from dibs.engine.sweeps.context import request_of
 from dibs.engine.sweeps.work import LazyAdviser, SweepWork
 from dibs.engine.turn.state import Change
 from dibs.model.jobs import JobId
+from dibs.model.records import JobsHeld
 from dibs.model.sweeps import Point, Sweep, SweepState, Trial, TrialState
 from dibs.policy.sweeps import MOST_LEFT_OUT, reached_by, room
+from dibs.sweeps.population import Member, next_generation
 
 _AT_ONCE = 16  # trials recorded in one turn, which takes some milliseconds
 _SLICE = 0.002  # seconds of searching for points, and then as many for other tasks
@@ -25,6 +28,7 @@ class NextPoint:
     point: Point
     cursor: int = 0
     study: int | None = None
+    continues: int | None = None  # the trial whose checkpoint it takes over
     repeat: int = 0  # from 1 on, where points are repeated
 
 
@@ -46,6 +50,8 @@ class TrialStarter:
         """Add jobs until as many trials are open as allowed, or there are no more points."""
         work = self._work
         self._add_missing_jobs()
+        if work.search.spec.method == "population":
+            await hand_over(work)
         while (places := min(self._room(), _AT_ONCE)) > 0:
             if due := work.table.due(work.id, places):
                 self._try_again(due)
@@ -121,7 +127,27 @@ class TrialStarter:
         """At most `count` points; none where there are no more, or none for now."""
         if self._work.search.spec.method == "adaptive":
             return [NextPoint(one.point, study=one.number) for one in await self._adviser.ask(count)]
+        if self._work.search.spec.method == "population":
+            return await self._next_of_population(count)
         return await self._scan(count)
+
+    async def _next_of_population(self, count: int) -> list[NextPoint]:
+        """Random points for the first generation; after it successors, when all of the one before have ended."""
+        work, spec = self._work, self._work.search.spec
+        trials = list(work.table.all_of(work.id))
+        generation, begun = divmod(len(trials), spec.population)
+        if generation == 0:
+            return await self._scan(min(count, spec.population - begun))
+        before = trials[(generation - 1) * spec.population : generation * spec.population]
+        if any(one.state is TrialState.OPEN or one.is_due for one in before):
+            return []
+        members = [
+            Member(one.number, dict(one.point), one.values[0] if one.state.has_values and one.values else None)
+            for one in before
+        ]
+        cursor = work.table.sweep(work.id).cursor
+        found = next_generation(spec, generation, members)[begun : begun + count]
+        return [NextPoint(dict(one.point), cursor, continues=one.continues) for one in found]
 
     async def _scan(self, count: int) -> list[NextPoint]:
         """Search for points that the conditions allow, some milliseconds at a time."""
@@ -175,7 +201,7 @@ class TrialStarter:
 
     def is_exhausted(self, sweep: Sweep) -> bool:
         """Whether there are no more points."""
-        return self._work.search.spec.method != "adaptive" and self._is_exhausted(sweep.cursor)
+        return self._work.search.spec.method in ("grid", "random") and self._is_exhausted(sweep.cursor)
 
     # -- trials ----------------------------------------------------------------------------------------
 
@@ -187,12 +213,15 @@ class TrialStarter:
         work = self._work
         sweep = work.load()
         trials: list[Trial] = []
+        is_population = work.search.spec.method == "population"
         for number, one in enumerate(points, self._next_number()):
             trial = self._trial(sweep, number, one)
             places -= trial.state is TrialState.OPEN
             if places < 0:
                 break
-            trials.append(trial)
+            # The same point from another checkpoint is other work.
+            fingerprint = f"{trial.fingerprint} {number}" if is_population else trial.fingerprint
+            trials.append(replace(trial, fingerprint=fingerprint, continues=one.continues))
         points = points[: len(trials)]
         self._check(sweep, trials)
         with work.context.engine.change() as change:
@@ -263,9 +292,17 @@ class TrialStarter:
         queue = work.context.engine.store.queue
         requests = [request_of(sweep, one, work.search) for one in trials]
         known = {request.once: queue.job_once(request.once) for request in requests}
-        new = [request for request in requests if known[request.once] is None]
+        waiting = {
+            request.once for request, one in zip(requests, trials, strict=True) if one.continues is not None
+        }
+        new = [
+            replace(request, hold=request.once in waiting) for request in requests if known[request.once] is None
+        ]
         jobs = work.context.queue.enter(new, sweep.environment, sweep.code, change) if new else []
         known |= {job.request.once: job.id for job in jobs}
+        if held := [job.id for job in jobs if job.request.once in waiting]:
+            change.record(JobsHeld(held, WAITS))
+            self._news.set()  # their checkpoints are to be copied
         if jobs:
             work.shape = jobs[-1].request.wishes.shape
         if len(new) < len(requests):

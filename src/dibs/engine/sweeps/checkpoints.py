@@ -1,0 +1,62 @@
+"""Checkpoints of a population: a trial begins with a copy of what another one has left in its checkpoint folder.
+
+Its job is held until the copy is complete, also over a crash.
+"""
+
+import os
+import shutil
+
+from dibs.engine.sweeps.work import SweepWork
+from dibs.errors import DibsError
+from dibs.model.jobs import State
+from dibs.model.sweeps import Trial
+from dibs.worker_thread import run_in_thread
+
+WAITS = "held until it has the checkpoint of the trial that it continues"
+_COPY_WITHIN = 6 * 3600.0  # seconds
+
+
+class NoCheckpoint(DibsError):
+    """A trial cannot be continued."""
+
+
+async def hand_over(work: SweepWork) -> None:
+    """Copy the checkpoints that open trials wait for, and let their jobs start."""
+    states = work.context.engine.store.listing.states(list(work.jobs))
+    for trial in work.table.open(work.id):
+        if trial.continues is None or trial.job is None or states.get(trial.job) is not State.HELD:
+            continue
+        if work.context.engine.store.listing.row(trial.job).job.why_held == WAITS:
+            await _copy(work, trial)
+            work.context.reach("sweep-checkpoint")
+            work.context.queue.release([trial.job])
+
+
+async def _copy(work: SweepWork, trial: Trial) -> None:
+    assert trial.continues is not None and trial.job is not None
+    before = work.table.trial(work.id, trial.continues)
+    if before is None or before.job is None:
+        raise NoCheckpoint(f"trial {trial.number} cannot continue trial {trial.continues}, which is gone")
+    place = work.context.engine.place
+    source, target = place.checkpoint_folder(before.job), place.checkpoint_folder(trial.job)
+    try:
+        await run_in_thread(lambda: copy_folder(source, target), _COPY_WITHIN, "checkpoint-copy")
+    except (OSError, shutil.Error) as error:
+        said = getattr(error, "strerror", None) or "some of its files cannot be copied"
+        raise NoCheckpoint(
+            f"cannot copy the checkpoint of trial {before.number} for trial {trial.number}: {said}",
+            remedy=f"each trial must save its work in $DIBS_CHECKPOINT_DIR, which is {source} for that one",
+        ) from error
+
+
+def copy_folder(source: str, target: str) -> None:
+    """Copy a folder that is not empty, whole or not at all; nothing is done where the target is there."""
+    if os.path.isdir(target):
+        return
+    if not os.listdir(source):
+        raise FileNotFoundError(0, "it has saved nothing")
+    part = f"{target}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+    shutil.copytree(source, part, symlinks=True)
+    os.rename(part, target)
