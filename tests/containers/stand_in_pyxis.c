@@ -32,11 +32,11 @@ static int is_ready;
 static int take(int which, const char *value, int is_remote)
 {
 	(void)is_remote;
-	if (value != NULL && *value == '\0') {
+	if (which < HOME && (value == NULL || *value == '\0')) {
 		slurm_error("pyxis: an option is empty");
 		return -1;
 	}
-	given[which] = strdup(value == NULL ? "yes" : value);
+	given[which] = strdup(which < HOME ? value : "yes");
 	return 0;
 }
 
@@ -167,7 +167,7 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char **words)
 	while (rest != NULL && (entry = strsep(&rest, ",")) != NULL)
 		if (bind_mount(entry) != 0)
 			return -1;
-	return chroot(root) == 0 ? 0 : fail("enter", root);
+	return chroot(root) == 0 && chdir("/") == 0 ? 0 : fail("enter", root);
 }
 
 /* Slurm has entered the job's own folder meanwhile, by its name. */
