@@ -11,6 +11,7 @@ from dibs.backends.slurm.controller import Commands
 from dibs.backends.slurm.squeue import _COLUMNS
 from dibs.errors import BackendSilent
 from dibs.model.jobs import Cause
+from dibs.supervise.folder import encode_record
 
 
 def scripted(folder: Path, rows: Sequence[dict[str, str]] = (), **settings: float) -> SlurmBackend:
@@ -57,6 +58,37 @@ def test_many_that_somebody_cancelled_cost_one_question_more(tmp_path: Path):
     assert {(seen.phase, seen.cause) for seen in found} == {(Phase.LOST, Cause.KILLED)}
     asked = (tmp_path / "there" / "asked").read_text().split()
     assert sorted(asked) == ["scontrol", "squeue"]
+
+
+def test_what_slurm_has_forgotten_is_looked_for_in_its_books_at_once(tmp_path: Path):
+    backend = scripted(tmp_path / "there", patience=0.0)
+    there = tmp_path / "there"
+    lines = [
+        "41|41|NODE_FAIL|0:0|900|1000|1500|n2|dibs-q1-1.1|train | a",
+        "45|43_2|CANCELLED by 7|0:15|900|1000|1600|n3||dibs-q1-2.1",
+        "44|44|RUNNING|0:0|900|1000|Unknown|n3||dibs-q1-3.1",  # left from a crash
+        "40|40|OUT_OF_MEMORY|0:125|90|100|150|n1||another's",
+    ]
+    said = "\n".join(lines)
+    (there / "sacct").write_text(f"#!/bin/sh\necho sacct $5 >> '{there}/asked'\ncat <<'.'\n{said}\n.\n")
+    (there / "sacct").chmod(0o755)
+    folders = [tmp_path / "1", tmp_path / "2", tmp_path / "3"]
+    refs = [AttemptRef(key, 1, str(path)) for key, path in zip(("q1-1", "q1-2_2", "q1-3"), folders, strict=True)]
+    for path, number in zip(folders, ("41", "43_2", "44"), strict=True):
+        path.mkdir()
+        record = {"v": 1, "state": "running", "began": 1001.0, "number": number}
+        (path / "record").write_bytes(encode_record(record))
+
+    found = backend.observe(refs)
+
+    node, cancelled, forgotten = [found[ref] for ref in refs]
+    assert (node.cause, node.reason, node.node) == (Cause.LOST, "its node failed (n2)", "n2")
+    assert (node.began, node.ended) == (1000.0, 1500.0)
+    assert (cancelled.cause, cancelled.reason) == (Cause.KILLED, "it was cancelled in Slurm")
+    assert cancelled.ended == 1600.0
+    assert (forgotten.cause, forgotten.reason) == (Cause.LOST, "Slurm does not know it any more")
+    asked = (there / "asked").read_text().splitlines()
+    assert [line for line in asked if line.startswith("sacct")] == ["sacct 41,43_2,44"]
 
 
 def test_what_nobody_asked_about_is_told_and_taken_out_in_one_call(tmp_path: Path):

@@ -260,6 +260,8 @@ class SlurmBackend:
         self._gpus = {ref: gpus for ref, gpus in self._gpus.items() if ref in rows}
         self._files.look({ref: row for ref, row in rows.items() if ref not in away and ref not in removed})
         self._began = None
+        unseen = [ref for ref, row in rows.items() if row is None and ref not in removed and ref not in away]
+        rows |= self._booked(unseen)
         for ref, row in rows.items():
             if ref not in removed:
                 seen = self._judge_unseen(ref, row, away[ref]) if ref in away else self._judge(ref, row)
@@ -280,6 +282,21 @@ class SlurmBackend:
         wanted = set(strays)
         found = [row for row in self._queue() if row.is_live and row.identity in wanted]
         self._controller.scancel([], [row.address for row in found])
+
+    def _booked(self, refs: Iterable[AttemptRef]) -> dict[AttemptRef, SqueueRow | None]:
+        """Those that are about to be given up and that Slurm has forgotten, as its accounting has them."""
+        numbers: dict[AttemptRef, str] = {}
+        now = self._clock()
+        for ref in refs:
+            if now - self._doubted_since.get(ref, now) >= self._settings.patience:
+                with contextlib.suppress(OSError):
+                    record = self._files.record(ref)
+                    if record is not None and record.get("state") != "ended":
+                        numbers[ref] = str(record.get("number") or "")
+        if not any(numbers.values()):
+            return {}
+        there = squeue.by_identity(self._controller.booked(filter(None, numbers.values())))
+        return {ref: row for ref, row in _of(numbers, there).items() if row is not None}
 
     def _judge_unseen(self, ref: AttemptRef, row: SqueueRow | None, why: str) -> Observed:
         since = self._clock() if row is not None and row.is_live else self._doubted_since.get(ref, self._clock())

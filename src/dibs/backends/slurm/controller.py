@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dibs.backends.protocol import Node, Resources
-from dibs.backends.slurm import squeue
+from dibs.backends.slurm import sacct, squeue
 from dibs.backends.slurm.sinfo import NODE_FORMAT, Partition, chosen_partitions, parse_nodes, parse_partitions
 from dibs.backends.slurm.squeue import SqueueRow
 from dibs.dataclass import dataclass
@@ -56,13 +56,19 @@ class Commands:
         self._pause = 0.0
         self._why_silent = ""
 
-    def ask(self, command: str, arguments: Sequence[str], *, given: bytes = b"") -> bytes:
+    def ask(self, command: str, arguments: Sequence[str], *, given: bytes = b"", is_vital: bool = True) -> bytes:
         """Run one of Slurm's commands and return what it said. Times are seconds since the epoch.
 
         Raises BackendSilent where it does not answer, BackendMissing where there is no Slurm, else SlurmRefused.
         """
-        # A job inherits what sbatch was told about times.
-        return self._run(command, arguments, given, tells_seconds=command != "sbatch")[0]
+        before = self._pause, self._silent_until, self._why_silent
+        try:
+            # A job inherits what sbatch was told about times.
+            return self._run(command, arguments, given, tells_seconds=command != "sbatch")[0]
+        except BackendSilent:
+            if not is_vital:  # the next question may be answered by another daemon
+                self._pause, self._silent_until, self._why_silent = before
+            raise
 
     def would_submit(self, arguments: Sequence[str], given: bytes) -> str:
         """What sbatch says about when and where such a job would start; nothing is submitted."""
@@ -228,8 +234,17 @@ class Controller:
             return ""
         with contextlib.suppress(SlurmRefused, BackendMissing, BackendSilent):
             asked = ["-nP", "show", "user", getpass.getuser(), "format=DefaultAccount"]
-            return self._commands.ask("sacctmgr", asked).decode("utf-8", "replace").strip() or None
+            answer = self._commands.ask("sacctmgr", asked, is_vital=False)
+            return answer.decode("utf-8", "replace").strip() or None
         return None
+
+    def booked(self, numbers: Iterable[str]) -> list[SqueueRow]:
+        """What Slurm's accounting has of jobs that it does not know any more; nothing where there is none."""
+        try:
+            answer = self._commands.ask("sacct", sacct.question(numbers), is_vital=False)
+        except (SlurmRefused, BackendMissing, BackendSilent):
+            return []
+        return list(sacct.parse(answer))
 
     def scancel(self, how: list[str], addresses: list[str]) -> None:
         for start in range(0, len(addresses), _MOST_CANCELS):
