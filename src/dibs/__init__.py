@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dibs.api.job import Job, job_by_id, jobs
     from dibs.api.report import report
     from dibs.api.submit import submit
+    from dibs.api.sweep import sweep, sweep_by_id
     from dibs.errors import BadInput, DibsError, NoDaemon, NoGpu, NoGpuNow, NoSuchJob
     from dibs.plugins.optuna_loop import optimize as optimize  # not in __all__: it wants optuna
     from dibs.version import __version__
@@ -33,6 +34,8 @@ __all__ = [
     "jobs",
     "report",
     "submit",
+    "sweep",
+    "sweep_by_id",
 ]
 
 _PLACES = {
@@ -46,6 +49,7 @@ _PLACES = {
     "optimize": "dibs.plugins.optuna_loop",
     "report": "dibs.api.report",
     "submit": "dibs.api.submit",
+    **dict.fromkeys(("sweep", "sweep_by_id"), "dibs.api.sweep"),
 }
 
 

@@ -22,6 +22,7 @@ from dibs.inputs.wishes import LISTED, apply_wishes
 from dibs.model.fields import Verb
 from dibs.model.jobs import NOTHING
 from dibs.model.places import LOCAL
+from dibs.sweeps.choice import choose_search
 from dibs.sweeps.points import Points
 from dibs.sweeps.space import parse_parameter
 from dibs.sweeps.spec import parameter_object, parse_metric, read_spec, spec_object
@@ -178,7 +179,7 @@ def plan_of(
             spec[key] = options[name]
     if options["prune_after"] and not spec.get("pruner"):
         raise BadInput("--prune-after is for --prune", remedy="--prune median, halving or hyperband")
-    chosen = _choose(spec, options)
+    chosen = choose_search(spec, method=options["method"], sampler=options["sampler"], seed=options["seed"])
     whole = read_spec(spec)
     if whole.where and Points(whole).count() == 0:
         raise BadInput(f"no point fulfils {' and '.join(whole.where)}", remedy="loosen it, or give other values")
@@ -308,49 +309,3 @@ def _with_target(metrics: Sequence[Mapping[str, Any]], target: float) -> list[di
             remedy="name one: --metric loss --target 0.1; in a file each may have one",
         )
     return [{**metrics[0], "target": target}]
-
-
-def _choose(spec: dict[str, Any], options: Mapping[str, Any]) -> bool:
-    """Fill in the search and its seed where they were not given; return whether something was chosen."""
-    chosen = False
-    if options["method"]:
-        spec["method"] = options["method"]
-    elif options["sampler"]:
-        spec["method"] = "adaptive"
-    elif "method" not in spec:
-        spec["method"] = _method(spec)
-        chosen = True
-    if options["sampler"] and spec["method"] != "adaptive":
-        raise BadInput("--sampler is for an adaptive search", remedy="leave it out, or --method adaptive")
-    if spec["method"] != "grid" and spec.pop("shuffle", False) and options["method"]:
-        raise BadInput("--shuffle is for a grid", remedy=f"leave it out: {spec['method']} has no order to change")
-    if options["seed"] is not None:
-        spec["seed"] = options["seed"]
-    elif "seed" not in spec and (spec["method"] != "grid" or spec.get("shuffle")):
-        spec["seed"] = int.from_bytes(os.urandom(4), "big") >> 1
-        chosen = True
-    return chosen
-
-
-def _method(spec: Mapping[str, Any]) -> str:
-    """Everything where that is meant and has an end; else by the results where there are some."""
-    dense = next((one["name"] for one in spec["parameters"] if _is_dense(one)), None)
-    if spec.get("samples") is None:
-        if dense is not None:
-            raise BadInput(
-                f"{dense} is a range with no end of values in it",
-                remedy="--samples 40 says how many are tried",
-            )
-        return "grid"
-    if spec.get("shuffle") and dense is None:
-        return "grid"
-    return "adaptive" if spec["metrics"] else "random"
-
-
-def _is_dense(parameter: Mapping[str, Any]) -> bool:
-    return (
-        "values" not in parameter
-        and ("distribution" in parameter or parameter["low"] != parameter["high"])
-        and not parameter.get("integer")
-        and parameter.get("step") is None
-    )

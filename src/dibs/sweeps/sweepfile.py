@@ -34,6 +34,21 @@ def read_sweep_file(
     return _SweepFile(path).read(given)
 
 
+def read_sweep_values(given: Mapping[str, Any], source: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same for the values of a program instead of a file's text: numbers, truths, lists and mappings."""
+    return _SweepFile(source).read({key: _as_in_yaml(value) for key, value in given.items()})
+
+
+def _as_in_yaml(value: object) -> Any:
+    if isinstance(value, bool):
+        return YamlBool(str(value).lower())
+    if isinstance(value, Mapping):
+        return {str(key): _as_in_yaml(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_as_in_yaml(each) for each in value]
+    return value if value is None or isinstance(value, str) else str(value)
+
+
 _TEXTS = ("over", "shell", "method", "sampler", "pruner", "name")
 _WHOLES = ("population", "steps", "repeat", "samples", "seed", "prune_after", "prune_factor", "parallel")
 _TRUTHS = ("shuffle", "reuse", "stop_on_nan")

@@ -1,0 +1,78 @@
+"""`dibs.sweep`: a search from Python, with the keys of a sweep file."""
+
+import sys
+import types
+
+import pytest
+
+import dibs
+from stories.outside import World
+
+LINE = 'echo "loss=$(({x} * {x} + {y})) other=1" >> "$DIBS_METRICS"'
+
+
+def test_the_trials_of_a_sweep_come_as_they_end_with_callbacks_and_a_table(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    sweep = dibs.sweep(
+        LINE,
+        {"x": [-2, 1, 3], "y": "4..5"},
+        metric="loss",
+        goal="min",
+        num_gpus=0,
+        callbacks=[lambda one, trial: told.append((one.id, trial.number))],
+    )
+
+    seen = list(sweep)
+
+    assert sorted(trial.number for trial in seen) == list(range(1, 7))
+    assert sorted(told) == [(sweep.id, number) for number in range(1, 7)]
+    assert all(trial.value == trial.params["x"] ** 2 + trial.params["y"] for trial in seen)  # type: ignore[operator]
+    best = sweep.best
+    assert best is not None and best.job is not None
+    assert (best.params, best.value, best.state) == ({"x": 1, "y": 4}, 5.0, "complete")
+    assert best.job.about["command"] == best.command
+    assert sweep.state == "finished" and repr(dibs.sweep_by_id("@")) == repr(sweep)
+    row = {name: value for name, value in sweep.rows()[best.number - 1].items() if name not in ("seconds", "job")}
+    assert row == {"number": best.number, "state": "complete", "loss": 5.0, "why": "", "x": 1, "y": 4}
+    monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=lambda rows: rows))  # type: ignore[arg-type]
+    assert sweep.dataframe() == sweep.rows()
+    monkeypatch.setitem(sys.modules, "pandas", None)  # type: ignore[arg-type]
+    with pytest.raises(dibs.DibsError, match="pandas is not installed"):
+        sweep.dataframe()
+
+
+def test_it_is_the_same_as_a_file_and_keywords_go_before_it(here: World) -> None:
+    (here.folder / "sweep.yaml").write_text(
+        "command: echo {x} {y}\nparameters:\n  x: [1, 2]\n  y: [3]\nproject: mine\nnum_gpus: 0\nwhere: x < 5\n"
+    )
+
+    from_file = dibs.sweep("sweep.yaml", {"y": [7]}, project="ours", hold=True)  # type: ignore[call-arg]
+    from_here = dibs.sweep(
+        "echo {x} {y}",
+        {"x": [1, 2], "y": [7]},
+        search={"where": "x < 5"},
+        num_gpus=0,
+        project="ours",
+    )
+
+    one, other = from_file.about, from_here.about
+    assert {**one["spec"], "program": ""} == {**other["spec"], "program": ""}
+    assert one["project"] == other["project"] == "ours"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("echo {x}", {"x": "0.1..0.9"}), "no end of values"),
+        (("echo {x}", {"y": [1]}), "y"),
+        (("missing.yaml",), "cannot read missing.yaml"),
+        ((print, {"x": [1]}), "ask_and_tell takes functions"),
+    ],
+)
+def test_what_is_no_sweep_is_refused_in_a_sentence(here: World, words: tuple, sentence: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(dibs.BadInput, match=sentence) as refused:
+        dibs.sweep(*words)
+
+    assert refused.value.remedy or sentence == "y"
