@@ -7,13 +7,13 @@ from datetime import datetime
 import pytest
 
 from dibs.errors import BadInput
-from dibs.inputs.sbatch import Reading, read_script
+from dibs.inputs.sbatch import ScriptReading, read_script
 from dibs.model.fields import FIELDS, Kind
 from dibs.model.jobs import Checkpoint, Command, Request, Wishes
 from dibs.model.slurm_options import OPTIONS, Use, is_passed_on
 
 DEFAULTS = Request(command=Command.exact(["true"]))
-QUEUED = Reading(queued_at=datetime(2026, 11, 15))
+QUEUED = ScriptReading(queued_at=datetime(2026, 11, 15))
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_script_without_such_lines_is_an_ordinary_command(script):
 def test_a_script_without_a_gpu_line_takes_those_that_the_command_line_asks_for(script):
     defaults = replace(DEFAULTS, wishes=Wishes(num_gpus=3))
 
-    read = read_script(script("#SBATCH --time=5"), defaults, Reading(asks_for_gpus=True))
+    read = read_script(script("#SBATCH --time=5"), defaults, ScriptReading(asks_for_gpus=True))
 
     assert read.request.wishes.num_gpus == 3
 
@@ -222,7 +222,7 @@ def test_on_slurm_every_line_that_dibs_does_not_do_itself_is_passed_on(script, l
         "--input=data",
     ],
 )
-@pytest.mark.parametrize("reading", [QUEUED, Reading()], ids=["queued", "foreground"])
+@pytest.mark.parametrize("reading", [QUEUED, ScriptReading()], ids=["queued", "foreground"])
 def test_here_a_line_that_would_make_the_job_another_is_refused_unless_it_is_to_be_ignored(script, line, reading):
     path = script("#SBATCH --gpus=1", f"#SBATCH {line}")
     option = line.split("=")[0].split()[0]
@@ -293,7 +293,7 @@ def test_who_does_not_need_to_know_where_jobs_run_does_not_ask(script):
 
     same = script("#SBATCH --mem=4G -c 2 --gres=gpu:a100:2 -t 5 -J x --signal=USR1@60 --requeue")
     read_script(same, DEFAULTS, replace(QUEUED, default_place=asked))
-    read_script(script(*FOR_SLURM), DEFAULTS, Reading(default_place=asked))
+    read_script(script(*FOR_SLURM), DEFAULTS, ScriptReading(default_place=asked))
 
 
 @pytest.mark.parametrize(

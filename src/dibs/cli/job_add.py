@@ -215,10 +215,10 @@ class InputReader:
         return Batch(jobs)
 
     def _file(self, path: str, now: datetime) -> Batch:
-        from dibs.inputs.sbatch import Reading
+        from dibs.inputs.sbatch import ScriptReading
         from dibs.inputs.sources import read_file_for_queue
 
-        reading = Reading(
+        reading = ScriptReading(
             queued_at=now,
             default_place=_default_place,
             asks_for_gpus=asks_for_gpus(self._options),

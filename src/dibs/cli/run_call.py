@@ -198,7 +198,7 @@ class RunCall:
 
     def _list_in(self, path: str, size: int) -> JobList:
         """The job list in a file; `-` is standard input."""
-        from dibs.inputs.sbatch import Reading  # 4 ms that a single command does not pay
+        from dibs.inputs.sbatch import ScriptReading  # 4 ms that a single command does not pay
         from dibs.inputs.sources import read_file, read_stream
 
         shell = self._options["shell"]
@@ -207,7 +207,7 @@ class RunCall:
             stdin = open(0, "rb", closefd=False)  # noqa: SIM115
             source = read_stream(stdin, self._defaults, shell, environment_size=size)
             return JobList(source.entries, is_quick=False)
-        reading = Reading(asks_for_gpus=asks_for_gpus(self._options), ignored=self._options["ignore"])
+        reading = ScriptReading(asks_for_gpus=asks_for_gpus(self._options), ignored=self._options["ignore"])
         source = read_file(path, self._defaults, shell, environment_size=size, script_reading=reading)
         self._warnings += source.warnings
         is_generator = path.endswith(".py")

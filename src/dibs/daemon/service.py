@@ -53,6 +53,7 @@ _CLEAN_EVERY = 3600.0  # seconds
 _LOOK_AT_SOCKET_EVERY = 2.0  # seconds
 _LOOK_AT_UNREAD_EVERY = 30.0  # seconds
 _LARGEST_LOG = 1024**2  # bytes of daemon.log; one older file is kept
+_READ_TOGETHER = 0.2  # seconds: the last numbers of attempts that end within them are read together
 _LOCK_WAIT = 0.5  # seconds; a client that checks for a daemon holds the lock for a moment
 
 
@@ -128,6 +129,7 @@ class Service:
             wake=self._feed.wake,
             keep_logs=settings.keep_logs,
         )
+        self._just_ended: list[tuple[Ended, float]] = []  # attempts, and when
         self._last_metrics = LastMetrics(self._parts.engine.store, self._parts.results, self._feed.wake)
         self._lists = ListEntry(queue=self._parts.queue, wake=self._feed.wake)
         self._app = self._make_app(user)
@@ -239,9 +241,15 @@ class Service:
             if isinstance(event, Trouble):
                 log.info("%s", event.sentence)
             elif isinstance(event, Ended):
-                self._last_metrics.add(event.job, event.attempt, time.time(), event.outcome)
+                if not self._just_ended:
+                    self._loop.call_later(_READ_TOGETHER, self._read_last_metrics)
+                self._just_ended.append((event, time.time()))
         if self._parts.notifier is not None:
             self._parts.notifier.on_events(events)
+
+    def _read_last_metrics(self) -> None:
+        ended, self._just_ended = self._just_ended, []
+        self._last_metrics.add(ended)
 
     def _after_turn(self) -> None:
         self._turns += 1

@@ -23,7 +23,7 @@ _TOO_OLD = 2.0  # seconds; after that another program may use a card that was fr
 _LONGEST_SLEEP = 60.0  # seconds; the wall clock may be set while a timer waits
 
 
-class Timer(Protocol):
+class PendingCall(Protocol):
     """What `call_later` returns."""
 
     def cancel(self) -> None: ...
@@ -37,7 +37,7 @@ class EventLoop(Protocol):
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object:
         """RuntimeError where the loop is closed."""
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer: ...
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> PendingCall: ...
 
     def add_reader(self, fd: int, callback: Callable[..., object], *args: Any) -> object: ...
 
@@ -81,10 +81,10 @@ class Driver:
         self._after_turn = after_turn
         self._fell = fell
         self._turn_is_due = False
-        self._timer: Timer | None = None
+        self._timer: PendingCall | None = None
         self._wakes_at: float | None = None  # the moment that the timer is set for
-        self._next_look: Timer | None = None
-        self._next_check: Timer | None = None
+        self._next_look: PendingCall | None = None
+        self._next_check: PendingCall | None = None
         self._seen_at = 0.0  # time.monotonic of the last answer
         self._is_busy = True  # jobs wait or run: the cards are read often
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from dibs.backends.protocol import AttachedStreams
 from dibs.build.run import build_cards, build_list_engine, build_place
-from dibs.engine.driver import Driver, Timer
+from dibs.engine.driver import Driver, PendingCall
 from dibs.engine.engine import Engine, EngineLimits
 from dibs.engine.launch.results import Results
 from dibs.engine.machine import this_machine
@@ -67,7 +67,7 @@ class Runner:
         self._gpus_text = ""
         self._has_list = options.single is not None
         self._refused_batch: list[Entry] = []  # entries that the store could not take yet
-        self._retry: Timer | None = None  # when it is asked to take them again
+        self._retry: PendingCall | None = None  # when it is asked to take them again
         self._single: JobId | None = None
 
     def execute(self) -> RunSummary:

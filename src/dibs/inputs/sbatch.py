@@ -36,7 +36,7 @@ _SIGNAL_BEFORE = 60  # seconds before the end, where the script does not say
 _HETEROGENEOUS = ("hetjob", "packjob")
 
 
-class Line(NamedTuple):
+class SbatchLine(NamedTuple):
     """An option of the script, and where it stands."""
 
     number: int
@@ -56,7 +56,7 @@ class Script:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class ScriptReading:
     """What decides how the lines of a script are read."""
 
     queued_at: datetime | None = None  # now, for a queue; None in the foreground
@@ -65,7 +65,7 @@ class Reading:
     ignored: Collection[str] = ()  # options, as users write them
 
 
-IN_FOREGROUND = Reading()
+IN_FOREGROUND = ScriptReading()
 
 
 def is_script(first_bytes: bytes) -> bool:
@@ -74,7 +74,7 @@ def is_script(first_bytes: bytes) -> bool:
 
 
 def read_script(
-    path: str, defaults: Request, reading: Reading = IN_FOREGROUND, *, environment_size: int = 0
+    path: str, defaults: Request, reading: ScriptReading = IN_FOREGROUND, *, environment_size: int = 0
 ) -> Script:
     """The job that runs this script."""
     with open_input(path) as file:
@@ -97,7 +97,7 @@ def _interpreter(first_line: str) -> list[str]:
     return words or ["bash"]
 
 
-def _header(stream: BinaryIO, path: str) -> Iterator[Line]:
+def _header(stream: BinaryIO, path: str) -> Iterator[SbatchLine]:
     """The options of all `#SBATCH` lines before the first command, as Slurm reads them."""
     number = 1
     while line := stream.readline(_LONGEST_LINE):
@@ -115,7 +115,7 @@ def _header(stream: BinaryIO, path: str) -> Iterator[Line]:
             raise BadInput(f"{path} line {number}: a quote is not closed", remedy="close it") from error
         try:
             for option, value, shown in _options(words):
-                yield Line(number, option, whole_name(option), value, shown)
+                yield SbatchLine(number, option, whole_name(option), value, shown)
         except BadInput as error:
             raise BadInput(f"{path} line {number}: {error.message}", remedy=error.remedy) from error
 
@@ -143,7 +143,7 @@ def _options(words: list[str]) -> Iterator[tuple[str, str, str]]:
 class _ScriptReader:
     """From the lines of one script to its request."""
 
-    def __init__(self, path: str, request: Request, lines: list[Line], reading: Reading) -> None:
+    def __init__(self, path: str, request: Request, lines: list[SbatchLine], reading: ScriptReading) -> None:
         self.request = request
         self.tasks: Tasks | None = None
         self.unused: list[str] = []
@@ -174,13 +174,13 @@ class _ScriptReader:
             told = {**self._told, **dict(self.request.on_options)}
             self.request = replace(self.request, on=SLURM, on_options=tuple(told.items()))
 
-    def _at(self, line: Line, read: Callable[[Line], None]) -> None:
+    def _at(self, line: SbatchLine, read: Callable[[SbatchLine], None]) -> None:
         try:
             read(line)
         except BadInput as error:
             raise BadInput(f"{self._path} line {line.number}: {error.message}", remedy=error.remedy) from error
 
-    def _read(self, line: Line) -> None:
+    def _read(self, line: SbatchLine) -> None:
         match use_of(line.name):
             case _ if line.name in OF_GPUS:
                 self._read_gpus(line)
@@ -200,7 +200,7 @@ class _ScriptReader:
             case _ if line.name not in _SHARES and not _is_one(line):
                 raise self._refusal(line, _WHY.get(line.name, "that is for Slurm"))
 
-    def _refusal(self, line: Line, why: str) -> BadInput:
+    def _refusal(self, line: SbatchLine, why: str) -> BadInput:
         passes_on = "`--on slurm`" if self._now is not None else "`dibs add --on slurm`"
         ways = [f"{passes_on} passes it on"] if use_of(line.name) in (Use.SIZE, Use.SITE) else []
         return BadInput(
@@ -208,7 +208,7 @@ class _ScriptReader:
             remedy="; ".join([*ways, f"`--ignore {line.name}` runs the script without it"]),
         )
 
-    def _leave_out(self, line: Line) -> None:
+    def _leave_out(self, line: SbatchLine) -> None:
         self.unused.append(line.option)
 
     def _want(self, **wishes: Any) -> None:
@@ -216,7 +216,7 @@ class _ScriptReader:
 
     # -- options with a meaning of their own ---------------------------------------------------------------
 
-    def _read_ours(self, line: Line) -> None:
+    def _read_ours(self, line: SbatchLine) -> None:
         value = line.value
         match line.name:
             case "job-name":
@@ -277,7 +277,7 @@ class _ScriptReader:
     def _apply(self, **wishes: Any) -> None:
         self.request = apply_wishes(self.request, wishes)
 
-    def _read_of_queue(self, line: Line) -> None:
+    def _read_of_queue(self, line: SbatchLine) -> None:
         """CPUs and memory, which only a queue books."""
         if self._now is None:
             self._leave_out(line)
@@ -286,7 +286,7 @@ class _ScriptReader:
         else:
             self._want(cpus=parse_count(line.value, "CPUs", least=1))
 
-    def _read_share(self, line: Line) -> None:
+    def _read_share(self, line: SbatchLine) -> None:
         """CPUs or memory for each card, or memory for each CPU."""
         if self._now is None:
             self._leave_out(line)
@@ -300,7 +300,7 @@ class _ScriptReader:
 
     # -- cards ---------------------------------------------------------------------------------------------
 
-    def _read_gpus(self, line: Line) -> None:
+    def _read_gpus(self, line: SbatchLine) -> None:
         """Their number for one node becomes ours; what only Slurm can count is passed on as it is."""
         others: list[str] = []
         if line.name == "gres":
@@ -347,20 +347,20 @@ _WHY = {
 }
 
 
-def _depends_on_place(line: Line) -> bool:
+def _depends_on_place(line: SbatchLine) -> bool:
     """Whether Slurm is told this in another way than it is done here."""
     if line.name in _OF_QUEUE:
         return line.value == "0"
     return use_of(line.name) in (Use.SIZE, Use.SITE) and not _is_plain(line)
 
 
-def _is_plain(line: Line) -> bool:
+def _is_plain(line: SbatchLine) -> bool:
     """Whether it is a number of cards of one type on one node, which dibs asks for in the same way."""
     is_counted = line.name in ("gpus", "gpus-per-node") or (line.name == "gres" and "gpu" in line.value)
     return is_counted and "," not in line.value
 
 
-def _is_one(line: Line) -> bool:
+def _is_one(line: SbatchLine) -> bool:
     """`--nodes=1`, `--ntasks=1`: as it is here; of `1-4` nodes one is enough."""
     return line.name in OF_TASKS and line.value.partition("-")[0] == "1"
 

@@ -12,7 +12,7 @@ from dibs.errors import BadInput
 from dibs.inputs.entries import Entry, open_input, refuse
 from dibs.inputs.generator import load_generator
 from dibs.inputs.lines import parse_lines, parse_lines_quickly, text_lines
-from dibs.inputs.sbatch import IN_FOREGROUND, Reading, is_script, read_script
+from dibs.inputs.sbatch import IN_FOREGROUND, ScriptReading, is_script, read_script
 from dibs.model.jobs import ArrayTask, JobId, Request
 from dibs.model.places import LOCAL
 
@@ -40,7 +40,7 @@ def read_file(
     shell: str = "bash",
     *,
     environment_size: int = 0,
-    script_reading: Reading = IN_FOREGROUND,
+    script_reading: ScriptReading = IN_FOREGROUND,
 ) -> Source:
     """Open a job file now and read it later.
 
@@ -64,7 +64,7 @@ def read_file_for_queue(
     shell: str,
     *,
     environment_size: int,
-    script_reading: Reading,
+    script_reading: ScriptReading,
 ) -> QueueSource:
     """The same for a queue: plain lines quickly, and scripts with options that only a queue has."""
     if path.endswith(".py"):

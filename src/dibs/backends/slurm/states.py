@@ -156,7 +156,7 @@ _ENDS: dict[str, tuple[str, Cause]] = {
     "NODE_FAIL": ("its node failed", Cause.LOST),
     "BOOT_FAIL": ("its node could not be started", Cause.LOST),
     "OUT_OF_MEMORY": ("it used more memory than Slurm gave it", Cause.HOST_OOM),
-    "PREEMPTED": ("a job that goes first took its place", Cause.LOST),  # so that a restartable one is queued again
+    "PREEMPTED": ("a job that goes first took its place", Cause.LOST),  # so that one that may run again is queued
     "TIMEOUT": ("it reached Slurm's time limit", Cause.TIME_LIMIT),
     "DEADLINE": ("it could not be over by its deadline", Cause.TIME_LIMIT),
     "CANCELLED": ("it was cancelled in Slurm", Cause.KILLED),

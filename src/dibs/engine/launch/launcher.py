@@ -14,7 +14,7 @@ from dibs.dataclass import dataclass
 from dibs.engine.launch.containers import AttemptContainers
 from dibs.engine.launch.lease_keeper import LeaseKeeper
 from dibs.engine.launch.results import Results
-from dibs.engine.launch.slurm_variables import SUBMIT_DIR, Machine, slurm_variables
+from dibs.engine.launch.slurm_variables import SUBMIT_DIR, TaskHost, slurm_variables
 from dibs.engine.turn.state import Key, OpenAttempt
 from dibs.engine.watch.cards import Cards
 from dibs.files import replace_file
@@ -96,7 +96,7 @@ class Place:
             env["DIBS_ARRAY_ID"] = str(request.array.array)
             env["DIBS_ARRAY_TASK_ID"] = str(request.array.task)
         if SUBMIT_DIR in env and not attempt.backend:
-            machine = Machine(os.uname().nodename, os.cpu_count() or 1, os.getuid(), user_name(os.getuid()))
+            machine = TaskHost(os.uname().nodename, os.cpu_count() or 1, os.getuid(), user_name(os.getuid()))
             env = slurm_variables(job, attempt, env, machine) | env
         if request.has_checkpoint_folder:
             env["DIBS_CHECKPOINT_DIR"] = self.checkpoint_folder(job.id)

@@ -11,7 +11,7 @@ from dibs.model.jobs import Attempt, Job
 SUBMIT_DIR = "SLURM_SUBMIT_DIR"  # set when a script is read; who has it is told the rest when it starts
 
 
-class Machine(NamedTuple):
+class TaskHost(NamedTuple):
     """Where it runs, and for whom."""
 
     host: str
@@ -20,7 +20,7 @@ class Machine(NamedTuple):
     user: str
 
 
-def slurm_variables(job: Job, attempt: Attempt, env: Mapping[str, str], machine: Machine) -> dict[str, str]:
+def slurm_variables(job: Job, attempt: Attempt, env: Mapping[str, str], machine: TaskHost) -> dict[str, str]:
     """The variables of one task on one node; `env` has what dibs says of its cards."""
     wishes, array = job.request.wishes, job.request.array
     number, name = str(job.id), job.request.name or job.request.command.words[-1].rpartition("/")[2]

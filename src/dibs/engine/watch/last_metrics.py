@@ -7,19 +7,19 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from dibs.engine.launch.metric_sources import Ran, numbers_of
 from dibs.engine.launch.results import Results
 from dibs.errors import StoreUnusable
+from dibs.model.events import Ended
 from dibs.model.jobs import Attempt, Job, JobId, Outcome
 from dibs.model.sweeps import trial_of
 from dibs.store.reported import Numbers
 from dibs.store.store import Store
 from dibs.worker_thread import run_in_thread
 
-_TOGETHER = 0.2  # seconds: attempts that end together are read together
 _MOST_WAITING = 10_000  # attempts
 _AT_ONCE = 500  # attempts in one thread and one turn of the store
 _LOOKED_BACK = 1_000  # jobs that may have ended while no daemon read them
@@ -40,12 +40,10 @@ class LastMetrics:
         self._wake = asyncio.Event()
         self._hanging = 0
 
-    def add(self, job: Job, attempt: Attempt, ended_at: float, outcome: Outcome | None) -> None:
-        """An attempt that has ended. A trial keeps its own."""
-        if trial_of(job.request.once) is None:
-            is_whole = outcome is not None and outcome.exit_code is not None
-            self._waiting.append((job, attempt.number, Ran(attempt.folder, attempt.opened_at, ended_at, is_whole)))
-            self._wake.set()
+    def add(self, ended: Iterable[tuple[Ended, float]]) -> None:
+        """Attempts that have ended, and when."""
+        for event, at in ended:
+            self._add(event.job, event.attempt, at, event.outcome)
 
     async def run(self) -> None:
         """Read what has ended, for as long as the daemon runs."""
@@ -53,7 +51,6 @@ class LastMetrics:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await asyncio.sleep(_TOGETHER)
             while self._waiting:
                 some = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
                 await self._read(some)
@@ -64,7 +61,14 @@ class LastMetrics:
         for job, number in reversed(self._store.reported.ended_without(_LOOKED_BACK)):
             for row in listing.attempts(job)[-1:]:
                 if row.attempt.number == number and row.ended_at is not None:
-                    self.add(listing.row(job).job, row.attempt, row.ended_at, row.outcome)
+                    self._add(listing.row(job).job, row.attempt, row.ended_at, row.outcome)
+
+    def _add(self, job: Job, attempt: Attempt, ended_at: float, outcome: Outcome | None) -> None:
+        """A trial keeps its own."""
+        if trial_of(job.request.once) is None:
+            is_whole = outcome is not None and outcome.exit_code is not None
+            self._waiting.append((job, attempt.number, Ran(attempt.folder, attempt.opened_at, ended_at, is_whole)))
+            self._wake.set()
 
     async def _read(self, some: Sequence[tuple[Job, int, Ran]]) -> None:
         """In a thread. Of an attempt whose disk does not answer nothing is kept, and the next one is read."""
