@@ -103,7 +103,9 @@ def test_while_the_controller_does_not_answer_nothing_changes(world: RemoteWorld
     (late,) = add(world)
     world.advance(30)
 
-    assert (world.state(job), world.state(late)) == ("running", "submitted")
+    assert (world.state(job), world.state(late)) == ("running", "queued"), (
+        "it can still be edited, held and killed"
+    )
     assert world.sentence(late) == "waits: cannot reach the controller: no answer; `scontrol ping` shows more"
     assert world.sentence(job) == "cannot reach the controller: no answer", "what is said of it may be old"
     troubles = [said for kind, said in world.told() if kind == "trouble"]
@@ -115,6 +117,21 @@ def test_while_the_controller_does_not_answer_nothing_changes(world: RemoteWorld
     world.run_out()
     assert {world.state(number) for number in (job, late)} == {"succeeded"}
     assert world.cluster.starts() == {job: 1, late: 1}
+
+
+def test_a_job_that_nothing_else_waits_with_is_handed_over_when_the_controller_answers(world: RemoteWorld):
+    world.cluster.is_silent = True
+    (job,) = add(world)
+    world.advance(60)
+    meanwhile = world.state(job), world.sentence(job)
+
+    world.cluster.is_silent = False
+    world.advance(10)
+
+    assert meanwhile == ("queued", "waits: cannot reach the controller: no answer; `scontrol ping` shows more")
+    assert world.state(job) == "submitted"
+    world.run_out()
+    assert (world.state(job), world.cluster.starts()) == ("succeeded", {job: 1})
 
 
 def test_what_is_refused_over_there_ends_with_the_sentence(world: RemoteWorld):

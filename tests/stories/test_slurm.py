@@ -480,11 +480,16 @@ def test_while_nobody_answers_a_job_is_taken_and_waits_and_runs_when_somebody_do
     try:
         added = there.world.dibs("add", "-q", "--on", "slurm", "--", there.world.ledger.job("late"), timeout=60)
         job = int(added.stdout)
+        there.wait_until("queued", job)
         why = there.world.dibs("why", str(job)).stdout
+        edited = there.world.dibs("edit", str(job), "-J", "edited")
+        held = there.world.dibs("hold", str(job))
+        released = there.world.dibs("release", str(job))
         doomed = there.world.add("--on", "slurm", "--", there.world.ledger.job("doomed"))
         killed = there.world.dibs("kill", str(doomed))
         listed = there.world.dibs("ls")
         still = there.job(before)["state"]
+        there.wait_until("cancelled", doomed)
     finally:
         os.kill(_controller(there.slurm), signal.SIGCONT)
     there.let_go()
@@ -493,6 +498,8 @@ def test_while_nobody_answers_a_job_is_taken_and_waits_and_runs_when_somebody_do
     assert added.status == 0, added
     assert added.stderr.startswith("dibs: cannot reach Slurm's controller: ") and added.stderr.count("\n") == 1
     assert "cannot reach Slurm's controller" in why
+    assert [one.status for one in (edited, held, released)] == [0, 0, 0], (edited, held, released)
+    assert there.job(job)["name"] == "edited"
     assert (killed.status, listed.status, still) == (0, 0, "running")
     assert [one["state"] for one in over] == ["succeeded", "succeeded", "cancelled"]
     assert there.world.ledger.started() == ["late"]

@@ -162,7 +162,10 @@ class Backend(Protocol):
         """Prepare for submissions. Raises DibsError or OSError where nothing can be submitted now."""
 
     def submit(self, submissions: Sequence[Submission]) -> Submitted:
-        """Run these attempts. Submitting an attempt again is the same as submitting it once."""
+        """Run these attempts. Submitting an attempt again is the same as submitting it once.
+
+        Raises BackendSilent only as long as nothing was handed over by this call.
+        """
 
     def watch(self, ref: AttemptRef, when_done: Callable[[], None]) -> bool:
         """Have `when_done` called when an attempt that an earlier engine submitted may have ended.

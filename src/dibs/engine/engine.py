@@ -514,6 +514,7 @@ class Engine:
             machine=self.limits.machine,
             most_without_gpu=self.limits.most_without_gpu,
             remote_most={} if self.remote is None else self.remote.most,
+            remote_silent={} if self.remote is None else self.remote.silent,
             in_use=self._used_by_others(state) if board.min_free else frozenset(),
             lessons={about: one for shape in shapes for about, one in self.store.lessons.of(shape).items()},
             usages={key: usage for key, usage in measured.items() if usage is not None},
@@ -680,7 +681,7 @@ class Engine:
             elif name == "commands":
                 self._deliver(now)
         if self._busy_remote is not None:
-            self._busy_remote.run_due_rounds(self._state.remote, now)
+            self._busy_remote.run_due_rounds(self._state.remote, self._state.waiting.is_for, now)
 
 
 def _books_memory(one: OpenAttempt) -> bool:

@@ -48,9 +48,8 @@ def schedule(snapshot: Snapshot) -> Plan:
                 away[request.on] -= 1
                 plan.placements.append(Placement(job, ()))
             else:
-                plan.reasons[job.id] = Reason(
-                    "backend", f"waits: {request.on.capitalize()} has as many jobs as it is given at once"
-                )
+                full = f"{request.on.capitalize()} has as many jobs as it is given at once"
+                plan.reasons[job.id] = Reason("backend", f"waits: {snapshot.why_away.get(request.on, full)}")
             continue
         if request.array is not None and arrays.are_full(request.array):
             plan.reasons[job.id] = _array_is_full(request.array)

@@ -58,6 +58,7 @@ class Snapshot:
     waiting: Sequence[Job] = ()  # in order
     room_without_gpu: int = 0  # how many more jobs without a GPU may run
     room_away: Mapping[str, int] = field(default_factory=dict)  # how many more jobs each other system takes
+    why_away: Mapping[str, str] = field(default_factory=dict)  # why another system takes none now
     now: float = 0.0  # seconds since the epoch
     cpus_free: int | None = None  # not booked; None: they are not counted
     mem_free: int | None = None  # bytes of the machine's memory, likewise

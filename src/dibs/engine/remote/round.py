@@ -7,8 +7,9 @@ from dataclasses import field, replace
 
 from dibs.backends.protocol import AttemptRef, Backend, Identity, Observed, Phase, Submission, Submitted
 from dibs.dataclass import dataclass
-from dibs.errors import DibsError
+from dibs.errors import BackendSilent, DibsError
 from dibs.files import cannot_write, error_text, replace_file
+from dibs.model.jobs import AttemptKey
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,20 +26,25 @@ class RoundPlan:
     root_setting: str = ""  # the setting that says where these files are
 
 
+_NOTHING = Submitted()
+
+
 @dataclass(slots=True)
 class RoundResult:
     """What a round found."""
 
-    submitted: Submitted = field(default_factory=Submitted)
+    submitted: Submitted = _NOTHING
     observed: Mapping[AttemptRef, Observed] = field(default_factory=dict)
     strays: Sequence[Identity] | None = None  # None: not observed
+    never_ran: frozenset[AttemptKey] = frozenset()  # they are not over there, and never were
+    has_submitted: bool = False  # some of what was to be submitted may have been
     trouble: DibsError | None = None  # no answer: what is not named here is as before
     bug: Exception | None = None  # to be raised on the loop
 
 
 def run_round(backend: Backend, plan: RoundPlan) -> RoundResult:
     """Do all of it, as far as the system answers."""
-    found = RoundResult()
+    found = RoundResult(has_submitted=bool(plan.submit))
     try:
         for refs, insist in ((plan.stop, False), (plan.kill, True)):
             if refs:
@@ -51,6 +57,10 @@ def run_round(backend: Backend, plan: RoundPlan) -> RoundResult:
         if asked or not plan.submit:
             found.observed = _with_unsubmitted(plan, backend.observe(asked))
             found.strays = backend.strays(plan.mark)
+    except BackendSilent as error:
+        found.trouble = error
+        # A backend that did not answer to `submit` raises before it has handed over anything.
+        found.has_submitted = found.submitted is not _NOTHING
     except DibsError as error:
         found.trouble = error
     except OSError as error:

@@ -171,6 +171,8 @@ class RemoteState:
     mark: str  # of this queue, so that two queues of one user do not share names over there
     refs: dict[Key, AttemptRef] = field(default_factory=dict)
     unsubmitted: set[Key] = field(default_factory=set)
+    untouched: set[Key] = field(default_factory=set)  # of these: no round has tried to hand them over
+    handing: set[Key] = field(default_factory=set)  # untouched before the round that is under way
     stopping: dict[Key, bool] = field(default_factory=dict)  # to be ended; True: at once
     asked_at: dict[Key, float] = field(default_factory=dict)  # when that was asked for; seconds since the epoch
     seen: dict[Key, Observed] = field(default_factory=dict)
@@ -178,6 +180,8 @@ class RemoteState:
     trouble: str = ""  # a sentence, while the system does not answer
     remedy: str = ""
     silent_since: float | None = None  # seconds since the epoch
+    is_silent: bool = False  # at the last round: nothing more is begun there until it answers
+    is_awaited: bool = False  # it is silent, and jobs of the queue wait for its answer
     strays: Strays = field(default_factory=Strays)
     results: list[RoundResult] = field(default_factory=list)  # for the next turn
     is_asking: bool = False
@@ -197,12 +201,12 @@ class RemoteState:
     @property
     def is_needed(self) -> bool:
         """Whether there is anything to ask."""
-        return bool(self.refs or self.strays.due) or self.strays.is_searching
+        return bool(self.refs or self.strays.due) or self.strays.is_searching or self.is_awaited
 
     @property
     def pause(self) -> float:
         """Seconds between two rounds."""
-        return self.system.every * (1 if self.refs or self.strays.due else _SELDOM)
+        return self.system.every * (1 if self.refs or self.strays.due or self.is_awaited else _SELDOM)
 
     def take(self, one: OpenAttempt) -> None:
         """An attempt that is to run there, or does so already."""
@@ -216,6 +220,7 @@ class RemoteState:
         self.strays.search_again()
         self.refs.pop(key, None)
         self.unsubmitted.discard(key)
+        self.untouched.discard(key)
         for by_key in (self.stopping, self.asked_at, self.seen, self.put_off):
             by_key.pop(key, None)
 
@@ -230,6 +235,8 @@ class RemoteState:
         place = self.system.place
         # An attempt that is to end is not handed over any more, unless it may have been already: a look tells.
         fresh = [open_ones[key] for key in self.refs if key in self.unsubmitted and key not in self.stopping]
+        self.handing = {one.attempt.key for one in fresh} & self.untouched
+        self.untouched -= self.handing
         submissions = [
             Submission(
                 ref=self.refs[one.attempt.key],
@@ -261,10 +268,13 @@ class RemoteState:
     def take_in(self, result: RoundResult, now: float) -> None:
         """Remember what a round found. The next turn records it."""
         keys = {ref: key for key, ref in self.refs.items()}
-        trouble = result.trouble if self.refs else None  # otherwise no job waits for it
+        self.is_silent = isinstance(result.trouble, BackendSilent)
+        if not result.has_submitted:
+            result.never_ran = frozenset(self.handing & self.refs.keys())
+        trouble = result.trouble if self.refs or self.is_awaited else None  # otherwise no job waits for it
         self.trouble, self.remedy = ("", "") if trouble is None else (trouble.message, trouble.remedy)
         if not self.refs:
-            self.strays.looked(is_silent=isinstance(result.trouble, BackendSilent))
+            self.strays.looked(is_silent=self.is_silent)
         if not self.trouble or self.silent_since is None:
             self.silent_since = now if self.trouble else None
         for ref in result.submitted.accepted:

@@ -67,6 +67,7 @@ class RemoteSystems:
         self._clock = clock
         self._ask_for_turn = ask_for_turn
         self._news: list[Event] = []
+        self._is_waited_for: Callable[[str], bool] = lambda _: False
         self.is_idle = True  # no round is due or under way, and there is nothing to record or to announce
         self.most = {name: system.most for name, system in systems.items()}  # attempts that each may have at once
 
@@ -76,6 +77,11 @@ class RemoteSystems:
     def names(self) -> tuple[str, ...]:
         """Those that are set up or used."""
         return tuple(name for name, one in self._states.items() if one.system.is_wanted or one.was_used)
+
+    @property
+    def silent(self) -> dict[str, str]:
+        """Those that did not answer the last time, and why, as a sentence with what helps."""
+        return {name: one.whole_trouble for name, one in self._states.items() if one.is_silent}
 
     def knows(self, name: str) -> bool:
         return name in self._states
@@ -149,6 +155,8 @@ class RemoteSystems:
             except OSError as error:
                 self._announce(f"cannot show the folder of job {one.job.label}: {error}")
             self._take(one)
+            if (state := self._states.get(one.attempt.backend)) is not None:
+                state.untouched.add(one.attempt.key)
 
     def send(self, keys: Iterable[Key], word: str, remote: Mapping[Key, OpenAttempt]) -> None:
         """`stop` or `kill`; repeated with each round until they have ended."""
@@ -159,8 +167,11 @@ class RemoteSystems:
                 state.end(key, self._clock(), insists=word == "kill")
                 self._ask_within(state, _GATHER)
 
-    def run_due_rounds(self, remote: Mapping[Key, OpenAttempt], now: float) -> None:
-        """Begin the rounds that are due."""
+    def run_due_rounds(
+        self, remote: Mapping[Key, OpenAttempt], is_waited_for: Callable[[str], bool], now: float
+    ) -> None:
+        """Begin the rounds that are due. `is_waited_for` tells whether jobs of the queue are to run there."""
+        self._is_waited_for = is_waited_for
         for name, state in self._states.items():
             if state.is_due(now):
                 self._begin_round(name, state, remote, now)
@@ -232,7 +243,7 @@ class RemoteSystems:
         return "" if state is None else state.trouble
 
     def standings(self) -> list[RemoteStanding]:
-        """How those answer that have attempts of ours; the others are not asked."""
+        """How those answer that have attempts of ours or do not answer; the others are not asked."""
         return [
             RemoteStanding(
                 name=name,
@@ -242,7 +253,7 @@ class RemoteSystems:
                 silent_since=one.silent_since,
             )
             for name, one in self._states.items()
-            if one.refs
+            if one.refs or one.is_awaited
         ]
 
     def number_there(self, attempt: Attempt) -> str:
@@ -277,6 +288,7 @@ class RemoteSystems:
 
     def _begin_round(self, name: str, state: RemoteState, remote: Mapping[Key, OpenAttempt], now: float) -> None:
         state.next_round = None
+        self._look_who_waits(name, state)
         if not state.is_needed:
             return
         state.next_round = now + state.pause  # if this one cannot be begun
@@ -294,13 +306,19 @@ class RemoteSystems:
         if plan.submit:
             self._reach("before-submit")
         state.is_asking = self._threads.submit(
-            name, lambda: run_round(backend, plan), lambda found: self._finish_round(state, found)
+            name, lambda: run_round(backend, plan), lambda found: self._finish_round(name, state, found)
         )
         if state.is_asking:  # otherwise no thread can be started now
             state.next_round = None
             state.strays.due = []
 
-    def _finish_round(self, state: RemoteState, found: RoundResult) -> None:
+    def _look_who_waits(self, name: str, state: RemoteState) -> None:
+        """A system that does not answer is asked again as long as any job waits for that."""
+        state.is_awaited = state.is_silent and self._is_waited_for(name)
+        if not state.is_needed:
+            state.is_silent = False  # not asked any more, so not known
+
+    def _finish_round(self, name: str, state: RemoteState, found: RoundResult) -> None:
         state.is_asking = False
         had_trouble = state.trouble
         state.take_in(found, self._clock())
@@ -312,6 +330,7 @@ class RemoteSystems:
         if found.bug is not None and not state.refs:
             state.strays.stop_looking()
             is_news = True
+        self._look_who_waits(name, state)
         if state.is_needed:
             self._ask_within(state, _HURRY if state.must_hurry else state.pause)
         self._ask_for_turn()
@@ -355,6 +374,9 @@ class _Reader:
             if (one := self._one(keys, ref)) is not None:
                 message = f"{error.message}; {error.remedy}" if error.remedy else error.message
                 self._end(state, one, Outcome(cause=Cause.REFUSED, message=message))
+        for key in found.never_ran:
+            if self._remote.pop(key, None) is not None:
+                self.findings.append(NeverRan(key))
         for ref, seen in found.observed.items():
             if (one := self._one(keys, ref)) is not None:
                 state.seen[one.attempt.key] = seen

@@ -201,6 +201,7 @@ class TurnFacts:
     machine: Machine = NOT_COUNTED
     most_without_gpu: int = 1
     remote_most: Mapping[str, int] = field(default_factory=dict)  # attempts that each other system has at once
+    remote_silent: Mapping[str, str] = field(default_factory=dict)  # those that do not answer, and why
     in_use: frozenset[str] = frozenset()  # cards that other programs hold; asked for where some are left to others
     lessons: Lessons = field(default_factory=dict)  # of the shapes that wait and run
     usages: Mapping[Key, Usage] = field(default_factory=dict)  # of open attempts, as far as they are measured
@@ -233,7 +234,10 @@ def take_snapshot(
     """The machine and the head of the queue, as the policy looks at them."""
     board = facts.board
     given = Counter(one.attempt.backend for one in state.remote.values())
-    remote_room = {name: max(0, most - given[name]) for name, most in facts.remote_most.items()}
+    silent = facts.remote_silent
+    remote_room = {
+        name: 0 if name in silent else max(0, most - given[name]) for name, most in facts.remote_most.items()
+    }
 
     def most_at_once(request: Request) -> int:
         # At least one, so that its owner can be told why it waits.
@@ -258,6 +262,7 @@ def take_snapshot(
         waiting=waiting,
         room_without_gpu=facts.most_without_gpu - sum(not one.attempt.claims for one in state.open.values()),
         room_away=remote_room,
+        why_away=silent,
         now=now,
         cpus_free=left.cpus,
         mem_free=left.memory,

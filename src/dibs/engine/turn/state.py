@@ -142,6 +142,10 @@ class WaitingWindow:
             found.sort(key=_order)
         return found
 
+    def is_for(self, backend: str) -> bool:
+        """Whether some of these are to run there."""
+        return any(kept.jobs and kept.jobs[0].request.on == backend for kept in self._classes.values())
+
     def _let_in_due(self, now: float) -> None:
         now = self._latest = max(now, self._latest)
         while (due := self.next_due) is not None and due <= now:
