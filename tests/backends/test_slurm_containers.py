@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from dibs.backends.protocol import Resources
 from dibs.backends.slurm.containers import contained
+from dibs.backends.slurm.sbatch import flags
 from dibs.errors import BackendRefused
 
 
@@ -48,6 +50,20 @@ def test_an_old_pyxis_is_told_what_it_knows(tmp_path: Path) -> None:
     assert words[6] == "--container-image=localhost#torch"
     assert words[7].startswith("--container-mounts=")
     assert words[8:] == ["--container-workdir=/work", "python", "train.py"]
+
+
+def test_other_options_of_pyxis_are_for_the_step(tmp_path: Path) -> None:
+    more = {"container-remap-root": "", "no-container-mount-home": "", "container-name": "mine"}
+    wanted = Resources(options=(*more.items(), ("partition", "gpu")))
+    known = (*PYXIS, *more)
+
+    words = contained(a_spec(tmp_path, "torch"), "/shared/1.1", pyxis=known, more=more)["words"]
+
+    asked = ("--container-remap-root", "--no-container-mount-home", "--container-name=mine")
+    assert set(asked) <= set(words) and "--no-container-remap-root" not in words
+    assert "--partition=gpu" in flags(wanted) and set(asked).isdisjoint(flags(wanted))
+    with pytest.raises(BackendRefused, match="this cluster's srun does not know it"):
+        contained(a_spec(tmp_path, "torch"), "/shared/1.1", pyxis=PYXIS, more=more)
 
 
 @pytest.mark.parametrize("mount", ["/a b", "/a:/b$c", "/a,b", "/it's"])

@@ -57,6 +57,11 @@ OF_MEMORY = frozenset({"mem", "mem-per-cpu", "mem-per-gpu"})
 SPREAD = OF_TASKS | {"gpus", "nodefile"}
 
 
+def of_pyxis(options: Mapping[str, str]) -> dict[str, str]:
+    """Those that pyxis adds to Slurm's: they are for the step that runs in the container, not for the job."""
+    return {name: value for name, value in options.items() if re.match(r"(no-)?container-(?!id$)", name)}
+
+
 def takes_value(name: str) -> bool:
     return name not in _WITHOUT_VALUE
 

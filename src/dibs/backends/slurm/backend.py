@@ -38,6 +38,7 @@ from dibs.backends.slurm.submit_limits import SubmitLimits
 from dibs.backends.slurm.times import times
 from dibs.errors import BackendMissing, BackendRefused, BackendSilent, DibsError
 from dibs.model.jobs import Cause
+from dibs.model.slurm_options import of_pyxis
 from dibs.model.units import show_ranges
 from dibs.supervise import fence
 
@@ -203,12 +204,15 @@ class SlurmBackend:
 
     def _in_its_image(self, one: Submission) -> Submission:
         """The same, with its command in a container where it names an image."""
+        more = of_pyxis(dict(self._with_options(one.wanted).options))
         if "image" not in one.spec:
+            if more:
+                raise BackendRefused(f"cannot do what --{next(iter(more))} asks for: the job names no image")
             return one
         if self.why_no_image:  # it was not so when the job was added
             raise BackendRefused(f"cannot run a container: {self.why_no_image}")
-        cpus = one.wanted.wishes.cpus
-        spec = contained(one.spec, one.ref.folder, pyxis=self._controller.pyxis(), cpus=cpus)
+        pyxis, cpus = self._controller.pyxis(), one.wanted.wishes.cpus
+        spec = contained(one.spec, one.ref.folder, pyxis=pyxis, cpus=cpus, more=more)
         return replace(one, spec=spec)
 
     def watch(self, ref: AttemptRef, when_done: Callable[[], None]) -> bool:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from dibs.backends.slurm.sbatch import as_options
 from dibs.containers.apptainer import exec_words
 from dibs.containers.engines import ContainerRun
 from dibs.containers.spec import for_any_shell, mounts_of
@@ -31,22 +32,34 @@ _PYXIS = {
 
 
 def contained(
-    spec: Mapping[str, Any], folder: str, *, pyxis: Collection[str], cpus: int | None = None
+    spec: Mapping[str, Any],
+    folder: str,
+    *,
+    pyxis: Collection[str],
+    cpus: int | None = None,
+    more: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The spec of the same command in its image; as it is where it names none.
 
-    `pyxis` are those of its options that the site's srun knows. BackendRefused where it cannot be said to pyxis.
+    `pyxis` are those of its options that the site's srun knows, `more` those that the user named beside the image
+    and its mounts. BackendRefused where it cannot be said to pyxis.
     """
     image = spec.get("image")
     if not image:
         return dict(spec)
+    more = more or {}
+    if unknown := [name for name in more if name not in pyxis]:
+        raise BackendRefused(
+            f"cannot do what --{unknown[0]} asks for: this cluster's srun does not know it",
+            remedy="`srun --help` lists the options of pyxis",
+        )
     mounts = mounts_of(spec, folder, image["mounts"])
     own = spec["env"]
     # A variable of the host's own paths that the user set is for the container; what starts it keeps the node's.
     fixed = {name: value for name, value in own.items() if not is_for_containers(name)}
     spec = {**spec, "words": for_any_shell(spec["words"]), "env": {k: v for k, v in own.items() if k not in fixed}}
     if "container-image" in pyxis and not image["engine"]:
-        return {**spec, "words": _pyxis_words(spec, mounts, fixed, pyxis, cpus), "container": _PYXIS}
+        return {**spec, "words": _pyxis_words(spec, mounts, fixed, pyxis, cpus, more), "container": _PYXIS}
     return {**spec, "words": _apptainer_words(spec, mounts, fixed, folder)}
 
 
@@ -56,6 +69,7 @@ def _pyxis_words(
     fixed: Mapping[str, str],
     known: Collection[str],
     cpus: int | None,
+    more: Mapping[str, str],
 ) -> list[str]:
     captured = _captured(spec["environment"])
     # `srun` passes its whole environment on: what is not for the container is taken out before.
@@ -67,9 +81,10 @@ def _pyxis_words(
     words += [f"--container-image={_for_pyxis(spec['image']['name'])}"]
     words += [f"--container-mounts={','.join(map(_said_to_pyxis, mounts))}"]
     words += [f"--container-workdir={spec['workdir']}"]
-    if "no-container-remap-root" in known:
+    words += as_options(more)
+    if "no-container-remap-root" in known and not any(name.endswith("container-remap-root") for name in more):
         words.append("--no-container-remap-root")
-    if "container-env" in known:  # otherwise a value that the image sets would win
+    if "container-env" in known and "container-env" not in more:  # otherwise a value that the image sets would win
         names = {name for name in captured if is_for_containers(name)} | set(spec["env"])
         words.append(f"--container-env={','.join(sorted(name for name in names if ',' not in name))}")
     if fixed:

@@ -16,7 +16,7 @@ from typing import Any
 from dibs.backends.protocol import AttemptRef, Resources, Submission
 from dibs.dataclass import dataclass
 from dibs.errors import BackendRefused, BadInput
-from dibs.model.slurm_options import OF_GPUS, OF_MEMORY, OF_TASKS, SPREAD, check_options
+from dibs.model.slurm_options import OF_GPUS, OF_MEMORY, OF_TASKS, SPREAD, check_options, of_pyxis
 from dibs.supervise.script_job import NO_SOURCE, pack
 
 _MARK = re.compile(r"dibs-([A-Za-z0-9-]{1,80})(?:_([0-9]{1,9})|\+([0-9]{1,9}))?\.([0-9]{1,6})")
@@ -105,7 +105,13 @@ def flags(wanted: Resources, *, shards_per_gpu: int = 0) -> list[str]:
         raise BackendRefused(error.message, remedy=error.remedy) from error
     if wanted.avoid:
         given["exclude"] = ",".join(filter(None, (given.get("exclude", ""), *wanted.avoid)))
-    return [*found, *(f"--{name}={value}" if value else f"--{name}" for name, value in given.items())]
+    told = {name: value for name, value in given.items() if name not in of_pyxis(given)}
+    return [*found, *as_options(told)]
+
+
+def as_options(given: Mapping[str, str]) -> list[str]:
+    """As they are typed."""
+    return [f"--{name}={value}" if value else f"--{name}" for name, value in given.items()]
 
 
 def _cards(wanted: Resources, shards_per_gpu: int) -> list[str]:
